@@ -1,0 +1,73 @@
+# Everything a person types here works on a machine that has Python 3.11+ (with venv) and make, and nothing else.
+# Stamp files inside .venv remember what is installed, so a second run installs nothing.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+
+VENV := .venv
+BIN := $(VENV)/bin
+# The first Python on the path that is new enough; `make PYTHON=/path/to/python` overrides.
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 python; do \
+	if $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then echo $$p; exit; fi; done)
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+PYTEST := $(BIN)/python -m pytest
+UV_VERSION := 0.13.7
+# One lock per purpose; all agree, because base constrains the others.
+LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --no-emit-find-links --no-header --no-annotate
+
+SAMPLE ?= examples/sessions/coding.json
+BUDGET ?= 8000
+
+.PHONY: help run test test-all check fix bench lock clean
+
+help:  ## list the targets
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
+
+run: $(VENV)/.package  ## install, then compress a bundled session and show what was done
+	$(BIN)/refold compact $(SAMPLE) --budget $(BUDGET) --explain --out /dev/null
+
+test: $(VENV)/.dev  ## install what the tests need and run them
+	$(PYTEST) -n 2 -m "not slow" $(ARGS)
+
+test-all: $(VENV)/.dev  ## the same, slow tests included
+	$(PYTEST) -n 2 $(ARGS)
+
+check: $(VENV)/.dev  ## lint, formatting, types, layering
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+fix: $(VENV)/.dev  ## what the linters can mend by themselves
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.dev  ## run every benchmark; each writes its own part of docs/benchmarks.md
+	@for b in benchmarks/bench_*.py; do echo "== $$b"; $(BIN)/python "$$b"; done
+
+lock: $(VENV)/bin/python  ## resolve the requirements anew, with hashes and without addresses
+	$(PIP) install "uv==$(UV_VERSION)"
+	$(LOCK) pyproject.toml -o requirements/base.txt $(LOCK_ARGS)
+	$(LOCK) requirements/build.in -c requirements/base.txt -o requirements/build.txt $(LOCK_ARGS)
+	$(LOCK) pyproject.toml --extra dev -c requirements/base.txt -c requirements/build.txt -o requirements/dev.txt $(LOCK_ARGS)
+	@if grep -nE '://|^ *-(i|f)|^--(extra-)?index|^--find' requirements/*.txt; then echo "an address got into the lock" >&2; exit 1; fi
+
+clean:  ## remove what these targets made
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+
+$(VENV)/bin/python:
+	@if [ -z "$(PYTHON)" ]; then echo "refold needs Python 3.11 or newer with the venv module; install it or pass PYTHON=/path/to/python" >&2; exit 1; fi
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.package: requirements/base.txt requirements/build.txt pyproject.toml | $(VENV)/bin/python
+	$(PIP) install --require-hashes -r requirements/base.txt -r requirements/build.txt
+	$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.dev: requirements/dev.txt $(VENV)/.package
+	$(PIP) install --require-hashes -r requirements/dev.txt
+	@touch $@

@@ -1,0 +1,32 @@
+"""refold keeps a long conversation inside the model's window, and loses nothing.
+
+This file is the product's surface: public names, each loaded when first used. It must never do work of its own:
+``import refold`` reads no file, no environment and no library outside the standard one.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    pass
+
+# Where each public name lives. A name joins this table, the imports above and __all__ together; a test compares them.
+_HOMES: dict[str, str] = {}
+
+__all__ = ["__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name from its module the first time it is asked for."""
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'refold' has no attribute {name!r}")
+    value = getattr(import_module(home), name)
+    globals()[name] = value  # The next access does not come here again.
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
