@@ -1,0 +1,55 @@
+"""What every test shares: where the project lies, how hypothesis behaves, and the optional recorded sessions.
+
+No fixture here may reach the network, read the user's home, or replace a part of refold by a double.
+"""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+from tests.tidy.source import list_large
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# Machines that run this are slow and shared: a deadline would measure them, not us. Timings are benchmarks.
+settings.register_profile(
+    "refold",
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.differing_executors],
+)
+settings.load_profile("refold")
+
+
+@pytest.fixture(scope="session")
+def project_root() -> Path:
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of recorded sessions, which is not part of the project; tests that want it skip without it."""
+    folder = ROOT.parent / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip("no recorded sessions at ../shared/data; the rest of the suite does not need them")
+    return folder
+
+
+@pytest.fixture
+def empty_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home with nothing in it, so that no setting of the person who runs the tests is seen."""
+    home = tmp_path / "home"
+    home.mkdir()
+    for name in ("HOME", "USERPROFILE"):
+        monkeypatch.setenv(name, str(home))
+    for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    return home
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """List what has grown large. A size is a hint to look again, never a reason to fail."""
+    if large := list_large():
+        terminalreporter.section("large files and functions (listed, not enforced)")
+        for line in large:
+            terminalreporter.write_line(line)

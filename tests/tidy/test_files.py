@@ -1,0 +1,105 @@
+"""What may be in the tree: no addresses, no machine's paths, no lock that records them; sizes are listed."""
+
+import ast
+import re
+import stat
+from pathlib import Path
+
+from tests.tidy.source import ROOT, cite, describe_size, list_modules, list_tracked, parse_module
+
+# Written in pieces, so that this file does not find itself.
+REGISTRIES = re.compile(
+    "|".join(
+        [
+            "pypi" + r"\.org",
+            "python" + r"hosted\.org",
+            "registry" + r"\.npmjs",
+            "registry" + r"\.yarnpkg",
+            "conda" + r"\.anaconda",
+        ]
+    )
+)
+INDEX_OPTION = re.compile(r"--(?:extra-)?" + r"index-url[ =]\S*://|--find-" + r"links[ =]\S*[/:]")
+HOMES = re.compile(r"(?<![\w./-])/(?:ho" + r"me|Us" + r"ers|ro" + r"ot)/\w")
+# Conversations made up for examples and tests speak of files on machines that do not exist.
+STORIES = ("examples", "tests")
+
+
+def read_text(path: Path) -> str:
+    return path.read_bytes().decode("utf-8", errors="replace")
+
+
+def find_lines(pattern: re.Pattern[str], paths: list[Path]) -> list[str]:
+    return [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in paths
+        for number, line in enumerate(read_text(path).splitlines(), 1)
+        if pattern.search(line)
+    ]
+
+
+def test_no_tracked_file_names_a_package_registry() -> None:
+    tracked = list_tracked()
+    assert find_lines(REGISTRIES, tracked) == []
+    assert find_lines(INDEX_OPTION, tracked) == []
+
+
+def test_no_tracked_file_names_a_path_of_some_machine() -> None:
+    tracked = list_tracked()
+    told = [path for path in tracked if path.relative_to(ROOT).parts[0] not in STORIES]
+    assert find_lines(HOMES, told) == []
+    assert find_lines(re.compile(re.escape(str(ROOT)) + r"\b"), told) == []
+
+
+def test_no_lock_that_records_addresses_is_tracked() -> None:
+    names = {path.name for path in list_tracked()}
+    assert not names & {"uv.lock", "poetry.lock", "pdm.lock", "Pipfile.lock"}
+
+
+def test_every_requirement_is_pinned_by_hash() -> None:
+    for lock in sorted((ROOT / "requirements").glob("*.txt")):
+        entries = re.split(r"\n(?=\S)", lock.read_text(encoding="utf-8").strip())
+        assert entries, lock.name
+        for entry in entries:
+            name = entry.split("\n")[0]
+            assert re.match(r"[\w.-]+(\[[\w,-]+\])?==\S+", name), f"{lock.name}: {name}"
+            assert "--hash=sha256:" in entry, f"{lock.name}: {name}"
+
+
+def read_pins(lock: str) -> dict[str, str]:
+    text = (ROOT / "requirements" / lock).read_text(encoding="utf-8")
+    return dict(re.findall(r"^([\w.-]+)(?:\[[\w,-]+\])?==([^\s;\\]+)", text, re.M))
+
+
+def test_the_locks_agree_with_each_other() -> None:
+    base, dev = read_pins("base.txt"), read_pins("dev.txt")
+    assert base.items() <= dev.items()
+    build = read_pins("build.txt")
+    assert {name: version for name, version in build.items() if name in dev and dev[name] != version} == {}
+
+
+def test_scripts_that_people_run_are_executable() -> None:
+    script = ROOT / ".ci" / "run"
+    assert script.stat().st_mode & stat.S_IXUSR
+    assert "make test" in read_text(script)
+
+
+def test_no_module_has_a_name_that_says_nothing() -> None:
+    vague = {"utils", "util", "helpers", "common", "core", "misc", "base", "stuff"}
+    assert [
+        str(path.relative_to(ROOT)) for path in list_modules() if path.stem in vague or path.parent.name in vague
+    ] == []
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    silent = [
+        cite(path, 1) for path in list_modules() if path.stat().st_size and not ast.get_docstring(parse_module(path))
+    ]
+    assert silent == []
+
+
+def test_the_list_of_sizes_sees_long_files_and_long_functions() -> None:
+    long_function = "def f():\n" + "    x = 1\n" * 80
+    assert describe_size("a.py", long_function) == ["a.py:1 f has 81 lines"]
+    assert describe_size("a.py", "x = 1\n" * 301) == ["a.py has 301 lines"]
+    assert describe_size("a.py", "def f():\n    return 1\n") == []
