@@ -54,6 +54,7 @@ lock: $(VENV)/bin/python  ## resolve the requirements anew, with hashes and with
 	$(LOCK) pyproject.toml -o requirements/base.txt $(LOCK_ARGS)
 	$(LOCK) requirements/build.in -c requirements/base.txt -o requirements/build.txt $(LOCK_ARGS)
 	$(LOCK) pyproject.toml --extra dev -c requirements/base.txt -c requirements/build.txt -o requirements/dev.txt $(LOCK_ARGS)
+	$(LOCK) requirements/oracle.in --no-deps -o requirements/oracle.txt $(LOCK_ARGS)
 	@if grep -nE '://|^ *-(i|f)|^--(extra-)?index|^--find' requirements/*.txt; then echo "an address got into the lock" >&2; exit 1; fi
 
 clean:  ## remove what these targets made
@@ -68,6 +69,7 @@ $(VENV)/.package: requirements/base.txt requirements/build.txt pyproject.toml | 
 	$(PIP) install --no-deps --no-build-isolation --editable .
 	@touch $@
 
-$(VENV)/.dev: requirements/dev.txt $(VENV)/.package
+$(VENV)/.dev: requirements/dev.txt requirements/oracle.txt $(VENV)/.package
 	$(PIP) install --require-hashes -r requirements/dev.txt
+	$(PIP) install --require-hashes --no-deps -r requirements/oracle.txt
 	@touch $@
