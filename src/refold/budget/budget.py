@@ -1,0 +1,64 @@
+"""Budgets: how large a prepared context may be, and the tiers at which we act.
+
+A budget is a frozen value, computed from a window or given as one number. System prompt and tools count
+within it. Nothing here looks at a conversation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from refold.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Tiers in tokens: *warn* tells, *soft* acts when it suits, *hard* must fit now, *target* is where we come down to."""
+
+    hard: int
+    soft: int
+    warn: int
+    target: int
+    window: int
+
+    def __post_init__(self) -> None:
+        if self.hard < 1:
+            raise ConfigError(f"the budget is {self.hard} tokens; give a positive number")
+        if not 0 < self.target <= self.soft <= self.hard:
+            raise ConfigError(
+                f"budget tiers must rise: target {self.target} <= soft {self.soft} <= hard {self.hard}; "
+                "lower target_ratio or raise trigger_ratio"
+            )
+
+
+def flat_budget(tokens: int) -> Budget:
+    """Return the budget of a caller who names one number: soft = hard = target."""
+    if isinstance(tokens, bool) or not isinstance(tokens, int):
+        raise ConfigError(f"budget must be a whole number of tokens, not {type(tokens).__name__}")
+    if not 1 <= tokens <= 1_000_000_000:
+        raise ConfigError(f"budget is {tokens} tokens; give a number between 1 and 1,000,000,000")
+    return Budget(hard=tokens, soft=tokens, warn=tokens, target=tokens, window=tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Tiers:
+    """Where the tiers lie, as shares of the room (window less output reserve)."""
+
+    warn: float = 0.8
+    soft: float = 0.9
+    target: float = 0.45
+
+
+def window_budget(window: int, reserve: int, tiers: Tiers, *, margin: float = 0.0) -> Budget:
+    """Return the tiers of a model's window; ``margin`` is by how much the counter may undercount."""
+    if reserve < 0 or reserve >= window:
+        raise ConfigError(f"reserve is {reserve} but the window is {window}; lower reserve or set window")
+    hard = max(1, int((window - reserve) / (1.0 + margin)))
+    soft = min(hard, max(1, int(hard * tiers.soft)))
+    return Budget(
+        hard=hard,
+        soft=soft,
+        warn=min(soft, max(1, int(hard * tiers.warn))),
+        target=min(soft, max(1, int(hard * tiers.target))),
+        window=window,
+    )

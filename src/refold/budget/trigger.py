@@ -1,0 +1,111 @@
+"""Triggers: pure functions that say whether to act now, how strongly, and why.
+
+Each looks at numbers only. The reason is for people: it goes into the report and the event log.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from refold.budget.budget import Budget
+
+Strength = Literal["none", "warn", "soft", "hard"]
+_ORDER: dict[Strength, int] = {"none": 0, "warn": 1, "soft": 2, "hard": 3}
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """Whether to act: nothing, a warning, when it suits (soft) or now (hard). ``by_count``: asked for by a count."""
+
+    strength: Strength
+    reason: str = ""
+    by_count: bool = False
+
+    @property
+    def acts(self) -> bool:
+        """True if a batch has to run."""
+        return self.strength in ("soft", "hard")
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What the view measures: tokens (system prompt and tools included), messages, turns; usage as reported."""
+
+    tokens: int
+    messages: int = 0
+    turns: int = 0
+    reported_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """Counts at which to act (reached, not passed); None means never."""
+
+    rounds: int | None = None
+    tokens: int | None = None
+    turns: int | None = None
+    reported_ratio: float | None = None
+
+
+QUIET = Trigger("none")
+
+
+def check_budget(counts: Counts, budget: Budget) -> Trigger:
+    """Compare the tokens of a view with the tiers of its budget."""
+    tokens = counts.tokens
+    if tokens > budget.hard:
+        return Trigger("hard", f"{tokens:,} tokens are over the limit of {budget.hard:,}")
+    # Where all tiers are one number, reaching it is still a fit.
+    if tokens >= budget.soft and budget.soft < budget.hard:
+        return Trigger("soft", f"{tokens:,} tokens reach the soft limit of {budget.soft:,}")
+    if tokens >= budget.warn and budget.warn < budget.soft:
+        return Trigger("warn", f"{tokens:,} tokens; compression begins at {budget.soft:,}")
+    return QUIET
+
+
+def check_rounds(counts: Counts, thresholds: Thresholds) -> Trigger:
+    """S0.3: as many messages in the view as the threshold, or more."""
+    if thresholds.rounds is not None and counts.messages >= thresholds.rounds:
+        return Trigger("soft", f"{counts.messages:,} messages reach threshold_rounds {thresholds.rounds:,}", True)
+    return QUIET
+
+
+def check_tokens(counts: Counts, thresholds: Thresholds) -> Trigger:
+    """S0.3: as many tokens in the view as the threshold, or more."""
+    if thresholds.tokens is not None and counts.tokens >= thresholds.tokens:
+        return Trigger("soft", f"{counts.tokens:,} tokens reach threshold_tokens {thresholds.tokens:,}", True)
+    return QUIET
+
+
+def check_turns(counts: Counts, thresholds: Thresholds) -> Trigger:
+    """S1.1: more turns in the view than the threshold."""
+    if thresholds.turns is not None and counts.turns > thresholds.turns:
+        return Trigger("soft", f"{counts.turns:,} turns are more than max_turns {thresholds.turns:,}", True)
+    return QUIET
+
+
+def check_reported(counts: Counts, thresholds: Thresholds, budget: Budget) -> Trigger:
+    """S3.4: the provider's own figure for the last request, as a share of the window, reached its threshold."""
+    ratio = thresholds.reported_ratio
+    if ratio is None or counts.reported_tokens is None:
+        return QUIET
+    if counts.reported_tokens >= ratio * budget.window:
+        share = counts.reported_tokens / budget.window
+        return Trigger(
+            "soft", f"the provider reported {counts.reported_tokens:,} tokens, {share:.0%} of the window", True
+        )
+    return QUIET
+
+
+def decide(counts: Counts, budget: Budget, thresholds: Thresholds | None = None) -> Trigger:
+    """Return the strongest trigger; of two equally strong ones the first, in the order of this file."""
+    thresholds = thresholds or Thresholds()
+    found = (
+        check_budget(counts, budget),
+        check_rounds(counts, thresholds),
+        check_tokens(counts, thresholds),
+        check_turns(counts, thresholds),
+        check_reported(counts, thresholds, budget),
+    )
+    return max(found, key=lambda trigger: _ORDER[trigger.strength])

@@ -1,0 +1,25 @@
+"""What was said, and what the model sees of it. The lowest layer: it knows no provider, no store, no clock."""
+
+from refold.conversation.edit import Artifact, Edit, Fact, Fold
+from refold.conversation.format import Format, Spoken
+from refold.conversation.message import Message, Role
+from refold.conversation.part import Part
+from refold.conversation.view import Item, Lens, View, amend, apply, extend
+
+__all__ = [
+    "Artifact",
+    "Edit",
+    "Fact",
+    "Fold",
+    "Format",
+    "Item",
+    "Lens",
+    "Message",
+    "Part",
+    "Role",
+    "Spoken",
+    "View",
+    "amend",
+    "apply",
+    "extend",
+]

@@ -1,0 +1,94 @@
+"""Edits: reversible changes of what the model sees. They never change a message.
+
+``replace`` puts a text in the place of one part, ``drop`` leaves one part out, ``fold`` puts a summary in
+the place of a span. An edit's id is a hash of what it does, so the same edit has the same id everywhere.
+``level`` settles which of two edits on one target holds: the higher, whatever the order they came in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Literal
+
+from refold.conversation.message import Role
+
+EditKind = Literal["replace", "drop", "fold"]
+FactKind = Literal["preference", "decision", "todo", "key"]
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One thing worth knowing later, with the handle of where it was said."""
+
+    kind: FactKind
+    text: str
+    handle: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """One exact value of the index: a path, id, number, command ..., with the handle where it occurs.
+
+    ``sort`` says what it is (file, command, error, url, id, number, date, name, identifier), ``note`` what
+    happened to it (read, written, deleted, exit 1), ``weight`` how it ranks.
+    """
+
+    sort: str
+    value: str
+    handle: str = ""
+    note: str = ""
+    weight: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """What a fold knows besides its summary's text."""
+
+    handle: str
+    summary: str
+    facts: tuple[Fact, ...] = ()
+    artifacts: tuple[Artifact, ...] = ()
+    key_points: tuple[str, ...] = ()
+    turn_range: tuple[int, int] = (0, 0)
+    by: str = "extract"
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One reversible change. ``covers`` are ids of messages in order; ``part`` is set for replace and drop."""
+
+    kind: EditKind
+    stage: str
+    covers: tuple[str, ...]
+    part: int | None = None
+    text: str = ""
+    role: Role = "user"
+    reason: str = ""
+    level: int = 0
+    made_from: tuple[str, ...] = ()
+    tokens_before: int = 0
+    tokens_after: int = 0
+    fold: Fold | None = None
+    id: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        if not self.covers:
+            raise ValueError("an edit must cover at least one message")
+        if (self.kind == "fold") is not (self.part is None):
+            raise ValueError("replace and drop name a part; a fold names none")
+        object.__setattr__(self, "id", self.id or _edit_id(self))
+
+    @property
+    def tokens_freed(self) -> int:
+        """Tokens that this edit takes out of the view."""
+        return self.tokens_before - self.tokens_after
+
+
+def _edit_id(edit: Edit) -> str:
+    hasher = hashlib.blake2b(digest_size=8)
+    head = (edit.kind, edit.stage, edit.part, edit.role, edit.level)
+    for piece in (repr(head), edit.text, *edit.covers):
+        hasher.update(piece.encode("utf-8", "surrogatepass"))
+        hasher.update(b"\0")
+    return hasher.hexdigest()

@@ -1,0 +1,52 @@
+"""Messages: what was said, kept as it came.
+
+A message holds the provider's object untouched (``raw``), its parts for reading, the digest of its
+content and an id that chains it to its parent. Nothing here changes ``raw``, ever.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from refold.conversation.part import Part
+
+Role = Literal["system", "user", "assistant", "tool"]
+
+ROOT = ""
+_ID_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Message:
+    """One provider message. ``is_sealed`` marks one that no edit may touch (a provider's own compaction)."""
+
+    raw: object
+    role: Role
+    parts: tuple[Part, ...]
+    digest: str
+    id: str
+    name: str = ""
+    is_sealed: bool = False
+
+    @property
+    def starts_turn(self) -> bool:
+        """True for a real user message; one that brings tool results starts no turn."""
+        return is_user_turn(self.role, self.parts)
+
+
+def is_user_turn(role: str, parts: Iterable[Part]) -> bool:
+    """Tell whether a message with this role and these parts is a person speaking."""
+    return role == "user" and not any(part.kind == "result" for part in parts)
+
+
+def digest_of(canonical: bytes) -> str:
+    """Return the content hash of a message's canonical form, in hex."""
+    return hashlib.blake2b(canonical, digest_size=_ID_BYTES).hexdigest()
+
+
+def chain_id(parent: str, digest: str) -> str:
+    """Return the id of a message with this content after this parent."""
+    return hashlib.blake2b(f"{parent}/{digest}".encode(), digest_size=_ID_BYTES).hexdigest()

@@ -1,0 +1,256 @@
+"""The view: ``apply(messages, edits)``, what the model sees. Always computed, never stored as truth.
+
+The view depends on the *set* of edits, not on their order. An edit holds wherever all it covers is present, in
+order; a fold hides every other edit within it; of two edits on one part the higher level holds. An untouched
+message is an item whose ``raw`` is the very object that came in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+
+from refold.conversation.edit import Edit
+from refold.conversation.format import Format
+from refold.conversation.message import Message, Role
+from refold.conversation.part import Part
+from refold.conversation.turn import Unit, find_units, newest_step, newest_user
+
+CountParts = Callable[[Role, Sequence[Part], str], int]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Item:
+    """One message as the model sees it. ``messages`` are the originals it stands for, ``edits`` what shaped it."""
+
+    raw: object
+    role: Role
+    parts: tuple[Part, ...]
+    tokens: int
+    messages: tuple[Message, ...]
+    edits: tuple[Edit, ...] = ()
+
+    @property
+    def message(self) -> Message:
+        """The original behind an item that is not a fold (the first one behind a fold)."""
+        return self.messages[0]
+
+    @property
+    def is_fold(self) -> bool:
+        """True for a summary that stands for a span."""
+        return bool(self.edits) and self.edits[0].kind == "fold"
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Ids of the messages this item stands for."""
+        return tuple(message.id for message in self.messages)
+
+    def edited_parts(self) -> dict[int, Edit]:
+        """Return the edit in force on each changed part, by part of the original."""
+        return {edit.part: edit for edit in self.edits if edit.part is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Rendering:
+    """What became of a message or a fold under edits, rendered and counted once. ``raw`` None: nothing is left."""
+
+    raw: object
+    parts: tuple[Part, ...] = ()
+    tokens: int = 0
+
+
+class Lens:
+    """Renders and counts items through one format and one counter; what was counted is not counted again."""
+
+    def __init__(self, form: Format, count_parts: CountParts, count_text: Callable[[str], int]) -> None:
+        self.format = form
+        self.count_text = count_text
+        self._count_parts = count_parts
+        self._plain: dict[str, Item] = {}
+        self._renderings: dict[tuple[str, ...], Rendering] = {}
+
+    def plain(self, message: Message) -> Item:
+        """Return the item of an untouched message."""
+        item = self._plain.get(message.id)
+        if item is None:
+            tokens = self._count_parts(message.role, message.parts, message.name)
+            item = self._plain[message.id] = Item(message.raw, message.role, message.parts, tokens, (message,))
+        return item
+
+    def edited(self, message: Message, edits: Iterable[Edit]) -> Item | None:
+        """Return the item of a message under edits; None if they leave nothing of it."""
+        chosen = _choose_edits(edits)
+        key = (message.id, *(edit.id for edit in chosen))
+        seen = self._renderings.get(key)
+        if seen is None:
+            changes = {
+                edit.part: None if edit.kind == "drop" else edit.text for edit in chosen if edit.part is not None
+            }
+            seen = self._renderings[key] = self._render(
+                self.format.render(message, changes), message.role, message.name
+            )
+        if seen.raw is None:
+            return None
+        return Item(seen.raw, message.role, seen.parts, seen.tokens, (message,), chosen)
+
+    def fold(self, edit: Edit, messages: tuple[Message, ...]) -> Item:
+        """Return the item of a fold over these messages."""
+        seen = self._renderings.get((edit.id,))
+        if seen is None:
+            seen = self._render(self.format.write_summary(edit.text, edit.role), edit.role, "")
+            self._renderings[(edit.id,)] = seen
+        return Item(seen.raw, edit.role, seen.parts, seen.tokens, messages, (edit,))
+
+    def count_bare(self, part: Part) -> int:
+        """Return the tokens of one part alone, without the framing of a message."""
+        return self._count_parts("user", (part,), "") - self._count_parts("user", (), "")
+
+    def forget_all(self, keep: Iterable[Item]) -> None:
+        """Let go of all that was counted but these items, so that memory follows the view."""
+        keep = tuple(keep)
+        self._plain = {item.message.id: item for item in keep if not item.edits}
+        self._renderings = {
+            (edits[0].id,) if item.is_fold else (item.message.id, *(edit.id for edit in edits)): Rendering(
+                item.raw, item.parts, item.tokens
+            )
+            for item in keep
+            if (edits := item.edits)
+        }
+
+    def _render(self, raw: object, role: Role, name: str) -> Rendering:
+        if raw is None:
+            return Rendering(None)
+        parts = self.format.parse_parts(raw)
+        return Rendering(raw, parts, self._count_parts(role, parts, name))
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """What the model sees, with its tokens. ``fixed_tokens`` are the system prompt, the tools and the framing."""
+
+    items: tuple[Item, ...]
+    messages: tuple[Message, ...]
+    edits: tuple[Edit, ...]
+    lens: Lens = field(repr=False)
+    fixed_tokens: int = 0
+    pinned: frozenset[str] = frozenset()
+    tokens: int = -1
+
+    def __post_init__(self) -> None:
+        if self.tokens < 0:
+            object.__setattr__(self, "tokens", self.fixed_tokens + sum(item.tokens for item in self.items))
+
+    @cached_property
+    def units(self) -> list[Unit]:
+        """The units of the view, in order."""
+        return find_units(self.items)
+
+    @cached_property
+    def protected(self) -> frozenset[int]:
+        """Indexes that no stage but clamp may edit: system, pinned, sealed, newest user message, newest step."""
+        kept = {at for at, item in enumerate(self.items) if self._is_kept(item)}
+        user = newest_user([item for item in self.items if not item.is_fold])
+        if user is not None:
+            plain = [at for at, item in enumerate(self.items) if not item.is_fold]
+            kept.add(plain[user])
+        step = newest_step(self.items)
+        if step is not None:
+            kept.update(range(step.start, step.stop))
+        return frozenset(kept)
+
+    def _is_kept(self, item: Item) -> bool:
+        if item.is_fold:
+            return False
+        return item.role == "system" or item.message.is_sealed or item.message.id in self.pinned
+
+    def free_units(self) -> list[Unit]:
+        """Units of which no item is protected, in order."""
+        return [unit for unit in self.units if self.protected.isdisjoint(range(unit.start, unit.stop))]
+
+
+def apply(
+    messages: Sequence[Message],
+    edits: Iterable[Edit],
+    lens: Lens,
+    *,
+    fixed_tokens: int = 0,
+    pinned: frozenset[str] = frozenset(),
+) -> View:
+    """Compute what the model sees of these messages under this set of edits."""
+    edits = tuple(edits)
+    place = {message.id: at for at, message in enumerate(messages)}
+    folds = _choose_folds((edit for edit in edits if edit.kind == "fold"), place)
+    hidden = {message_id for fold in folds for message_id in fold.covers}
+    by_message: dict[str, list[Edit]] = {}
+    for edit in edits:
+        if edit.kind != "fold" and edit.covers[0] in place and edit.covers[0] not in hidden:
+            by_message.setdefault(edit.covers[0], []).append(edit)
+    fold_at = {place[fold.covers[0]]: fold for fold in folds}
+    items: list[Item] = []
+    for at, message in enumerate(messages):
+        if at in fold_at:
+            covered = tuple(messages[place[message_id]] for message_id in fold_at[at].covers)
+            items.append(lens.fold(fold_at[at], covered))
+        elif message.id in by_message:
+            item = lens.edited(message, by_message[message.id])
+            if item is not None:
+                items.append(item)
+        elif message.id not in hidden:
+            items.append(lens.plain(message))
+    return View(tuple(items), tuple(messages), edits, lens, fixed_tokens, pinned)
+
+
+def amend(view: View, edits: Iterable[Edit]) -> View:
+    """Return the view with these edits added to those in force."""
+    return apply(view.messages, (*view.edits, *edits), view.lens, fixed_tokens=view.fixed_tokens, pinned=view.pinned)
+
+
+def extend(view: View, messages: Iterable[Message], edits: Iterable[Edit] = ()) -> View:
+    """Return the view with new messages at its end, some of them under edits made on arrival: O(new)."""
+    messages, edits = tuple(messages), tuple(edits)
+    by_message: dict[str, list[Edit]] = {}
+    for edit in edits:
+        by_message.setdefault(edit.covers[0], []).append(edit)
+    new: list[Item] = []
+    for message in messages:
+        edited = by_message.get(message.id)
+        item = view.lens.edited(message, edited) if edited else view.lens.plain(message)
+        if item is not None:
+            new.append(item)
+    tokens = view.tokens + sum(item.tokens for item in new)
+    return View(
+        (*view.items, *new),
+        (*view.messages, *messages),
+        (*view.edits, *edits),
+        view.lens,
+        view.fixed_tokens,
+        view.pinned,
+        tokens,
+    )
+
+
+def _choose_edits(edits: Iterable[Edit]) -> tuple[Edit, ...]:
+    """Keep the edit that holds on each part: the highest level, then the id, whatever order they came in."""
+    best: dict[int, Edit] = {}
+    for edit in edits:
+        assert edit.part is not None
+        other = best.get(edit.part)
+        if other is None or (edit.level, edit.id) > (other.level, other.id):
+            best[edit.part] = edit
+    return tuple(best[part] for part in sorted(best))
+
+
+def _choose_folds(folds: Iterable[Edit], place: dict[str, int]) -> list[Edit]:
+    """Keep the folds that hold: all covered present, in order, and not within a higher or larger fold."""
+    ranked = sorted(folds, key=lambda fold: (-fold.level, -len(fold.covers), fold.id))
+    taken: set[str] = set()
+    chosen: list[Edit] = []
+    for fold in ranked:
+        spots = [place.get(message_id, -1) for message_id in fold.covers]
+        in_order = spots[0] >= 0 and all(a < b for a, b in pairwise(spots))
+        if in_order and taken.isdisjoint(fold.covers):
+            taken.update(fold.covers)
+            chosen.append(fold)
+    return chosen

@@ -1,0 +1,118 @@
+"""Every error refold raises, split by who must act.
+
+    RefoldError
+    ├── ConfigError          the operator: a setting is wrong, unknown or contradicts another
+    ├── FormatError          the client: the input is not a conversation we can read
+    ├── BudgetTooSmall       the client: what may not shrink (system prompt, tools, newest user message) fills the budget
+    ├── HandleUnknown        the client: no original is behind this handle
+    ├── ProviderError        the model's provider
+    │   ├── ContextOverflow      the request was too long: compress and try again
+    │   ├── RateLimited          wait, then try again
+    │   └── Unavailable          time-out, connection lost, 5xx: try again
+    ├── LedgerError          the operator: the durable record cannot be read or written; stop
+    └── LawBroken            us: a law of the engine does not hold
+
+Each class carries the exit code of the command line and the status of the HTTP interface.
+A message says what is wrong, where, and what to do next. It never contains a credential.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+__all__ = [
+    "BudgetTooSmall",
+    "ConfigError",
+    "ContextOverflow",
+    "FormatError",
+    "HandleUnknown",
+    "LawBroken",
+    "LedgerError",
+    "ProviderError",
+    "RateLimited",
+    "RefoldError",
+    "Unavailable",
+]
+
+
+class RefoldError(Exception):
+    """The root of all errors that refold raises on purpose."""
+
+    exit_code: ClassVar[int] = 1
+    http_status: ClassVar[int] = 500
+
+
+class ConfigError(RefoldError):
+    """A setting is wrong, unknown, or contradicts another one."""
+
+    exit_code = 3
+    http_status = 422
+
+
+class FormatError(RefoldError):
+    """The input is not a conversation that refold can read."""
+
+    exit_code = 4
+    http_status = 400
+
+
+class BudgetTooSmall(RefoldError):
+    """What may not shrink is larger than the budget; ``parts`` names each piece and its tokens."""
+
+    exit_code = 5
+    http_status = 413
+
+    def __init__(self, message: str, *, budget: int = 0, parts: dict[str, int] | None = None) -> None:
+        super().__init__(message)
+        self.budget = budget
+        self.parts = dict(parts or {})
+
+
+class HandleUnknown(RefoldError):
+    """No original is behind this handle; asking again will not change that."""
+
+    exit_code = 6
+    http_status = 404
+
+
+class ProviderError(RefoldError):
+    """The model's provider refused or failed."""
+
+    exit_code = 7
+    http_status = 502
+
+
+class ContextOverflow(ProviderError):
+    """The provider says that the request does not fit its window."""
+
+
+class RateLimited(ProviderError):
+    """The provider asks us to wait; ``retry_after_s`` says how long, where it told."""
+
+    http_status = 429
+
+    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class Unavailable(ProviderError):
+    """The provider did not answer, or answered that it cannot now."""
+
+    http_status = 503
+
+
+class LedgerError(RefoldError):
+    """The durable record cannot be read or written."""
+
+    exit_code = 8
+
+
+class LawBroken(RefoldError):
+    """A law of the engine does not hold: a bug of ours, never the caller's."""
+
+    exit_code = 70
+
+    def __init__(self, law: str, message: str) -> None:
+        super().__init__(f"{law}: {message}")
+        self.law = law

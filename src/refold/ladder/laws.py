@@ -1,0 +1,82 @@
+"""The laws a view must keep, each a small object: a name and a check that says what is wrong.
+
+``check_step`` holds a stage to them, ``check_fit`` the whole ladder. A broken law is a bug of ours: it raises in
+strict mode; else the ladder refuses the edits and says so. L5 to L7, L9 and L10 live where their state is: handles,
+alignment, undo, limits and triggers have their own tests.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from refold.conversation.view import Item, View
+
+
+@dataclass(frozen=True, slots=True)
+class Law:
+    """One law: ``check(before, after, stage)`` returns what is wrong, or an empty string."""
+
+    name: str
+    check: Callable[[View, View, str], str]
+
+
+def _check_valid(before: View, after: View, stage: str) -> str:
+    """L2: the provider would accept it, or at least no less than what came in."""
+    known = Counter(before.lens.format.find_faults(before.items))
+    new = Counter(after.lens.format.find_faults(after.items)) - known
+    return f"{stage} made the view invalid: {next(iter(new))}" if new else ""
+
+
+def _check_verbatim(before: View, after: View, stage: str) -> str:
+    """L3: an item without edits is the very object that came in, and every change is an edit."""
+    for item in after.items:
+        if not item.edits and item.raw is not item.message.raw:
+            return f"{stage} changed a message without an edit"
+    return ""
+
+
+def _check_smaller(before: View, after: View, stage: str) -> str:
+    """L4: edits that were accepted made the view smaller."""
+    if after.tokens > before.tokens:
+        return f"{stage} grew the view from {before.tokens} to {after.tokens} tokens"
+    return ""
+
+
+def _check_protected(before: View, after: View, stage: str) -> str:
+    """L8: system, pinned, newest user message and newest step come out untouched."""
+    if stage == "clamp":
+        return ""
+    seen = {id(item.raw) for item in after.items}
+    lost = next((at for at in sorted(before.protected) if id(before.items[at].raw) not in seen), None)
+    return "" if lost is None else f"{stage} edited protected item {lost} ({before.items[lost].role})"
+
+
+LAWS = (
+    Law("L2 valid", _check_valid),
+    Law("L3 verbatim", _check_verbatim),
+    Law("L4 smaller", _check_smaller),
+    Law("L8 pinned", _check_protected),
+)
+
+
+def find_broken(before: View, after: View, stage: str, *, is_forced: bool = False) -> tuple[str, str] | None:
+    """Return the first law that a stage broke and how, or None. A forced compression may fail to shrink."""
+    for law in LAWS:
+        if is_forced and law.name.startswith("L4"):
+            continue
+        wrong = law.check(before, after, stage)
+        if wrong:
+            return law.name, wrong
+    return None
+
+
+def common_prefix(old: tuple[Item, ...], new: tuple[Item, ...]) -> int:
+    """Return how many leading items two views share as the provider's cache would see it (L6)."""
+    count = 0
+    for a, b in zip(old, new, strict=False):
+        if a.raw is not b.raw and a.raw != b.raw:
+            break
+        count += 1
+    return count

@@ -1,0 +1,98 @@
+"""The report: what was done, why, and what it changed, per stage. A value for people and programs; no text layout."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+from refold.budget import Budget
+from refold.conversation.edit import Edit
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """An edit that a stage proposed and the ladder did not take, with the reason."""
+
+    edit: Edit
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class StageReport:
+    """What one stage did to the view."""
+
+    stage: str
+    tokens_before: int
+    tokens_after: int
+    edits: tuple[Edit, ...] = ()
+    rejected: tuple[Rejected, ...] = ()
+    note: str = ""
+
+    @property
+    def tokens_freed(self) -> int:
+        """Tokens that this stage took out of the view."""
+        return self.tokens_before - self.tokens_after
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a compression did. ``notes`` are facts a user should know, such as an unknown model's assumed window."""
+
+    reason: str
+    counter: str
+    margin: float
+    budget: Budget
+    tokens_before: int
+    tokens_after: int
+    messages_before: int
+    messages_after: int
+    stages: tuple[StageReport, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def tokens_saved(self) -> int:
+        """Tokens that the whole compression took out of the view."""
+        return self.tokens_before - self.tokens_after
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the report as plain values, edits by their main fields, for JSON."""
+        stages = [
+            {
+                "stage": stage.stage,
+                "tokens_before": stage.tokens_before,
+                "tokens_after": stage.tokens_after,
+                "edits": [edit_to_dict(edit) for edit in stage.edits],
+                "rejected": [{"edit": edit_to_dict(r.edit), "why": r.why} for r in stage.rejected],
+                "note": stage.note,
+            }
+            for stage in self.stages
+        ]
+        return {
+            "reason": self.reason,
+            "counter": self.counter,
+            "margin": self.margin,
+            "budget": asdict(self.budget),
+            "tokens_before": self.tokens_before,
+            "tokens_after": self.tokens_after,
+            "tokens_saved": self.tokens_saved,
+            "messages_before": self.messages_before,
+            "messages_after": self.messages_after,
+            "stages": stages,
+            "notes": list(self.notes),
+        }
+
+
+def edit_to_dict(edit: Edit) -> dict[str, object]:
+    """Return what a person wants to know of an edit, without the texts it hides."""
+    return {
+        "id": edit.id,
+        "kind": edit.kind,
+        "stage": edit.stage,
+        "messages": len(edit.covers),
+        "first": edit.covers[0],
+        "part": edit.part,
+        "handle": edit.fold.handle if edit.fold else None,
+        "tokens_before": edit.tokens_before,
+        "tokens_after": edit.tokens_after,
+        "reason": edit.reason,
+        "text": edit.text,
+    }

@@ -1,0 +1,132 @@
+"""The ladder: run the stages, cheapest first, until the goal is met.
+
+``climb`` is a generator that yields what its stages ask and returns what became of the view; ``drive`` and
+``drive_async`` answer it. It decides nothing about when to run, and stores nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from dataclasses import dataclass, replace
+
+from refold.conversation.edit import Edit
+from refold.conversation.view import View, amend
+from refold.errors import LawBroken
+from refold.ladder.laws import find_broken
+from refold.ladder.report import Rejected, StageReport
+from refold.stages.stage import Ask, Goal, Reply, Stage
+
+
+@dataclass(frozen=True, slots=True)
+class Climb:
+    """What a run of the ladder made: the view, the edits that were accepted, and a report per stage."""
+
+    view: View
+    edits: tuple[Edit, ...]
+    stages: tuple[StageReport, ...]
+
+
+Climbing = Generator[Ask, Reply, Climb]
+Answer = Callable[[Ask], Reply]
+AnswerAsync = Callable[[Ask], Awaitable[Reply]]
+
+
+def climb(view: View, goal: Goal, stages: Sequence[Stage], *, strict: bool = False) -> Climbing:
+    """Run each stage while the goal is not met; count anew after each; hold each to the laws."""
+    edits: list[Edit] = []
+    reports: list[StageReport] = []
+    is_forced = goal.force
+    for stage in stages:
+        limit = goal.hard if stage.when == "hard" else goal.target
+        if view.tokens <= limit and not (is_forced and stage.when == "batch"):
+            continue
+        proposed = stage.propose(view, goal if is_forced == goal.force else replace(goal, force=is_forced))
+        if not isinstance(proposed, list):
+            proposed = yield from proposed
+        after, report = take_edits(view, proposed, stage.name, is_forced=is_forced, strict=strict)
+        reports.append(report)
+        edits.extend(report.edits)
+        # Whoever asked by a count has what they asked for once something is folded; the tokens decide from here on.
+        is_forced = is_forced and not any(edit.kind == "fold" for edit in report.edits)
+        view = after
+    return Climb(view, tuple(edits), tuple(reports))
+
+
+def take_edits(
+    view: View, proposed: Sequence[Edit], stage: str, *, is_forced: bool = False, strict: bool = False
+) -> tuple[View, StageReport]:
+    """Apply what a stage proposed, less what does not shrink (L4) or breaks a law; return the view and the report."""
+    if not proposed:
+        return view, StageReport(stage, view.tokens, view.tokens)
+    kept, rejected = _refuse_growth(view, proposed, is_forced=is_forced)
+    after = amend(view, kept) if kept else view
+    broken = find_broken(view, after, stage, is_forced=is_forced) if kept else None
+    if broken is None:
+        return after, StageReport(stage, view.tokens, after.tokens, tuple(kept), tuple(rejected))
+    law, wrong = broken
+    if strict:
+        raise LawBroken(law, wrong)
+    rejected += [Rejected(edit, f"{law}: {wrong}") for edit in kept]
+    return view, StageReport(stage, view.tokens, view.tokens, (), tuple(rejected), note=f"{law}: {wrong}")
+
+
+def _refuse_growth(view: View, proposed: Sequence[Edit], *, is_forced: bool) -> tuple[list[Edit], list[Rejected]]:
+    """Split proposals into those that shrink what they touch, with exact counts, and those that do not."""
+    by_message: dict[str, list[Edit]] = {}
+    kept: list[Edit] = []
+    rejected: list[Rejected] = []
+    item_of = {message.id: item for item in view.items for message in item.messages}
+    for edit in proposed:
+        if edit.kind == "fold":
+            before = sum(
+                item.tokens for item in {id(i): i for i in (item_of.get(c) for c in edit.covers) if i}.values()
+            )
+            after = view.lens.fold(edit, ()).tokens
+            counted = replace(edit, tokens_before=before, tokens_after=after)
+            if after < before or is_forced:
+                kept.append(counted)
+            else:
+                rejected.append(Rejected(counted, f"would not shrink: {before} → {after} tokens"))
+        else:
+            by_message.setdefault(edit.covers[0], []).append(edit)
+    for message_id, edits in by_message.items():
+        item = item_of.get(message_id)
+        if item is None or item.is_fold:
+            rejected += [Rejected(edit, "its message is not in view") for edit in edits]
+            continue
+        changed = view.lens.edited(item.message, (*item.edits, *edits))
+        after = changed.tokens if changed else 0
+        if after >= item.tokens:
+            rejected += [Rejected(edit, f"would not shrink: {item.tokens} → {after} tokens") for edit in edits]
+        elif len(edits) == 1:
+            kept.append(replace(edits[0], tokens_before=item.tokens, tokens_after=after))
+        else:
+            kept += edits
+    return kept, rejected
+
+
+def drive(climbing: Climbing, answer: Answer) -> Climb:
+    """Run a climb to its end, answering what it asks."""
+    try:
+        ask = next(climbing)
+        while True:
+            ask = climbing.send(answer(ask))
+    except StopIteration as done:
+        result: Climb = done.value
+        return result
+
+
+async def drive_async(climbing: Climbing, answer: AnswerAsync) -> Climb:
+    """Run a climb to its end, awaiting the answers to what it asks."""
+    try:
+        ask = next(climbing)
+        while True:
+            ask = climbing.send(await answer(ask))
+    except StopIteration as done:
+        result: Climb = done.value
+        return result
+
+
+def answer_nothing(ask: Ask) -> Reply:
+    """Answer for callers who have no model: stages fall back to what is mechanical."""
+    return Reply(error="no model is configured")

@@ -1,0 +1,42 @@
+"""Spans: which units a fold may take, and how it stands for them.
+
+What lies before the newest user message and what lies after it are separate runs: a summary must never tell
+of later events before the question they answer. System, pinned and sealed messages inside a run stay where they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from refold.conversation.edit import Edit
+from refold.conversation.message import Message, is_user_turn
+from refold.conversation.turn import Unit
+from refold.conversation.view import Item, View
+
+
+def free_runs(view: View) -> list[list[Unit]]:
+    """Return the units that may be folded, oldest first, split at the newest user message; empty runs left out."""
+    newest = max(
+        (at for at, item in enumerate(view.items) if not item.is_fold and is_user_turn(item.role, item.parts)),
+        default=len(view.items),
+    )
+    runs: tuple[list[Unit], list[Unit]] = ([], [])
+    for unit in view.free_units():
+        runs[unit.start > newest].append(unit)
+    return [run for run in runs if run]
+
+
+def items_of(view: View, units: Iterable[Unit]) -> list[Item]:
+    """Return the items of these units, in order."""
+    return [view.items[at] for unit in units for at in range(unit.start, unit.stop)]
+
+
+def covered_messages(view: View, items: Iterable[Item]) -> tuple[Message, ...]:
+    """Return every message that these items stand for, in the order of the conversation."""
+    wanted = {message.id for item in items for message in item.messages}
+    return tuple(message for message in view.messages if message.id in wanted)
+
+
+def earlier_folds(items: Sequence[Item]) -> list[Edit]:
+    """Return the folds among these items, oldest first."""
+    return [item.edits[0] for item in items if item.is_fold]

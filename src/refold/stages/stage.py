@@ -1,0 +1,143 @@
+"""What a stage is: its options, and one pure method that looks at a view and a goal and proposes edits.
+
+A stage that needs a model asks by yielding: ``reply = yield Ask(prompt, tokens_max=800)``; a driver answers.
+A stage never reaches out, never changes a message, and never proposes to touch what is protected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Protocol
+
+from refold.conversation.edit import Edit
+from refold.conversation.language import Language
+from refold.conversation.message import Message
+from refold.conversation.part import Part
+from refold.conversation.view import Item, View
+
+When = Literal["arrival", "batch", "hard"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A question to a model. Whoever drives the stage answers it, or says why it cannot."""
+
+    prompt: str
+    tokens_max: int
+    system: str = ""
+    purpose: str = "summary"
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The answer to an Ask. ``error`` says why there is none; ``finish_reason`` as the provider named it."""
+
+    text: str = ""
+    finish_reason: str = "stop"
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What a batch has to reach: ``target`` tokens for the whole view; ``hard`` is the most it may ever have.
+
+    ``force`` is set by a person or by a count (S0, S1): a stage then acts even if the tokens alone would not ask for it.
+    """
+
+    target: int
+    hard: int
+    reason: str = ""
+    language: Language = "en"
+    instructions: str = ""
+    force: bool = False
+
+
+Proposal = Generator[Ask, Reply, list[Edit]]
+
+
+class Stage(Protocol):
+    """A rung of the ladder. ``when``: on arrival of a message, with a batch, or only when over *hard*."""
+
+    name: ClassVar[str]
+    when: ClassVar[When]
+
+    def propose(self, view: View, goal: Goal) -> list[Edit] | Proposal:
+        """Return the edits that bring the view towards the goal, oldest first, and no more than needed."""
+        ...
+
+
+class ArrivalStage(Stage, Protocol):
+    """A stage that renders a message once, when it first appears: a pure function of message and options."""
+
+    def arrive(self, message: Message) -> list[Edit]:
+        """Return the edits of one message, never looking at budget, position or query."""
+        ...
+
+
+def replace_part(item: Item, part: int, text: str, *, view: View, stage: str, reason: str) -> Edit | None:
+    """Return the edit that puts ``text`` in the place of one part of an item; None if that is not smaller."""
+    seen = seen_part(item, part)
+    if seen is None:
+        return None
+    before = count_part(view, seen)
+    after = view.lens.count_text(text)
+    if after >= before:
+        return None
+    return Edit(
+        kind="replace",
+        stage=stage,
+        covers=(item.message.id,),
+        part=part,
+        text=text,
+        reason=reason,
+        level=next_level(item, part),
+        tokens_before=before,
+        tokens_after=after,
+    )
+
+
+def drop_part(item: Item, part: int, *, view: View, stage: str, reason: str) -> Edit | None:
+    """Return the edit that leaves one part of an item out; None if it is out already."""
+    seen = seen_part(item, part)
+    if seen is None:
+        return None
+    return Edit(
+        kind="drop",
+        stage=stage,
+        covers=(item.message.id,),
+        part=part,
+        reason=reason,
+        level=next_level(item, part),
+        tokens_before=count_part(view, seen),
+    )
+
+
+def seen_part(item: Item, part: int) -> Part | None:
+    """Return a part of the original as the model sees it now: None if an edit dropped it."""
+    edit = item.edited_parts().get(part)
+    if edit is None:
+        return item.message.parts[part]
+    if edit.kind == "drop":
+        return None
+    original = item.message.parts[part]
+    kind = "text" if original.kind == "media" else original.kind
+    return Part(kind, edit.text, original.name, original.call_id, None, (), original.is_error)
+
+
+def next_level(item: Item, part: int) -> int:
+    """Return the level an edit needs to hold over what is in force on this part."""
+    edit = item.edited_parts().get(part)
+    return 0 if edit is None else edit.level + 1
+
+
+def count_part(view: View, part: Part) -> int:
+    """Return about how many tokens a part has in the view, its message's framing left out."""
+    if part.kind == "media" or part.inside:
+        return view.lens.count_bare(part)
+    return view.lens.count_text(part.text)
+
+
+def over_target(view: View, goal: Goal, edits: Sequence[Edit]) -> bool:
+    """Tell whether the view would still be above the target with these edits."""
+    return view.tokens - sum(edit.tokens_freed for edit in edits) > goal.target

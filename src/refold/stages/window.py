@@ -1,0 +1,99 @@
+"""window: the last turns only, and one mechanical line for what went before them.
+
+The rung before the last, taken only when the view is over *hard*. It asks nobody and cannot fail: every unit that
+is not protected may go. What it hides is behind one handle.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from refold.conversation.edit import Edit, Fold
+from refold.conversation.handle import fold_handle, mark
+from refold.conversation.language import Language
+from refold.conversation.message import Message, Role
+from refold.conversation.turn import Unit, find_turns
+from refold.conversation.view import View
+from refold.stages.span import covered_messages, earlier_folds, free_runs, items_of
+from refold.stages.stage import Goal, When
+
+_ROLE_NAMES: dict[Language, dict[Role, str]] = {
+    "en": {"system": "system", "user": "user", "assistant": "assistant", "tool": "tool results"},
+    "zh": {"system": "系统", "user": "用户", "assistant": "助手", "tool": "工具结果"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Fold all but the newest units; with ``keep_turns``, all but those turns."""
+
+    name: ClassVar[str] = "window"
+    when: ClassVar[When] = "hard"
+
+    keep_turns: int | None = None
+    role: Role = "user"
+
+    def propose(self, view: View, goal: Goal) -> list[Edit]:
+        """Return one fold for each run of old units, as much as it takes to come down to the target."""
+        edits: list[Edit] = []
+        left = view.tokens - goal.target
+        for run in free_runs(view):
+            units = self._choose_units(view, run, left)
+            if units:
+                edit = self._fold(view, units, goal.language)
+                edits.append(edit)
+                left -= edit.tokens_freed
+        return edits
+
+    def _choose_units(self, view: View, run: Sequence[Unit], left: int) -> list[Unit]:
+        if self.keep_turns is not None:
+            turns = find_turns(view.items)
+            border = turns[-self.keep_turns] if 0 < self.keep_turns <= len(turns) else 0
+            old = [unit for unit in run if unit.stop <= border]
+            if old:
+                return old
+        chosen: list[Unit] = []
+        for unit in run:
+            if left <= 0:
+                break
+            chosen.append(unit)
+            left -= sum(view.items[at].tokens for at in range(unit.start, unit.stop))
+        return chosen
+
+    def _fold(self, view: View, units: Sequence[Unit], language: Language) -> Edit:
+        items = items_of(view, units)
+        messages = covered_messages(view, items)
+        earlier = earlier_folds(items)
+        first, last = units[0].start, units[-1].stop
+        before = view.items[first - 1].role if first else None
+        after = view.items[last].role if last < len(view.items) else None
+        text = describe_span(messages, language)
+        handle = fold_handle(messages)
+        role = view.lens.format.allow_role(self.role, before, after)
+        return Edit(
+            kind="fold",
+            stage=self.name,
+            covers=tuple(message.id for message in messages),
+            text=text,
+            role=role,
+            reason="over the limit: only the newest part stays",
+            level=1 + max((edit.level for edit in earlier), default=-1),
+            made_from=tuple(edit.id for edit in earlier),
+            tokens_before=sum(item.tokens for item in items),
+            tokens_after=view.lens.count_text(text) + 5,
+            fold=Fold(handle=handle, summary=text, by=self.name),
+        )
+
+
+def describe_span(messages: Sequence[Message], language: Language) -> str:
+    """Return one marked line that says how many messages of which roles left the view, and their handle."""
+    counts = Counter(message.role for message in messages)
+    names = _ROLE_NAMES[language]
+    listed = ", ".join(f"{names[role]} {count}" for role, count in sorted(counts.items()))
+    handle = mark(fold_handle(messages))
+    if language == "zh":
+        return f"[较早的对话共 {len(messages)} 条消息（{listed}）已移出视图；原文见 {handle}]"
+    return f"[{len(messages)} earlier messages ({listed}) are out of view; the originals: {handle}]"
