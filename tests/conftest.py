@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
 from tests.tidy.source import list_large
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -7,15 +7,52 @@ This file is the product's surface: public names, each loaded when first used. I
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+if TYPE_CHECKING:
+    from refold.errors import (
+        BudgetTooSmall,
+        ConfigError,
+        ContextOverflow,
+        FormatError,
+        HandleUnknown,
+        LawBroken,
+        LedgerError,
+        ProviderError,
+        RateLimited,
+        RefoldError,
+        Unavailable,
+    )
+
 __version__ = "0.1.0"
 
-if TYPE_CHECKING:
-    pass
+__all__ = [
+    "BudgetTooSmall",
+    "ConfigError",
+    "ContextOverflow",
+    "FormatError",
+    "HandleUnknown",
+    "LawBroken",
+    "LedgerError",
+    "ProviderError",
+    "RateLimited",
+    "RefoldError",
+    "Unavailable",
+    "__version__",
+]
 
 # Where each public name lives. A name joins this table, the imports above and __all__ together; a test compares them.
-_HOMES: dict[str, str] = {}
-
-__all__ = ["__version__"]
+_HOMES = {
+    "BudgetTooSmall": "refold.errors",
+    "ConfigError": "refold.errors",
+    "ContextOverflow": "refold.errors",
+    "FormatError": "refold.errors",
+    "HandleUnknown": "refold.errors",
+    "LawBroken": "refold.errors",
+    "LedgerError": "refold.errors",
+    "ProviderError": "refold.errors",
+    "RateLimited": "refold.errors",
+    "RefoldError": "refold.errors",
+    "Unavailable": "refold.errors",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -11,9 +11,9 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
-from tests.tidy.source import ROOT, SRC, cite, list_modules, name_module, parse_module
 
 import refold
+from tests.tidy.source import ROOT, SRC, cite, list_modules, name_module, parse_module
 
 # Runs in a process of its own. The audit hook sees every file opened for writing, folder made, process and socket.
 WATCH = """

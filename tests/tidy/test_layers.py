@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+
 from tests.tidy.source import ROOT, cite, list_core_modules, list_modules, parse_module, write_dotted
 
 CLOCKS = {
