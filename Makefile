@@ -46,8 +46,16 @@ fix: $(VENV)/.dev  ## what the linters can mend by themselves
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.dev  ## run every benchmark; each writes its own part of docs/benchmarks.md
-	@for b in benchmarks/bench_*.py; do echo "== $$b"; $(BIN)/python "$$b"; done
+# A benchmark prints its Markdown section on standard output and its progress on standard error.
+bench: $(VENV)/.dev  ## run every benchmark and write docs/benchmarks.md anew
+	@page=$$(mktemp); \
+	printf '# Benchmarks\n\nWritten by `make bench`; each section names the script it comes from. Compare ratios, not machines.\n' > $$page; \
+	for script in benchmarks/bench_*.py; do \
+		echo "== $$script" >&2; \
+		printf '\n' >> $$page; \
+		PYTHONPATH=. $(BIN)/python "$$script" >> $$page; \
+	done; \
+	cp $$page docs/benchmarks.md; rm $$page
 
 lock: $(VENV)/bin/python  ## resolve the requirements anew, with hashes and without addresses
 	$(PIP) install "uv==$(UV_VERSION)"
