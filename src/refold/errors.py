@@ -3,7 +3,7 @@
     RefoldError
     ├── ConfigError          the operator: a setting is wrong, unknown or contradicts another
     ├── FormatError          the client: the input is not a conversation we can read
-    ├── BudgetTooSmall       the client: what may not shrink (system prompt, tools, newest user message) fills the budget
+    ├── BudgetTooSmall       the client: what may not shrink (system, tools, newest user message) fills the budget
     ├── HandleUnknown        the client: no original is behind this handle
     ├── ProviderError        the model's provider
     │   ├── ContextOverflow      the request was too long: compress and try again

@@ -13,7 +13,7 @@ from refold.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Tiers in tokens: *warn* tells, *soft* acts when it suits, *hard* must fit now, *target* is where we come down to."""
+    """Tiers in tokens: *warn* tells, *soft* acts when it suits, *hard* must fit, *target* is where we come down to."""
 
     hard: int
     soft: int

@@ -29,7 +29,7 @@ def _check_valid(before: View, after: View, stage: str) -> str:
     return f"{stage} made the view invalid: {next(iter(new))}" if new else ""
 
 
-def _check_verbatim(before: View, after: View, stage: str) -> str:
+def _check_verbatim(_before: View, after: View, stage: str) -> str:
     """L3: an item without edits is the very object that came in, and every change is an edit."""
     for item in after.items:
         if not item.edits and item.raw is not item.message.raw:

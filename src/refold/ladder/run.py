@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from refold.conversation.edit import Edit
 from refold.conversation.view import View, amend
 from refold.errors import LawBroken
 from refold.ladder.laws import find_broken
 from refold.ladder.report import Rejected, StageReport
-from refold.stages.stage import Ask, Goal, Reply, Stage
+from refold.stages.stage import FOLD, Ask, Goal, Reply, Stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,26 +30,27 @@ class Climb:
 Climbing = Generator[Ask, Reply, Climb]
 Answer = Callable[[Ask], Reply]
 AnswerAsync = Callable[[Ask], Awaitable[Reply]]
+Result = TypeVar("Result")
 
 
 def climb(view: View, goal: Goal, stages: Sequence[Stage], *, strict: bool = False) -> Climbing:
     """Run each stage while the goal is not met; count anew after each; hold each to the laws."""
     edits: list[Edit] = []
     reports: list[StageReport] = []
+    tokens_before = view.tokens
     is_forced = goal.force
     for stage in stages:
         limit = goal.hard if stage.when == "hard" else goal.target
-        if view.tokens <= limit and not (is_forced and stage.when == "batch"):
+        # Who asks by a count or by hand asks for the fold; the other rungs follow the tokens.
+        forces = is_forced and stage.name == FOLD
+        if view.tokens <= limit and not forces:
             continue
-        proposed = stage.propose(view, goal if is_forced == goal.force else replace(goal, force=is_forced))
+        proposed = stage.propose(view, replace(goal, force=forces, tokens_freed=tokens_before - view.tokens))
         if not isinstance(proposed, list):
             proposed = yield from proposed
-        after, report = take_edits(view, proposed, stage.name, is_forced=is_forced, strict=strict)
+        view, report = take_edits(view, proposed, stage.name, is_forced=forces, strict=strict)
         reports.append(report)
         edits.extend(report.edits)
-        # Whoever asked by a count has what they asked for once something is folded; the tokens decide from here on.
-        is_forced = is_forced and not any(edit.kind == "fold" for edit in report.edits)
-        view = after
     return Climb(view, tuple(edits), tuple(reports))
 
 
@@ -105,28 +107,28 @@ def _refuse_growth(view: View, proposed: Sequence[Edit], *, is_forced: bool) -> 
     return kept, rejected
 
 
-def drive(climbing: Climbing, answer: Answer) -> Climb:
-    """Run a climb to its end, answering what it asks."""
+def drive(asking: Generator[Ask, Reply, Result], answer: Answer) -> Result:
+    """Run a generator of questions to its end, answering what it asks."""
     try:
-        ask = next(climbing)
+        ask = next(asking)
         while True:
-            ask = climbing.send(answer(ask))
+            ask = asking.send(answer(ask))
     except StopIteration as done:
-        result: Climb = done.value
+        result: Result = done.value
         return result
 
 
-async def drive_async(climbing: Climbing, answer: AnswerAsync) -> Climb:
-    """Run a climb to its end, awaiting the answers to what it asks."""
+async def drive_async(asking: Generator[Ask, Reply, Result], answer: AnswerAsync) -> Result:
+    """Run a generator of questions to its end, awaiting the answers to what it asks."""
     try:
-        ask = next(climbing)
+        ask = next(asking)
         while True:
-            ask = climbing.send(await answer(ask))
+            ask = asking.send(await answer(ask))
     except StopIteration as done:
-        result: Climb = done.value
+        result: Result = done.value
         return result
 
 
-def answer_nothing(ask: Ask) -> Reply:
+def answer_nothing(_ask: Ask) -> Reply:
     """Answer for callers who have no model: stages fall back to what is mechanical."""
     return Reply(error="no model is configured")

@@ -17,6 +17,7 @@ from refold.conversation.part import Part
 from refold.conversation.view import Item, View
 
 When = Literal["arrival", "batch", "hard"]
+FOLD = "fold"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,8 @@ class Reply:
 class Goal:
     """What a batch has to reach: ``target`` tokens for the whole view; ``hard`` is the most it may ever have.
 
-    ``force`` is set by a person or by a count (S0, S1): a stage then acts even if the tokens alone would not ask for it.
+    ``force`` is set by a person or by a count (S0, S1): the fold then acts even if the tokens would not ask for it.
+    ``tokens_freed`` is what the stages before this one took out.
     """
 
     target: int
@@ -51,6 +53,7 @@ class Goal:
     language: Language = "en"
     instructions: str = ""
     force: bool = False
+    tokens_freed: int = 0
 
 
 Proposal = Generator[Ask, Reply, list[Edit]]

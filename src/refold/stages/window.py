@@ -26,6 +26,9 @@ _ROLE_NAMES: dict[Language, dict[Role, str]] = {
 }
 
 
+_REASON = "over the limit: only the newest part stays"
+
+
 @dataclass(frozen=True, slots=True)
 class Window:
     """Fold all but the newest units; with ``keep_turns``, all but those turns."""
@@ -43,7 +46,7 @@ class Window:
         for run in free_runs(view):
             units = self._choose_units(view, run, left)
             if units:
-                edit = self._fold(view, units, goal.language)
+                edit = fold_units(view, units, goal.language, stage=self.name, role=self.role, reason=_REASON)
                 edits.append(edit)
                 left -= edit.tokens_freed
         return edits
@@ -63,29 +66,31 @@ class Window:
             left -= sum(view.items[at].tokens for at in range(unit.start, unit.stop))
         return chosen
 
-    def _fold(self, view: View, units: Sequence[Unit], language: Language) -> Edit:
-        items = items_of(view, units)
-        messages = covered_messages(view, items)
-        earlier = earlier_folds(items)
-        first, last = units[0].start, units[-1].stop
-        before = view.items[first - 1].role if first else None
-        after = view.items[last].role if last < len(view.items) else None
-        text = describe_span(messages, language)
-        handle = fold_handle(messages)
-        role = view.lens.format.allow_role(self.role, before, after)
-        return Edit(
-            kind="fold",
-            stage=self.name,
-            covers=tuple(message.id for message in messages),
-            text=text,
-            role=role,
-            reason="over the limit: only the newest part stays",
-            level=1 + max((edit.level for edit in earlier), default=-1),
-            made_from=tuple(edit.id for edit in earlier),
-            tokens_before=sum(item.tokens for item in items),
-            tokens_after=view.lens.count_text(text) + 5,
-            fold=Fold(handle=handle, summary=text, by=self.name),
-        )
+
+def fold_units(
+    view: View, units: Sequence[Unit], language: Language, *, stage: str, role: Role, reason: str
+) -> Edit:
+    """Return the fold that puts one mechanical line in the place of these units."""
+    items = items_of(view, units)
+    messages = covered_messages(view, items)
+    earlier = earlier_folds(items)
+    first, last = units[0].start, units[-1].stop
+    before = view.items[first - 1].role if first else None
+    after = view.items[last].role if last < len(view.items) else None
+    text = describe_span(messages, language)
+    return Edit(
+        kind="fold",
+        stage=stage,
+        covers=tuple(message.id for message in messages),
+        text=text,
+        role=view.lens.format.allow_role(role, before, after),
+        reason=reason,
+        level=1 + max((edit.level for edit in earlier), default=-1),
+        made_from=tuple(edit.id for edit in earlier),
+        tokens_before=sum(item.tokens for item in items),
+        tokens_after=view.lens.count_text(text) + 5,
+        fold=Fold(handle=fold_handle(messages), summary=text, by=stage),
+    )
 
 
 def describe_span(messages: Sequence[Message], language: Language) -> str:

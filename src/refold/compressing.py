@@ -1,0 +1,134 @@
+"""``compress``: one call, no store, no network. A conversation in, one that fits out.
+
+The simplest face of the engine: it parses, computes the view, runs the ladder and renders. It keeps nothing between
+calls; who wants folds that stay hands the edits of the last call in again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from refold.budget import Budget, Trigger, flat_budget
+from refold.conversation.edit import Edit
+from refold.conversation.view import Lens, View, apply
+from refold.errors import ConfigError, FormatError
+from refold.formats import detect, parse_messages
+from refold.ladder.plan import Outcome, Plan, order_stages, prepare
+from refold.ladder.report import Report
+from refold.ladder.run import Answer, answer_nothing, drive
+from refold.prepared import Originals, PreparedContext, fold_originals
+from refold.tokens import Counter, counter_for, model_info
+
+if TYPE_CHECKING:
+    from refold.config import CompressionConfig
+
+
+def compress(
+    messages: Sequence[object],
+    budget: int | None = None,
+    *,
+    system: object = None,
+    tools: object = None,
+    model: str | None = None,
+    preset: str | None = None,
+    config: CompressionConfig | None = None,
+    dry_run: bool = False,
+    format: str | None = None,  # noqa: A002 - the word users know
+    edits: Iterable[Edit] = (),
+    pinned: Iterable[int] = (),
+    instructions: str = "",
+    answer: Answer = answer_nothing,
+    strict: bool = False,
+) -> PreparedContext:
+    """Return the conversation within ``budget`` tokens, system prompt and tools included.
+
+    Without ``budget`` the window of ``model`` counts. Messages that need no change come out as the very objects that
+    came in. ``edits`` are those of an earlier call, to be kept; ``pinned`` are positions that must not change.
+    ``dry_run`` reports what would be done and changes nothing.
+    """
+    settings = _choose_config(preset, config)
+    model = model or settings.model
+    if not isinstance(messages, Sequence) or isinstance(messages, str | bytes):
+        raise FormatError(f"messages must be a list of messages, not {type(messages).__name__}")
+    form = detect(messages, system=system, tools=tools, name=format)
+    parsed = parse_messages(form, messages)
+    counter = counter_for(model, settings.tokenizer)
+    room = _choose_budget(budget, settings, model, counter)
+    lens = Lens(form, counter.count_parts, counter.count_text)
+    fixed = 2 + counter.count_text(form.read_system(system)) + counter.count_tools(tools)
+    keep = frozenset(parsed[at].id for at in _check_pinned(pinned, len(parsed)))
+    view = apply(parsed, edits, lens, fixed_tokens=fixed, pinned=keep)
+    plan = Plan(
+        budget=room,
+        stages=order_stages(settings.stages()),
+        thresholds=settings.thresholds(),
+        language=settings.fixed_language,
+        instructions=instructions,
+        is_auto=settings.is_auto or budget is not None,
+        strict=strict,
+    )
+    outcome = drive(prepare(view, plan), answer)
+    report = _write_report(view, outcome, room, counter, _notes(model, budget))
+    shown = view if dry_run else outcome.view
+    return PreparedContext(
+        messages=[item.raw for item in shown.items],
+        summary=_find_summary(shown),
+        total_tokens=shown.tokens,
+        system=system,
+        tools=tools,
+        edits=outcome.view.edits,
+        report=report,
+        originals=Originals(parsed, fold_originals(outcome.view.edits, parsed)),
+    )
+
+
+def _choose_config(preset: str | None, config: CompressionConfig | None) -> CompressionConfig:
+    from refold.config import CompressionConfig
+
+    if preset is not None and config is not None:
+        raise ConfigError("give either preset= or config=, not both; config.replace(preset=...) combines them")
+    return config or CompressionConfig.preset(preset or "default")
+
+
+def _choose_budget(budget: int | None, settings: CompressionConfig, model: str | None, counter: Counter) -> Budget:
+    if budget is None:
+        return settings.budget(model_info(model), counter.margin)
+    flat = flat_budget(budget)
+    # An estimate may undercount: what it calls the budget is lowered by its margin.
+    return flat if not counter.margin else flat_budget(max(1, int(budget / (1 + counter.margin))))
+
+
+def _check_pinned(pinned: Iterable[int], count: int) -> list[int]:
+    wanted = list(pinned)
+    for at in wanted:
+        if not 0 <= at < count:
+            raise FormatError(f"pinned names message {at}, but there are {count} messages")
+    return wanted
+
+
+def _find_summary(view: View) -> str | None:
+    folds = [item.edits[0] for item in view.items if item.is_fold]
+    return "\n\n".join(edit.fold.summary if edit.fold else edit.text for edit in folds) or None
+
+
+def _notes(model: str | None, budget: int | None) -> tuple[str, ...]:
+    if model is None or budget is not None or model_info(model).is_known:
+        return ()
+    return (f"the model {model!r} is not known: a window of {model_info(model).window:,} tokens is assumed",)
+
+
+def _write_report(view: View, outcome: Outcome, room: Budget, counter: Counter, notes: tuple[str, ...]) -> Report:
+    trigger: Trigger = outcome.trigger
+    return Report(
+        reason=trigger.reason if trigger.acts else "it fits: nothing to do",
+        counter=counter.name,
+        margin=counter.margin,
+        budget=room,
+        tokens_before=view.tokens,
+        tokens_after=outcome.view.tokens,
+        messages_before=len(view.items),
+        messages_after=len(outcome.view.items),
+        stages=outcome.stages,
+        notes=notes,
+    )

@@ -1,0 +1,114 @@
+"""From a view and a budget to a context that fits: decide, climb, check.
+
+``prepare`` is the one flow that every face uses. It is a generator like the ladder it runs, and just as pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+
+from refold.budget import Budget, Counts, Thresholds, Trigger, decide
+from refold.conversation.edit import Edit
+from refold.conversation.language import Language, detect_language
+from refold.conversation.message import is_user_turn
+from refold.conversation.turn import find_turns, newest_user
+from refold.conversation.view import View
+from refold.errors import BudgetTooSmall
+from refold.ladder.report import StageReport
+from refold.ladder.run import climb
+from refold.stages.stage import Ask, Goal, Reply, Stage
+
+_LANGUAGE_SAMPLE = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a context is to be prepared: room, counts that also trigger, and the ladder.
+
+    ``trigger`` is set when somebody else decided already: a person, a provider's overflow error.
+    """
+
+    budget: Budget
+    stages: tuple[Stage, ...]
+    thresholds: Thresholds = Thresholds()
+    language: Language | None = None
+    instructions: str = ""
+    trigger: Trigger | None = None
+    is_auto: bool = True
+    strict: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A view that fits, why it changed if it did, and what each stage did."""
+
+    view: View
+    trigger: Trigger
+    edits: tuple[Edit, ...] = ()
+    stages: tuple[StageReport, ...] = ()
+
+
+def prepare(view: View, plan: Plan, reported_tokens: int | None = None) -> Generator[Ask, Reply, Outcome]:
+    """Bring a view within its budget if a trigger fires; raise BudgetTooSmall if what may not shrink is too large."""
+    trigger = plan.trigger or decide(_count_view(view, reported_tokens), plan.budget, plan.thresholds)
+    # Switched off means off; only L1 overrides it, and the report says so.
+    if not trigger.acts or (not plan.is_auto and plan.trigger is None and trigger.strength != "hard"):
+        return Outcome(view, trigger)
+    goal = Goal(
+        target=plan.budget.target,
+        hard=plan.budget.hard,
+        reason=trigger.reason,
+        language=plan.language or detect_view_language(view),
+        instructions=plan.instructions,
+        force=trigger.by_count,
+    )
+    climbed = yield from climb(view, goal, plan.stages, strict=plan.strict)
+    check_fit(climbed.view, plan.budget)
+    return Outcome(climbed.view, trigger, climbed.edits, climbed.stages)
+
+
+def check_fit(view: View, budget: Budget) -> None:
+    """L1: raise BudgetTooSmall, naming what cannot shrink, if the view is over *hard*."""
+    if view.tokens <= budget.hard:
+        return
+    parts = {"system prompt and tools": view.fixed_tokens}
+    newest = newest_user([item for item in view.items if not item.is_fold])
+    plain = [item for item in view.items if not item.is_fold]
+    system = sum(item.tokens for item in plain if item.role == "system")
+    if system:
+        parts["system messages"] = system
+    if newest is not None:
+        parts["newest user message"] = plain[newest].tokens
+    listed = ", ".join(f"{name} {tokens:,}" for name, tokens in parts.items() if tokens)
+    raise BudgetTooSmall(
+        f"the smallest context that is possible has {view.tokens:,} tokens, the budget {budget.hard:,}; "
+        f"what cannot shrink: {listed}; raise the budget to at least {view.tokens:,} or shorten these",
+        budget=budget.hard,
+        parts=parts,
+    )
+
+
+def detect_view_language(view: View) -> Language:
+    """Return the language people speak in this conversation: that of its newest user messages."""
+    texts: list[str] = []
+    for item in reversed(view.items):
+        if not item.is_fold and is_user_turn(item.role, item.parts):
+            texts += [part.text for part in item.parts if part.kind == "text"]
+            if len(texts) >= _LANGUAGE_SAMPLE:
+                break
+    return detect_language(texts)
+
+
+def _count_view(view: View, reported_tokens: int | None) -> Counts:
+    return Counts(
+        tokens=view.tokens,
+        messages=len(view.items),
+        turns=len(find_turns(view.items)),
+        reported_tokens=reported_tokens,
+    )
+
+
+def order_stages(stages: Sequence[Stage]) -> tuple[Stage, ...]:
+    """Return the stages with those that are only for *hard* last, else in the order given."""
+    return (*(stage for stage in stages if stage.when != "hard"), *(stage for stage in stages if stage.when == "hard"))

@@ -1,0 +1,97 @@
+"""What a caller gets back: a context that fits, what was done to it, and the way back to every original."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from refold.conversation.edit import Edit
+from refold.conversation.handle import mark, message_handle, read_handle
+from refold.conversation.message import Message
+from refold.errors import HandleUnknown
+from refold.ladder.report import Report
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedContext:
+    """A context ready to send. ``messages`` has the caller's format; untouched messages are the caller's own objects."""
+
+    messages: list[object]
+    summary: str | None = None
+    total_tokens: int = 0
+    system: object = None
+    tools: object = None
+    edits: tuple[Edit, ...] = ()
+    report: Report | None = None
+    originals: Originals = field(default_factory=lambda: Originals(()), repr=False)
+
+    def expand(self, handle: str, offset: int = 0, limit: int | None = None) -> str:
+        """Return the original text behind a placeholder, or ``limit`` characters of it from ``offset``."""
+        return self.originals.expand(handle, offset, limit)
+
+
+class Originals:
+    """Every original of a conversation, by handle."""
+
+    def __init__(self, messages: Sequence[Message], folds: Mapping[str, Sequence[Message]] | None = None) -> None:
+        self._messages = messages
+        self._folds = dict(folds or {})
+        self._by_digest: dict[str, Message] | None = None
+
+    def expand(self, handle: str, offset: int = 0, limit: int | None = None) -> str:
+        """Return the exact text behind a handle, or a page of it; raise HandleUnknown if there is none."""
+        text = self._read(handle)
+        start = max(0, offset)
+        return text[start:] if limit is None else text[start : start + max(0, limit)]
+
+    def find(self, handle: str) -> list[Message]:
+        """Return the messages behind a handle: one, or all that a fold stands for."""
+        name = read_handle(handle)
+        if name is None:
+            raise HandleUnknown(f"{handle[:80]!r} is not a handle; handles look like {mark('m:4f2a91c3')}")
+        if name.startswith("f:"):
+            folds = [list(messages) for key, messages in self._folds.items() if key.startswith(name)]
+            found = folds[0] if len(folds) == 1 else []
+        else:
+            found = self._find_digest(name.removeprefix("m:").partition(".")[0])
+        if not found:
+            raise HandleUnknown(f"nothing in this conversation has the handle {mark(name)}; asking again will not help")
+        return found
+
+    def _find_digest(self, prefix: str) -> list[Message]:
+        if self._by_digest is None:
+            self._by_digest = {message.digest: message for message in self._messages}
+        return [message for digest, message in self._by_digest.items() if digest.startswith(prefix)]
+
+    def _read(self, handle: str) -> str:
+        found = self.find(handle)
+        name = read_handle(handle) or ""
+        if name.startswith("f:"):
+            return "\n\n".join(f"{mark(message_handle(message))} {message.role}\n{read_message(message)}" for message in found)
+        _, dot, part = name.partition(".")
+        # Two contents with one prefix are possible, if rare: both are shown, each whole.
+        texts = [read_message(message, int(part) if dot else None) for message in found]
+        return texts[0] if len(texts) == 1 else "\n\n".join(texts)
+
+
+def read_message(message: Message, part: int | None = None) -> str:
+    """Return the exact text of a message's parts, or of one of them."""
+    if part is not None:
+        if part >= len(message.parts):
+            raise HandleUnknown(f"the message {mark(message_handle(message))} has {len(message.parts)} parts, not {part + 1}")
+        return message.parts[part].text
+    return "\n".join(f"{one.name}({one.text})" if one.kind == "call" else one.text for one in message.parts)
+
+
+def fold_originals(edits: Sequence[Edit], messages: Sequence[Message]) -> dict[str, list[Message]]:
+    """Return the messages behind each fold, by its handle."""
+    by_id = {message.id: message for message in messages}
+    folds: dict[str, list[Message]] = {}
+    for edit in edits:
+        if edit.fold is not None:
+            covered = [by_id[message_id] for message_id in edit.covers if message_id in by_id]
+            folds[edit.fold.handle] = covered
+    return folds
+
+
+__all__ = ["Originals", "PreparedContext", "fold_originals", "read_message"]

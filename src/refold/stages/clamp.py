@@ -1,0 +1,177 @@
+"""clamp: the last resort. What is too large even alone is cut in the middle, with its handle, and says so.
+
+Only here may the newest step and pinned messages be touched, and only when the view is over *hard* and every other
+rung has been taken. The system prompt and the newest user message are not cut (unless ``newest_user`` allows it):
+if they alone are too large, the caller gets a typed error instead.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from refold.conversation.edit import Edit
+from refold.conversation.handle import mark, message_handle
+from refold.conversation.message import is_user_turn
+from refold.conversation.part import Part
+from refold.conversation.turn import Unit
+from refold.conversation.view import View, amend
+from refold.stages.stage import Goal, When, count_part, drop_part, next_level, seen_part
+from refold.stages.window import fold_units
+
+_TRIES = 12
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """One part that may be cut: where it is and how large."""
+
+    at: int
+    part: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Clamp:
+    """Cut the largest parts down to one common size, as much as it takes; fold even the newest step if that fails."""
+
+    name: ClassVar[str] = "clamp"
+    when: ClassVar[When] = "hard"
+
+    tokens_min: int = 48
+    newest_user: bool = False
+
+    def propose(self, view: View, goal: Goal) -> list[Edit]:
+        """Return the cuts that bring the view to *hard*, or the closest that is possible."""
+        edits: list[Edit] = []
+        for pieces in (self._find_pieces(view, "result"), self._find_pieces(view, "all")):
+            edits = self._cut(view, pieces, goal.hard)
+            if _tokens_with(view, edits) <= goal.hard:
+                return edits
+        thinner = [*edits, *self._drop_thinking(view)]
+        if _tokens_with(view, thinner) <= goal.hard:
+            return thinner
+        return self._fold_rest(view, goal) or thinner
+
+    def _find_pieces(self, view: View, which: str) -> list[_Piece]:
+        newest = _newest_user(view)
+        pieces: list[_Piece] = []
+        for at, item in enumerate(view.items):
+            if item.is_fold or item.role == "system" or item.message.is_sealed or (at == newest and not self.newest_user):
+                continue
+            for part in range(len(item.message.parts)):
+                seen = seen_part(item, part)
+                if seen is None or seen.kind in ("thinking", "opaque") or (which == "result" and seen.kind != "result"):
+                    continue
+                tokens = count_part(view, seen)
+                if tokens > self.tokens_min:
+                    pieces.append(_Piece(at, part, tokens))
+        return pieces
+
+    def _cut(self, view: View, pieces: Sequence[_Piece], hard: int) -> list[Edit]:
+        """Cut every piece that is larger than a common size; the size is what makes the view fit, at least the minimum."""
+        size = _common_size([piece.tokens for piece in pieces], view.tokens - hard, self.tokens_min)
+        edits: list[Edit] = []
+        for _ in range(_TRIES):
+            edits = [edit for piece in pieces if (edit := self._cut_piece(view, piece, size)) is not None]
+            over = _tokens_with(view, edits) - hard
+            if over <= 0 or size <= self.tokens_min:
+                break
+            size = max(self.tokens_min, size - max(1, over // max(1, len(edits))) - 1)
+        return edits
+
+    def _cut_piece(self, view: View, piece: _Piece, size: int) -> Edit | None:
+        item = view.items[piece.at]
+        seen = seen_part(item, piece.part)
+        if seen is None or piece.tokens <= size:
+            return None
+        original = item.message.parts[piece.part]
+        handle = mark(message_handle(item.message, piece.part))
+        text = _shorten(view, original, piece.tokens if original is seen else count_part(view, original), size, handle)
+        return Edit(
+            kind="replace",
+            stage=self.name,
+            covers=(item.message.id,),
+            part=piece.part,
+            text=text,
+            reason=f"too large for the budget even alone: {piece.tokens:,} tokens",
+            level=next_level(item, piece.part),
+            tokens_before=piece.tokens,
+            tokens_after=view.lens.count_text(text),
+        )
+
+    def _drop_thinking(self, view: View) -> list[Edit]:
+        edits: list[Edit] = []
+        for item in view.items:
+            if item.is_fold or item.role != "assistant" or item.message.is_sealed:
+                continue
+            kinds = {part.kind for part in item.message.parts}
+            if "thinking" not in kinds or kinds == {"thinking"}:
+                continue
+            for at, part in enumerate(item.message.parts):
+                if part.kind == "thinking":
+                    edit = drop_part(item, at, view=view, stage=self.name, reason="no room for thinking")
+                    edits += [edit] if edit else []
+        return edits
+
+    def _fold_rest(self, view: View, goal: Goal) -> list[Edit]:
+        """Fold all but the system messages and the newest user message: the newest step alone does not fit."""
+        newest = _newest_user(view)
+        before, after = [], []
+        for unit in view.units:
+            items = view.items[unit.start : unit.stop]
+            if any(not item.is_fold and (item.role == "system" or item.message.is_sealed) for item in items):
+                continue
+            if unit.start <= (newest if newest is not None else -1) < unit.stop:
+                continue
+            (before if newest is None or unit.start < newest else after).append(unit)
+        runs: list[list[Unit]] = [run for run in (before, after) if run]
+        reason = "even the newest step alone does not fit"
+        return [fold_units(view, run, goal.language, stage=self.name, role="user", reason=reason) for run in runs]
+
+
+def _newest_user(view: View) -> int | None:
+    spoken = [at for at, item in enumerate(view.items) if not item.is_fold and is_user_turn(item.role, item.parts)]
+    return spoken[-1] if spoken else None
+
+
+def _tokens_with(view: View, edits: Sequence[Edit]) -> int:
+    return amend(view, edits).tokens if edits else view.tokens
+
+
+def _common_size(sizes: Sequence[int], over: int, least: int) -> int:
+    """Return the size to which all larger pieces have to come down to free ``over`` tokens, not below ``least``."""
+    ranked = sorted(sizes, reverse=True)
+    total = 0
+    for count, size in enumerate(ranked, start=1):
+        total += size
+        below = ranked[count] if count < len(ranked) else least
+        if total - count * below >= over:
+            return max(least, (total - over) // count)
+    return least
+
+
+def _shorten(view: View, part: Part, tokens: int, size: int, handle: str) -> str:
+    """Return head and tail of a part within ``size`` tokens, the cut marked with its exact length."""
+    if part.kind == "media" or not part.text:
+        return f"[{part.name or part.kind}, too large for the budget: {handle}]"
+    share = size / max(1, tokens)
+    for _ in range(_TRIES):
+        text = _cut_middle(part, int(len(part.text) * share), handle)
+        if view.lens.count_text(text) <= size:
+            return text
+        share *= 0.75
+    return _cut_middle(part, 0, handle)
+
+
+def _cut_middle(part: Part, keep: int, handle: str) -> str:
+    head, tail = keep // 2, keep - keep // 2
+    cut = len(part.text) - keep
+    marker = f"... [truncated {cut} characters] ... {handle}"
+    end = part.text[len(part.text) - tail :] if tail else ""
+    if part.kind != "call":
+        return "\n".join(piece for piece in (part.text[:head], marker, end) if piece)
+    # Arguments must stay a JSON object: the provider parses them.
+    return json.dumps({"truncated": f"{part.text[:head]} {marker} {end}".strip()}, ensure_ascii=False)
