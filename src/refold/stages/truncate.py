@@ -1,0 +1,254 @@
+"""truncate: one tool output over its limit keeps its head, its tail and the lines that say what went wrong.
+
+Every kept piece is verbatim. Between two pieces stands one marker line that says exactly how many characters
+of the source are not shown, and the handle that brings them back. What comes out is within the limit, so
+truncating again changes nothing. It never rewrites a line and never looks at budget, position or query.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import ClassVar, Literal
+
+from refold.conversation.edit import Edit
+from refold.conversation.handle import mark, message_handle
+from refold.conversation.language import Language, detect_language
+from refold.conversation.message import Message
+from refold.conversation.part import Part
+from refold.conversation.view import View
+from refold.errors import ConfigError
+from refold.stages.landmarks import Landmark, find_landmarks, looks_like_log, names_shell
+from refold.stages.stage import Goal, When, replace_part
+
+_SHELL_HEAD = 0.2
+_OTHER_HEAD = 0.5
+_LANDMARK_SHARE = 0.25
+_LANDMARK_CHARS_MAX = 400
+# A marker costs more than so few characters: showing them is shorter than saying that they are not shown.
+_GAP_MIN = 10
+_LIMITS_MIN = {"lines_max": 10, "bytes_max": 500, "chars_max": 200}
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a piece of text may take: lines, bytes of UTF-8 and characters."""
+
+    lines: int
+    bytes: int
+    chars: int
+
+    def share(self, ratio: float) -> Room:
+        return Room(int(self.lines * ratio), int(self.bytes * ratio), int(self.chars * ratio))
+
+    def less(self, other: Room) -> Room:
+        return Room(self.lines - other.lines, self.bytes - other.bytes, self.chars - other.chars)
+
+    def holds(self, other: Room) -> bool:
+        return other.lines <= self.lines and other.bytes <= self.bytes and other.chars <= self.chars
+
+
+@dataclass(frozen=True)
+class Truncate:
+    """Options of the stage. An output over any of its limits is cut to fit all of them.
+
+    ``texts`` lets it cut plain text parts too, not only tool results; ``landmarks_max`` bounds the lines kept
+    from the middle.
+    """
+
+    name: ClassVar[str] = "truncate"
+    when: ClassVar[When] = "arrival"
+
+    lines_max: int = 2_000
+    bytes_max: int = 51_200
+    chars_max: int | None = None
+    landmarks_max: int = 60
+    language: Literal["auto", "en", "zh"] = "auto"
+    texts: bool = False
+
+    def __post_init__(self) -> None:
+        for key, least in _LIMITS_MIN.items():
+            value = getattr(self, key)
+            if value is not None and value < least:
+                raise ConfigError(f"truncate.{key} is {value}; give {least} or more, a marker alone takes about 60")
+        if self.landmarks_max < 0:
+            raise ConfigError(f"truncate.landmarks_max is {self.landmarks_max}; give 0 or more")
+        if self.language not in ("auto", "en", "zh"):
+            raise ConfigError(f"truncate.language is {self.language!r}; give auto, en or zh")
+
+    def propose(self, view: View, goal: Goal) -> list[Edit]:  # noqa: ARG002
+        """Cut every oversized output of the view that no edit has touched and nothing protects."""
+        edits: list[Edit] = []
+        for at, item in enumerate(view.items):
+            if item.is_fold or at in view.protected or item.message.is_sealed:
+                continue
+            taken = item.edited_parts()
+            for number, part in enumerate(item.message.parts):
+                text = None if number in taken else self._render(item.message, number, part)
+                edit = text and replace_part(item, number, text, view=view, stage=self.name, reason=_say(part, text))
+                if edit:
+                    edits.append(edit)
+        return edits
+
+    def arrive(self, message: Message) -> list[Edit]:
+        """Return the edits that cut the oversized outputs of one message."""
+        edits: list[Edit] = []
+        if message.is_sealed:
+            return edits
+        for number, part in enumerate(message.parts):
+            text = self._render(message, number, part)
+            if text is not None:
+                reason = _say(part, text)
+                edits.append(Edit("replace", self.name, (message.id,), number, text, reason=reason))
+        return edits
+
+    def cut(self, text: str, handle: str, tool: str = "") -> str:
+        """Return a text cut to the limits, with ``handle`` in its markers; the text itself if it is within them."""
+        room = Room(self.lines_max, self.bytes_max, len(text) if self.chars_max is None else self.chars_max)
+        if _fits(text, room):
+            return text
+        language = detect_language([text]) if self.language == "auto" else self.language
+        marker_cost = _measure_marker(len(text), handle, language)
+        is_log = names_shell(tool) or looks_like_log(text)
+        ratio = _SHELL_HEAD if is_log else _OTHER_HEAD
+        room = room.less(marker_cost)
+        head, tail = _find_ends(text, room.share(1 - _LANDMARK_SHARE), ratio)
+        found = find_landmarks(text, head, tail, is_log=is_log) if self.landmarks_max else []
+        kept, used = _choose_landmarks(text, found, room.share(_LANDMARK_SHARE), marker_cost, self.landmarks_max)
+        head, tail = _find_ends(text, room.less(used), ratio)
+        spans = [(0, head), *(span for span in kept if head < span[0] and span[1] < tail), (tail, len(text))]
+        return _write(text, _join_near(text, spans), handle, language)
+
+    def _render(self, message: Message, number: int, part: Part) -> str | None:
+        # A result that holds media would lose it: its text is replaced as a whole.
+        if part.inside or not (part.kind == "result" or (self.texts and part.kind == "text")):
+            return None
+        text = self.cut(part.text, message_handle(message, number), part.name)
+        return text if text is not part.text else None
+
+
+def _say(part: Part, text: str) -> str:
+    return f"output of {len(part.text):,} characters is over its limit; {len(text):,} are shown"
+
+
+def _fits(text: str, room: Room) -> bool:
+    if len(text) > room.chars or len(text) > room.bytes or text.count("\n") >= room.lines:
+        return False
+    return len(text) * 3 <= room.bytes or _count_bytes(text) <= room.bytes
+
+
+def _count_bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def _mark_gap(chars: int, handle: str, language: Language) -> str:
+    gap = f"... [截断 {chars} 字符] ..." if language == "zh" else f"... [truncated {chars} characters] ..."
+    return f"{gap} {mark(handle)}"
+
+
+def _measure_marker(chars: int, handle: str, language: Language) -> Room:
+    """What the longest marker takes, with the line breaks around it."""
+    marker = _mark_gap(chars, handle, language)
+    # Two lines: the marker, and the one that a cut inside a line makes of one.
+    return Room(2, _count_bytes(marker) + 2, len(marker) + 2)
+
+
+def _find_ends(text: str, room: Room, ratio: float) -> tuple[int, int]:
+    """Return where the head ends and where the tail begins, neither touching the other."""
+    head_room = room.share(ratio)
+    head = _find_head(text, head_room)
+    tail = max(_find_tail(text, room.less(head_room)), head + 1)
+    return head, min(tail, len(text))
+
+
+def _find_head(text: str, room: Room) -> int:
+    """Return the end of the longest start of the text within the room; before a line break where it can."""
+    limit = max(1, min(room.chars, room.bytes))
+    end = -1
+    for _ in range(max(1, room.lines)):
+        at = text.find("\n", end + 1, limit + 1)
+        if at < 0:
+            end = limit
+            break
+        end = at
+    piece = text[: max(1, end)]
+    if not piece.isascii():
+        encoded = piece.encode("utf-8", "surrogatepass")
+        stop = min(room.bytes, len(encoded))
+        while 0 < stop < len(encoded) and encoded[stop] & 0xC0 == 0x80:
+            stop -= 1
+        piece = piece[: max(1, len(encoded[:stop].decode("utf-8", "surrogatepass")))]
+    if text[len(piece) : len(piece) + 1] == "\n":
+        return len(piece)
+    border = piece.rfind("\n")
+    return border if border >= len(piece) // 2 > 0 else len(piece)
+
+
+def _find_tail(text: str, room: Room) -> int:
+    """Return the begin of the longest end of the text within the room; after a line break where it can."""
+    size = len(text)
+    limit = max(1, min(room.chars, room.bytes))
+    start = max(0, size - limit)
+    # A line break at the very end closes the last line; it opens no new one.
+    at = size - 1
+    for _ in range(max(1, room.lines)):
+        at = text.rfind("\n", start, at)
+        if at < 0:
+            break
+    start = max(start, at + 1)
+    piece = text[start:]
+    if not piece.isascii():
+        encoded = piece.encode("utf-8", "surrogatepass")
+        begin = max(0, len(encoded) - room.bytes)
+        while begin < len(encoded) and encoded[begin] & 0xC0 == 0x80:
+            begin += 1
+        piece = piece[len(piece) - max(1, len(encoded[begin:].decode("utf-8", "surrogatepass"))) :]
+    start = size - len(piece)
+    if start == 0 or text[start - 1] == "\n":
+        return start
+    border = piece.find("\n")
+    return start + border + 1 if 0 <= border < len(piece) // 2 else start
+
+
+def _choose_landmarks(
+    text: str, found: list[Landmark], room: Room, marker: Room, count_max: int
+) -> tuple[list[tuple[int, int]], Room]:
+    """Return the spans of the most telling landmarks that fit, in order, and what they take with their markers."""
+    chosen: list[tuple[int, int]] = []
+    seen: set[str] = set()
+    used = Room(0, 0, 0)
+    for landmark in sorted(found, key=lambda mark_: (mark_.rank, mark_.start)):
+        if len(chosen) >= count_max:
+            break
+        start = max(landmark.start, min(landmark.at - _LANDMARK_CHARS_MAX // 4, landmark.stop - _LANDMARK_CHARS_MAX))
+        stop = min(landmark.stop, start + _LANDMARK_CHARS_MAX)
+        line = text[start:stop]
+        cost = Room(marker.lines + 1, marker.bytes + _count_bytes(line), marker.chars + len(line))
+        after = Room(used.lines + cost.lines, used.bytes + cost.bytes, used.chars + cost.chars)
+        # The same complaint a second time tells nothing; a longer one may leave room for a shorter.
+        if line.strip() in seen or not room.holds(after):
+            continue
+        seen.add(line.strip())
+        used = after
+        chosen.append((start, stop))
+    return sorted(chosen), used
+
+
+def _join_near(text: str, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Join spans with so little between them that a marker would be longer."""
+    joined = [spans[0]]
+    for start, stop in spans[1:]:
+        last_start, last_stop = joined[-1]
+        if start - last_stop <= _GAP_MIN and text.count("\n", last_stop, start) <= 2:
+            joined[-1] = (last_start, stop)
+        else:
+            joined.append((start, stop))
+    return joined
+
+
+def _write(text: str, spans: list[tuple[int, int]], handle: str, language: Language) -> str:
+    """Return the spans with a marker line in each gap: lengths of the spans and gaps add up to the whole text."""
+    pieces = [text[: spans[0][1]]]
+    for (_, stop), (start, end) in pairwise(spans):
+        pieces += [_mark_gap(start - stop, handle, language), text[start:end]]
+    return "\n".join(pieces)
