@@ -1,0 +1,147 @@
+"""dedupe: the same file read or the same output again: the older copy becomes a pointer to the newer one.
+
+What changed between the two stands beside the pointer if it is little, as a diff; if it is more, its exact count; if
+the two have little in common, both stay. The newer copy is never touched. Work is linear: copies are found by their
+text and by their call, never by comparing all with all.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections import Counter
+from dataclasses import dataclass
+from typing import ClassVar
+
+from refold.conversation.edit import Edit
+from refold.conversation.handle import mark, message_handle
+from refold.conversation.language import Language
+from refold.conversation.view import View
+from refold.stages.gist import Observation, describe_call, describe_size, find_observations, read_json
+from refold.stages.stage import Goal, When, replace_part, seen_part
+
+_DIFF_SPAN_MAX = 200  # Lines between the first and the last difference; what lies beyond is only counted.
+_DIFF_LINE_CHARS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Dedupe:
+    """Point from results of ``chars_min`` or more to a newer one with the same text, or of the same call.
+
+    ``alike_min`` is the share of lines that two results of one call must have in common; ``diff_lines_max`` how many
+    lines of difference are shown.
+    """
+
+    name: ClassVar[str] = "dedupe"
+    when: ClassVar[When] = "batch"
+
+    chars_min: int = 200
+    alike_min: float = 0.5
+    diff_lines_max: int = 12
+
+    def propose(self, view: View, goal: Goal) -> list[Edit]:
+        """Return the pointers, oldest first, until the target would be met."""
+        edits: list[Edit] = []
+        left = view.tokens - goal.target
+        for edit in self._point_copies(view, goal.language):
+            if left <= 0 and not goal.force:
+                break
+            edits.append(edit)
+            left -= edit.tokens_freed
+        return edits
+
+    def _point_copies(self, view: View, language: Language) -> list[Edit]:
+        """Walk from the newest result to the oldest, so that every pointer names a copy that stays."""
+        by_text: dict[str, Observation] = {}
+        by_call: dict[tuple[str, str], Observation] = {}
+        edits: list[Edit] = []
+        for seen in reversed(find_observations(view)):
+            if len(seen.result.text) < self.chars_min or seen.result.inside:
+                continue
+            call = _sign_call(seen)
+            newer = by_text.get(seen.result.text) or (by_call.get(call) if call else None)
+            edit = self._point(view, seen, newer, language) if newer else None
+            if edit is not None:
+                edits.append(edit)
+                continue
+            by_text.setdefault(seen.result.text, seen)
+            if call:
+                by_call.setdefault(call, seen)
+        return edits[::-1]
+
+    def _point(self, view: View, older: Observation, newer: Observation, language: Language) -> Edit | None:
+        shown = seen_part(older.item, older.part)
+        if older.at in view.protected or shown is None or len(shown.text) < self.chars_min:
+            return None
+        edit = older.item.edited_parts().get(older.part)
+        if edit is not None and edit.stage == self.name:
+            return None
+        text = self._describe(older, newer, language)
+        if text is None:
+            return None
+        reason = "a newer result says the same"
+        return replace_part(older.item, older.part, text, view=view, stage=self.name, reason=reason)
+
+    def _describe(self, older: Observation, newer: Observation, language: Language) -> str | None:
+        """Return what stands where the older copy was; None if the two are too different to point."""
+        here, there = (mark(message_handle(seen.item.message, seen.part)) for seen in (older, newer))
+        what = describe_call(older.tool, older.call.text if older.call else "")
+        size = describe_size(older.result.text, language)
+        if older.result.text == newer.result.text:
+            same = "与较新的结果相同" if language == "zh" else "same as the newer result"
+            return f"[{what} → {same} {there}; {size} {here}]"
+        old, new = older.result.text.split("\n"), newer.result.text.split("\n")
+        common = sum((Counter(old) & Counter(new)).values())
+        if common < self.alike_min * max(len(old), len(new)):
+            return None
+        gone, come = len(old) - common, len(new) - common
+        # A diff has at least these lines: where they are too many already, none is made.
+        diff = self._diff(old, new) if gone + come <= self.diff_lines_max else None
+        if diff is None:
+            if language == "zh":
+                return f"[{what} → 已变化：{gone:,} 行仅在此处，{come:,} 行仅在较新的结果 {there}; {size} {here}]"
+            changed = f"changed: {gone:,} lines only here, {come:,} only in the newer result"
+            return f"[{what} → {changed} {there}; {size} {here}]"
+        if language == "zh":
+            head = f"[{what} → 与较新的结果 {there} 相同，仅有以下差异（- 此处，+ 较新）；{size} {here}:"
+            return "\n".join((head, *diff, f"差异结束 {here}]"))
+        head = f"[{what} → same as the newer result {there} but for these lines (- here, + newer); {size} {here}:"
+        return "\n".join((head, *diff, f"end of the difference {here}]"))
+
+    def _diff(self, old: list[str], new: list[str]) -> list[str] | None:
+        """Return a unified diff without context; None if it is not short."""
+        head = _count_common(old, new)
+        tail = _count_common(old[head:][::-1], new[head:][::-1])
+        old_span, new_span = old[head : len(old) - tail], new[head : len(new) - tail]
+        if max(len(old_span), len(new_span)) > _DIFF_SPAN_MAX:
+            return None
+        # Only the span that differs is compared; its line numbers are moved back to those of the whole.
+        matcher = difflib.SequenceMatcher(None, old_span, new_span, autojunk=False)
+        lines: list[str] = []
+        for tag, a, b, c, d in matcher.get_opcodes():
+            if tag == "equal":
+                continue
+            lines.append(f"@@ -{head + a + 1},{b - a} +{head + c + 1},{d - c} @@")
+            lines += [f"-{line}" for line in old_span[a:b]]
+            lines += [f"+{line}" for line in new_span[c:d]]
+        shown = [line for line in lines if not line.startswith("@@ ")]
+        is_short = len(shown) <= self.diff_lines_max and all(len(line) <= _DIFF_LINE_CHARS for line in shown)
+        return lines if is_short else None
+
+
+def _sign_call(seen: Observation) -> tuple[str, str] | None:
+    """Return what makes two calls the same: the tool and its arguments, whatever the order of their keys."""
+    if seen.call is None:
+        return None
+    parsed = read_json(seen.call.text)
+    arguments = seen.call.text if parsed is None else json.dumps(parsed, sort_keys=True)
+    return seen.call.name, arguments
+
+
+def _count_common(old: list[str], new: list[str]) -> int:
+    count = 0
+    for a, b in zip(old, new, strict=False):
+        if a != b:
+            break
+        count += 1
+    return count

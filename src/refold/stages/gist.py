@@ -1,0 +1,140 @@
+"""Gists: what a tool call was, in a few of its own words, for the one line that stands where its result was.
+
+Finds each result's call by position within its unit, never by id alone: real traces use an id twice. What it quotes
+is verbatim and bounded. It must never invent a word about a call, and never look further than the unit.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import deque
+from dataclasses import dataclass
+
+from refold.conversation.language import Language
+from refold.conversation.part import Part
+from refold.conversation.view import Item, View
+
+GIST_CHARS = 100
+_VALUE_CHARS = 80
+_PARSE_CHARS = 200_000
+_STATUS_CHARS = 200
+# What says most about a call, first; any other short value follows in its own order.
+_TELLING = ("command", "cmd", "file_path", "path", "filename", "file", "url", "query", "pattern", "code", "name", "id")
+# An error is looked for where outputs tell it: at the beginning and towards the end. Bounded, whatever comes in.
+_HEAD_CHARS, _TAIL_CHARS = 4_000, 16_000
+_ERROR = re.compile(
+    r"^[^\n]{0,60}?(?:\b\w{0,60}(?:Error|Exception)\b:|\b(?:error|fatal|panic)\b:|\bFAILED\b|No such file)[^\n]*$",
+    re.M | re.I,
+)
+_STATUS = re.compile(
+    r"^\W{0,8}(?:<returncode>-?[1-9]\d*</returncode>|(?:process )?(?:exited|finished|exit|return|returned)"
+    r"[ _-]?(?:with )?(?:code|status)?\W{0,3}-?[1-9]\d*)\b[^\n]*$",
+    re.M | re.I,
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Observation:
+    """One result in a view: where it stands, and the call it answers, if that is there."""
+
+    at: int
+    part: int
+    item: Item
+    result: Part
+    call: Part | None
+
+    @property
+    def tool(self) -> str:
+        """The tool's name, as the call or the result has it; empty if neither does."""
+        return (self.call.name if self.call else "") or self.result.name
+
+
+def find_observations(view: View) -> list[Observation]:
+    """Return every result in the view with its call, oldest first, as the originals have them."""
+    found: list[Observation] = []
+    for unit in view.units:
+        waiting: dict[str, deque[Part]] = {}
+        for at in range(unit.start, unit.stop):
+            item = view.items[at]
+            if item.is_fold:
+                continue
+            for index, part in enumerate(item.message.parts):
+                if part.kind == "call":
+                    waiting.setdefault(part.call_id, deque()).append(part)
+                elif part.kind == "result":
+                    calls = waiting.get(part.call_id)
+                    found.append(Observation(at, index, item, part, calls.popleft() if calls else None))
+    return found
+
+
+def describe_call(tool: str, arguments: str, chars_max: int = GIST_CHARS) -> str:
+    """Return a tool's name and its telling arguments on one line, cut with ``…`` where they are long."""
+    words: list[str] = []
+    room = chars_max
+    for key, value in _telling_values(arguments):
+        if room < 8:
+            break
+        shown = first_line(value, min(room, _VALUE_CHARS))
+        words.append(shown if key in ("", *_TELLING[:8]) and not words else f"{key}={shown}")
+        room -= len(words[-1]) + 1
+    name = first_line(tool, _VALUE_CHARS) or "tool"
+    return f"{name} {' '.join(words)}" if words else name
+
+
+def _telling_values(arguments: str) -> list[tuple[str, str]]:
+    # Numbers are read as the text they are: what is quoted must be what was written.
+    parsed = read_json(arguments, keep_numbers=True) if len(arguments) <= _PARSE_CHARS else None
+    if not isinstance(parsed, dict):
+        return [("", arguments)] if arguments.strip() not in ("", "{}", "null") else []
+    values = [(key, value) for key, value in parsed.items() if isinstance(value, str) and value.strip()]
+    rank = {key: at for at, key in enumerate(_TELLING)}
+    return sorted(values, key=lambda pair: rank.get(pair[0], len(rank)))
+
+
+def read_json(text: str, *, keep_numbers: bool = False) -> object | None:
+    """Return the value that a text is as JSON, numbers as text if asked; None if it is not JSON, or too deep."""
+    number = str if keep_numbers else None
+    try:
+        parsed: object = json.loads(text, parse_constant=_refuse_constant, parse_float=number, parse_int=number)
+    except (ValueError, RecursionError):
+        return None
+    return parsed
+
+
+def _refuse_constant(name: str) -> object:
+    raise ValueError(f"{name} is not JSON")
+
+
+def first_line(text: str, chars_max: int) -> str:
+    """Return the first line that says something, ending in ``…`` if anything of the text is left out."""
+    stripped = text.strip()
+    line = stripped.split("\n", 1)[0].rstrip()
+    # Other line separators would break the one line that a placeholder is.
+    line = line.splitlines()[0] if line else ""
+    if len(line) > chars_max:
+        return line[: chars_max - 1] + "…"
+    return line if len(line) == len(stripped) else line[: chars_max - 1] + "…"
+
+
+def count_lines(text: str) -> int:
+    """Return how many lines a text has; a newline at its end starts no further one."""
+    return text.count("\n") + (1 if text and not text.endswith("\n") else 0)
+
+
+def describe_size(text: str, language: Language) -> str:
+    """Return the exact lines and characters of a text, in words."""
+    lines, chars = count_lines(text), len(text)
+    if language == "zh":
+        return f"{lines:,} 行，{chars:,} 字符"
+    return f"{lines:,} line{'' if lines == 1 else 's'}, {chars:,} character{'' if chars == 1 else 's'}"
+
+
+def find_status(text: str) -> list[str]:
+    """Return the lines that say how it ended badly: exit status not zero, and the last error; short ones only."""
+    if len(text) > _HEAD_CHARS + _TAIL_CHARS:
+        # Both pieces hold whole lines only, so that what is quoted is a line of the original.
+        text = text[:_HEAD_CHARS].rpartition("\n")[0] + "\n" + text[-_TAIL_CHARS:].partition("\n")[2]
+    errors = [match[0] for match in _ERROR.finditer(text)][-1:]
+    status = [match[0] for match in _STATUS.finditer(text)][-1:]
+    return [line for line in dict.fromkeys((*status, *errors)) if len(line) <= _STATUS_CHARS]

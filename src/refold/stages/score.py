@@ -1,0 +1,117 @@
+"""score: how much a message matters, from 0 to 1, with the reasons, by rules that anyone can check.
+
+The weights are those of the ``importance`` preset, in hundredths, so that sums never drift. Importance keeps units,
+not lone messages: a result that matters brings its call along. Nothing here edits; fold asks which units to leave.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from refold.conversation.part import Part
+from refold.conversation.view import View
+
+KEYWORDS_EN = (
+    "important", "must", "always", "never", "remember", "critical", "require", "required", "requirement", "decide",
+    "decided", "decision", "conclusion", "deadline", "prefer", "preference", "bug", "error", "fix", "fixed",
+    "root cause", "warning", "security", "todo", "do not", "don't", "from now on", "make sure", "key point", "note that",
+)  # fmt: skip
+KEYWORDS_ZH = (
+    "重要", "必须", "务必", "记住", "关键", "决定", "结论", "需求", "要求", "不要", "禁止", "以后", "一定", "截止",
+    "偏好", "错误", "修复", "问题", "注意", "警告", "安全", "待办", "方案", "总是", "从不", "永远",
+)  # fmt: skip
+
+_CODE = re.compile(
+    r"```|^\s*(?:\$|>>>|#!)\s?\S|^\s*(?:def|class|import|from|function|const|let|return|public|private|SELECT|INSERT|"
+    r"UPDATE|DELETE)\b.*[(){};:=*]|^\s*(?:sudo|git|pip|npm|npx|yarn|docker|kubectl|make|curl|cd|python3?|pytest|cargo|go)"
+    r"\s+[-\w./]+|`[^`\n]{2,}`",
+    re.M,
+)
+_HAN = re.compile(r"[\u3400-\u9fff\uf900-\ufaff]")
+_SCAN_CHARS = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreOptions:
+    """Weights in hundredths, and what they go by. Lengths are in characters; a Chinese character counts as two."""
+
+    user: int = 20
+    keyword: int = 20
+    code: int = 10
+    tool_result: int = -20
+    short: int = -10
+    rich: int = 10
+    short_chars_max: int = 20
+    rich_chars_min: int = 200
+    keywords: tuple[str, ...] = KEYWORDS_EN + KEYWORDS_ZH
+
+
+@dataclass(frozen=True, slots=True)
+class Importance:
+    """A score from 0 to 1 in steps of a hundredth, and each reason with its weight, such as ``user +0.2``."""
+
+    score: float
+    reasons: tuple[str, ...] = ()
+
+    def reaches(self, threshold: float) -> bool:
+        """Tell whether the score is at the threshold or above, without the drift of floats."""
+        return round(self.score * 100) >= round(threshold * 100)
+
+
+DEFAULT_OPTIONS = ScoreOptions()
+
+
+def score_message(role: str, parts: Sequence[Part], options: ScoreOptions = DEFAULT_OPTIONS) -> Importance:
+    """Return how much a message matters and why."""
+    text = "\n".join(part.text for part in parts if part.kind in ("text", "result"))
+    is_result = role == "tool" or any(part.kind == "result" for part in parts)
+    length = measure_length(text)
+    keyword = find_keyword(text, options.keywords)
+    has_call = any(part.kind == "call" for part in parts)
+    applied = (
+        ("user", options.user, role == "user" and not is_result),
+        (f"keyword '{keyword}'", options.keyword, keyword is not None),
+        ("code or command", options.code, has_call or _CODE.search(text[:_SCAN_CHARS]) is not None),
+        ("tool result", options.tool_result, is_result),
+        ("too short", options.short, length < options.short_chars_max and not has_call),
+        ("rich", options.rich, length >= options.rich_chars_min),
+    )
+    counted = [(reason, weight) for reason, weight, holds in applied if holds and weight]
+    total = min(100, max(0, sum(weight for _, weight in counted)))
+    return Importance(total / 100, tuple(f"{reason} {_write_weight(weight)}" for reason, weight in counted))
+
+
+def _write_weight(hundredths: int) -> str:
+    """Write +0.2 for 20 and −0.05 for -5."""
+    whole, rest = divmod(abs(hundredths), 100)
+    digits = f"{whole}.{rest:02d}".rstrip("0").rstrip(".")
+    return f"{'+' if hundredths > 0 else '−'}{digits}"
+
+
+def measure_length(text: str) -> int:
+    """Return the characters that say something; a Chinese one says about as much as two others."""
+    return len(text.strip()) + len(_HAN.findall(text[:_SCAN_CHARS]))
+
+
+def find_keyword(text: str, keywords: Sequence[str]) -> str | None:
+    """Return the first of the keywords that a text has, as a whole word where it is written in letters; or None."""
+    sample = text[:_SCAN_CHARS].lower()
+    for word in keywords:
+        lowered = word.lower()
+        if lowered not in sample:
+            continue
+        if not lowered.isascii() or re.search(rf"(?<![A-Za-z0-9_]){re.escape(lowered)}(?![A-Za-z0-9_])", sample):
+            return word
+    return None
+
+
+def important_units(view: View, threshold: float, options: ScoreOptions = DEFAULT_OPTIONS) -> set[int]:
+    """Return the indexes of the units in which a message reaches the threshold; folds never count."""
+    found: set[int] = set()
+    for index, unit in enumerate(view.units):
+        items = (item for item in view.items[unit.start : unit.stop] if not item.is_fold)
+        if any(score_message(item.role, item.message.parts, options).reaches(threshold) for item in items):
+            found.add(index)
+    return found
