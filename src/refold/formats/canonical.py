@@ -1,0 +1,198 @@
+"""The canonical form of a message, and its digest: what makes two messages the same.
+
+Left out: ``cache_control``, null fields, key order, and text that the configuration calls volatile. A string is
+one text part, no content is no content however it is spelled, arguments are parsed JSON. Everything else counts,
+also fields that did not exist when this was written. The canonical form is for hashing only; it is never sent.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import orjson
+
+from refold.conversation.message import digest_of
+from refold.errors import FormatError
+
+Volatile = Callable[[str], str]
+
+DEPTH_MAX = 200
+_ARGUMENTS_DEPTH_MAX = 100  # They stand a few levels down in their message.
+_OPTIONS = orjson.OPT_SORT_KEYS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
+# orjson reads integers over 64 bits as floats, so that two ids could become one.
+_LONG_NUMBER = re.compile(r"[0-9]{19}")
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_BRACKET = re.compile(r"[\[{\]}]")
+_TEXT_TYPES = frozenset(("text", "input_text", "output_text"))
+_PLAIN_KEYS = frozenset(("role", "content"))
+# Fields that may hold something to normalise; a message without them is hashed as it is.
+_TOUCHED_KEYS = frozenset(("cache_control", "tool_calls", "function_call", "arguments", "output", "type"))
+
+
+def digest_message(raw: dict[str, Any], volatile: Volatile | None = None, where: str = "message") -> str:
+    """Return the content hash of a provider's message."""
+    return digest_of(write_canonical(raw, volatile, where))
+
+
+def write_canonical(raw: dict[str, Any], volatile: Volatile | None = None, where: str = "message") -> bytes:
+    """Return the canonical form of a provider's message as bytes."""
+    content = raw.get("content")
+    is_plain = type(content) is str and content and volatile is None
+    if is_plain and (raw.keys() == _PLAIN_KEYS or (_TOUCHED_KEYS.isdisjoint(raw) and None not in raw.values())):
+        return _dump(raw, where)
+    return _dump(_canonical_message(raw, volatile), where)
+
+
+def leave_out(patterns: Iterable[str]) -> Volatile | None:
+    """Return a function that takes whatever these patterns match out of a text; None if there are no patterns."""
+    compiled = [re.compile(pattern, re.DOTALL) for pattern in patterns]
+
+    def strip(text: str) -> str:
+        rest = text
+        for pattern in compiled:
+            rest = pattern.sub("", rest)
+        # White space around what left is part of it; a text without volatile pieces stays as it is.
+        return text if rest == text else rest.strip()
+
+    return strip if compiled else None
+
+
+def parse_arguments(text: str) -> Any:
+    """Return the arguments of a call as JSON; the text itself where it is not an object or a list."""
+    if is_deep(text):
+        return text
+    try:
+        value = json.loads(text) if _LONG_NUMBER.search(text) else orjson.loads(text)
+    except ValueError:
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            return text
+    return value if isinstance(value, dict | list) else text
+
+
+def is_deep(text: str) -> bool:
+    """Tell whether a JSON text nests deeper than a message may."""
+    return text.count("{") + text.count("[") > _ARGUMENTS_DEPTH_MAX and find_depth(text) > _ARGUMENTS_DEPTH_MAX
+
+
+def find_depth(text: str) -> int:
+    """Return how deep a JSON text nests, without parsing it."""
+    depth = deepest = 0
+    for bracket in _BRACKET.findall(_STRING.sub("", text)):
+        depth += 1 if bracket in "[{" else -1
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def check_depth(value: object, where: str) -> None:
+    """Raise FormatError if a value nests deeper than any provider's message does."""
+    layer: list[object] = [value]
+    for _ in range(DEPTH_MAX):
+        layer = [inner for outer in layer for inner in _children(outer)]
+        if not layer:
+            return
+    raise FormatError(f"{where} nests deeper than {DEPTH_MAX} levels; flatten it or leave it out")
+
+
+def _children(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list | tuple) else ()
+
+
+def _canonical_message(raw: dict[str, Any], volatile: Volatile | None) -> dict[str, Any]:
+    form = {key: value for key, value in raw.items() if value is not None and key != "cache_control"}
+    if form.get("type") == "message":
+        del form["type"]  # Responses: a message item may leave its type out.
+    for key in ("content", "output"):
+        if key in form:
+            form[key] = _canonical_content(form[key], volatile)
+            if not form[key]:
+                del form[key]
+    if isinstance(form.get("arguments"), str):
+        form["arguments"] = parse_arguments(form["arguments"])
+    calls = form.get("tool_calls")
+    if isinstance(calls, list):
+        form["tool_calls"] = [_canonical_call(call) for call in calls]
+        if not calls:
+            del form["tool_calls"]
+    if isinstance(form.get("function_call"), dict):
+        form["function_call"] = _with_arguments(form["function_call"])
+    return form
+
+
+def _canonical_call(call: Any) -> Any:
+    if not isinstance(call, dict):
+        return call
+    form = {key: value for key, value in call.items() if key != "cache_control"}
+    if isinstance(form.get("function"), dict):
+        form["function"] = _with_arguments(form["function"])
+    return form
+
+
+def _with_arguments(function: dict[str, Any]) -> dict[str, Any]:
+    arguments = function.get("arguments")
+    return {**function, "arguments": parse_arguments(arguments)} if isinstance(arguments, str) else function
+
+
+def _canonical_content(content: Any, volatile: Volatile | None) -> Any:
+    if isinstance(content, str):
+        return volatile(content) if volatile else content
+    if not isinstance(content, list):
+        return content
+    blocks = [form for block in content if (form := _canonical_block(block, volatile)) is not None]
+    if len(blocks) == 1 and _is_bare_text(blocks[0]):
+        return blocks[0]["text"]
+    return blocks
+
+
+def _canonical_block(block: Any, volatile: Volatile | None) -> Any:
+    """Return a block for hashing; None for one that was volatile as a whole."""
+    if not isinstance(block, dict):
+        return block
+    form = {key: value for key, value in block.items() if value is not None and key != "cache_control"}
+    text = form.get("text")
+    if volatile and isinstance(text, str) and form.get("type") in _TEXT_TYPES:
+        form["text"] = volatile(text)
+        if not form["text"] and text:
+            return None
+    if form.get("type") == "output_text":
+        # Providers add these empty; clients often resend the text without them.
+        form = {key: value for key, value in form.items() if value or key not in ("annotations", "logprobs")}
+    if "content" in form and isinstance(form["content"], str | list):
+        form["content"] = _canonical_content(form["content"], volatile)
+        if not form["content"]:
+            del form["content"]
+    return form
+
+
+def _is_bare_text(block: Any) -> bool:
+    return isinstance(block, dict) and block.keys() == {"type", "text"} and block["type"] in _TEXT_TYPES
+
+
+def _dump(form: dict[str, Any], where: str) -> bytes:
+    try:
+        data = orjson.dumps(form, option=_OPTIONS)
+    except TypeError:
+        return _dump_slowly(form, where)
+    # orjson writes NaN as null: the two must not be the same message.
+    return _dump_slowly(form, where) if b"null" in data and _has_nan(form) else data
+
+
+def _dump_slowly(form: dict[str, Any], where: str) -> bytes:
+    """Write what orjson refuses: lone surrogates, integers over 64 bits, NaN."""
+    check_depth(form, where)
+    try:
+        return json.dumps(form, sort_keys=True, separators=(",", ":")).encode("ascii")
+    except (TypeError, ValueError) as error:
+        raise FormatError(f"{where} is not JSON ({error}); give plain dicts, lists, strings and numbers") from error
+
+
+def _has_nan(value: object) -> bool:
+    if isinstance(value, float):
+        return value - value != 0
+    return any(map(_has_nan, _children(value)))

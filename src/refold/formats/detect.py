@@ -1,0 +1,126 @@
+"""Which wire format a conversation is in.
+
+Strong signs are what only one format has (a tool_use block, a tool_calls field, a function_call item); weak ones are
+what one of them prefers. Plain messages with a role and a string are OpenAI chat unless the system prompt or
+the tools say otherwise. Detection reads, it never raises for a message that a format would refuse anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+
+from refold.conversation.format import Format
+from refold.errors import FormatError
+from refold.formats.anthropic import Anthropic
+from refold.formats.canonical import Volatile
+from refold.formats.openai_chat import OpenAIChat
+from refold.formats.openai_responses import OpenAIResponses
+
+CHAT, ANTHROPIC, RESPONSES = OpenAIChat.name, Anthropic.name, OpenAIResponses.name
+NAMES = (CHAT, ANTHROPIC, RESPONSES)
+_ALIASES = {"openai": CHAT, "chat": CHAT, "claude": ANTHROPIC, "responses": RESPONSES}
+
+_STRONG_BLOCKS = {
+    **dict.fromkeys(("tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use"), ANTHROPIC),
+    **dict.fromkeys(("mcp_tool_use", "mcp_tool_result", "web_search_tool_result", "compaction"), ANTHROPIC),
+    **dict.fromkeys(("input_text", "output_text", "input_image", "input_file"), RESPONSES),
+}
+_WEAK_BLOCKS = {
+    **dict.fromkeys(("image", "document", "search_result"), ANTHROPIC),
+    **dict.fromkeys(("image_url", "input_audio", "file", "refusal"), CHAT),
+}
+_CHAT_ROLES = frozenset(("tool", "function"))
+_CHAT_FIELDS = frozenset(("tool_calls", "function_call", "tool_call_id"))
+
+# (format, whether only this format has it, what and where it is)
+_Sign = tuple[str, bool, str]
+
+
+def make_format(name: str, volatile: Volatile | None = None) -> Format:
+    """Return the format with this name."""
+    known = _ALIASES.get(name, name)
+    if known == CHAT:
+        return OpenAIChat(volatile)
+    if known == ANTHROPIC:
+        return Anthropic(volatile)
+    if known == RESPONSES:
+        return OpenAIResponses(volatile)
+    near = get_close_matches(str(name), [*NAMES, *_ALIASES], 1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise FormatError(f"format {str(name)[:40]!r} is unknown; use one of {', '.join(NAMES)}{hint}")
+
+
+def detect(
+    messages: Sequence[object],
+    system: object = None,
+    tools: object = None,
+    name: str | None = None,
+    *,
+    volatile: Volatile | None = None,
+) -> Format:
+    """Return the format of these messages; raise FormatError if they mix two. ``name`` settles it."""
+    if name is not None:
+        return make_format(name, volatile)
+    strong: dict[str, str] = {}
+    weak: dict[str, str] = {}
+    for form, is_strong, what in _find_signs(messages, tools):
+        (strong if is_strong else weak).setdefault(form, what)
+        if len(strong) > 1:
+            signs = " but ".join(f"{found} ({form})" for form, found in strong.items())
+            raise FormatError(f"the conversation mixes formats: {signs}; convert it, or name the format it is in")
+    if strong:
+        return make_format(next(iter(strong)), volatile)
+    return make_format(_choose_weak(weak, messages, system), volatile)
+
+
+def _choose_weak(weak: dict[str, str], messages: Sequence[object], system: object) -> str:
+    for form in (RESPONSES, ANTHROPIC):
+        if form in weak:
+            return form
+    first = messages[0] if messages else None
+    leads_with_system = isinstance(first, dict) and first.get("role") in ("system", "developer")
+    # Only chat has its system prompt as the first message.
+    return ANTHROPIC if system is not None and CHAT not in weak and not leads_with_system else CHAT
+
+
+def _find_signs(messages: Sequence[object], tools: object) -> Iterator[_Sign]:
+    for at, message in enumerate(messages):
+        if not isinstance(message, dict):
+            continue
+        if message.get("role") in _CHAT_ROLES:
+            yield CHAT, True, f"messages[{at}] has role {message['role']}"
+        kind = message.get("type")
+        if isinstance(kind, str) and (kind != "message" or "role" in message):
+            yield RESPONSES, True, f"messages[{at}] is an item of type {kind[:40]}"
+        if not _CHAT_FIELDS.isdisjoint(message):
+            field = next(key for key in message if key in _CHAT_FIELDS)
+            if message[field] is not None:
+                yield CHAT, True, f"messages[{at}] has {field}"
+        content = message.get("content")
+        if isinstance(content, list):
+            yield from _find_block_signs(content, f"messages[{at}]")
+    yield from _find_tool_signs(tools)
+
+
+def _find_block_signs(content: list[object], where: str) -> Iterator[_Sign]:
+    for at, block in enumerate(content):
+        kind = block.get("type") if isinstance(block, dict) else None
+        if not isinstance(kind, str):
+            continue
+        if kind in _STRONG_BLOCKS:
+            yield _STRONG_BLOCKS[kind], True, f"{where}.content[{at}] is of type {kind}"
+        elif kind in _WEAK_BLOCKS:
+            yield _WEAK_BLOCKS[kind], False, f"{where}.content[{at}] is of type {kind}"
+
+
+def _find_tool_signs(tools: object) -> Iterator[_Sign]:
+    for at, tool in enumerate(tools if isinstance(tools, list | tuple) else ()):
+        if not isinstance(tool, dict):
+            continue
+        if "input_schema" in tool:
+            yield ANTHROPIC, False, f"tools[{at}] has input_schema"
+        elif isinstance(tool.get("function"), dict):
+            yield CHAT, False, f"tools[{at}] has function"
+        elif tool.get("type") == "function" and "name" in tool:
+            yield RESPONSES, False, f"tools[{at}] is flat"

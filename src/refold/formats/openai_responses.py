@@ -1,0 +1,211 @@
+"""OpenAI Responses: a conversation is a list of items, one step of the assistant is several of them.
+
+A reasoning item goes with the items after it, by a fold; the provider refuses the ones without the other. Items the
+provider runs itself are opaque; those that come in twos (a computer call and its screenshot) are linked by their
+id. Compactions and references are sealed. ``previous_response_id`` is left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from refold.conversation.format import Spoken
+from refold.conversation.message import Message, Role, chain_id
+from refold.conversation.part import Part
+from refold.errors import FormatError
+from refold.formats.block import (
+    DROPPED,
+    Raw,
+    change_list,
+    check_changes,
+    has_content,
+    join_texts,
+    read_arguments,
+    read_list,
+    read_object,
+    read_str,
+    str_or_empty,
+    write_arguments,
+    write_text_block,
+)
+from refold.formats.canonical import Volatile, digest_message
+from refold.formats.faults import find_pair_faults
+from refold.formats.system import read_system
+
+ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
+_TEXT_TYPES = frozenset(("input_text", "output_text", "text", "summary_text", "reasoning_text"))
+_MEDIA_TYPES = frozenset(("input_image", "input_file", "input_audio", "computer_screenshot"))
+_RESULT_TYPES = frozenset(("function_call_output", "custom_tool_call_output", "local_shell_call_output"))
+# What a call's own words are called, by type of item.
+_CALL_FIELDS = {"function_call": "arguments", "custom_tool_call": "input", "local_shell_call": "action"}
+_SEALED_TYPES = frozenset(("item_reference", "compaction", "compaction_summary", "context_compaction"))
+# Which field links two items of the provider's own, by type; others use call_id.
+_LINK_FIELDS = {"mcp_approval_request": "id", "mcp_approval_response": "approval_request_id"}
+
+
+class OpenAIResponses:
+    """The Responses format."""
+
+    name = "openai-responses"
+
+    def __init__(self, volatile: Volatile | None = None) -> None:
+        self._volatile = volatile
+
+    def parse(self, raw: object, parent: str = "", where: str = "message") -> Message:
+        """Read one item; raise FormatError that names ``where`` if it is not one."""
+        holder = read_object(raw, where)
+        kind = _read_type(holder, where)
+        role = _read_role(holder, kind, where)
+        digest = digest_message(holder, self._volatile, where)
+        parts = _read_parts(holder, kind, where)
+        return Message(raw, role, parts, digest, chain_id(parent, digest), is_sealed=kind in _SEALED_TYPES)
+
+    def parse_parts(self, raw: object) -> tuple[Part, ...]:
+        """Read the parts of an item that this format made."""
+        holder = read_object(raw, "message")
+        return _read_parts(holder, _read_type(holder, "message"), "message")
+
+    def render(self, message: Message, changes: Mapping[int, str | None]) -> object | None:
+        """Return the item with parts replaced or left out; None if nothing is left.
+
+        A reasoning item with an id stays: the provider refuses the items that came with it if it is gone.
+        """
+        if not changes:
+            return message.raw
+        check_changes(message, changes)
+        raw = read_object(message.raw, "message")
+        kind = _read_type(raw, "message")
+        if kind == "reasoning":
+            return raw if message.parts[0].call_id else None
+        if not has_content(message.parts, changes):
+            return None
+        if kind in _RESULT_TYPES:
+            return {**raw, "output": changes[0]}
+        if kind in _CALL_FIELDS:
+            return {**raw, _CALL_FIELDS[kind]: _change_call(raw, kind, changes[0] or "")}
+        content = raw["content"]
+        if isinstance(content, str):
+            return {**raw, "content": changes[0]}
+        own = "output_text" if message.role == "assistant" else "input_text"
+        new = {at: _change_block(message.parts[at], content[at], text, own) for at, text in changes.items()}
+        return {**raw, "content": change_list(content, new)}
+
+    def write_summary(self, text: str, role: Role) -> object:
+        """Return a message item that carries a summary."""
+        allowed = self.allow_role(role, None, None)
+        return {"type": "message", "role": allowed, "content": [{"type": "input_text", "text": text}]}
+
+    def allow_role(self, wanted: Role, before: Role | None, after: Role | None) -> Role:  # noqa: ARG002
+        """Return the role a summary may have: the system's or the user's."""
+        return "system" if wanted == "system" else "user"
+
+    def find_faults(self, items: Sequence[Spoken]) -> list[str]:
+        """Return what the provider would reject, one short stable line each."""
+        faults = find_pair_faults(items, is_spread=True)
+        for at, item in enumerate(items):
+            if any(part.kind == "thinking" for part in item.parts):
+                after = items[at + 1] if at + 1 < len(items) else None
+                if after is None or after.role != "assistant":
+                    faults.append(f"reasoning without what follows it {item.parts[0].call_id}".rstrip())
+            elif not item.parts and item.role == "assistant":
+                faults.append("empty assistant message")
+        return faults
+
+    def read_system(self, system: object) -> str:
+        """Return the text of the instructions that stand apart from the items."""
+        return read_system(system, "instructions")
+
+
+def _read_type(raw: Raw, where: str) -> str:
+    kind = raw.get("type")
+    if kind is None:
+        if "role" in raw:
+            return "message"
+        if isinstance(raw.get("id"), str):
+            return "item_reference"
+        raise FormatError(f"{where} has neither type nor role; an item needs one of them")
+    if not isinstance(kind, str):
+        raise FormatError(f"{where}.type is {str(kind)[:40]!r}; it must be the name of an item's type")
+    return kind
+
+
+def _read_role(raw: Raw, kind: str, where: str) -> Role:
+    if kind == "message":
+        role = raw.get("role")
+        if role is None:
+            raise FormatError(f"{where} has no role; add one of {', '.join(ROLES)}")
+        if not isinstance(role, str) or role not in ROLES:
+            raise FormatError(f"{where}.role is {str(role)[:40]!r}; openai-responses knows {', '.join(ROLES)}")
+        return ROLES[role]
+    return "tool" if kind.endswith(("_output", "_response")) else "assistant"
+
+
+def _read_parts(raw: Raw, kind: str, where: str) -> tuple[Part, ...]:
+    if kind == "message":
+        return _read_content(raw, where)
+    if kind == "reasoning":
+        return (_read_reasoning(raw, where),)
+    if kind in _CALL_FIELDS:
+        text = read_arguments(raw.get(_CALL_FIELDS[kind]))
+        name = read_str(raw, "name", where) or ("local_shell" if kind == "local_shell_call" else "")
+        return (Part("call", text, name, read_str(raw, "call_id", where), raw),)
+    if kind in _RESULT_TYPES:
+        return (_read_result(raw, where),)
+    link = raw.get(_LINK_FIELDS.get(kind, "call_id"))
+    return (Part("opaque", name=str_or_empty(raw.get("name")), call_id=str_or_empty(link), payload=raw),)
+
+
+def _read_content(raw: Raw, where: str) -> tuple[Part, ...]:
+    content = raw.get("content")
+    if content is None or isinstance(content, str):
+        return (Part("text", content),) if content else ()
+    blocks = read_list(content, f"{where}.content")
+    return tuple([_read_block(block, f"{where}.content[{at}]") for at, block in enumerate(blocks)])
+
+
+def _read_block(block: object, where: str) -> Part:
+    holder = read_object(block, where)
+    kind = holder.get("type")
+    if kind in _TEXT_TYPES:
+        return Part("text", read_str(holder, "text", where), payload=holder)
+    if kind == "refusal":
+        return Part("text", read_str(holder, "refusal", where), payload=holder)
+    return Part("media" if kind in _MEDIA_TYPES else "opaque", payload=holder)
+
+
+def _read_reasoning(raw: Raw, where: str) -> Part:
+    """Read a reasoning item. Its id stands as call_id: thinking that has one goes with what follows it."""
+    texts: list[Part] = []
+    for field in ("summary", "content"):
+        blocks = read_list(raw.get(field) or [], f"{where}.{field}")
+        texts += [_read_block(block, f"{where}.{field}[{at}]") for at, block in enumerate(blocks)]
+    return Part("thinking", join_texts(texts), call_id=read_str(raw, "id", where), payload=raw)
+
+
+def _read_result(raw: Raw, where: str) -> Part:
+    output = raw.get("output")
+    call_id = read_str(raw, "call_id", where) or read_str(raw, "id", where)
+    if output is None or isinstance(output, str):
+        return Part("result", output or "", call_id=call_id, payload=raw)
+    blocks = read_list(output, f"{where}.output")
+    parts = [_read_block(block, f"{where}.output[{at}]") for at, block in enumerate(blocks)]
+    inside = tuple(part for part in parts if part.kind != "text")
+    return Part("result", join_texts(part for part in parts if part.kind == "text"), "", call_id, raw, inside)
+
+
+def _change_call(raw: Raw, kind: str, text: str) -> object:
+    if kind == "function_call":
+        return write_arguments(text)
+    if kind == "custom_tool_call":
+        return text  # Free text by the protocol.
+    # What a shell ran has a fixed shape: only the command may change.
+    action = raw.get("action")
+    return {**(action if isinstance(action, dict) else {"type": "exec", "env": {}}), "command": [text]}
+
+
+def _change_block(part: Part, block: Raw, text: str | None, own: str) -> object:
+    if not text:
+        return DROPPED
+    if part.kind == "media":
+        return write_text_block(own, text, block)
+    return {**block, ("refusal" if block.get("type") == "refusal" else "text"): text}
