@@ -1,0 +1,149 @@
+"""Reads provider messages for counting only: OpenAI chat and Anthropic dicts into role, parts and name.
+
+The formats read the same shapes for editing and reject what is wrong with them. A counter is handed anything and
+must never fail: what has no known shape counts as the JSON it is. Nothing here is used to build a message.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+
+import orjson
+
+from refold.conversation.part import Part
+
+_ROLES = {"developer": "system", "function": "tool"}
+_THINKING_FIELDS = ("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks")
+_TEXT_TYPES = ("text", "input_text", "output_text")
+_CALL_TYPES = ("tool_use", "mcp_tool_use")
+_RESULT_TYPES = ("tool_result", "mcp_tool_result")
+_MEDIA_TYPES = frozenset(
+    (
+        *("image", "image_url", "input_image", "video_url", "audio_url", "input_audio"),
+        *("document", "file", "input_file", "container_upload"),
+    )
+)
+
+
+def read_messages(messages: object) -> Iterable[object]:
+    """Return the messages of a list, or the one message that was handed over without its list."""
+    if isinstance(messages, (list, tuple)):
+        return messages
+    return () if messages is None else (messages,)
+
+
+def read_message(message: object) -> tuple[str, list[Part], str]:
+    """Return role, parts and name of a provider's message, whatever its shape."""
+    if not isinstance(message, Mapping):
+        return "", list(_read_content(message)), ""
+    role = read_text(message.get("role"))
+    role = _ROLES.get(role, role)
+    content = message.get("content")
+    if role == "tool":
+        parts = [_read_result(content)]
+    else:
+        parts = [*_read_thinking(message), *_read_content(content), *_read_answers(message)]
+    return role, parts, read_text(message.get("name"))
+
+
+def read_text(value: object) -> str:
+    """Return a string as it is, nothing for null, and JSON for all else."""
+    if isinstance(value, str):
+        return value
+    return "" if value is None else write_json(value)
+
+
+def write_json(value: object) -> str:
+    """Return anything as JSON text; what neither JSON nor Python can write counts as the name of its type."""
+    try:
+        return orjson.dumps(value).decode()
+    except TypeError:
+        pass
+    try:
+        return json.dumps(value, ensure_ascii=False, default=str)
+    except (TypeError, ValueError, RecursionError):
+        return str(type(value))
+
+
+def _read_content(content: object) -> Iterator[Part]:
+    if isinstance(content, (list, tuple)):
+        for block in content:
+            yield _read_block(block)
+    elif isinstance(content, Mapping):
+        yield _read_block(content)
+    elif content is not None:
+        yield Part("text", read_text(content))
+
+
+def _read_block(block: object) -> Part:
+    if not isinstance(block, Mapping):
+        return Part("text", read_text(block))
+    kind = block.get("type")
+    if not isinstance(kind, str):
+        return Part("opaque", payload=block)
+    if kind in _TEXT_TYPES:
+        return Part("text", read_text(block.get("text")))
+    if kind == "refusal":
+        return Part("text", read_text(block.get("refusal")))
+    if kind in ("thinking", "redacted_thinking"):
+        return Part("thinking", read_text(block.get("thinking")), payload=block)
+    if kind in _CALL_TYPES:
+        return Part("call", read_text(block.get("input")), read_text(block.get("name")))
+    if kind in _RESULT_TYPES:
+        return _read_result(block.get("content"))
+    if kind in _MEDIA_TYPES:
+        return Part("media", _read_document(block), payload=block)
+    return Part("opaque", payload=block)
+
+
+def _read_result(content: object) -> Part:
+    parts = list(_read_content(content))
+    text = "\n".join(part.text for part in parts if part.kind == "text" and part.text)
+    return Part("result", text, inside=tuple(part for part in parts if part.kind != "text"))
+
+
+def _read_document(block: Mapping[object, object]) -> str:
+    """Return the words of a document that is given as text."""
+    source = block.get("source")
+    if isinstance(source, Mapping) and source.get("type") == "text":
+        return read_text(source.get("data"))
+    return ""
+
+
+def _read_thinking(message: Mapping[object, object]) -> Iterator[Part]:
+    if message.get("role") != "assistant":
+        return
+    for field in _THINKING_FIELDS:
+        value = message.get(field)
+        if isinstance(value, (list, tuple)):
+            blocks = [block for block in value if isinstance(block, Mapping)]
+            texts = (block.get("thinking") or block.get("text") or block.get("summary") for block in blocks)
+            yield Part("thinking", "\n".join(text for text in texts if isinstance(text, str)))
+        elif value:
+            yield Part("thinking", read_text(value))
+
+
+def _read_answers(message: Mapping[object, object]) -> Iterator[Part]:
+    if message.get("refusal"):
+        yield Part("text", read_text(message["refusal"]))
+    if message.get("audio"):
+        yield Part("opaque", payload=message["audio"])
+    calls = message.get("tool_calls")
+    for call in calls if isinstance(calls, (list, tuple)) else ():
+        yield _read_call(call)
+    function = message.get("function_call")
+    if isinstance(function, Mapping):
+        yield Part("call", read_text(function.get("arguments")), read_text(function.get("name")))
+
+
+def _read_call(call: object) -> Part:
+    if not isinstance(call, Mapping):
+        return Part("opaque", payload=call)
+    function = call.get("function")
+    if isinstance(function, Mapping):
+        return Part("call", read_text(function.get("arguments")), read_text(function.get("name")))
+    custom = call.get("custom")
+    if isinstance(custom, Mapping):
+        return Part("call", read_text(custom.get("input")), read_text(custom.get("name")))
+    return Part("opaque", payload=call)
