@@ -2,7 +2,8 @@
 
 A unit is an assistant message with its calls and the results of those calls; anything else is a unit of its
 own. A cut may fall only between two units. Calls and results pair by position, never by id alone: real
-traces use an id twice.
+traces use an id twice. A tool that the provider runs has its result in the message of its call; an opaque
+part with a call_id pairs with the next one of that id. Thinking that stands alone goes with the step after it.
 """
 
 from __future__ import annotations
@@ -73,11 +74,11 @@ def _is_assistant_side(item: Spoken) -> bool:
 
 
 def _continues(items: Sequence[Spoken], at: int) -> bool:
-    """True if the item belongs to something that began before it: results, or parallel calls in a row."""
+    """True if the item may belong to something that began before it: results, or one step in several items."""
     item, before = items[at], items[at - 1]
-    if any(part.kind == "result" for part in item.parts):
+    if item.role == "tool" or (item.role != "assistant" and any(part.kind == "result" for part in item.parts)):
         return _is_assistant_side(before)
-    return item.role == "assistant" and before.role == "assistant" and (_has_calls(before) or _is_thinking_only(before))
+    return item.role == "assistant" and before.role == "assistant"
 
 
 def _unit_stop(items: Sequence[Spoken], start: int) -> int:
@@ -88,26 +89,47 @@ def _unit_stop(items: Sequence[Spoken], start: int) -> int:
         return max(at, start + 1)
     calls: set[str] = set()
     answered = False
+    is_thought = at > start
     while at < len(items):
         item = items[at]
-        ids = {part.call_id for part in item.parts if part.kind == "result"}
-        if ids:
-            if not ids & calls:
+        asked, given = _unpaired_ids(item, calls)
+        if given:
+            if not given & calls:
                 break
             answered = True
-        elif answered or not _joins_calls(item, bool(calls), is_first=at == start or _is_thinking_only(items[at - 1])):
+        elif answered or not _joins_step(items, at, calls, is_first=at == start or is_thought):
             break
-        calls |= {part.call_id for part in item.parts if part.kind == "call"}
+        calls |= asked
         at += 1
-        if not calls:
+        if not calls and not is_thought:
             break
     return max(at, start + 1)
 
 
-def _joins_calls(item: Spoken, has_calls: bool, is_first: bool) -> bool:
-    if item.role != "assistant":
-        return False
-    return is_first or (has_calls and (_has_calls(item) or _is_thinking_only(item)))
+def _unpaired_ids(item: Spoken, calls: set[str]) -> tuple[set[str], set[str]]:
+    """Return the ids of calls that wait for a result after this item, and those of results for calls before it."""
+    asked: set[str] = set()
+    given: set[str] = set()
+    for part in item.parts:
+        is_linked = part.kind == "opaque" and bool(part.call_id)
+        if part.call_id in asked and (part.kind == "result" or is_linked):
+            asked.discard(part.call_id)
+        elif part.kind == "result" or (is_linked and part.call_id in calls):
+            given.add(part.call_id)
+        elif part.kind == "call" or is_linked:
+            asked.add(part.call_id)
+    return asked, given
+
+
+def _joins_step(items: Sequence[Spoken], at: int, calls: set[str], *, is_first: bool) -> bool:
+    """True if an item without results belongs to the step at hand, of which these calls are known."""
+    item = items[at]
+    if item.role != "assistant" or is_first or not calls:
+        return item.role == "assistant" and is_first
+    if all(part.kind in ("call", "thinking", "opaque") for part in item.parts) or _has_calls(item):
+        return bool(item.parts)
+    # Words between a call and its result, where a step is several items.
+    return at + 1 < len(items) and bool(_unpaired_ids(items[at + 1], calls)[1] & calls)
 
 
 def _has_calls(item: Spoken) -> bool:
