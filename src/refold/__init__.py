@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from refold.compressing import compress
     from refold.errors import (
         BudgetTooSmall,
         ConfigError,
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
         RefoldError,
         Unavailable,
     )
+    from refold.prepared import PreparedContext
+    from refold.tokens import TokenCounter
 
 __version__ = "0.1.0"
 
@@ -32,11 +35,14 @@ __all__ = [
     "HandleUnknown",
     "LawBroken",
     "LedgerError",
+    "PreparedContext",
     "ProviderError",
     "RateLimited",
     "RefoldError",
+    "TokenCounter",
     "Unavailable",
     "__version__",
+    "compress",
 ]
 
 # Where each public name lives. A name joins this table, the imports above and __all__ together; a test compares them.
@@ -48,10 +54,13 @@ _HOMES = {
     "HandleUnknown": "refold.errors",
     "LawBroken": "refold.errors",
     "LedgerError": "refold.errors",
+    "PreparedContext": "refold.prepared",
     "ProviderError": "refold.errors",
     "RateLimited": "refold.errors",
     "RefoldError": "refold.errors",
+    "TokenCounter": "refold.tokens",
     "Unavailable": "refold.errors",
+    "compress": "refold.compressing",
 }
 
 

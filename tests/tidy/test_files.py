@@ -91,6 +91,12 @@ def test_no_module_has_a_name_that_says_nothing() -> None:
     ] == []
 
 
+def test_every_folder_of_modules_is_a_package() -> None:
+    # The layering check does not see into a folder without __init__.py.
+    folders = {path.parent for path in list_modules()}
+    assert [str(folder.relative_to(ROOT)) for folder in sorted(folders) if not (folder / "__init__.py").exists()] == []
+
+
 def test_every_module_says_what_it_is_for() -> None:
     silent = [
         cite(path, 1) for path in list_modules() if path.stat().st_size and not ast.get_docstring(parse_module(path))

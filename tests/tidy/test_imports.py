@@ -41,6 +41,8 @@ print(json.dumps(report))
 
 # Parts that an extra brings: they may import its libraries at their top, and be absent without it.
 EXTRA_PARTS = {"server", "web", "mcp", "integrations", "llm", "recall"}
+# One release with another, pinned to each other: declaring the first declares the second.
+TWINS = {"pydantic-core": "pydantic"}
 EXTRA_MODULES = {"refold.ledger.postgres"}
 
 
@@ -144,7 +146,8 @@ def test_every_library_that_is_imported_is_declared() -> None:
     for path in list_modules():
         allowed = declared if is_behind_extra(name_module(path)) else base
         for node, library in list_libraries(path):
-            distributions = {normalise(name) for name in providers.get(library, [library])}
+            names = [normalise(name) for name in providers.get(library, [library])]
+            distributions = {TWINS.get(name, name) for name in names}
             # A lazy import inside a function may name an extra: its error message says which.
             top_level = node in parse_module(path).body
             if not distributions & (allowed if top_level else declared):
