@@ -1,0 +1,142 @@
+"""Exactness: our counts are those of the reference encoder, on anything."""
+
+import gzip
+import json
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from refold.errors import ConfigError
+from refold.tokens import TokenCounter
+from refold.tokens.exact import EXACT_ENCODINGS, OPEN_VOCABULARIES, Encoding, clean_text
+from tests.tokens.oracle import count_reference, load_oracle
+from tests.tokens.samples import KINDS
+
+ENCODINGS = pytest.mark.parametrize("encoding", EXACT_ENCODINGS)
+
+SPECIAL = ("<|endoftext|>", "<|fim_prefix|>", "<|im_start|>", "<|endofprompt|>", "<|think|>", "<|", "|>")
+PIECES = st.one_of(
+    st.text(max_size=20),
+    st.text(alphabet="的一是在不了有和人这，。！？、", max_size=20),
+    st.text(alphabet="😀🎉👩\u200d💻🇩🇪é\u0301ßñАбв\u0627\u0644\u200f", max_size=10),
+    st.text(alphabet=" \t\n\r\u00a0\u3000", max_size=40),
+    st.text(alphabet="{}[]\":,'.-_=/\\<>()#*", max_size=20),
+    st.text(alphabet="0123456789abcdefABCDEF", max_size=40),
+    st.sampled_from(SPECIAL),
+    st.sampled_from(("'s", "'LL", "don't", "HTTPServer", "fooBar_baz", "\x00", "\ufeff", "\ufffd")),
+    st.characters(categories=["Cs"]),
+    st.builds(lambda unit, times: unit * times, st.text(min_size=1, max_size=2), st.integers(0, 300)),
+)
+TEXTS = st.lists(PIECES, max_size=8).map("".join)
+
+
+@ENCODINGS
+@given(text=TEXTS)
+@example(text="<|endoftext|> is text to us")
+@example(text="\ud83d\ude00 is a pair, \ud800 is alone")
+@example(text="a\x00b")
+def test_any_text_has_as_many_tokens_as_the_reference_says(encoding: str, text: str) -> None:
+    assert Encoding(encoding).count(text) == count_reference(encoding, text)
+
+
+@ENCODINGS
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_text_is_counted_exactly(encoding: str, kind: str) -> None:
+    assert Encoding(encoding).count(KINDS[kind]) == count_reference(encoding, KINDS[kind])
+
+
+@ENCODINGS
+def test_recorded_sessions_are_counted_exactly(encoding: str, shared_data: Path) -> None:
+    checked = 0
+    for file in sorted(shared_data.glob("*.jsonl.gz")):
+        with gzip.open(file, "rt", encoding="utf-8") as lines:
+            for line in islice(lines, 3):
+                for text in list(_find_strings(json.loads(line)))[:40]:
+                    assert Encoding(encoding).count(text) == count_reference(encoding, text), file.name
+                    checked += 1
+    assert checked > 50
+
+
+def _find_strings(value: object) -> Iterator[str]:
+    """Yield the longer strings of a JSON value, cut to a size that the reference takes quickly."""
+    if isinstance(value, str) and len(value) > 50:
+        yield value[:20_000]
+    elif isinstance(value, dict):
+        for inner in value.values():
+            yield from _find_strings(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _find_strings(inner)
+
+
+NEIGHBOURS = st.sampled_from(("", "a", "b ", " ", "\n", "x\n", "\n\n", ".", "'s", "'", "é", "中", "1", "Ab", "  \n", "-"))
+WORDS = st.integers(0, 400).map(lambda count: "some words, " * count)
+
+
+@ENCODINGS
+@given(
+    unit=st.sampled_from("aAzQ -=_*#.\n\t\r中的é😀\u00a0\u0301/"),
+    length=st.integers(32_768, 40_000),
+    before=st.tuples(WORDS, NEIGHBOURS, NEIGHBOURS).map("".join),
+    after=st.tuples(NEIGHBOURS, NEIGHBOURS, WORDS).map("".join),
+)
+def test_a_long_run_of_one_character_is_counted_exactly(
+    encoding: str, unit: str, length: int, before: str, after: str
+) -> None:
+    from splintr import Tokenizer
+
+    # The reference takes minutes on such a run; the encoder we use does not, and it never sees the shorter text.
+    text = before + unit * length + after
+    assert Encoding(encoding).count(text) == len(Tokenizer.from_pretrained(encoding).encode_ordinary(text))
+
+
+@ENCODINGS
+@given(units=st.lists(st.sampled_from("a -\n中="), min_size=2, max_size=3), gap=NEIGHBOURS)
+def test_several_long_runs_in_one_text_are_counted_exactly(encoding: str, units: list[str], gap: str) -> None:
+    from splintr import Tokenizer
+
+    text = gap.join(unit * (33_000 + 7 * at) for at, unit in enumerate(units)) + gap
+    assert Encoding(encoding).count(text) == len(Tokenizer.from_pretrained(encoding).encode_ordinary(text))
+
+
+@ENCODINGS
+def test_ten_million_of_one_letter_count_as_the_period_says(encoding: str) -> None:
+    eight = Encoding(encoding).count("a" * 8_000)
+    assert Encoding(encoding).count("a" * 10_000_000) == eight * 1_250
+
+
+def test_the_shortest_reference_run_agrees_with_the_reference() -> None:
+    for encoding in EXACT_ENCODINGS:
+        load_oracle(encoding)
+        for unit in ("a", " ", "\n", "=", "中"):
+            assert Encoding(encoding).count(unit * 3_000) == count_reference(encoding, unit * 3_000)
+
+
+def test_every_special_token_begins_with_the_marker_that_we_look_for() -> None:
+    from splintr import Tokenizer
+
+    for encoding in EXACT_ENCODINGS:
+        assert all(token.startswith("<|") for token in Tokenizer.from_pretrained(encoding).special_tokens())
+
+
+@pytest.mark.parametrize("name", OPEN_VOCABULARIES)
+def test_an_open_vocabulary_counts_every_kind_of_text(name: str) -> None:
+    for text in KINDS.values():
+        assert len(text) / 8 < Encoding(name).count(text) < len(text) * 1.2
+    assert Encoding(name).count("") == 0
+    assert Encoding(name).count("\ud800") > 0
+
+
+def test_lone_surrogates_are_replaced_and_pairs_are_joined() -> None:
+    assert clean_text("a\ud800b") == "a\ufffdb"
+    assert clean_text("\ud83d\ude00") == "😀"
+    assert clean_text("中 plain") == "中 plain"
+
+
+def test_an_unknown_encoding_is_refused_with_the_names_that_are_known() -> None:
+    with pytest.raises(ConfigError, match="o200k_base"):
+        TokenCounter("p99k_base")
