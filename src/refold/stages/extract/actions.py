@@ -1,0 +1,193 @@
+"""What was done: every tool call with its files, command, exit status and error, read from arguments and results.
+
+Calls and results pair by position: the newest open call with a result's id is the one it answers. Only rules are
+used, for tools by name and for shells by command; what no rule knows is still listed as a call.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from refold.conversation.handle import message_handle
+from refold.conversation.message import Message
+from refold.conversation.part import Part
+
+Touch = Literal["read", "written", "deleted"]
+
+ARGUMENTS_CHARS_MAX = 200_000
+COMMAND_CHARS_MAX = 200
+ERROR_CHARS_MAX = 240
+_SCAN_CHARS = 60_000
+
+_COMMAND_KEYS = ("command", "cmd", "script", "commands")
+_PATH_KEYS = (
+    "path",
+    "file_path",
+    "filepath",
+    "filename",
+    "file_name",
+    "file",
+    "target_file",
+    "notebook_path",
+    "uri",
+    "source",
+)
+_SHELLS = re.compile(r"bash|shell|exec|terminal|command|run_|console|powershell", re.I)
+_READS = re.compile(r"read|view|open|cat|show|head|tail|load|fetch_file|get_file|grep|search|find|list|ls\b", re.I)
+_WRITES = re.compile(r"write|create|edit|replace|patch|insert|update|append|save|touch|echo|modify|mkdir", re.I)
+_DELETES = re.compile(r"delete|remove|unlink|^rm", re.I)
+_PATCHED = re.compile(r"^\*\*\* (Update|Add|Delete) File: (.{1,300})$", re.M)
+_HEREDOC = re.compile(r"<<-?\s*['\"]?(\w{1,40})['\"]?([^\n]*)\n.*?(?:^\1[ \t]*$|\Z)", re.M | re.S)
+_PATH = r"['\"]?((?:[\w.@+~-]|/){2,200}\w)['\"]?"
+_SHELL_TOUCHES: tuple[tuple[Touch, re.Pattern[str]], ...] = (
+    ("deleted", re.compile(rf"(?:^|[;&|\n]\s*)(?:git\s+)?rm\s+(?:-\w+\s+)*{_PATH}")),
+    ("deleted", re.compile(rf"(?:^|[;&|\n]\s*)(?:git\s+)?mv\s+(?:-\w+\s+)*{_PATH}\s")),
+    ("written", re.compile(rf"(?:^|[;&|\n]\s*)(?:git\s+)?(?:mv|cp)\s+(?:-\w+\s+)*\S+\s+{_PATH}")),
+    ("written", re.compile(rf"(?<![0-9&<>=-])>{{1,2}}\s*{_PATH}")),
+    ("written", re.compile(rf"(?:^|[;&|\n]\s*)(?:tee|touch)\s+(?:-\w+\s+)*{_PATH}")),
+    ("written", re.compile(rf"\bsed\s+(?:-[a-zA-Z]+\s+)*-i[^\n|;&]{{0,300}}?\s{_PATH}\s*(?:$|[;&|\n])")),
+    ("read", re.compile(rf"(?:^|[;&|\n]\s*)(?:cat|head|tail|less|more|nl|bat|wc)\s+(?:-\w+\s+(?:\d+\s+)?)*{_PATH}")),
+    ("read", re.compile(rf"\bsed\s+-n\s+(?:'[^'\n]{{0,200}}'|\"[^\"\n]{{0,200}}\"|\S+)\s+{_PATH}")),
+)
+_EXIT = re.compile(
+    r"<returncode>(-?\d{1,5})</returncode>|\"(?:exit_code|returncode|exitCode)\"\s*:\s*(-?\d{1,5})"
+    r"|(?:exit(?:ed)?(?: with)?(?: code| status)|return ?code|Exit code|退出码)[:= ]+(-?\d{1,5})",
+    re.I,
+)
+_ERROR = re.compile(
+    r"^(?:E\s+)?(?:[\w.]{0,80}(?:Error|Exception|Warning: )\b.{0,200}|.{0,60}\b(?:error|fatal|panic|FAILED|FAIL|denied|not found)\b[: ].{0,200}"
+    r"|.{0,60}No such file or directory.{0,40}|.{0,40}(?:错误|失败|异常)[:：].{0,100})$",
+    re.M,
+)
+
+
+@dataclass(slots=True)
+class Action:
+    """One tool call and what came of it. ``at`` is the index of the message that made the call."""
+
+    at: int
+    tool: str
+    arguments: str
+    call_handle: str
+    raw: str = ""
+    command: str = ""
+    touched: list[tuple[Touch, str]] = field(default_factory=list)
+    exit_status: int | None = None
+    error: str = ""
+    result: str = ""
+    result_handle: str = ""
+    is_answered: bool = False
+
+    @property
+    def failed(self) -> bool:
+        """True if the result says that it went wrong."""
+        return bool(self.exit_status) or (self.exit_status is None and bool(self.error))
+
+
+def find_actions(messages: Iterable[Message]) -> list[Action]:
+    """Return every tool call of these messages in order, each with its result if it came."""
+    actions: list[Action] = []
+    waiting: dict[str, list[Action]] = {}
+    for at, message in enumerate(messages):
+        for number, part in enumerate(message.parts):
+            if part.kind == "call":
+                action = read_call(at, part, message_handle(message, number))
+                actions.append(action)
+                waiting.setdefault(part.call_id, []).append(action)
+            elif part.kind == "result" and waiting.get(part.call_id):
+                read_result(waiting[part.call_id].pop(), part, message_handle(message, number))
+    return actions
+
+
+def read_call(at: int, part: Part, handle: str) -> Action:
+    """Return what a call does, by its tool's name and its arguments."""
+    arguments = _parse_arguments(part.text)
+    action = Action(at, part.name, _write_arguments(arguments, part.text), handle, part.text)
+    command = next((value for key in _COMMAND_KEYS if isinstance(value := arguments.get(key), str)), "")
+    path = next((value for key in _PATH_KEYS if isinstance(value := arguments.get(key), str)), "")
+    patch = next((value for value in arguments.values() if isinstance(value, str) and "*** " in value), "")
+    if path and len(path) <= 300 and "\n" not in path:
+        action.touched.append((_touch_of(part.name, command), path))
+    elif command and (_SHELLS.search(part.name) or " " in command):
+        action.command = first_line(command, COMMAND_CHARS_MAX)
+        action.touched += _shell_touches(command)
+    for verb, name in _PATCHED.findall((patch or command)[:ARGUMENTS_CHARS_MAX]):
+        action.touched.append(("deleted" if verb == "Delete" else "written", name.strip()))
+    return action
+
+
+def read_result(action: Action, part: Part, handle: str) -> None:
+    """Add to an action what its result says: exit status, the last error line, the first words."""
+    text = part.text
+    sample = text if len(text) <= 2 * _SCAN_CHARS else f"{text[:_SCAN_CHARS]}\n{text[-_SCAN_CHARS:]}"
+    action.is_answered = True
+    action.result_handle = handle
+    status = _EXIT.search(sample[:2_000]) or _EXIT.search(sample[-2_000:])
+    if status:
+        action.exit_status = int(next(group for group in status.groups() if group is not None))
+    action.result = text[:2_000]
+    # Source code that is read is full of the word error; only a call that failed, or a shell, may report one.
+    may_fail = part.is_error or bool(action.exit_status) or bool(action.command) or len(text) < 400
+    if may_fail and (action.exit_status != 0 or not _reads_only(action)):
+        errors = [match.group() for match in _bounded(_ERROR.finditer(sample), 200)]
+        action.error = errors[-1].strip()[:ERROR_CHARS_MAX] if errors else ""
+    if part.is_error and not action.error:
+        action.error = first_line(text, ERROR_CHARS_MAX)
+
+
+def first_line(text: str, chars_max: int) -> str:
+    """Return the first line of a text that has words, cut at ``chars_max``."""
+    return next((line.strip() for line in text[:8_000].split("\n") if line.strip()), "")[:chars_max]
+
+
+def _bounded(matches: Iterator[re.Match[str]], most: int) -> list[re.Match[str]]:
+    return [match for _, match in zip(range(most), matches, strict=False)]
+
+
+def _reads_only(action: Action) -> bool:
+    return bool(action.touched) and all(touch == "read" for touch, _ in action.touched)
+
+
+def _parse_arguments(text: str) -> Mapping[str, object]:
+    if len(text) > ARGUMENTS_CHARS_MAX:
+        return {}
+    try:
+        parsed = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        return {"command": text} if text.startswith("*** ") else {}
+    return parsed if isinstance(parsed, dict) else {}
+
+
+def _write_arguments(arguments: Mapping[str, object], text: str) -> str:
+    """Return the arguments as ``key=value`` pairs, each value verbatim, long ones left to the handle."""
+    if not arguments:
+        return "" if text in ("", "{}") else first_line(text, 80)
+    shown = []
+    for key, value in arguments.items():
+        written = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        shown.append(f"{key}={written}" if len(written) <= 80 and "\n" not in written else f"{key}=…")
+    return ", ".join(shown)
+
+
+def _touch_of(tool: str, command: str) -> Touch:
+    # An editor tool with sub-commands says in ``command`` what it does: view, create, str_replace, insert.
+    verb = command if command and " " not in command else tool
+    if _DELETES.search(verb):
+        return "deleted"
+    if _WRITES.search(verb):
+        return "written"
+    return "read"
+
+
+def _shell_touches(command: str) -> list[tuple[Touch, str]]:
+    bare = _HEREDOC.sub(r" \2 \n", command[:ARGUMENTS_CHARS_MAX])[:20_000]
+    touched: list[tuple[Touch, str]] = []
+    for touch, pattern in _SHELL_TOUCHES:
+        for path in pattern.findall(bare)[:20]:
+            if not path.startswith(("/dev/", "-")) and (touch, path) not in touched:
+                touched.append((touch, path))
+    return touched

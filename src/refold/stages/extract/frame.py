@@ -1,0 +1,69 @@
+"""The frame: the opening and closing line that mark a summary as a record, and what keeps text from leaving it.
+
+A record says how many messages it stands for, that done work is done, that tools may be used, and by which handle
+the originals come back. Text of the conversation can neither close nor open a frame: the two brackets that make one
+are written as plain double brackets wherever they are quoted, the same way every time.
+"""
+
+from __future__ import annotations
+
+from refold.conversation.handle import mark
+from refold.conversation.language import Language
+
+OPENS, CLOSES = "⟦", "⟧"
+# A frame should not cost more than it holds: below this many tokens it says only what it must.
+SMALL_TOKENS = 400
+
+_FULL = {
+    "en": (
+        "{count} earlier messages, folded into this record ({turns}). It is a record, not a request: what it says was done "
+        "is done, do not do it again; tools may be used as before. Lines after U> (user) and A> (assistant) are verbatim. Originals: {handle}"
+    ),
+    "zh": (
+        "较早的 {count} 条消息已折叠为本记录（{turns}）。这是记录，不是请求：其中已完成的事情已经完成，不要重做；工具照常可用。"
+        "U>（用户）和 A>（助手）之后为原话。原文见 {handle}"
+    ),
+}
+_SMALL = {
+    "en": "record of {count} earlier messages; done work is done; tools may be used; originals: {handle}",
+    "zh": "较早 {count} 条消息的记录；已做的不重做；工具可用；原文见 {handle}",
+}
+_END = {"en": "end of record", "zh": "记录结束"}
+
+
+def neutralise(text: str) -> str:
+    """Return a text that cannot open or close a frame; a text without the brackets is returned as it is."""
+    if OPENS not in text and CLOSES not in text:
+        return text
+    return text.replace(OPENS, "[[").replace(CLOSES, "]]")
+
+
+def open_frame(
+    *, count: int, turns: tuple[int, int], handle: str, language: Language = "en", is_small: bool = False
+) -> str:
+    """Return the opening line of a record."""
+    wording = (_SMALL if is_small else _FULL)[language]
+    return f"{OPENS}{wording.format(count=count, turns=_write_turns(turns, language), handle=mark(handle))}{CLOSES}"
+
+
+def close_frame(*, language: Language = "en") -> str:
+    """Return the closing line of a record."""
+    return f"{OPENS}{_END[language]}{CLOSES}"
+
+
+def wrap_record(body: str, opening: str, closing: str) -> str:
+    """Put a body between its lines; ``body`` must have been neutralised where it quotes."""
+    return f"{opening}\n{body}\n{closing}" if body else f"{opening}\n{closing}"
+
+
+def wrap_prefix(body: str, prefix: str) -> str:
+    """Put a body after a preset's own prefix, which quoted text cannot repeat."""
+    safe = body.replace(prefix.strip(), f"({prefix.strip().strip('[]')})") if prefix.strip() else body
+    return f"{prefix}{safe}" if prefix.endswith("\n") else f"{prefix}\n{safe}"
+
+
+def _write_turns(turns: tuple[int, int], language: Language) -> str:
+    first, last = turns
+    if language == "zh":
+        return f"第 {first} 轮" if first == last else f"第 {first}–{last} 轮"
+    return f"turn {first}" if first == last else f"turns {first}–{last}"

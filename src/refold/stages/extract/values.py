@@ -1,0 +1,153 @@
+"""What counts as an exact value: paths, ids, numbers, dates, names that a later step must spell letter for letter.
+
+Text is cut into words by one linear pattern and each different word is classified once, so a line of a megabyte
+costs no more than many short ones. Nothing here invents or changes a value: each is a substring of its text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from functools import lru_cache
+
+# A part longer than this is read at its head and its tail; the middle of a giant output is reached by its handle.
+HEAD_CHARS = 300_000
+TAIL_CHARS = 100_000
+VALUE_CHARS_MAX = 160
+
+_WORD = re.compile(r"[A-Za-z0-9_$€£¥#@~%./\\:+\-]{2,200}")
+_URL = re.compile(r"https?://[^\s\"'<>`\\|)\]}，。；、）】》]{3,300}")
+_EMAIL = re.compile(r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{2,63}){1,4}", re.ASCII)
+_QUOTED = re.compile(
+    r"""(?<![\w\\])'([^'"\\\n<>{}=]{3,60})'(?!\w)|"([^'"\\\n<>{}=]{3,60})"(?!\w)|“([^”\n]{2,60})”|「([^」\n]{2,60})」"""
+    r"""|《([^》\n]{1,60})》|`([^`\n]{2,80})`"""
+)
+_NAME = re.compile(r"(?<![.!?] )(?<!^)\b[A-Z][a-z]{2,20}(?: (?:of|the|de|van)\b)?(?: [A-Z][a-z]{2,20}){1,3}\b")
+_TAG = re.compile(r"(?<![\w&/])[#@][A-Za-z]\w{2,40}", re.ASCII)
+_ZH_NUMBER = re.compile(
+    r"\d[\d,.]*(?:年\d{1,2}月(?:\d{1,2}日)?|月\d{1,2}[日号]|[万亿]?(?:元|块|美元|米|公里|分钟|小时|天|个月|人|岁|平方米)|点\d{0,2}分?)"
+)
+_TAIL = re.compile(r"[.:,\\+\-/%]+\Z")
+_HEAD = re.compile(r"\A(?:[:,%+\\-]+|\.(?=[.\W]))+")
+
+_DATE = re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}(?:[T ][\d:.+Zz-]{4,32})?|\d{1,2}/\d{1,2}/\d{2,4}")
+_TIME = re.compile(r"\d{1,2}:\d{2}(?::\d{2})?(?:\+\d{1,2})?")
+_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_HEX = re.compile(r"(?:0x)?(?=[0-9a-fA-F]*\d)(?=[0-9a-fA-F]*[a-fA-F])[0-9a-fA-F]{7,64}")
+_COLOUR = re.compile(r"#[0-9a-fA-F]{6}(?:[0-9a-fA-F]{2})?")
+_VERSION = re.compile(r"v?\d{1,4}\.\d{1,4}(?:\.\d{1,5}){1,2}(?:[.-]?(?:dev|rc|a|b|post|beta|alpha)[\w.]{0,12})?")
+_ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}(?::\d{2,5})?|localhost:\d{2,5}")
+_MONEY = re.compile(r"[$€£¥]\d[\d,]*(?:\.\d+)?[kKmM]?")
+_UNIT = re.compile(r"\d+(?:\.\d+)?(?:ms|s|min|h|d|B|[kKMGT]i?B|[kMG]?Hz|px|em|rem|km|cm|mm|kg|mg|%)")
+_NUMBER = re.compile(r"-?\d{1,3}(?:,\d{3})+(?:\.\d+)?|-?\d{3,18}(?:\.\d+)?|-?\d{1,2}\.\d{2,17}")
+_TICKET = re.compile(r"#\d{1,8}|[A-Z][A-Z0-9]{1,9}-\d{1,8}|(?:PR|GH|CVE)-[\d-]{1,16}")
+_CODE = re.compile(r"(?=[A-Z0-9]*\d)(?=[A-Z0-9]*[A-Z])[A-Z0-9]{4,24}")
+_GROUPED = re.compile(r"\d{2,8}(?:-\d{2,8}){1,5}")
+_KEYED = re.compile(r"[A-Za-z][A-Za-z]*(?:[_-][A-Za-z]+)*[_-]?\d{3,20}")
+_MIXED = re.compile(r"(?=\S*\d)(?=\S*[A-Za-z])[A-Za-z0-9@]{6,40}")
+_EXTENSION = (
+    r"(?:pyi?|ipynb|[jt]sx?|mjs|cjs|json|jsonl|ya?ml|toml|ini|cfg|conf|md|rst|txt|csv|tsv|html?|css|scss|xml|svg|sh|bash|"
+    r"zsh|ps1|bat|c|h|cc|cpp|hpp|cs|java|kt|go|rs|rb|php|swift|scala|lua|pl|r|sql|db|sqlite3?|proto|lock|log|env|"
+    r"diff|patch|gz|zip|tar|tgz|pdf|docx?|xlsx?|pptx?|png|jpe?g|gif|webp|mp[34]|wav|so|dll|exe|whl|jar|vue|tex|bib)"
+)
+_PATH = re.compile(
+    rf"(?:[A-Za-z]:\\|~?/|\.{{1,2}}/)?(?:[\w.@+~-]+[/\\])*[\w.@+-]*\w\.{_EXTENSION}(?:::[\w:.\[\]-]+)?", re.ASCII
+)
+_TREE = re.compile(r"(?:~?/|\.{1,2}/)?(?:[\w.@+-]+/){1,20}[\w.@+-]*", re.ASCII)
+_DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*){1,8}(?:::\w+)*", re.ASCII)
+_SCOPED = re.compile(r"[A-Za-z_]\w*(?:::[A-Za-z_~]\w*){1,8}", re.ASCII)
+_SNAKE = re.compile(r"_*[A-Za-z][A-Za-z0-9]*(?:_+[A-Za-z0-9]+)+_*|_+[A-Za-z]\w*", re.ASCII)
+_CAMEL = re.compile(
+    r"[a-z]+\d*(?:[A-Z][a-z0-9]+)+[A-Z]*|(?:[A-Z][a-z0-9]+){2,}[A-Z]*|[A-Z]{2,}[a-z]\w*|[A-Z][a-z]+[A-Z]+\w*"
+)
+_CONST = re.compile(r"[A-Z]{2,}\d*(?:_[A-Z0-9]+)+")
+_FLAG = re.compile(r"--[a-z][a-z0-9-]{2,40}")
+_KEBAB = re.compile(r"[A-Za-z][a-z0-9]*(?:-[A-Za-z0-9]+){1,6}")
+
+# Tried in order; the first that fits the whole word names it.
+_SORTS: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("date", _DATE),
+    ("time", _TIME),
+    ("id", _UUID),
+    ("id", _COLOUR),
+    ("address", _ADDRESS),
+    ("version", _VERSION),
+    ("money", _MONEY),
+    ("number", _UNIT),
+    ("number", _NUMBER),
+    ("id", _TICKET),
+    ("id", _HEX),
+    ("id", _CODE),
+    ("id", _GROUPED),
+    ("id", _KEYED),
+    ("file", _PATH),
+    ("file", _TREE),
+    ("identifier", _SCOPED),
+    ("identifier", _DOTTED),
+    ("identifier", _CONST),
+    ("identifier", _SNAKE),
+    ("identifier", _CAMEL),
+    ("id", _MIXED),
+    ("flag", _FLAG),
+    ("name", _KEBAB),
+)
+
+
+@lru_cache(maxsize=65_536)
+def classify_word(word: str) -> tuple[str, str] | None:
+    """Return the sort and the value in one word of a text, or None if it is an ordinary word."""
+    value = _TAIL.sub("", _HEAD.sub("", word))
+    if len(value) < 2 or (value.isalpha() and (value.islower() or value.istitle())):
+        return None
+    if ":" in value and "::" not in value:
+        value = _before_colon(value)
+    for sort, pattern in _SORTS:
+        if pattern.fullmatch(value):
+            return sort, value
+    return None
+
+
+def _before_colon(value: str) -> str:
+    """Take ``path:12:3`` and ``key:value`` apart, leave times, addresses and drives alone."""
+    if value[1:3] == ":\\" or _TIME.fullmatch(value) or _DATE.fullmatch(value) or _ADDRESS.fullmatch(value):
+        return value
+    return max(value.split(":"), key=len)
+
+
+def find_values(text: str, *, with_names: bool = False) -> Counter[tuple[str, str]]:
+    """Return every exact value of a text as (sort, value) with how often it occurs.
+
+    ``with_names`` also takes quoted phrases, tags and capitalised names: for what people and models say.
+    """
+    text = clip_text(text)
+    found: Counter[tuple[str, str]] = Counter()
+    if "://" in text:
+        for url in _URL.findall(text):
+            found["url", url.rstrip(".,;:")] += 1
+        text = _URL.sub(" ", text)
+    if "@" in text:
+        found.update(("email", email) for email in _EMAIL.findall(text))
+    for word, times in Counter(_WORD.findall(text)).items():
+        sorted_value = classify_word(word)
+        if sorted_value is not None:
+            found[sorted_value] += times
+    found.update(("number", value) for value in _ZH_NUMBER.findall(text))
+    if with_names:
+        found.update(_find_names(text))
+    return found
+
+
+def _find_names(text: str) -> list[tuple[str, str]]:
+    names = [
+        ("name", next(filter(None, groups)).strip()) for groups in _QUOTED.findall(text) if any(map(str.strip, groups))
+    ]
+    names += [("name", name) for name in _NAME.findall(text)]
+    names += [("id", tag) for tag in _TAG.findall(text)]
+    return [(sort, name) for sort, name in names if len(name) <= VALUE_CHARS_MAX]
+
+
+def clip_text(text: str) -> str:
+    """Return the part of a text that is read: all of it, or head and tail of a giant one."""
+    if len(text) <= HEAD_CHARS + TAIL_CHARS:
+        return text
+    return f"{text[:HEAD_CHARS]}\n{text[-TAIL_CHARS:]}"

@@ -1,0 +1,309 @@
+"""fold: old units become one summary with facts and an index of exact values; every original stays behind a handle.
+
+Cuts fall only between units. What lies before the newest user message and what lies after it get folds of their own;
+system, pinned and sealed messages stay in place. A new fold takes adjacent earlier ones in. The stage never touches
+what is protected, and proposes nothing that is not smaller than what it replaces unless it is forced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from refold.conversation.edit import Edit
+from refold.conversation.edit import Fold as Folded
+from refold.conversation.message import Message, Role, is_user_turn
+from refold.conversation.turn import Unit, find_turns
+from refold.conversation.view import Item, View
+from refold.stages.extract.prompt import write_prompt
+from refold.stages.extract.summary import Extract, ExtractOptions, Style, extract_summary, read_span, write_extract
+from refold.stages.score import important_units
+from refold.stages.span import covered_messages, earlier_folds, free_runs, items_of
+from refold.stages.stage import Ask, Goal, Proposal, Reply, When
+
+# The least a summary gets, however small the room: a frame and a line or two.
+SUMMARY_TOKENS_MIN = 160
+# A first message larger than this share of the target is not worth its cached place.
+FIRST_USER_SHARE = 0.25
+# A fold that stands alone is written again only if it has outgrown its room by this much.
+OUTGROWN = 1.25
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """Fold the oldest units; ``keep_*`` counts say what stays, without them the goal's target does."""
+
+    name: ClassVar[str] = "fold"
+    when: ClassVar[When] = "batch"
+
+    keep_messages: int | None = None
+    keep_turns: int | None = None
+    keep_units: int | None = None
+    min_messages: int = 0
+    importance_threshold: float | None = None
+    keep_first_user: bool = True
+    offload_freed_min: int | None = None
+    role: Role = "user"
+    opening: str = ""
+    style: Style = "sections"
+    summariser: Literal["extract", "llm"] = "extract"
+    summary_tokens_max: int = 5_000
+    summary_share: float = 0.4
+    summary_chars_max: int = 0
+    index_tokens_max: int = 3_000
+    index_share: float = 0.2
+    tool_chars_max: int = 2_000
+    prompt_chars_max: int = 200_000
+
+    def propose(self, view: View, goal: Goal) -> list[Edit] | Proposal:
+        """Return one fold for each run of old units; with a model configured, ask it for the words first."""
+        spans = self.choose_spans(view, goal)
+        if self.summariser == "llm" and spans:
+            return self._ask_model(view, goal, spans)
+        return self._fold_spans(view, goal, spans)
+
+    def choose_spans(self, view: View, goal: Goal) -> list[list[Unit]]:
+        """Return the units to fold, in runs: those before the newest user message, and those after it."""
+        spoken = sum(1 for item in view.items if item.role != "system")
+        if spoken <= self.min_messages or self._offload_sufficed(view, goal):
+            return []
+        runs = self._foldable_runs(view, goal)
+        if self._keeps_by_count:
+            border = self._find_border(view)
+            return _without_empty([[unit for unit in run if unit.stop <= border] for run in runs])
+        return self._choose_by_target(view, goal, runs)
+
+    @property
+    def _keeps_by_count(self) -> bool:
+        return any(count is not None for count in (self.keep_messages, self.keep_turns, self.keep_units))
+
+    def _offload_sufficed(self, view: View, goal: Goal) -> bool:
+        """S2.2: nothing is folded if the stages before freed enough, unless the view would not fit at all."""
+        enough = self.offload_freed_min
+        return enough is not None and goal.tokens_freed >= enough and view.tokens <= goal.hard
+
+    def _foldable_runs(self, view: View, goal: Goal) -> list[list[Unit]]:
+        kept = self._first_user(view, goal)
+        if self.importance_threshold is not None:
+            important = important_units(view, self.importance_threshold)
+            kept |= {view.units[number].start for number in important}
+        return _without_empty([[unit for unit in run if unit.start not in kept] for run in free_runs(view)])
+
+    def _first_user(self, view: View, goal: Goal) -> set[int]:
+        """Return where the first user message is if it stays: the prefix up to it remains cached."""
+        if not self.keep_first_user:
+            return set()
+        first = next((at for at, item in enumerate(view.items) if item.role != "system"), None)
+        if first is None or view.items[first].is_fold:
+            return set()
+        item = view.items[first]
+        fits = item.tokens <= goal.target * FIRST_USER_SHARE
+        return {first} if fits and is_user_turn(item.role, item.parts) else set()
+
+    def _find_border(self, view: View) -> int:
+        """Return the index from which everything stays: the earliest that any count asks for."""
+        borders = [len(view.items)]
+        if self.keep_messages is not None:
+            borders.append(len(view.items) - self.keep_messages)
+        if self.keep_turns is not None:
+            turns = find_turns(view.items)
+            borders.append(
+                turns[-self.keep_turns] if 0 < self.keep_turns <= len(turns) else 0 if self.keep_turns else borders[0]
+            )
+        if self.keep_units is not None:
+            units = view.units
+            borders.append(
+                units[-self.keep_units].start
+                if 0 < self.keep_units <= len(units)
+                else 0
+                if self.keep_units
+                else borders[0]
+            )
+        return max(0, min(borders))
+
+    def _choose_by_target(self, view: View, goal: Goal, runs: Sequence[Sequence[Unit]]) -> list[list[Unit]]:
+        """Take the oldest units until what is kept and the summaries fit the target."""
+        target = min(goal.target, view.tokens // 2) if goal.force and view.tokens <= goal.target else goal.target
+        left = view.tokens + self._summary_room(view, goal, runs) - target
+        chosen: list[list[Unit]] = []
+        for run in runs:
+            taken: list[Unit] = []
+            for unit in run:
+                if left <= 0:
+                    break
+                taken.append(unit)
+                left -= sum(view.items[at].tokens for at in range(unit.start, unit.stop))
+            chosen.append(taken)
+        return _without_empty(chosen)
+
+    def _summary_room(self, view: View, goal: Goal, runs: Iterable[Iterable[Unit]]) -> int:
+        """Return the tokens that summaries may have in all: a share of what the unfoldable leaves of the target."""
+        room = self._room(view, goal, runs)
+        return max(SUMMARY_TOKENS_MIN, min(self.summary_tokens_max, int(room * self.summary_share)))
+
+    def _room(self, view: View, goal: Goal, runs: Iterable[Iterable[Unit]]) -> int:
+        free = sum(item.tokens for run in runs for item in items_of(view, run))
+        return max(0, goal.target - (view.tokens - free))
+
+    def _fold_spans(self, view: View, goal: Goal, spans: Sequence[Sequence[Unit]]) -> list[Edit]:
+        edits: list[Edit] = []
+        for span, options in self._plan_spans(view, goal, spans):
+            source = _Source.read(view, span, spans, edits)
+            extract = source.extract(view, options, goal)
+            edit = self._make_edit(view, source, extract, goal)
+            if edit is not None:
+                edits.append(edit)
+        return edits
+
+    def _ask_model(self, view: View, goal: Goal, spans: Sequence[Sequence[Unit]]) -> Proposal:
+        """Ask for each summary; an error or no words at all leave the extract in its place."""
+        edits: list[Edit] = []
+        for span, options in self._plan_spans(view, goal, spans):
+            source = _Source.read(view, span, spans, edits)
+            extract = source.extract(view, options, goal)
+            prompt = write_prompt(
+                source.fresh,
+                source.previous,
+                tokens_max=options.tokens_max,
+                tool_chars_max=self.tool_chars_max,
+                chars_max=self.prompt_chars_max,
+                language=goal.language,
+                instructions=goal.instructions,
+            )
+            reply: Reply = yield Ask(prompt, tokens_max=options.tokens_max * 6 // 5)
+            words = "" if reply.error else reply.text.strip()
+            edit = None
+            if words:
+                edit = self._make_edit(view, source, source.write(view, extract, options, goal, words), goal)
+            edit = edit or self._make_edit(view, source, extract, goal)
+            if edit is not None:
+                edits.append(edit)
+        return edits
+
+    def _plan_spans(
+        self, view: View, goal: Goal, spans: Sequence[Sequence[Unit]]
+    ) -> list[tuple[Sequence[Unit], ExtractOptions]]:
+        """Share the room for summaries out among the spans by what they replace; leave out what is not worth it."""
+        runs = self._foldable_runs(view, goal)
+        total = self._summary_room(view, goal, runs)
+        index = min(
+            self.index_tokens_max, max(int(self._room(view, goal, runs) * self.index_share), SUMMARY_TOKENS_MIN // 2)
+        )
+        sizes = [sum(item.tokens for item in items_of(view, span)) for span in spans]
+        planned = []
+        for span, size in zip(spans, sizes, strict=True):
+            share = max(SUMMARY_TOKENS_MIN, total * size // max(1, sum(sizes)))
+            items = items_of(view, span)
+            if len(items) == 1 and items[0].is_fold and size <= share * OUTGROWN and not goal.force:
+                continue
+            options = ExtractOptions(
+                tokens_max=share if goal.force else min(share, max(1, size - 1)),
+                index_tokens_max=min(self.index_tokens_max, index * share // max(1, total)),
+                style=self.style,
+                opening=self.opening,
+                chars_max=self.summary_chars_max,
+                turn_range=_find_turn_range(view, items),
+            )
+            planned.append((span, options))
+        return planned
+
+    def _make_edit(self, view: View, source: _Source, extract: Extract, goal: Goal) -> Edit | None:
+        """Return the fold, or None if it would not be smaller than what it stands for."""
+        earlier = earlier_folds(source.items)
+        edit = Edit(
+            kind="fold",
+            stage=self.name,
+            covers=tuple(message.id for message in source.messages),
+            text=extract.text,
+            role=view.lens.format.allow_role(self.role, source.role_before, source.role_after),
+            reason=goal.reason or "old units folded",
+            level=1 + max((fold.level for fold in earlier), default=-1),
+            made_from=tuple(fold.id for fold in earlier),
+            tokens_before=sum(item.tokens for item in source.items),
+            fold=extract.fold,
+        )
+        after = view.lens.fold(edit, source.messages).tokens
+        if after >= edit.tokens_before and not goal.force:
+            return None
+        return _with_tokens_after(edit, after)
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """What one fold stands for, and what stands around it."""
+
+    items: tuple[Item, ...]
+    messages: tuple[Message, ...]
+    fresh: tuple[Message, ...]
+    previous: tuple[Folded, ...]
+    seen: str
+    role_before: Role | None
+    role_after: Role | None
+
+    @classmethod
+    def read(cls, view: View, span: Sequence[Unit], spans: Sequence[Sequence[Unit]], edits: Sequence[Edit]) -> _Source:
+        """Collect the originals of a span, the folds it takes in, and the text that stays in view."""
+        taken = {at for one in spans for unit in one for at in range(unit.start, unit.stop)}
+        kept = [at for at in range(len(view.items)) if at not in taken]
+        items = items_of(view, span)
+        first = span[0].start
+        before = next((view.items[at].role for at in reversed(kept) if at < first), None)
+        after = next((view.items[at].role for at in kept if at > first), None)
+        messages = covered_messages(view, items)
+        # A fold without facts and artifacts (the window's) knows nothing that could be carried on.
+        known = [item for item in items if item.is_fold and _knows(item)]
+        behind = {message.id for item in known for message in item.messages}
+        seen = "\n".join(part.text for at in kept for part in view.items[at].parts)
+        return cls(
+            items=tuple(items),
+            messages=messages,
+            fresh=tuple(message for message in messages if message.id not in behind),
+            previous=tuple(fold for item in known if (fold := item.edits[0].fold) is not None),
+            seen="\n".join((seen, *(edit.text for edit in edits))),
+            role_before=before,
+            role_after=after,
+        )
+
+    def extract(self, view: View, options: ExtractOptions, goal: Goal) -> Extract:
+        known = frozenset(message.id for message in self.messages) - {message.id for message in self.fresh}
+        count = view.lens.count_text
+        return extract_summary(
+            self.messages, self.previous, options, count, language=goal.language, known=known, seen=self.seen
+        )
+
+    def write(self, view: View, extract: Extract, options: ExtractOptions, goal: Goal, words: str) -> Extract:
+        """Return the extract with a model's words in the place of its sections; facts and index stay mechanical."""
+        span = read_span(self.messages, self.fresh, self.previous, goal.language)
+        written = write_extract(extract.fold, span, options, view.lens.count_text, seen=self.seen, words=words)
+        return Extract(_by_model(written.fold), written.text)
+
+
+def _knows(item: Item) -> bool:
+    fold = item.edits[0].fold
+    return fold is not None and bool(fold.facts or fold.artifacts)
+
+
+def _by_model(fold: Folded) -> Folded:
+    return Folded(fold.handle, fold.summary, fold.facts, fold.artifacts, fold.key_points, fold.turn_range, "llm")
+
+
+def _with_tokens_after(edit: Edit, tokens: int) -> Edit:
+    from dataclasses import replace
+
+    return replace(edit, tokens_after=tokens)
+
+
+def _find_turn_range(view: View, items: Sequence[Item]) -> tuple[int, int]:
+    """Return the first and the last turn of a span, counted over the whole conversation from 1."""
+    wanted = {message.id for item in items for message in item.messages}
+    turn, met = 0, []
+    for message in view.messages:
+        turn += message.starts_turn
+        if message.id in wanted:
+            met.append(max(1, turn))
+    return met[0], met[-1]
+
+
+def _without_empty(runs: Iterable[list[Unit]]) -> list[list[Unit]]:
+    return [run for run in runs if run]
