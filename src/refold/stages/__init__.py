@@ -1,0 +1,17 @@
+"""The rungs of the ladder: each a frozen dataclass of its options with one pure method."""
+
+from refold.stages.clamp import Clamp
+from refold.stages.dedupe import Dedupe
+from refold.stages.mask import Mask
+from refold.stages.merge import Merge
+from refold.stages.offload import Offload
+from refold.stages.prune import Prune
+from refold.stages.stage import Ask, Goal, Reply, Stage
+from refold.stages.truncate import Truncate
+from refold.stages.window import Window
+
+STAGES: dict[str, type[Stage]] = {
+    stage.name: stage for stage in (Truncate, Dedupe, Offload, Mask, Merge, Prune, Window, Clamp)
+}
+
+__all__ = ["STAGES", "Ask", "Goal", "Reply", "Stage"]
