@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from refold.conversation.language import Language
 from refold.conversation.part import Part
 from refold.conversation.view import Item, View
+from refold.stages.landmarks import find_landmarks
 
 GIST_CHARS = 100
 _VALUE_CHARS = 80
@@ -21,17 +22,10 @@ _PARSE_CHARS = 200_000
 _STATUS_CHARS = 200
 # What says most about a call, first; any other short value follows in its own order.
 _TELLING = ("command", "cmd", "file_path", "path", "filename", "file", "url", "query", "pattern", "code", "name", "id")
-# An error is looked for where outputs tell it: at the beginning and towards the end. Bounded, whatever comes in.
-_HEAD_CHARS, _TAIL_CHARS = 4_000, 16_000
-_ERROR = re.compile(
-    r"^[^\n]{0,60}?(?:\b\w{0,60}(?:Error|Exception)\b:|\b(?:error|fatal|panic)\b:|\bFAILED\b|No such file)[^\n]*$",
-    re.M | re.I,
-)
-_STATUS = re.compile(
-    r"^\W{0,8}(?:<returncode>-?[1-9]\d*</returncode>|(?:process )?(?:exited|finished|exit|return|returned)"
-    r"[ _-]?(?:with )?(?:code|status)?\W{0,3}-?[1-9]\d*)\b[^\n]*$",
-    re.M | re.I,
-)
+# How it ended is looked for where outputs tell it: at the beginning and towards the end. Bounded, whatever comes in.
+_HEAD_CHARS, _TAIL_CHARS = 2_000, 8_000
+_WENT_WELL = re.compile(r"<?(?:returncode|return code|exit code|exit status|exit_code|status code)>?[ :=>]*0\b", re.I)
+_CHANGED_FILE = ("diff --git ", "Index: ", "+++ ", "rename ", "copy ", "Binary files ")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -131,10 +125,16 @@ def describe_size(text: str, language: Language) -> str:
 
 
 def find_status(text: str) -> list[str]:
-    """Return the lines that say how it ended badly: exit status not zero, and the last error; short ones only."""
+    """Return the lines that say how it ended, if not simply well: the last total or exit status, the last error."""
+    spans = [(0, len(text))]
     if len(text) > _HEAD_CHARS + _TAIL_CHARS:
-        # Both pieces hold whole lines only, so that what is quoted is a line of the original.
-        text = text[:_HEAD_CHARS].rpartition("\n")[0] + "\n" + text[-_TAIL_CHARS:].partition("\n")[2]
-    errors = [match[0] for match in _ERROR.finditer(text)][-1:]
-    status = [match[0] for match in _STATUS.finditer(text)][-1:]
-    return [line for line in dict.fromkeys((*status, *errors)) if len(line) <= _STATUS_CHARS]
+        # Only whole lines, so that what is quoted is a line of the original.
+        head, tail = text.rfind("\n", 0, _HEAD_CHARS), text.find("\n", len(text) - _TAIL_CHARS)
+        spans = [(0, max(0, head)), (tail + 1 if tail >= 0 else len(text), len(text))]
+    last: dict[bool, str] = {}
+    found = (spot for start, stop in spans for spot in find_landmarks(text, start, stop, is_log=False))
+    for spot in sorted(found):
+        line = text[spot.start : spot.stop]
+        if len(line) <= _STATUS_CHARS and not _WENT_WELL.match(line) and not line.startswith(_CHANGED_FILE):
+            last[spot.rank == 0] = line
+    return [last[is_total] for is_total in (True, False) if is_total in last]

@@ -17,16 +17,26 @@ from refold.conversation.part import Part
 from refold.conversation.turn import Unit
 from refold.conversation.view import Item, View
 from refold.stages.arguments import shorten_arguments
+from refold.stages.extract.values import find_values
 from refold.stages.gist import describe_call, describe_size, find_observations, find_status
 from refold.stages.media import describe_media
 from refold.stages.stage import Goal, When, count_part, replace_part, seen_part
 
-_REASON = "old observation"
+# What a later step is most likely to spell again. Measured on recorded agent sessions: see docs/stages/mask.md.
+_WEIGHTS = {"id": 1.4, "file": 1.3, "email": 1.3, "date": 1.2, "identifier": 1.0, "url": 0.9, "money": 1.0, "name": 0.8}
+_WEIGHT = 0.6
+_VALUES_MAX = 80
+_VALUE_CHARS = 80
+_CALL_CHARS = 600
 
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """Keep the newest ``keep`` units that hold calls, results or media; mask what is older and large enough."""
+    """Keep the newest ``keep`` units that hold calls, results or media; mask what is older and large enough.
+
+    The line of a masked result names up to ``values`` of its exact values that the view shows nowhere else, or
+    ``values_share`` of them where they are many.
+    """
 
     name: ClassVar[str] = "mask"
     when: ClassVar[When] = "batch"
@@ -36,22 +46,24 @@ class Mask:
     arguments_tokens_min: int = 150
     value_chars_min: int = 160
     media: bool = True
+    values: int = 12
+    values_share: float = 0.25
 
     def propose(self, view: View, goal: Goal) -> list[Edit]:
         """Return replacements, oldest first, until the target would be met."""
         edits: list[Edit] = []
-        border = self._find_border(view)
-        calls = {(seen.at, seen.part): seen.call for seen in find_observations(view)}
+        writer = _Writer(self, view, goal.language)
         left = view.tokens - goal.target
-        for at in range(border):
+        for at in range(self._find_border(view)):
             item = view.items[at]
             if item.is_fold or at in view.protected:
                 continue
             for index in range(len(item.message.parts)):
                 if left <= 0 and not goal.force:
                     return edits
-                edit = self._mask_part(view, item, index, calls.get((at, index)), goal.language)
-                if edit is not None:
+                text = writer.write(at, index)
+                edit = text and replace_part(item, index, text, view=view, stage=self.name, reason="old observation")
+                if edit:
                     edits.append(edit)
                     left -= edit.tokens_freed
         return edits
@@ -67,44 +79,76 @@ class Mask:
             kept += 1
         return 0
 
-    def _mask_part(self, view: View, item: Item, index: int, call: Part | None, language: Language) -> Edit | None:
-        part = item.message.parts[index]
-        seen = seen_part(item, index)
+
+class _Writer:
+    """Writes what stands in the place of a part, for one view, and remembers which values it has shown."""
+
+    def __init__(self, options: Mask, view: View, language: Language) -> None:
+        self._options = options
+        self._view = view
+        self._language = language
+        self._calls = {(seen.at, seen.part): seen.call for seen in find_observations(view)}
+        self._shown = _find_shown(view) if options.values else set()
+
+    def write(self, at: int, index: int) -> str | None:
+        """Return the text for one part of an item; None if it stays as it is."""
+        item, options = self._view.items[at], self._options
+        part, seen = item.message.parts[index], seen_part(item, index)
         edit = item.edited_parts().get(index)
-        if seen is None or (edit is not None and edit.stage == self.name):
+        if seen is None or (edit is not None and edit.stage == Mask.name):
             return None
         handle = mark(message_handle(item.message, index))
-        text: str | None = None
         if part.kind == "result":
-            text = self._mask_result(view, seen, part, call, handle, language)
-        elif part.kind == "call" and view.lens.count_text(seen.text) >= self.arguments_tokens_min:
-            text = shorten_arguments(part.text, handle, language, self.value_chars_min)
-        elif seen.kind == "media" and self.media:
-            text = f"[{describe_media(part, language)} {handle}]"
-        if text is None:
-            return None
-        return replace_part(item, index, text, view=view, stage=self.name, reason=_REASON)
+            return self._write_result(seen, part, self._calls.get((at, index)), handle)
+        if part.kind == "call" and self._view.lens.count_text(seen.text) >= options.arguments_tokens_min:
+            return shorten_arguments(part.text, handle, self._language, options.value_chars_min)
+        if seen.kind == "media" and options.media:
+            return f"[{describe_media(part, self._language)} {handle}]"
+        return None
 
-    def _mask_result(
-        self, view: View, seen: Part, part: Part, call: Part | None, handle: str, language: Language
-    ) -> str | None:
-        if view.lens.count_text(seen.text) >= self.tokens_min:
-            return mask_line(part, call, handle, language)
-        if seen.inside and self.media and count_part(view, seen) >= self.tokens_min:
+    def _write_result(self, seen: Part, part: Part, call: Part | None, handle: str) -> str | None:
+        options = self._options
+        if self._view.lens.count_text(seen.text) >= options.tokens_min:
+            values = self._choose_values(part.text) if options.values else []
+            return mask_line(part, call, handle, self._language, values)
+        if seen.inside and options.media and count_part(self._view, seen) >= options.tokens_min:
             # The words of the result stay: only its pictures are large.
-            pictures = [f"[{describe_media(media, language)} {handle}]" for media in seen.inside]
+            pictures = [f"[{describe_media(media, self._language)} {handle}]" for media in seen.inside]
             return "\n".join((part.text, *pictures) if part.text else pictures)
         return None
 
+    def _choose_values(self, text: str) -> list[str]:
+        """Return the exact values of a text that are worth a place in its line, and count them as shown."""
+        found = find_values(text)
+        ranked = sorted(found.items(), key=lambda pair: -_WEIGHTS.get(pair[0][0], _WEIGHT) * min(pair[1], 4))
+        most = max(self._options.values, min(_VALUES_MAX, int(self._options.values_share * len(found))))
+        new = [value for (_, value), _ in ranked if len(value) <= _VALUE_CHARS and value not in self._shown]
+        chosen = list(dict.fromkeys(new))[:most]
+        self._shown.update(chosen)
+        return chosen
 
-def mask_line(result: Part, call: Part | None, handle: str, language: Language) -> str:
-    """Return the line that stands for a result, and after it, verbatim, how the tool ended if it ended badly."""
+
+def mask_line(result: Part, call: Part | None, handle: str, language: Language, values: Sequence[str] = ()) -> str:
+    """Return the line that stands for a result, and after it, verbatim, how the tool ended if not simply well."""
     tool = (call.name if call else "") or result.name
     facts = [describe_size(result.text, language), *(describe_media(media, language) for media in result.inside)]
     if result.is_error:
         facts.insert(0, "出错" if language == "zh" else "error")
-    line = f"[{describe_call(tool, call.text if call else '')} → {', '.join(facts)} {handle}]"
-    return "\n".join((line, *find_status(result.text)))
+    line = f"[{describe_call(tool, call.text if call else '')} → {', '.join(facts)}"
+    if values:
+        line += f"{'；其中：' if language == 'zh' else '; in it: '}{' '.join(values)}"
+    return "\n".join((f"{line} {handle}]", *find_status(result.text)))
+
+
+def _find_shown(view: View) -> set[str]:
+    """Return the exact values that the view shows outside of results: masking takes none of them away."""
+    texts = (
+        part.text
+        for item in view.items
+        for part in item.parts
+        if part.kind == "text" or (part.kind == "call" and len(part.text) <= _CALL_CHARS)
+    )
+    return {value for text in texts for _, value in find_values(text)}
 
 
 def _holds_observation(items: Sequence[Item], unit: Unit) -> bool:

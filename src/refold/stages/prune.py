@@ -16,6 +16,7 @@ from refold.conversation.view import Item, View, amend
 from refold.stages.stage import Goal, When, drop_part, seen_part
 
 _CHECKS_MAX = 64
+_EMPTY = "says nothing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,9 @@ class Prune:
         return [edit for group in _keep_valid(view, groups) for edit in group]
 
     def _drop_parts(self, view: View, item: Item, *, with_thinking: bool) -> list[Edit]:
+        if not item.message.parts:
+            # How formats leave out a message that has no parts at all.
+            return [Edit("drop", self.name, item.ids, part=0, reason=_EMPTY, tokens_before=item.tokens)] * self.empty
         parts = [seen_part(item, index) for index in range(len(item.message.parts))]
         idle = [at for at, part in enumerate(parts) if part and part.kind == "text" and not part.text.strip()]
         thoughts = [at for at, part in enumerate(parts) if part and part.kind == "thinking"]
@@ -54,7 +58,7 @@ class Prune:
         stays = any(part is not None and at not in chosen for at, part in enumerate(parts))
         if not stays and not self.empty:
             return []
-        reason = "thinking before the newest step" if thoughts and with_thinking else "says nothing"
+        reason = "thinking before the newest step" if thoughts and with_thinking else _EMPTY
         drops = (drop_part(item, at, view=view, stage=self.name, reason=reason) for at in sorted(chosen))
         return [edit for edit in drops if edit is not None]
 

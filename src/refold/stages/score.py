@@ -16,7 +16,8 @@ from refold.conversation.view import View
 KEYWORDS_EN = (
     "important", "must", "always", "never", "remember", "critical", "require", "required", "requirement", "decide",
     "decided", "decision", "conclusion", "deadline", "prefer", "preference", "bug", "error", "fix", "fixed",
-    "root cause", "warning", "security", "todo", "do not", "don't", "from now on", "make sure", "key point", "note that",
+    "root cause", "warning", "security", "todo", "do not", "don't", "from now on", "make sure", "key point",
+    "note that",
 )  # fmt: skip
 KEYWORDS_ZH = (
     "重要", "必须", "务必", "记住", "关键", "决定", "结论", "需求", "要求", "不要", "禁止", "以后", "一定", "截止",
