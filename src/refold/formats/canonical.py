@@ -24,6 +24,7 @@ _ARGUMENTS_DEPTH_MAX = 100  # They stand a few levels down in their message.
 _OPTIONS = orjson.OPT_SORT_KEYS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 # orjson reads integers over 64 bits as floats, so that two ids could become one.
 _LONG_NUMBER = re.compile(r"[0-9]{19}")
+_LEVELS = 2  # Blocks stand in a message, in a result, in a document; nothing nests further.
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _BRACKET = re.compile(r"[\[{\]}]")
 _TEXT_TYPES = frozenset(("text", "input_text", "output_text"))
@@ -139,18 +140,18 @@ def _with_arguments(function: dict[str, Any]) -> dict[str, Any]:
     return {**function, "arguments": parse_arguments(arguments)} if isinstance(arguments, str) else function
 
 
-def _canonical_content(content: Any, volatile: Volatile | None) -> Any:
+def _canonical_content(content: Any, volatile: Volatile | None, levels: int = _LEVELS) -> Any:
     if isinstance(content, str):
         return volatile(content) if volatile else content
     if not isinstance(content, list):
         return content
-    blocks = [form for block in content if (form := _canonical_block(block, volatile)) is not None]
+    blocks = [form for block in content if (form := _canonical_block(block, volatile, levels)) is not None]
     if len(blocks) == 1 and _is_bare_text(blocks[0]):
         return blocks[0]["text"]
     return blocks
 
 
-def _canonical_block(block: Any, volatile: Volatile | None) -> Any:
+def _canonical_block(block: Any, volatile: Volatile | None, levels: int) -> Any:
     """Return a block for hashing; None for one that was volatile as a whole."""
     if not isinstance(block, dict):
         return block
@@ -163,8 +164,8 @@ def _canonical_block(block: Any, volatile: Volatile | None) -> Any:
     if form.get("type") == "output_text":
         # Providers add these empty; clients often resend the text without them.
         form = {key: value for key, value in form.items() if value or key not in ("annotations", "logprobs")}
-    if "content" in form and isinstance(form["content"], str | list):
-        form["content"] = _canonical_content(form["content"], volatile)
+    if levels and isinstance(form.get("content"), str | list):
+        form["content"] = _canonical_content(form["content"], volatile, levels - 1)
         if not form["content"]:
             del form["content"]
     return form

@@ -140,7 +140,8 @@ def _find_parts(raw: Raw, role: Role, where: str) -> Found:
     if role == "tool":
         return [(_read_result(raw, content, where), ("content", None))]
     found: Found = []
-    if role == "assistant" and len(raw) > 2:
+    has_more = len(raw) > 2 or "content" not in raw  # A message of calls alone may come without content.
+    if role == "assistant" and has_more:
         found += _find_thinking(raw)
     if content:
         if isinstance(content, str):
@@ -150,7 +151,7 @@ def _find_parts(raw: Raw, role: Role, where: str) -> Found:
             found += [(_read_block(b, f"{where}.content[{at}]"), ("content", at)) for at, b in enumerate(blocks)]
     elif content is not None and content != "" and not isinstance(content, list):
         read_list(content, f"{where}.content")
-    if len(raw) > 2:
+    if has_more:
         found += _find_answers(raw, where)
     return found
 
