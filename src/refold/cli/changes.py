@@ -1,0 +1,130 @@
+"""Edits as people read them: which messages, what became of them, why, and the handle that brings them back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+
+from rich.console import Console
+from rich.text import Text
+
+from refold.cli.render import clean_line, count_things, make_table, show_pairs
+from refold.conversation.edit import Edit
+from refold.conversation.handle import fold_handle, mark, message_handle
+from refold.conversation.message import Message
+from refold.ladder.report import Report
+
+_VERBS = {"replace": "shorten", "drop": "drop", "fold": "fold"}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One edit. ``first`` and ``last`` are places in the conversation, counted from 0."""
+
+    stage: str
+    verb: str
+    first: int
+    last: int
+    messages: int
+    role: str
+    handle: str
+    tokens_before: int
+    tokens_after: int
+    reason: str
+
+    @property
+    def where(self) -> str:
+        """The messages it touches: ``#4``, or ``#4–31``."""
+        return f"#{self.first}" if self.first == self.last else f"#{self.first}–{self.last}"
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the change as plain values, for JSON."""
+        return asdict(self)
+
+
+def list_changes(report: Report, messages: Sequence[Message]) -> list[Change]:
+    """Return every edit that was taken, in the order of the stages."""
+    place = {message.id: at for at, message in enumerate(messages)}
+    return [_read_change(edit, place, messages) for stage in report.stages for edit in stage.edits]
+
+
+def _read_change(edit: Edit, place: dict[str, int], messages: Sequence[Message]) -> Change:
+    spots = [place[message_id] for message_id in edit.covers if message_id in place]
+    first = messages[spots[0]]
+    if edit.fold is not None:
+        handle = edit.fold.handle
+    elif edit.kind == "fold":
+        handle = fold_handle([messages[at] for at in spots])
+    else:
+        handle = message_handle(first, edit.part)
+    roles = {messages[at].role for at in spots}
+    return Change(
+        stage=edit.stage,
+        verb=_VERBS[edit.kind],
+        first=spots[0],
+        last=spots[-1],
+        messages=len(spots),
+        role=roles.pop() if len(roles) == 1 else count_things(len(spots), "message"),
+        handle=mark(handle),
+        tokens_before=edit.tokens_before,
+        tokens_after=edit.tokens_after,
+        reason=edit.reason,
+    )
+
+
+def show_changes(console: Console, report: Report, messages: Sequence[Message]) -> None:
+    """Print every change in a line, and below them what was proposed and not taken."""
+    changes = list_changes(report, messages)
+    if changes:
+        table = make_table("where", "what", "tokens", "handle", "why", numbers=("tokens",), wide="why", wraps=True)
+        for change in changes:
+            table.add_row(
+                change.where,
+                f"{change.stage}: {change.role}",
+                f"{change.tokens_before:,} → {change.tokens_after:,}",
+                Text(change.handle, style="cyan"),
+                Text(clean_line(change.reason)),
+            )
+        console.print()
+        console.print(table)
+    for stage in report.stages:
+        for refused in stage.rejected:
+            console.print(Text(f"not taken: {stage.stage}: {clean_line(refused.why)}", style="dim"))
+
+
+def show_kept(console: Console, report: Report, messages: Sequence[Message]) -> None:
+    """Print which messages would stay as they are and which would change or go."""
+    changes = list_changes(report, messages)
+    place = {message.id: at for at, message in enumerate(messages)}
+    edits = [edit for stage in report.stages for edit in stage.edits]
+    folded = {place[one] for edit in edits if edit.kind == "fold" for one in edit.covers if one in place}
+    changed = {place[edit.covers[0]] for edit in edits if edit.kind != "fold"} - folded
+    stays = set(range(len(messages))) - folded - changed
+    pairs = [("stays", _describe_places(stays))]
+    if changed:
+        pairs.append(("shorter", _describe_places(changed)))
+    if folded:
+        pairs.append(("folded", _describe_places(folded)))
+    if not changes:
+        pairs.append(("changes", "none"))
+    show_pairs(console, pairs)
+
+
+def _describe_places(places: Iterable[int]) -> str:
+    ordered = sorted(places)
+    if not ordered:
+        return "none"
+    return f"{count_things(len(ordered), 'message')}: {', '.join(join_ranges(ordered))}"
+
+
+def join_ranges(places: Sequence[int], most: int = 40) -> list[str]:
+    """Return sorted places as ranges: ``#0``, ``#3–9``; beyond ``most`` of them the rest is counted."""
+    ranges: list[list[int]] = []
+    for place in places:
+        if ranges and place == ranges[-1][1] + 1:
+            ranges[-1][1] = place
+        else:
+            ranges.append([place, place])
+    shown = [f"#{a}" if a == b else f"#{a}–{b}" for a, b in ranges[:most]]
+    rest = sum(b - a + 1 for a, b in ranges[most:])
+    return [*shown, f"and {count_things(rest, 'more message')}"] if rest else shown

@@ -1,0 +1,124 @@
+"""``refold compact``: read a conversation, make it fit, write it, and say what was done.
+
+The result goes to standard output or ``--out``, the report to standard error; where no result is written
+(``--dry-run``) the report takes standard output. With ``--json`` the report is JSON, on standard output whenever
+the result is not there. The input file is never changed.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from refold.cli.reading import OutputError, format_document, read_document, refuse_same_file, write_result
+from refold.compressing import compress
+from refold.config import CompressionConfig, load_config
+from refold.formats import Conversation, parse_messages, read_conversation, write_conversation
+
+if TYPE_CHECKING:
+    from refold.conversation.message import Message
+    from refold.prepared import PreparedContext
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What the person asked for on the command line."""
+
+    file: str
+    budget: int | None = None
+    out: str | None = None
+    format: str | None = None
+    preset: str | None = None
+    model: str | None = None
+    explain: bool = False
+    dry_run: bool = False
+    as_json: bool = False
+
+
+def run(wish: Wish) -> None:
+    """Do what was asked, or raise an error that says why not; nothing is written unless all of it worked."""
+    if wish.dry_run and wish.out is not None:
+        raise OutputError("--dry-run writes nothing; leave --out away")
+    refuse_same_file(wish.file, wish.out)
+    config = load_config(call={"preset": wish.preset, "model": wish.model})
+    document = read_document(wish.file)
+    conversation = read_conversation(document.value, wish.format)
+    prepared = compress(
+        conversation.messages,
+        wish.budget,
+        system=conversation.system,
+        tools=conversation.tools,
+        model=config.model or conversation.model or None,
+        config=config,
+        dry_run=wish.dry_run,
+        format=conversation.format.name,
+    )
+    if not wish.dry_run:
+        content = format_document(document, write_conversation(conversation, prepared.messages))
+        write_offloaded(prepared, conversation, config, wish.out)
+        write_result(content, wish.out)
+    report(wish, conversation, prepared)
+
+
+def write_offloaded(
+    prepared: PreparedContext, conversation: Conversation, config: CompressionConfig, out: str | None
+) -> None:
+    """Write the files that the result names, beside it; a result must never name a file that is not there."""
+    if not any(edit.stage == "offload" for edit in prepared.edits) or not config.write_files:
+        return
+    from refold.stages.offload import files_of
+
+    is_file = out is not None and out != "-" and not (Path(out).exists() and not Path(out).is_file())
+    base = Path(out).parent if is_file and out is not None else Path()
+    for file in files_of(prepared.edits, parse_messages(conversation.format, conversation.messages)):
+        path = base / file.path
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(file.text.encode("utf-8", "surrogatepass"))
+        except OSError as error:
+            raise OutputError(f"{path} cannot be written: {error.strerror or error}") from None
+
+
+def report(wish: Wish, conversation: Conversation, prepared: PreparedContext) -> None:
+    """Say what was done, for people or for programs."""
+    assert prepared.report is not None
+    if wish.as_json:
+        stream = sys.stdout if wish.dry_run or wish.out is not None else sys.stderr
+        stream.write(json.dumps(describe(wish, conversation, prepared), indent=2) + "\n")
+        stream.flush()
+        return
+    from refold.cli.changes import show_changes, show_kept
+    from refold.cli.render import make_console, show_report, show_stages
+
+    console = make_console(err=not wish.dry_run)
+    title = "standard input" if wish.file == "-" else Path(wish.file).name
+    show_report(console, prepared.report, title, dry_run=wish.dry_run)
+    if not (wish.explain or wish.dry_run):
+        return
+    messages = parse_messages(conversation.format, conversation.messages)
+    if wish.explain and prepared.report.stages:
+        console.print()
+        show_stages(console, prepared.report.stages)
+    if wish.dry_run:
+        console.print()
+        show_kept(console, prepared.report, messages)
+    show_changes(console, prepared.report, messages)
+
+
+def describe(wish: Wish, conversation: Conversation, prepared: PreparedContext) -> dict[str, object]:
+    """Return the report for programs, with the handle and place of every change."""
+    from refold.cli.changes import list_changes
+
+    assert prepared.report is not None
+    messages: list[Message] = parse_messages(conversation.format, conversation.messages)
+    told = prepared.report.to_dict()
+    return {
+        "input": wish.file,
+        "format": conversation.format.name,
+        "dry_run": wish.dry_run,
+        **told,
+        "changes": [change.to_dict() for change in list_changes(prepared.report, messages)],
+    }

@@ -1,0 +1,115 @@
+"""``refold config explain``, ``refold config path`` and ``refold presets``: what is set, and who said so."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import is_dataclass
+
+from refold.config import PRESETS, CompressionConfig, Row, load_config
+from refold.config import explain as explain_config
+from refold.config.load import project_file, user_file
+from refold.config.names import read_name, suggest
+from refold.errors import ConfigError
+
+
+def explain(names: list[str], *, preset: str | None, model: str | None, show_all: bool, as_json: bool) -> None:
+    """Print each setting, its value, and the layer, file and line, variable or option that it came from."""
+    config = load_config(call={"preset": preset, "model": model})
+    rows = choose_rows(explain_config(config), names)
+    if as_json:
+        _write_json([row.to_dict() for row in rows])
+        return
+    if not (names or show_all):
+        rows = [row for row in rows if row.is_set and row.layer != "built in"]
+    _show_rows(rows, is_short=not (names or show_all))
+
+
+def choose_rows(rows: list[Row], names: list[str]) -> list[Row]:
+    """Return the rows with these names; a stage's name stands for all its options. Unknown names are errors."""
+    wanted = [".".join(read_name(part) for part in name.split(".")) for name in names]
+    chosen: list[Row] = []
+    for name in wanted:
+        found = [row for row in rows if row.name == name or row.name.startswith(f"{name}.")]
+        if not found:
+            raise ConfigError(f"unknown setting '{name}'{suggest(name, [row.name for row in rows])}")
+        chosen += found
+    return chosen if names else rows
+
+
+def _show_rows(rows: list[Row], *, is_short: bool) -> None:
+    from rich.text import Text
+
+    from refold.cli.render import clean_line, make_console, make_table
+
+    console = make_console(err=False)
+    table = make_table("setting", "value", "from", "where", wide="where")
+    for row in rows:
+        style = "dim" if row.layer == "built in" else "" if row.layer == "preset" else "bold"
+        value = Text(clean_line(format_value(row.value), 34 if console.width < 100 else 60))
+        table.add_row(row.name, value, row.layer, Text(clean_line(row.place)), style=style)
+    console.print(table)
+    if is_short:
+        console.print()
+        console.print(Text("Only what is set; --all shows every setting. Last word: call, then session,", style="dim"))
+        console.print(Text("environment, project, user, preset.", style="dim"))
+
+
+def format_value(value: object) -> str:
+    """Return a value as one would write it in a settings file."""
+    if value is None:
+        return "unset"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, int):
+        return f"{value:,}" if abs(value) >= 10_000 else str(value)
+    if isinstance(value, tuple | list):
+        return ", ".join(map(str, value)) or "none"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def show_paths(*, as_json: bool) -> None:
+    """Print the files that are read, and whether they are there."""
+    user, project = user_file(), project_file()
+    paths = {"user": user, "project": project}
+    if as_json:
+        _write_json(
+            {name: {"path": str(path), "exists": path.exists()} if path else None for name, path in paths.items()}
+        )
+        return
+    for name, path in paths.items():
+        told = "none (refold.yaml or x-agent.yaml, from here upwards)" if path is None else str(path)
+        absent = "" if path is None or path.exists() else "  (not there)"
+        sys.stdout.write(f"{name:8}{told}{absent}\n")
+
+
+def list_presets(*, as_json: bool) -> None:
+    """Print the presets, what each is for, and its ladder."""
+    if as_json:
+        _write_json([{"name": name, "for": means, "settings": _settings_of(name)} for name, means in PRESETS.items()])
+        return
+    from rich.text import Text
+
+    from refold.cli.render import make_console
+
+    console = make_console(err=False)
+    for name, means in PRESETS.items():
+        ladder = " → ".join(CompressionConfig.preset(name).ladder)
+        console.print(Text.assemble((f"{name:12}", "bold"), means))
+        console.print(Text(f"{'':12}{ladder}", style="dim"))
+
+
+def _settings_of(name: str) -> dict[str, object]:
+    return {row.name: row.value for row in explain_config(CompressionConfig.preset(name)) if row.layer == "preset"}
+
+
+def _write_json(value: object) -> None:
+    sys.stdout.write(json.dumps(value, indent=2, default=_plain) + "\n")
+
+
+def _plain(value: object) -> object:
+    if is_dataclass(value) and not isinstance(value, type):
+        from dataclasses import asdict
+
+        return asdict(value)
+    return str(value)

@@ -1,0 +1,144 @@
+"""``refold count``: tokens per message and in all, per role, with tool outputs, system prompt and tools apart.
+
+It reads and counts; it changes nothing. The numbers are those that ``compact`` goes by.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter as Tally
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from refold.cli.reading import read_document
+from refold.config import load_config
+from refold.config.derive import window_of
+from refold.conversation.message import Message
+from refold.conversation.view import Lens
+from refold.formats import Conversation, parse_messages, read_conversation
+from refold.tokens import Counter, counter_for, model_info
+
+FRAMING = 2  # Tokens that every request has, whatever is in it (S0.2).
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One message: where it is, who speaks, what it holds, and its tokens; ``output_tokens`` are tool results in it."""
+
+    index: int
+    role: str
+    holds: str
+    begins: str
+    tokens: int
+    output_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """All counts of a conversation. ``by_role`` leaves tool outputs out: they are apart."""
+
+    format: str
+    model: str
+    counter: str
+    margin: float
+    window: int
+    lines: tuple[Line, ...]
+    by_role: dict[str, int]
+    tool_outputs: int
+    system: int
+    tools: int
+    framing: int
+    total: int
+
+
+def run(file: str, model: str | None, form: str | None, *, as_json: bool) -> None:
+    """Count a conversation and print the counts."""
+    config = load_config(call={"model": model})
+    document = read_document(file)
+    conversation = read_conversation(document.value, form)
+    name = config.model or conversation.model or ""
+    counter = counter_for(name or None, config.tokenizer)
+    window = window_of(config, name) or model_info(name or None).window
+    counted = count_conversation(conversation, counter, name, window)
+    if as_json:
+        sys.stdout.write(json.dumps(asdict(counted), indent=2) + "\n")
+        return
+    show(counted, "standard input" if file == "-" else Path(file).name)
+
+
+def count_conversation(conversation: Conversation, counter: Counter, model: str, window: int) -> Tokens:
+    """Return the tokens of a conversation, message by message."""
+    form = conversation.format
+    lens = Lens(form, counter.count_parts, counter.count_text)
+    messages = parse_messages(form, conversation.messages)
+    lines = tuple(_count_message(at, message, lens) for at, message in enumerate(messages))
+    by_role: Tally[str] = Tally()
+    for line in lines:
+        by_role[line.role] += line.tokens - line.output_tokens
+    system = counter.count_text(form.read_system(conversation.system))
+    tools = counter.count_tools(conversation.tools)
+    return Tokens(
+        format=form.name,
+        model=model,
+        counter=counter.name,
+        margin=counter.margin,
+        window=window,
+        lines=lines,
+        by_role={role: tokens for role, tokens in by_role.items() if tokens},
+        tool_outputs=sum(line.output_tokens for line in lines),
+        system=system,
+        tools=tools,
+        framing=FRAMING,
+        total=FRAMING + system + tools + sum(line.tokens for line in lines),
+    )
+
+
+def _count_message(at: int, message: Message, lens: Lens) -> Line:
+    tokens = lens.plain(message).tokens
+    results = [part for part in message.parts if part.kind == "result"]
+    # A message that brings nothing but results is tool output whole, framing included.
+    if results and len(results) == len(message.parts):
+        outputs = tokens
+    else:
+        outputs = min(tokens, sum(lens.count_bare(part) for part in results))
+    calls = [part.name for part in message.parts if part.kind == "call"]
+    kinds = [f"call {name}" for name in calls[:3]] + (["…"] if len(calls) > 3 else [])
+    kinds += sorted({part.kind for part in message.parts} - {"call", "text"})
+    text = next((part.text for part in message.parts if part.kind in ("text", "result") and part.text.strip()), "")
+    return Line(
+        at, message.role, ", ".join(kinds) or "text", text[:200].encode("utf-8", "replace").decode(), tokens, outputs
+    )
+
+
+def show(counted: Tokens, title: str) -> None:
+    """Print the counts for people."""
+    from rich.text import Text
+
+    from refold.cli.render import clean_line, count_things, make_console, make_table
+
+    console = make_console(err=False)
+    if counted.lines:
+        table = make_table("#", "role", "tokens", "holds", "begins", numbers=("#", "tokens"), wide="begins")
+        for line in counted.lines:
+            begins = Text(clean_line(line.begins, 120), style="dim")
+            table.add_row(str(line.index), line.role, f"{line.tokens:,}", Text(clean_line(line.holds, 24)), begins)
+        console.print(table)
+        console.print()
+    totals = make_table("", "tokens", "share", numbers=("tokens", "share"))
+    rows = [("system prompt", counted.system), ("tools", counted.tools)]
+    rows += [*sorted(counted.by_role.items()), ("tool outputs", counted.tool_outputs), ("framing", counted.framing)]
+    for name, tokens in rows:
+        if tokens:
+            totals.add_row(name, f"{tokens:,}", f"{tokens / counted.total:.1%}".replace("%", " %"))
+    totals.add_section()
+    totals.add_row(Text("total", style="bold"), Text(f"{counted.total:,}", style="bold green"), "")
+    console.print(totals)
+    console.print()
+    estimate = f" (an estimate, ±{counted.margin:.0%})" if counted.margin else ""
+    model = f"the window of {counted.model}" if counted.model else "a window"
+    share = f"{counted.total / counted.window:.1%}".replace("%", " %")
+    console.print(Text(f"{clean_line(title, 60)}: {counted.format}, {count_things(len(counted.lines), 'message')}"))
+    console.print(
+        Text(f"{share} of {clean_line(model, 60)} of {counted.window:,} tokens, counted by {counted.counter}{estimate}")
+    )

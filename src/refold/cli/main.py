@@ -1,0 +1,172 @@
+"""``refold``: the commands, and how every error ends: one clear line, a documented exit code, never a traceback.
+
+Importing this module loads typer and nothing heavier; each command imports its own work when it runs.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from refold import __version__
+from refold.errors import RefoldError
+
+EXIT_CODES = {
+    0: "done",
+    1: "stopped, or an error without a code of its own",
+    2: "the command line is wrong",
+    3: "a setting is wrong, unknown or contradicts another one",
+    4: "the input cannot be read, or is no conversation",
+    5: "the budget is too small for what may not shrink",
+    6: "there is nothing behind this handle",
+    7: "the model's provider refused or failed",
+    8: "the durable record cannot be read or written",
+    9: "the result cannot be written",
+    70: "a bug of refold",
+}
+EPILOG = "Exit codes: " + "; ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES.items()) + "."
+
+app = typer.Typer(
+    name="refold",
+    help="Keep a long conversation inside the model's window, and lose nothing.",
+    epilog=EPILOG,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+config_app = typer.Typer(help="Show the settings that hold here, and where they come from.", no_args_is_help=True)
+app.add_typer(config_app, name="config")
+
+File = Annotated[str, typer.Argument(metavar="FILE", help="JSON or JSONL, also .gz; '-' is the standard input.")]
+Model = Annotated[str | None, typer.Option("--model", "-m", help="The model: its window and its tokenizer.")]
+Format = Annotated[
+    str | None,
+    typer.Option("--format", "-f", help="openai-chat, anthropic or openai-responses; unset: detected."),
+]
+Preset = Annotated[str | None, typer.Option("--preset", "-p", help="The settings to start from: see 'refold presets'.")]
+AsJson = Annotated[bool, typer.Option("--json", help="For programs: the report as JSON.")]
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"refold {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def refold(
+    version: Annotated[
+        bool, typer.Option("--version", "-V", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Keep a long conversation inside the model's window, and lose nothing."""
+
+
+@app.command(epilog=EPILOG)
+def compact(
+    file: File,
+    budget: Annotated[int | None, typer.Option("--budget", "-b", help="Tokens that it may have, all in all.")] = None,
+    out: Annotated[
+        str | None, typer.Option("--out", "-o", help="Where the result goes; unset: standard output.")
+    ] = None,
+    format: Format = None,  # noqa: A002 - the word users know
+    preset: Preset = None,
+    model: Model = None,
+    explain: Annotated[bool, typer.Option("--explain", "-e", help="Show every change: what, why, handle.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Only say what would go and what stays.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make a conversation fit: the result to standard output, the report to standard error.
+
+    Without --budget the window of the model counts. The input file is never changed.
+    """
+    from refold.cli.compact import Wish, run
+
+    run(Wish(file, budget, out, format, preset, model, explain, dry_run, as_json))
+
+
+@app.command(epilog=EPILOG)
+def count(file: File, model: Model = None, format: Format = None, as_json: AsJson = False) -> None:  # noqa: A002
+    """Count the tokens of a conversation: per message, per role, tool outputs apart."""
+    from refold.cli.count import run
+
+    run(file, model, format, as_json=as_json)
+
+
+@app.command(epilog=EPILOG)
+def presets(as_json: AsJson = False) -> None:
+    """List the presets and what each sets."""
+    from refold.cli.config import list_presets
+
+    list_presets(as_json=as_json)
+
+
+@config_app.command("explain", epilog=EPILOG)
+def config_explain(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Only these settings.")] = None,
+    preset: Preset = None,
+    model: Model = None,
+    all_: Annotated[bool, typer.Option("--all", "-a", help="Also what is unset or built in.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Print every value and where it came from."""
+    from refold.cli.config import explain
+
+    explain(names or [], preset=preset, model=model, show_all=all_, as_json=as_json)
+
+
+@config_app.command("path", epilog=EPILOG)
+def config_path(as_json: AsJson = False) -> None:
+    """Print the files that settings are read from."""
+    from refold.cli.config import show_paths
+
+    show_paths(as_json=as_json)
+
+
+def main() -> None:
+    """Run the command line and end the process with its exit code."""
+    try:
+        app(prog_name="refold")
+    except RefoldError as error:
+        code = _fail(str(error), error.exit_code)
+    except BrokenPipeError:
+        code = _leave_quietly()
+    except KeyboardInterrupt:
+        code = _fail("stopped", 130)
+    except Exception as error:  # noqa: BLE001 - the last line of defence: people get a sentence, not a traceback
+        code = _fail_unexpected(error)
+    sys.exit(code)
+
+
+def _fail(message: str, code: int) -> int:
+    from refold.cli.render import clean_line
+
+    _show_traceback()
+    typer.echo(f"refold: {clean_line(message, 2_000)}", err=True)
+    return code
+
+
+def _fail_unexpected(error: Exception) -> int:
+    return _fail(
+        f"unexpected {type(error).__name__}: {error}; this is a bug of refold, set REFOLD_DEBUG=1 to see where", 70
+    )
+
+
+def _show_traceback() -> None:
+    from refold.config.load import is_debugging
+
+    if is_debugging():
+        import traceback
+
+        traceback.print_exc()
+
+
+def _leave_quietly() -> int:
+    """The reader of our output has gone. Python would complain once more when it flushes at exit."""
+    import os
+
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0

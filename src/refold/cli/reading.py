@@ -1,0 +1,192 @@
+"""Reading a conversation from a file or a pipe, and writing a result in the same dress.
+
+JSON or JSONL, plain or gzip, any UTF encoding. The input is opened for reading only. A result goes to a temporary file
+beside its place and is renamed there, so that nobody ever sees half of it; the input's own place is refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import json
+import re
+import sys
+import tempfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from refold.errors import FormatError, RefoldError
+
+STDIN = "-"
+BYTES_MAX = 1_000_000_000
+_INDENT = re.compile(r"\s*[\[{]\r?\n([ \t]+)")
+_GZIP = b"\x1f\x8b"
+
+
+class OutputError(RefoldError):
+    """The result cannot be written where it should go."""
+
+    exit_code = 9
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """What a file holds, and how it was written: rows (JSONL) or one value, with which indentation."""
+
+    value: object
+    place: str
+    is_rows: bool = False
+    indent: str | None = None
+
+
+def read_document(source: str) -> Document:
+    """Read a file, or the standard input for ``-``; raise FormatError that says what is wrong and where."""
+    place = "standard input" if source == STDIN else source
+    content = _unzip(_read_bytes(source, place), place)
+    if not content.strip():
+        raise FormatError(f"{place} is empty; give a list of messages or a request body as JSON")
+    return parse_document(_decode(content, place), place)
+
+
+def _read_bytes(source: str, place: str) -> bytes:
+    if source == STDIN:
+        if sys.stdin is None or sys.stdin.isatty():
+            raise FormatError("nothing is piped into the standard input; name a file, or pipe a conversation in")
+        content = sys.stdin.buffer.read(BYTES_MAX + 1)
+    else:
+        try:
+            with Path(source).open("rb") as file:
+                content = file.read(BYTES_MAX + 1)
+        except IsADirectoryError:
+            raise FormatError(f"{place} is a folder; name a file in it") from None
+        except FileNotFoundError:
+            raise FormatError(f"{place} does not exist; name a file, or '-' for the standard input") from None
+        except (OSError, ValueError) as error:
+            raise FormatError(f"{place} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if len(content) > BYTES_MAX:
+        raise FormatError(f"{place} is larger than {BYTES_MAX:,} bytes; split it")
+    return content
+
+
+def _unzip(content: bytes, place: str) -> bytes:
+    if not content.startswith(_GZIP):
+        return content
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
+            plain = file.read(BYTES_MAX + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise FormatError(f"{place} is a damaged gzip file: {error}") from None
+    if len(plain) > BYTES_MAX:
+        raise FormatError(f"{place} unpacks to more than {BYTES_MAX:,} bytes; split it")
+    return plain
+
+
+def _decode(content: bytes, place: str) -> str:
+    try:
+        # A lone surrogate that someone encoded anyway is kept as it is.
+        text = content.decode(json.detect_encoding(content), "surrogatepass")
+    except UnicodeDecodeError as error:
+        raise FormatError(f"{place} is not text (byte {error.start}); give JSON in UTF-8") from None
+    if "\0" in text[:4096]:
+        raise FormatError(f"{place} is a binary file; give JSON in UTF-8")
+    return text.removeprefix("\ufeff")
+
+
+def parse_document(text: str, place: str) -> Document:
+    """Parse one JSON value, or rows of them; the first mistake is told with its line and column."""
+    try:
+        found = _INDENT.match(text)
+        return Document(json.loads(text), place, indent=found[1] if found else None)
+    except json.JSONDecodeError as error:
+        # What follows a whole first line may be the next row.
+        rows = _parse_rows(text, place) if error.msg == "Extra data" else None
+        if rows is None:
+            raise FormatError(f"{place}:{error.lineno}:{error.colno}: not JSON: {_lower(error.msg)}") from None
+        return Document(rows, place, is_rows=True)
+    except RecursionError:
+        raise FormatError(f"{place}: nested too deeply to be a conversation") from None
+    except ValueError as error:
+        raise FormatError(f"{place}: not JSON that can be read: {_lower(str(error))[:200]}") from None
+
+
+def _parse_rows(text: str, place: str) -> list[object] | None:
+    """Return the rows of JSONL; None if the first line alone is no JSON, so that it is not JSONL at all."""
+    rows: list[object] = []
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            rows.append(json.loads(line))
+        except ValueError as error:
+            if not rows:
+                return None
+            column = getattr(error, "colno", 1)
+            problem = _lower(getattr(error, "msg", str(error)))[:200]
+            raise FormatError(f"{place}:{number}:{column}: not JSON: {problem}") from None
+    return rows
+
+
+def _lower(text: str) -> str:
+    return text[:1].lower() + text[1:]
+
+
+def format_document(document: Document, value: object) -> bytes:
+    """Return a value as JSON text, dressed as the document was."""
+    if document.is_rows and isinstance(value, list):
+        return b"".join(_dump(row, None) + b"\n" for row in value)
+    return _dump(value, document.indent) + b"\n"
+
+
+def _dump(value: object, indent: str | None) -> bytes:
+    separators = (",", ": ") if indent else (", ", ": ")
+    text = json.dumps(value, ensure_ascii=False, indent=indent, separators=separators)
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError:  # A lone surrogate has no UTF-8; its escape is legal JSON.
+        return json.dumps(value, indent=indent, separators=separators).encode("ascii")
+
+
+def refuse_same_file(source: str, target: str | None) -> None:
+    """Raise OutputError if the result would replace the input: that file is never changed."""
+    if target is None or source == STDIN:
+        return
+    here, there = Path(source), Path(target)
+    with contextlib.suppress(OSError):
+        if there.exists() and here.exists() and here.samefile(there):
+            raise OutputError(f"--out {target} is the input file; the input is never changed, name another file")
+
+
+def write_result(content: bytes, target: str | None) -> None:
+    """Write a result to a file, all of it or nothing, or to the standard output."""
+    if target is None or target == STDIN:
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()
+        return
+    path = Path(target)
+    try:
+        if path.is_dir():
+            raise OutputError(f"--out {target} is a folder; name a file in it")
+        if target.endswith(".gz"):
+            content = gzip.compress(content, mtime=0)
+        if path.exists() and not path.is_file():
+            path.write_bytes(content)  # A device or a pipe cannot be renamed onto.
+            return
+        _replace_file(path.resolve(), content)
+    except OSError as error:
+        raise OutputError(f"--out {target} cannot be written: {error.strerror or error}") from None
+
+
+def _replace_file(path: Path, content: bytes) -> None:
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name[:80]}.", delete=False) as file:
+        temporary = Path(file.name)
+        try:
+            file.write(content)
+            file.flush()
+            # A temporary file is private; the result gets the rights that a new or the old file has.
+            temporary.chmod(path.stat().st_mode & 0o777 if path.exists() else 0o644)
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise

@@ -1,0 +1,41 @@
+"""The presets that ship with refold: ``default``, the best we know, and one for each design document.
+
+A preset file states only what differs from ``default``. Reading it is reading a part of the package: it is parsed
+once and never written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from importlib.resources import files
+
+from refold.config.layers import Layer
+from refold.config.names import suggest
+from refold.config.reading import read_yaml
+from refold.errors import ConfigError
+
+DEFAULT = "default"
+PRESETS: dict[str, str] = {
+    "default": "the best we know: late and deep, everything cheap first",
+    "archive": "S0: beyond 100 messages or 4,000 tokens, all but the newest 50 become a summary",
+    "importance": "S1: beyond 50 turns, old messages are scored; important ones stay beside a short summary",
+    "offload": "S2: old tool results go to files; if that frees little, the history is summarised",
+    "hybrid": "S3: at 80 % of the window, all but the last 6 messages become a summary",
+    "turns": "S4: at 75 % of the window, all but the last 6 turns become a summary",
+}
+
+
+def preset_layers(name: str, read_layer: Callable[..., Layer]) -> list[Layer]:
+    """Return the layers of a preset: ``default``, and what differs from it."""
+    if name not in PRESETS:
+        raise ConfigError(f"unknown preset '{name}'{suggest(name, PRESETS)}; there are {', '.join(PRESETS)}")
+    chosen = [DEFAULT] if name == DEFAULT else [DEFAULT, name]
+    return [read_layer("preset", _read_preset(one), one) for one in chosen]
+
+
+@lru_cache
+def _read_preset(name: str) -> dict[object, object]:
+    text = files("refold.presets").joinpath(f"{name}.yaml").read_text(encoding="utf-8")
+    settings, _ = read_yaml(text, f"preset {name}")
+    return {**settings, "preset": name}

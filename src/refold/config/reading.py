@@ -1,0 +1,131 @@
+"""From what people write (YAML, JSON, keyword arguments) to flat settings with their places.
+
+``read_yaml`` keeps the line of every key; ``flatten`` puts names into our spelling and refuses unknown ones with a
+suggestion. Nothing here opens a file, and nothing judges whether a value is a good one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from reprlib import Repr
+from typing import TYPE_CHECKING
+
+from refold.config.names import read_name, suggest
+from refold.errors import ConfigError
+
+if TYPE_CHECKING:
+    from yaml.nodes import MappingNode, Node
+
+_SHORT = Repr()
+_SHORT.maxstring = _SHORT.maxother = 60
+_SHORT.maxdict, _SHORT.maxlist, _SHORT.maxlevel = 3, 4, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The names there are: settings, and for each block (one per stage) its options."""
+
+    settings: frozenset[str]
+    blocks: Mapping[str, frozenset[str]]
+
+
+def show(value: object) -> str:
+    """Return a value for an error message, never long."""
+    return _SHORT.repr(value)
+
+
+def flatten(
+    settings: Mapping[object, object], known: Known, places: Mapping[str, str], place: str
+) -> dict[str, object]:
+    """Return settings by their flat names; raise ConfigError for a key that nobody declares or that comes twice."""
+    flat: dict[str, object] = {}
+    written: dict[str, str] = {}
+    for key, value in settings.items():
+        name = _check_key(key, "", {*known.settings, *known.blocks}, places, place)
+        if name in known.blocks and value is None:
+            continue
+        if name not in known.blocks:
+            _put(flat, written, name, value, str(key), places.get(name, place))
+            continue
+        if not isinstance(value, Mapping):
+            raise ConfigError(
+                f"{_where(places, name, place)}{name} must be a block of options "
+                f"({', '.join(sorted(known.blocks[name])) or 'it has none'}), not {show(value)}"
+            )
+        for option, inner in value.items():
+            inner_name = f"{name}.{_check_key(option, f'{name}.', known.blocks[name], places, place)}"
+            _put(flat, written, inner_name, inner, f"{key}.{option}", places.get(inner_name, place))
+    return flat
+
+
+def _put(flat: dict[str, object], written: dict[str, str], name: str, value: object, key: str, place: str) -> None:
+    if name in flat and flat[name] != value:
+        at = f"{place}: " if place else ""
+        raise ConfigError(
+            f"{at}{written[name]} = {show(flat[name])} and {key} = {show(value)} are one setting; keep one of them"
+        )
+    flat[name] = value
+    written[name] = key
+
+
+def _check_key(
+    key: object, prefix: str, known: frozenset[str] | set[str], places: Mapping[str, str], place: str
+) -> str:
+    name = read_name(key) if isinstance(key, str) else ""
+    if name in known:
+        return name
+    shown = f"{prefix}{key}" if isinstance(key, str) else show(key)
+    hint = suggest(f"{prefix}{name}", [f"{prefix}{one}" for one in known])
+    if not hint:
+        options = ", ".join(sorted(known)) or "no options"
+        hint = f"; {prefix[:-1]} has {options}" if prefix else "; 'refold config explain --all' lists what there is"
+    raise ConfigError(f"{_where(places, f'{prefix}{name}', place)}unknown setting '{shown[:80]}'{hint}")
+
+
+def _where(places: Mapping[str, str], name: str, place: str) -> str:
+    at = places.get(name, place)
+    return f"{at}: " if at else ""
+
+
+def read_yaml(text: str, place: str) -> tuple[dict[object, object], dict[str, int]]:
+    """Return a YAML mapping and the line of each key, by dotted path in our spelling; broken YAML is a ConfigError."""
+    import yaml
+
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        loaded = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or "it cannot be read"
+        raise ConfigError(f"{place}{line}: not valid YAML: {problem}") from None
+    except RecursionError:
+        raise ConfigError(f"{place}: not valid YAML: nested too deeply") from None
+    except (ValueError, TypeError) as error:
+        raise ConfigError(f"{place}: not valid YAML: {error}") from None
+    if loaded is None:
+        return {}, {}
+    if not isinstance(loaded, dict) or node is None:
+        raise ConfigError(f"{place}:1: expected settings as 'name: value' lines, not {show(loaded)}")
+    lines: dict[str, int] = {}
+    _note_lines(node, "", lines, place)
+    return loaded, lines
+
+
+def _note_lines(node: MappingNode | Node, prefix: str, lines: dict[str, int], place: str) -> None:
+    """Note where each key stands, two levels deep; a key written twice is refused, since YAML keeps only the last."""
+    from yaml.nodes import MappingNode, ScalarNode
+
+    seen: dict[Hashable, int] = {}
+    for key, value in node.value if isinstance(node, MappingNode) else ():
+        if not isinstance(key, ScalarNode):
+            continue
+        line = key.start_mark.line + 1
+        if key.value in seen:
+            raise ConfigError(f"{place}:{line}: '{prefix}{key.value}' is set twice, first on line {seen[key.value]}")
+        seen[key.value] = line
+        path = f"{prefix}{read_name(key.value)}"
+        lines[path] = line
+        if isinstance(value, MappingNode) and path.count(".") < 2:
+            _note_lines(value, f"{path}.", lines, place)

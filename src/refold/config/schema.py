@@ -1,0 +1,230 @@
+"""``CompressionConfig``: every setting, in one frozen model. Each stage's block is what the stage declares itself.
+
+A config is computed from layers (preset < user < project < environment < session < call) and remembers where each
+value came from. A wrong, unknown or contradictory setting raises ConfigError, never pydantic's own error. Nothing
+here reads the environment or a user's file: that is ``load``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields as stage_fields
+from dataclasses import is_dataclass
+from typing import Any, ClassVar, Literal, Self, cast
+
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
+
+from refold.budget import Budget, Thresholds, Tiers
+from refold.config import derive
+from refold.config.complain import refuse_values
+from refold.config.layers import Layer, LayerName, Source
+from refold.config.layers import merge as merge_layers
+from refold.config.presets import preset_layers
+from refold.config.reading import Known, flatten, show
+from refold.config.values import Attempts, Count, LanguageName, Limit, Positive, Score, Share
+from refold.errors import ConfigError
+from refold.stages.clamp import Clamp
+from refold.stages.dedupe import Dedupe
+from refold.stages.fold import Fold
+from refold.stages.mask import Mask
+from refold.stages.merge import Merge
+from refold.stages.offload import Offload
+from refold.stages.prune import Prune
+from refold.stages.stage import ArrivalStage, Stage
+from refold.stages.truncate import Truncate
+from refold.stages.window import Window
+from refold.tokens.models import ModelInfo
+
+
+class CompressionConfig(BaseModel):
+    """All settings. ``CompressionConfig(threshold_rounds=10)`` sets some on top of a preset, ``default`` unless named."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    # The model and its window
+    preset_name: str = Field("default", alias="preset", description="the preset that these settings stand on")
+    model: str | None = Field(None, description="the model that reads the view; its window, tokenizer and prices")
+    window: Positive | dict[str, Positive] | None = Field(
+        None, description="tokens of the model's window, or a table of model and tokens; '*' is any other model"
+    )
+    context_window_tokens: Positive | None = Field(None, description="S4.1: the window in tokens")
+    reserve: Count | None = Field(None, description="tokens of the window left free for the answer")
+    tokenizer: str | None = Field(None, description="cl100k_base, o200k_base, chars/4 (S4.2) or estimate")
+
+    # When to act
+    auto_compress: bool = Field(True, description="S1.1: compress without being asked; over the window we always do")
+    context_compression_enabled: bool | None = Field(None, description="S3.4: the same switch")
+    warn_ratio: Share = Field(0.8, description="share of the room at which a warning is given")
+    trigger_ratio: Share | None = Field(None, description="share of the room (window less reserve) that triggers")
+    compact_trigger: Limit | None = Field(None, description="S4.1: share of the window, or tokens, that triggers")
+    context_threshold: Share | None = Field(None, description="S2.2: share of the window that triggers")
+    context_compression_threshold: Share | None = Field(
+        None, description="S3.4: share of the window, by reported input tokens, that triggers"
+    )
+    threshold_rounds: Positive | None = Field(None, description="S0.1: messages in the view that trigger")
+    threshold_tokens: Positive | None = Field(None, description="S0.1: tokens in the view that trigger")
+    max_turns: Positive | None = Field(None, description="S1.1: more turns in the view than this trigger")
+    max_compaction_attempts: Attempts = Field(2, description="S4.1: compressions in a row that may fail to help")
+
+    # How far to come down, and what stays
+    target_ratio: Share | None = Field(None, description="share of the room to come down to")
+    compact_target: Limit | None = Field(None, description="S4.1: share of the window, or tokens, to come down to")
+    retention_count: Positive | None = Field(None, description="S0.1: newest messages that stay as they are")
+    compact_preserve_count: Positive | None = Field(None, description="S2.3: newest messages that stay as they are")
+    keep_last: Positive | None = Field(None, description="S3.5: newest messages that stay as they are")
+    keep_recent: Positive | None = Field(None, description="S1.1: newest turns that stay as they are")
+    keep_last_turns: Positive | None = Field(None, description="S4.1: newest turns that stay as they are")
+    importance_threshold: Score | None = Field(None, description="S1.1: old messages that score this much are kept")
+    max_tool_output: Positive | None = Field(None, description="S1.1: characters that one tool output may have")
+
+    # The summary
+    language: LanguageName | None = Field(None, description="en or zh; unset: that of the conversation")
+    summary_max_chars: Positive | None = Field(None, description="S1.1: characters that a summary may have")
+    compact_target_tokens: Positive | None = Field(None, description="S2.3: tokens that a summary aims at")
+    compact_trigger_threshold: Count | None = Field(
+        None, description="S2.3: if offloading freed this many tokens, nothing is folded"
+    )
+    compact_model: str | None = Field(None, description="S2.3: the model that writes summaries; unset: the one in use")
+    compact_retry_count: Attempts = Field(3, description="S2.3: attempts to get a summary from a model")
+
+    # The ladder, and one block per stage
+    ladder: tuple[str, ...] = Field((), description="stages by name, cheapest first")
+    write_files: bool = Field(False, description="whether files may be written; without it the stage offload waits")
+    truncate: Truncate = Field(default_factory=Truncate)
+    dedupe: Dedupe = Field(default_factory=Dedupe)
+    offload: Offload = Field(default_factory=Offload)
+    mask: Mask = Field(default_factory=Mask)
+    merge: Merge = Field(default_factory=Merge)
+    fold: Fold = Field(default_factory=Fold)
+    prune: Prune = Field(default_factory=Prune)
+    window_stage: Window = Field(default_factory=Window)  # "window" is the model's.
+    clamp: Clamp = Field(default_factory=Clamp)
+
+    _layers: tuple[Layer, ...] = PrivateAttr(())
+    _sources: dict[str, Source] = PrivateAttr(default_factory=dict)
+
+    known: ClassVar[Known]
+
+    def __init__(self, layers: Sequence[Layer] = (), /, **settings: Any) -> None:
+        given = [*layers, *([read_layer("call", settings)] if settings else [])]
+        merged = merge_layers([*preset_layers(_find_preset(given), read_layer), *given])
+        ready = derive.fill_options(merged, type(self).known)
+        try:
+            super().__init__(**nest(ready.values, type(self).known))
+        except ValidationError as error:
+            raise refuse_values(error, ready) from None
+        derive.check_agreement(self, merged)
+        self._layers = tuple(given)
+        self._sources = ready.sources
+
+    @classmethod
+    def preset(cls, name: str) -> Self:
+        """Return the settings of a preset: default, archive, importance, offload, hybrid or turns."""
+        return cls(preset=name)
+
+    def replace(self, **changes: Any) -> Self:
+        """Return these settings with some of them set anew."""
+        return type(self)([*self._layers, read_layer("call", changes)])
+
+    def __eq__(self, other: object) -> bool:
+        # Where a value came from is not part of what it is.
+        return isinstance(other, CompressionConfig) and self.__dict__ == other.__dict__
+
+    def __hash__(self) -> int:
+        return hash((self.preset_name, self.ladder, self.fold, repr(self.window)))
+
+    def source(self, name: str) -> Source | None:
+        """Return where a setting or a stage's option (``fold.keep_turns``) was set; None if it is built in."""
+        return self._sources.get(name)
+
+    @property
+    def is_auto(self) -> bool:
+        """True unless someone switched automatic compression off."""
+        return self.auto_compress if self.context_compression_enabled is None else self.context_compression_enabled
+
+    @property
+    def fixed_language(self) -> Literal["en", "zh"] | None:
+        """The language of placeholders and summaries, if it is not to follow the conversation."""
+        return self.language
+
+    def stages(self) -> list[Stage]:
+        """Return the ladder with every option applied; the rungs that make it fit (L1) are always its last."""
+        names = [*self.ladder, *(name for name in ("window", "clamp") if name not in self.ladder)]
+        if not self.write_files:
+            # A view that names a file must find it written.
+            names = [name for name in names if name != "offload"]
+        return [cast("Stage", getattr(self, block_of(name))) for name in names]
+
+    def arrival_stages(self) -> list[ArrivalStage]:
+        """Return the stages that render a message once, when it first appears."""
+        return [cast("ArrivalStage", stage) for stage in self.stages() if stage.when == "arrival"]
+
+    def tiers(self) -> Tiers:
+        """Return where the tiers lie, as shares of the room."""
+        return derive.find_tiers(self)
+
+    def thresholds(self) -> Thresholds:
+        """Return the counts that trigger a compression by themselves."""
+        return derive.find_thresholds(self)
+
+    def budget(self, model: ModelInfo, margin: float = 0.0) -> Budget:
+        """Return the budget of a model's window; ``margin`` is how far the counter may undercount."""
+        return derive.find_budget(self, model, margin)
+
+
+def block_of(stage: str) -> str:
+    """Return the name of a stage's block of options."""
+    return "window_stage" if stage == "window" else stage
+
+
+def _declare() -> Known:
+    blocks = {
+        name: frozenset(option.name for option in stage_fields(kind))
+        for name, field in CompressionConfig.model_fields.items()
+        if is_dataclass(kind := field.annotation) and isinstance(kind, type)
+    }
+    names = {field.alias or name for name, field in CompressionConfig.model_fields.items() if name not in blocks}
+    return Known(frozenset(names), blocks)
+
+
+CompressionConfig.known = _declare()
+
+
+def read_layer(
+    name: LayerName, settings: Mapping[Any, Any], place: str = "", places: Mapping[str, str] | None = None
+) -> Layer:
+    """Return a layer from settings as people write them: any spelling, blocks nested, ready stages accepted."""
+    plain = {key: _unfold_stage(value) for key, value in settings.items()}
+    return Layer(name, flatten(plain, CompressionConfig.known, places or {}, place), place, places or {})
+
+
+def _unfold_stage(value: object) -> object:
+    if is_dataclass(value) and not isinstance(value, type):
+        return {option.name: getattr(value, option.name) for option in stage_fields(value)}
+    return value
+
+
+def _find_preset(layers: Sequence[Layer]) -> str:
+    named = [(layer, layer.values["preset"]) for layer in layers if layer.values.get("preset") is not None]
+    if not named:
+        return "default"
+    layer, name = named[-1]
+    if not isinstance(name, str):
+        raise ConfigError(f"{layer.source('preset')}: preset must be a name, not {show(name)}")
+    return name
+
+
+def nest(values: Mapping[str, object], known: Known) -> dict[str, object]:
+    """Return flat settings as the model takes them: one table per stage."""
+    nested: dict[str, object] = {}
+    for name, value in values.items():
+        block, dot, option = name.partition(".")
+        if dot and block in known.blocks:
+            inner = cast("dict[str, object]", nested.setdefault(block, {}))
+            inner[option] = value
+        elif value is not None:
+            nested[name] = value
+    return nested
+
+
+__all__ = ["CompressionConfig", "block_of", "nest", "read_layer"]

@@ -1,0 +1,1 @@
+"""The presets: one YAML file each. This package holds data only."""
