@@ -22,10 +22,11 @@ CODE = (
     "def read_lines(path: str, limit: int = 200) -> list[str]:\n"
     "    with open(path, encoding='utf-8') as handle:\n"
     "        return [line.rstrip('\\n') for _, line in zip(range(limit), handle)]\n\n\n"
-    "class Reader(Base):\n    count = 0\n\n    def __init__(self, name):\n        self.name = name or f'r{self.count}'\n\n"
+    "class Reader(Base):\n    count = 0\n\n"
+    "    def __init__(self, name):\n        self.name = name or f'r{self.count}'\n\n"
 ) * 8
 LOG = "".join(
-    f"2026-11-0{n % 9 + 1}T12:{n % 60:02d}:03.{n * 7919 % 1000:03d}Z ERROR worker[{n * 31 % 977}] job {n * 104729:x} failed\n"
+    f"2026-11-0{n % 9 + 1}T12:{n:02d}:03.{n * 7919 % 1000:03d}Z ERROR worker[{n * 31 % 977}] job {n * 104729:x} failed\n"
     for n in range(60)
 )
 BASE64 = base64.b64encode(bytes((n * n + 7 * n) % 251 for n in range(1500))).decode()

@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from refold.errors import ConfigError
@@ -73,11 +73,14 @@ def _find_strings(value: object) -> Iterator[str]:
             yield from _find_strings(inner)
 
 
-NEIGHBOURS = st.sampled_from(("", "a", "b ", " ", "\n", "x\n", "\n\n", ".", "'s", "'", "é", "中", "1", "Ab", "  \n", "-"))
+NEIGHBOURS = st.sampled_from(
+    ("", "a", "b ", " ", "\n", "x\n", "\n\n", ".", "'s", "'", "é", "中", "1", "Ab", "  \n", "-")
+)
 WORDS = st.integers(0, 400).map(lambda count: "some words, " * count)
 
 
 @ENCODINGS
+@settings(max_examples=40)
 @given(
     unit=st.sampled_from("aAzQ -=_*#.\n\t\r中的é😀\u00a0\u0301/"),
     length=st.integers(32_768, 40_000),
@@ -95,6 +98,7 @@ def test_a_long_run_of_one_character_is_counted_exactly(
 
 
 @ENCODINGS
+@settings(max_examples=20)
 @given(units=st.lists(st.sampled_from("a -\n中="), min_size=2, max_size=3), gap=NEIGHBOURS)
 def test_several_long_runs_in_one_text_are_counted_exactly(encoding: str, units: list[str], gap: str) -> None:
     from splintr import Tokenizer

@@ -44,7 +44,8 @@ def read_message(message: object) -> tuple[str, list[Part], str]:
         parts = [_read_result(content)]
     else:
         parts = [*_read_thinking(message), *_read_content(content), *_read_answers(message)]
-    return role, parts, read_text(message.get("name"))
+    name = message.get("name")
+    return role, parts, name if isinstance(name, str) else ""
 
 
 def read_text(value: object) -> str:
