@@ -8,7 +8,6 @@ with a provider's own compaction is sealed. Thinking is never rewritten.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from refold.conversation.format import Spoken
 from refold.conversation.message import Message, Role, chain_id
@@ -141,7 +140,7 @@ def _read_parts(raw: Raw, where: str) -> tuple[Part, ...]:
 
 def _read_block(block: object, where: str) -> Part:
     holder = read_object(block, where)
-    kind = holder.get("type")
+    kind = str_or_empty(holder.get("type"))
     if kind == "text":
         return Part("text", read_str(holder, "text", where), payload=holder)
     if kind == "thinking":
@@ -158,12 +157,12 @@ def _read_block(block: object, where: str) -> Part:
     return _read_opaque(holder, kind)
 
 
-def _read_opaque(block: Raw, kind: Any) -> Part:
+def _read_opaque(block: Raw, kind: str) -> Part:
     """Read a block of the provider's own, or one that did not exist when this was written."""
     link = None
     if kind == "server_tool_use":
         link = block.get("id")
-    elif isinstance(kind, str) and kind.endswith("_tool_result"):
+    elif kind.endswith("_tool_result"):
         link = block.get("tool_use_id")
     return Part("opaque", name=str_or_empty(block.get("name")), call_id=str_or_empty(link), payload=block)
 

@@ -28,7 +28,7 @@ _LEVELS = 2  # Blocks stand in a message, in a result, in a document; nothing ne
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _BRACKET = re.compile(r"[\[{\]}]")
 _TEXT_TYPES = frozenset(("text", "input_text", "output_text"))
-_PLAIN_KEYS = frozenset(("role", "content"))
+_STRINGS = frozenset((str,))
 # Fields that may hold something to normalise; a message without them is hashed as it is.
 _TOUCHED_KEYS = frozenset(("cache_control", "tool_calls", "function_call", "arguments", "output", "type"))
 
@@ -40,10 +40,13 @@ def digest_message(raw: dict[str, Any], volatile: Volatile | None = None, where:
 
 def write_canonical(raw: dict[str, Any], volatile: Volatile | None = None, where: str = "message") -> bytes:
     """Return the canonical form of a provider's message as bytes."""
-    content = raw.get("content")
-    is_plain = type(content) is str and content and volatile is None
-    if is_plain and (raw.keys() == _PLAIN_KEYS or (_TOUCHED_KEYS.isdisjoint(raw) and None not in raw.values())):
-        return _dump(raw, where)
+    # Most messages are strings only: nothing to normalise, and no number that JSON cannot hold.
+    is_strings = volatile is None and raw.get("content") and _STRINGS.issuperset(map(type, raw.values()))
+    if is_strings and _TOUCHED_KEYS.isdisjoint(raw):
+        try:
+            return orjson.dumps(raw, option=_OPTIONS)
+        except TypeError:
+            return _dump_slowly(raw, where)
     return _dump(_canonical_message(raw, volatile), where)
 
 
@@ -157,7 +160,7 @@ def _canonical_block(block: Any, volatile: Volatile | None, levels: int) -> Any:
         return block
     form = {key: value for key, value in block.items() if value is not None and key != "cache_control"}
     text = form.get("text")
-    if volatile and isinstance(text, str) and form.get("type") in _TEXT_TYPES:
+    if volatile and isinstance(text, str) and _is_text(form):
         form["text"] = volatile(text)
         if not form["text"] and text:
             return None
@@ -171,8 +174,13 @@ def _canonical_block(block: Any, volatile: Volatile | None, levels: int) -> Any:
     return form
 
 
+def _is_text(block: dict[str, Any]) -> bool:
+    kind = block.get("type")
+    return isinstance(kind, str) and kind in _TEXT_TYPES
+
+
 def _is_bare_text(block: Any) -> bool:
-    return isinstance(block, dict) and block.keys() == {"type", "text"} and block["type"] in _TEXT_TYPES
+    return isinstance(block, dict) and block.keys() == {"type", "text"} and _is_text(block)
 
 
 def _dump(form: dict[str, Any], where: str) -> bytes:

@@ -88,8 +88,9 @@ def _find_signs(messages: Sequence[object], tools: object) -> Iterator[_Sign]:
     for at, message in enumerate(messages):
         if not isinstance(message, dict):
             continue
-        if message.get("role") in _CHAT_ROLES:
-            yield CHAT, True, f"messages[{at}] has role {message['role']}"
+        role = message.get("role")
+        if isinstance(role, str) and role in _CHAT_ROLES:
+            yield CHAT, True, f"messages[{at}] has role {role}"
         kind = message.get("type")
         if isinstance(kind, str) and (kind != "message" or "role" in message):
             yield RESPONSES, True, f"messages[{at}] is an item of type {kind[:40]}"

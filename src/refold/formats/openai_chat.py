@@ -218,7 +218,7 @@ def _read_result(raw: Raw, content: Any, where: str) -> Part:
 
 def _read_block(block: object, where: str) -> Part:
     holder = read_object(block, where)
-    kind = holder.get("type")
+    kind = str_or_empty(holder.get("type"))
     if kind == "text":
         return Part("text", read_str(holder, "text", where), payload=holder)
     if kind == "refusal":

@@ -165,7 +165,7 @@ def _read_content(raw: Raw, where: str) -> tuple[Part, ...]:
 
 def _read_block(block: object, where: str) -> Part:
     holder = read_object(block, where)
-    kind = holder.get("type")
+    kind = str_or_empty(holder.get("type"))
     if kind in _TEXT_TYPES:
         return Part("text", read_str(holder, "text", where), payload=holder)
     if kind == "refusal":
