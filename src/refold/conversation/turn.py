@@ -97,6 +97,8 @@ def _unit_stop(items: Sequence[Spoken], start: int) -> int:
             if not given & calls:
                 break
             answered = True
+            # A linked pair is complete: its id may come again.
+            calls -= {part.call_id for part in item.parts if part.kind == "opaque"} & given
         elif answered or not _joins_step(items, at, calls, is_first=at == start or is_thought):
             break
         calls |= asked
