@@ -19,8 +19,9 @@ UV_VERSION := 0.13.7
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-header --no-annotate
 
-SAMPLE ?= examples/sessions/coding.json
+SAMPLE ?= examples/sessions/coding_agent.json
 BUDGET ?= 8000
+RESULT := build/$(notdir $(SAMPLE))
 
 .PHONY: help run test test-all check fix bench lock clean
 
@@ -28,7 +29,9 @@ help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
 
 run: $(VENV)/.package  ## install, then compress a bundled session and show what was done
-	$(BIN)/refold compact $(SAMPLE) --budget $(BUDGET) --explain --out /dev/null
+	@mkdir -p $(dir $(RESULT))
+	$(BIN)/refold compact $(SAMPLE) --budget $(BUDGET) --explain --out $(RESULT)
+	$(BIN)/refold count $(RESULT)
 
 test: $(VENV)/.dev  ## install what the tests need and run them
 	$(PYTEST) -n 2 -m "not slow" $(ARGS)

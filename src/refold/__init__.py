@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from refold.compressing import compress
+    from refold.config import CompressionConfig
     from refold.errors import (
         BudgetTooSmall,
         ConfigError,
@@ -29,6 +30,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BudgetTooSmall",
+    "CompressionConfig",
     "ConfigError",
     "ContextOverflow",
     "FormatError",
@@ -48,6 +50,7 @@ __all__ = [
 # Where each public name lives. A name joins this table, the imports above and __all__ together; a test compares them.
 _HOMES = {
     "BudgetTooSmall": "refold.errors",
+    "CompressionConfig": "refold.config",
     "ConfigError": "refold.errors",
     "ContextOverflow": "refold.errors",
     "FormatError": "refold.errors",
