@@ -4,8 +4,8 @@ This file is the product's surface: public names, each loaded when first used. I
 ``import refold`` reads no file, no environment and no library outside the standard one.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+# Type checkers take this for true; importing ``typing`` for it would be the larger half of ``import refold``.
+TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from refold.compressing import compress
@@ -66,15 +66,18 @@ _HOMES = {
     "compress": "refold.compressing",
 }
 
+if not TYPE_CHECKING:  # Else a type checker would accept any name at all.
 
-def __getattr__(name: str) -> Any:
-    """Load a public name from its module the first time it is asked for."""
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'refold' has no attribute {name!r}")
-    value = getattr(import_module(home), name)
-    globals()[name] = value  # The next access does not come here again.
-    return value
+    def __getattr__(name: str) -> object:
+        """Load a public name from its module the first time it is asked for."""
+        home = _HOMES.get(name)
+        if home is None:
+            raise AttributeError(f"module 'refold' has no attribute {name!r}")
+        from importlib import import_module
+
+        value = getattr(import_module(home), name)
+        globals()[name] = value  # The next access does not come here again.
+        return value
 
 
 def __dir__() -> list[str]:
