@@ -21,7 +21,7 @@ _HEAD_CHARS = 60
 def shorten_arguments(text: str, mark: str, language: Language, chars_min: int) -> str:
     """Return a JSON object in which every value of ``chars_min`` characters or more is a note that names the mark."""
     if not isinstance(read_json(text), dict):
-        return json.dumps({"arguments": _note(text, mark, language)}, ensure_ascii=_has_surrogate(text))
+        return f'{{"arguments": {_write_string(_note(text, mark, language))}}}'
     shorter = _shorten_strings(text, mark, language, chars_min)
     return _shorten_members(shorter, mark, language, chars_min)
 
@@ -70,12 +70,8 @@ def _note(value: str, mark: str, language: Language, *, head: bool = True) -> st
 
 
 def _write_string(value: str) -> str:
-    return json.dumps(value, ensure_ascii=_has_surrogate(value))
-
-
-def _has_surrogate(text: str) -> bool:
-    """Half a surrogate pair cannot be sent as it is; escaped it can."""
-    return _SURROGATE.search(text) is not None
+    # Half a surrogate pair cannot be sent as it is; escaped it can.
+    return _SURROGATE.sub(lambda half: f"\\u{ord(half[0]):04x}", json.dumps(value, ensure_ascii=False))
 
 
 def _is_key(text: str, at: int) -> bool:
