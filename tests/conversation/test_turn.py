@@ -30,7 +30,11 @@ def spans(units: list[Unit]) -> list[tuple[int, int]]:
 
 
 def test_parallel_calls_and_their_results_are_one_unit() -> None:
-    assert spans(find_units(parse(user(), calls("a", "b"), result("b"), result("a"), user()))) == [(0, 1), (1, 4), (4, 5)]
+    assert spans(find_units(parse(user(), calls("a", "b"), result("b"), result("a"), user()))) == [
+        (0, 1),
+        (1, 4),
+        (4, 5),
+    ]
 
 
 def test_a_call_id_used_again_belongs_to_the_call_right_before_it() -> None:
@@ -44,7 +48,12 @@ def test_a_cut_may_fall_between_any_two_steps_of_one_long_turn() -> None:
 
 
 def test_an_unanswered_call_does_not_swallow_what_follows() -> None:
-    assert spans(find_units(parse(calls("a"), user(), user(), calls("b"), result("b")))) == [(0, 1), (1, 2), (2, 3), (3, 5)]
+    assert spans(find_units(parse(calls("a"), user(), user(), calls("b"), result("b")))) == [
+        (0, 1),
+        (1, 2),
+        (2, 3),
+        (3, 5),
+    ]
 
 
 def test_an_orphan_result_is_a_unit_of_its_own() -> None:

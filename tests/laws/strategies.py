@@ -62,7 +62,10 @@ def chat_talks(draw: st.DrawFn) -> Talk:
         if kind <= 2:
             content: Any = draw(texts())
             if draw(st.booleans()):
-                content = [{"type": "text", "text": content}, {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}]
+                content = [
+                    {"type": "text", "text": content},
+                    {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}},
+                ]
             messages.append({"role": "user", "content": content, "x_unknown": {"kept": True}})
         elif kind == 3:
             messages.append({"role": "assistant", "content": draw(texts())})
@@ -75,11 +78,17 @@ def chat_talks(draw: st.DrawFn) -> Talk:
                 {"id": i, "type": "function", "function": {"name": "run", "arguments": json.dumps(_arguments(draw))}}
                 for i in ids
             ]
-            message: dict[str, Any] = {"role": "assistant", "content": draw(st.sampled_from([None, "", "ok"])), "tool_calls": calls}
+            message: dict[str, Any] = {
+                "role": "assistant",
+                "content": draw(st.sampled_from([None, "", "ok"])),
+                "tool_calls": calls,
+            }
             if draw(st.booleans()):
                 message["reasoning_content"] = draw(texts())
             messages.append(message)
-            messages += [{"role": "tool", "tool_call_id": i, "content": draw(texts())} for i in draw(st.permutations(ids))]
+            messages += [
+                {"role": "tool", "tool_call_id": i, "content": draw(texts())} for i in draw(st.permutations(ids))
+            ]
     if draw(st.booleans()):
         messages.append({"role": "user", "content": draw(texts(large=False))})
     if draw(st.integers(0, 5)) == 0:
@@ -97,7 +106,9 @@ def anthropic_talks(draw: st.DrawFn) -> Talk:
         if kind <= 2:
             blocks: list[Any] = [{"type": "text", "text": draw(texts()), "cache_control": {"type": "ephemeral"}}]
             if draw(st.booleans()):
-                blocks.append({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}})
+                blocks.append(
+                    {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
+                )
             if draw(st.booleans()):
                 blocks.append({"type": "x_new_block", "payload": [1, 2, {"deep": None}]})
             messages.append({"role": "user", "content": blocks})
@@ -139,7 +150,9 @@ def responses_talks(draw: st.DrawFn) -> Talk:
             items.append({"type": "message", "role": "user", "content": content})
         elif kind == 3:
             items.append({"type": "reasoning", "id": f"rs_{step}", "summary": [], "encrypted_content": "gAAA"})
-            items.append({"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": draw(texts())}]})
+            items.append(
+                {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": draw(texts())}]}
+            )
         elif kind == 4:
             items.append({"type": "x_future_item", "payload": {"a": [1]}})
         else:
@@ -148,7 +161,8 @@ def responses_talks(draw: st.DrawFn) -> Talk:
                 summary = [{"type": "summary_text", "text": draw(texts())}]
                 items.append({"type": "reasoning", "id": f"rs_{step}", "summary": summary})
             items += [
-                {"type": "function_call", "call_id": i, "name": "run", "arguments": json.dumps(_arguments(draw))} for i in ids
+                {"type": "function_call", "call_id": i, "name": "run", "arguments": json.dumps(_arguments(draw))}
+                for i in ids
             ]
             items += [{"type": "function_call_output", "call_id": i, "output": draw(texts())} for i in ids]
     items.append({"role": "user", "content": draw(texts(large=False)) or "go on"})

@@ -111,9 +111,7 @@ def test_l5_every_mark_we_wrote_leads_back_to_an_original(run: tuple[Talk, Ran])
 
 @many
 @given(runs(), talks())
-def test_l6_without_a_batch_what_was_sent_before_is_sent_again_byte_for_byte(
-    run: tuple[Talk, Ran], more: Talk
-) -> None:
+def test_l6_without_a_batch_what_was_sent_before_is_sent_again_byte_for_byte(run: tuple[Talk, Ran], more: Talk) -> None:
     talk, ran = run
     later = [*talk.messages, *(more.messages if more.wire == talk.wire else [])]
     again = make_view(talk.wire, later, talk.system, talk.tools, ran.outcome.view.edits)

@@ -1,0 +1,94 @@
+"""The laws over real sessions: every data set × every format × budgets of 80, 40, 20 and 10 %."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import refold
+from refold.conversation.handle import find_marks
+from refold.testing import find_violations
+from refold.testing.convert import to_anthropic, to_responses
+
+from .sessions import CHATS, read_records
+
+SHARES = (0.8, 0.4, 0.2, 0.1)
+ROOM = 1_500
+# A quick look at each set in every run; all of them with the slow tests.
+QUICK = {
+    "tau_airline": 14,
+    "swe_mini": 12,
+    "agent_long": 3,
+    "agent_native_misc": 3,
+    "bfcl_long_replay": 14,
+    "locomo": 3,
+    "zh_dialogues": 40,
+    "zh_long_concat": 7,
+}
+
+
+def least_budget(prepared: refold.PreparedContext, messages: list[Any], tools: Any) -> int:
+    counter = refold.TokenCounter("o200k_base")
+    spoken = [m for m in messages if m["role"] == "user"]
+    system = [m for m in messages if m["role"] == "system"]
+    alone = counter.count_messages([*system, *spoken[-1:]]) + counter.count_tools(tools)
+    return alone + ROOM
+
+
+def check_session(session: dict[str, Any], wire: str, preset: str) -> None:
+    messages, tools, system = session["messages"], session.get("tools"), None
+    if wire == "anthropic":
+        body = to_anthropic(messages, tools)
+        messages, tools, system = body["messages"], body.get("tools"), body.get("system")
+    elif wire == "openai-responses":
+        body = to_responses(messages, tools)
+        messages, tools, system = body["input"], body.get("tools"), body.get("instructions")
+    asked = {"system": system, "tools": tools, "format": wire, "preset": preset}
+    whole = refold.compress(messages, 10**9, **asked)
+    assert whole.messages == messages
+    known = find_violations(wire, messages)
+    for share in SHARES:
+        budget = max(int(whole.total_tokens * share), least_budget(whole, session["messages"], tools) + 200)
+        prepared = refold.compress(messages, budget, strict=True, **asked)
+        assert prepared.total_tokens <= budget, (session["id"], share)
+        assert len(find_violations(wire, prepared.messages)) <= len(known), (session["id"], share)
+        mine = {id(message) for message in messages}
+        changed = [message for message in prepared.messages if id(message) not in mine]
+        assert bool(changed) <= bool(prepared.edits)
+        written = {handle for edit in prepared.edits for handle in find_marks(edit.text)}
+        assert all(prepared.expand(edit.fold.handle) for edit in prepared.edits if edit.fold)
+        assert written or not prepared.edits or all(edit.kind == "drop" for edit in prepared.edits)
+
+
+@pytest.mark.parametrize("name", CHATS)
+def test_the_laws_hold_on_recorded_sessions(shared_data: Path, name: str) -> None:
+    seen = 0
+    for session in read_records(shared_data, name, QUICK.get(name, 1)):
+        check_session(session, "openai-chat", "default")
+        seen += 1
+    assert seen
+
+
+@pytest.mark.parametrize("wire", ["anthropic", "openai-responses"])
+def test_the_laws_hold_on_recorded_sessions_in_the_other_formats(shared_data: Path, wire: str) -> None:
+    for name in ("tau_airline", "swe_mini", "agent_native_misc"):
+        for session in read_records(shared_data, name, 24):
+            check_session(session, wire, "default")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CHATS)
+@pytest.mark.parametrize("wire", ["openai-chat", "anthropic", "openai-responses"])
+def test_the_laws_hold_on_every_recorded_session(shared_data: Path, name: str, wire: str) -> None:
+    for session in read_records(shared_data, name):
+        check_session(session, wire, "default")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("preset", ["archive", "importance", "offload", "hybrid", "turns"])
+@pytest.mark.parametrize("name", CHATS)
+def test_the_laws_hold_for_every_preset(shared_data: Path, name: str, preset: str) -> None:
+    for session in read_records(shared_data, name, QUICK.get(name, 1)):
+        check_session(session, "openai-chat", preset)
