@@ -14,6 +14,7 @@ from typing import NamedTuple
 _FOUND_MAX = 5_000
 _SAMPLE_CHARS = 20_000
 _LOG_SHARE = 0.25
+_CODE_SHARE = 0.2
 
 
 class Landmark(NamedTuple):
@@ -146,15 +147,26 @@ def names_shell(tool: str) -> bool:
 
 def looks_like_log(text: str) -> bool:
     """Tell whether a text is the output of a command, a test run or a log, judged by its begin and its end."""
-    half = _SAMPLE_CHARS // 2
-    sample = text if len(text) <= _SAMPLE_CHARS else f"{text[:half]}\n{text[-half:]}"
-    lines = [line[:300] for line in sample.split("\n") if line.strip()]
+    sample = _sample(text)
+    lines = _split(sample)
     logged = sum(1 for line in lines if _LOG_LINE.match(line))
-    coded = sum(1 for line in lines if _CODE_LINE.match(line))
     if lines and logged >= _LOG_SHARE * len(lines):
         return True
-    # A run's own signs settle it, unless most of what was printed is a program's source.
-    return _RUN_SIGN.search(sample) is not None and coded <= 0.2 * len(lines)
+    # A run's own signs settle it, unless much of what was printed is a program's source.
+    return _RUN_SIGN.search(sample) is not None and _share_code(lines) <= _CODE_SHARE
+
+
+def _sample(text: str) -> str:
+    half = _SAMPLE_CHARS // 2
+    return text if len(text) <= _SAMPLE_CHARS else f"{text[:half]}\n{text[-half:]}"
+
+
+def _split(sample: str) -> list[str]:
+    return [line[:300] for line in sample.split("\n") if line.strip()]
+
+
+def _share_code(lines: list[str]) -> float:
+    return sum(1 for line in lines if _CODE_LINE.match(line)) / max(1, len(lines))
 
 
 def find_landmarks(text: str, start: int, stop: int, *, is_log: bool) -> list[Landmark]:

@@ -1,0 +1,185 @@
+"""Where structured data stands in a text, and the text with blocks in its place; and back.
+
+JSON counts where its borders are clear: it begins a line and ends one, fenced or not, or is the whole text. A block
+opens with the line ``⟨handle⟩ JSON ...`` or ``⟨handle⟩ log ...`` and closes with the line ``⟨/handle⟩``. All else stays
+byte for byte. Every block is read back before it counts; one that does not come back the same is not made.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from refold.stages.densify.document import read_block, write_document, write_lines
+from refold.stages.densify.logs import read_log, write_log
+from refold.stages.densify.plan import ROWS_MIN, is_record
+from refold.stages.densify.values import Value, dump, parse_at
+
+_JSON_START = re.compile(r"^[\[{]", re.M)
+_BLOCK_START = re.compile(r"^⟨([mf]:[0-9a-f]{4,32}(?:\.\d{1,5})?)⟩ (?=JSON |log )", re.M)
+# What a block that was tampered with may raise; ours never does.
+_FAULTS = (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError)
+_ODD_VALUES_MAX = 8
+# Signs in a log cost a reader more than cells in a table do.
+_LOG_SAVING_MIN = 0.15
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A block in a text: the whole of it, and its lines without the marks."""
+
+    start: int
+    stop: int
+    lines: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A piece of a text that is JSON: one value, or values on a line each (``is_lines``)."""
+
+    start: int
+    stop: int
+    values: list[Value]
+    is_lines: bool = False
+
+    @property
+    def canonical(self) -> str:
+        """The same values in the one form that reading back gives."""
+        return "\n".join([dump(value) for value in self.values])
+
+
+def densify_text(text: str, handle: str, *, chars_min: int = 300, saving_min: float = 0.1) -> str | None:
+    """Return the text with its JSON, or its repetitive lines, in blocks; None if that saves too little or is not exact.
+
+    ``chars_min`` is the least a piece must have, ``saving_min`` the least share of it that a block must save.
+    """
+    if len(text) < chars_min or _BLOCK_START.search(text):
+        return None
+    pieces: list[str] = []
+    expected: list[str] = []
+    at = 0
+    for span in find_spans(text, chars_min):
+        block = _write_block(span, handle, saving_min)
+        if block is not None:
+            pieces += [text[at : span.start], block]
+            expected += [text[at : span.start], span.canonical]
+            at = span.stop
+    if not pieces:
+        return _densify_log(text, handle, saving_min)
+    made = "".join([*pieces, text[at:]])
+    return made if _reads_back(made, "".join([*expected, text[at:]])) else None
+
+
+def expand_text(text: str) -> str:
+    """Return a text with every block read back: JSON in canonical form, logs byte for byte, other text as it is.
+
+    A block that was changed since raises ValueError.
+    """
+    pieces: list[str] = []
+    at = 0
+    for block in find_blocks(text):
+        pieces += [text[at : block.start], _read(block.lines)]
+        at = block.stop
+    return "".join([*pieces, text[at:]])
+
+
+def find_blocks(text: str) -> Iterator[Block]:
+    """Find the blocks of a text in order; a checker of honesty tells them from verbatim lines by this."""
+    at = close = 0
+    while match := _BLOCK_START.search(text, at):
+        at = match.end()
+        # One look for the next closing mark serves every opening before it: linear on any input.
+        close = text.find("\n⟨/", at) if close < at else close
+        if close < 0:
+            return
+        closing = f"\n⟨/{match[1]}⟩"
+        stop = close + len(closing)
+        if text.startswith(closing, close) and text[stop : stop + 1] in ("", "\n"):
+            yield Block(match.start(), stop, text[at:close].split("\n"))
+            at = stop
+
+
+def find_spans(text: str, chars_min: int) -> Iterator[Span]:
+    """Find the JSON in a text, in order. Linear: what failed to read is not tried again from within."""
+    at = odd = 0
+    while match := _JSON_START.search(text, at):
+        start = match.start()
+        try:
+            value, stop = parse_at(text, start)
+        except json.JSONDecodeError as error:
+            at = max(start + 1, error.pos)
+            continue
+        except ValueError:
+            # JSON that cannot be kept, such as a key that stands twice; where it ends is not known.
+            at, odd = start + 1, odd + 1
+            if odd > _ODD_VALUES_MAX:
+                return
+            continue
+        except RecursionError:
+            return
+        at = stop
+        if not _ends_line(text, stop):
+            continue
+        span = _extend_lines(text, Span(start, stop, [value]))
+        if span.stop - span.start >= chars_min:
+            yield span
+        at = span.stop
+
+
+def frame(handle: str, lines: list[str]) -> str:
+    """Return a block: the first line tells what it is and how to read it, the last closes it."""
+    return "\n".join([f"⟨{handle}⟩ {lines[0]}", *lines[1:], f"⟨/{handle}⟩"])
+
+
+def _extend_lines(text: str, first: Span) -> Span:
+    """Take the following lines in as long as each is one record."""
+    if not is_record(first.values[0]) or text.find("\n", first.start, first.stop) >= 0:
+        return first
+    values, end = list(first.values), first.stop
+    while text.startswith("\n{", end):
+        try:
+            value, after = parse_at(text, end + 1)
+        except (ValueError, RecursionError):
+            break
+        if not is_record(value) or not _ends_line(text, after) or text.find("\n", end + 1, after) >= 0:
+            break
+        values.append(value)
+        end = after
+    return Span(first.start, end, values, True) if len(values) >= ROWS_MIN else first
+
+
+def _ends_line(text: str, at: int) -> bool:
+    return text[at : at + 1] in ("", "\n")
+
+
+def _write_block(span: Span, handle: str, saving_min: float) -> str | None:
+    try:
+        lines = write_lines(span.values) if span.is_lines else write_document(span.values[0])
+    except RecursionError:
+        return None
+    block = frame(handle, lines)
+    return block if len(block) <= (span.stop - span.start) * (1 - saving_min) else None
+
+
+def _densify_log(text: str, handle: str, saving_min: float) -> str | None:
+    lines = write_log(text)
+    if lines is None:
+        return None
+    made = frame(handle, lines)
+    return made if len(made) <= len(text) * (1 - max(saving_min, _LOG_SAVING_MIN)) and _reads_back(made, text) else None
+
+
+def _read(lines: list[str]) -> str:
+    try:
+        return read_log(lines) if lines[0].startswith("log ") else read_block(lines)
+    except _FAULTS as error:
+        raise ValueError(f"a block does not read back ({error}); ask for its handle to get the original") from error
+
+
+def _reads_back(made: str, expected: str) -> bool:
+    try:
+        return expand_text(made) == expected
+    except ValueError:
+        return False
