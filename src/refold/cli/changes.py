@@ -76,7 +76,7 @@ def show_changes(console: Console, report: Report, messages: Sequence[Message]) 
     """Print every change in a line, and below them what was proposed and not taken."""
     changes = list_changes(report, messages)
     if changes:
-        table = make_table("where", "what", "tokens", "handle", "why", numbers=("tokens",), wide="why", wraps=True)
+        table = make_table("where", "what", "tokens", "handle", "why", numbers=("tokens",), wide=("why",), wraps=True)
         for change in changes:
             table.add_row(
                 change.where,

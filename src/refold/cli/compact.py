@@ -67,13 +67,15 @@ def write_offloaded(
     prepared: PreparedContext, conversation: Conversation, config: CompressionConfig, out: str | None
 ) -> None:
     """Write the files that the result names, beside it; a result must never name a file that is not there."""
-    if not any(edit.stage == "offload" for edit in prepared.edits) or not config.write_files:
+    folded = {message_id for edit in prepared.edits if edit.kind == "fold" for message_id in edit.covers}
+    named = [edit for edit in prepared.edits if edit.stage == "offload" and edit.covers[0] not in folded]
+    if not named or not config.write_files:
         return
     from refold.stages.offload import files_of
 
     is_file = out is not None and out != "-" and not (Path(out).exists() and not Path(out).is_file())
     base = Path(out).parent if is_file and out is not None else Path()
-    for file in files_of(prepared.edits, parse_messages(conversation.format, conversation.messages)):
+    for file in files_of(named, parse_messages(conversation.format, conversation.messages)):
         path = base / file.path
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

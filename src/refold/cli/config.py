@@ -13,16 +13,16 @@ from refold.config.names import read_name, suggest
 from refold.errors import ConfigError
 
 
-def explain(names: list[str], *, preset: str | None, model: str | None, show_all: bool, as_json: bool) -> None:
+def explain(names: list[str], *, preset: str | None, model: str | None, only_set: bool, as_json: bool) -> None:
     """Print each setting, its value, and the layer, file and line, variable or option that it came from."""
     config = load_config(call={"preset": preset, "model": model})
     rows = choose_rows(explain_config(config), names)
+    if only_set:
+        rows = [row for row in rows if row.is_set and row.layer != "built in"]
     if as_json:
         _write_json([row.to_dict() for row in rows])
-        return
-    if not (names or show_all):
-        rows = [row for row in rows if row.is_set and row.layer != "built in"]
-    _show_rows(rows, is_short=not (names or show_all))
+    else:
+        _show_rows(rows)
 
 
 def choose_rows(rows: list[Row], names: list[str]) -> list[Row]:
@@ -37,22 +37,21 @@ def choose_rows(rows: list[Row], names: list[str]) -> list[Row]:
     return chosen if names else rows
 
 
-def _show_rows(rows: list[Row], *, is_short: bool) -> None:
+def _show_rows(rows: list[Row]) -> None:
     from rich.text import Text
 
     from refold.cli.render import clean_line, make_console, make_table
 
     console = make_console(err=False)
-    table = make_table("setting", "value", "from", "where", wide="where")
+    table = make_table("setting", "value", "from", "where", wide=("value", "where"), wraps=True)
     for row in rows:
         style = "dim" if row.layer == "built in" else "" if row.layer == "preset" else "bold"
-        value = Text(clean_line(format_value(row.value), 34 if console.width < 100 else 60))
-        table.add_row(row.name, value, row.layer, Text(clean_line(row.place)), style=style)
+        table.add_row(
+            row.name, Text(clean_line(format_value(row.value))), row.layer, Text(clean_line(row.place)), style=style
+        )
     console.print(table)
-    if is_short:
-        console.print()
-        console.print(Text("Only what is set; --all shows every setting. Last word: call, then session,", style="dim"))
-        console.print(Text("environment, project, user, preset.", style="dim"))
+    console.print()
+    console.print(Text("The last word: call, then session, environment, project, user, preset, built in.", style="dim"))
 
 
 def format_value(value: object) -> str:
@@ -88,15 +87,18 @@ def list_presets(*, as_json: bool) -> None:
     if as_json:
         _write_json([{"name": name, "for": means, "settings": _settings_of(name)} for name, means in PRESETS.items()])
         return
+    from rich.table import Table
     from rich.text import Text
 
     from refold.cli.render import make_console
 
-    console = make_console(err=False)
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column()
     for name, means in PRESETS.items():
-        ladder = " → ".join(CompressionConfig.preset(name).ladder)
-        console.print(Text.assemble((f"{name:12}", "bold"), means))
-        console.print(Text(f"{'':12}{ladder}", style="dim"))
+        table.add_row(name, means)
+        table.add_row("", Text(" → ".join(CompressionConfig.preset(name).ladder), style="dim"))
+    make_console(err=False).print(table)
 
 
 def _settings_of(name: str) -> dict[str, object]:

@@ -119,7 +119,7 @@ def show(counted: Tokens, title: str) -> None:
 
     console = make_console(err=False)
     if counted.lines:
-        table = make_table("#", "role", "tokens", "holds", "begins", numbers=("#", "tokens"), wide="begins")
+        table = make_table("#", "role", "tokens", "holds", "begins", numbers=("#", "tokens"), wide=("begins",))
         for line in counted.lines:
             begins = Text(clean_line(line.begins, 120), style="dim")
             table.add_row(str(line.index), line.role, f"{line.tokens:,}", Text(clean_line(line.holds, 24)), begins)

@@ -109,13 +109,13 @@ def config_explain(
     names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Only these settings.")] = None,
     preset: Preset = None,
     model: Model = None,
-    all_: Annotated[bool, typer.Option("--all", "-a", help="Also what is unset or built in.")] = False,
+    only_set: Annotated[bool, typer.Option("--set", "-s", help="Only what somebody set.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Print every value and where it came from."""
     from refold.cli.config import explain
 
-    explain(names or [], preset=preset, model=model, show_all=all_, as_json=as_json)
+    explain(names or [], preset=preset, model=model, only_set=only_set, as_json=as_json)
 
 
 @config_app.command("path", epilog=EPILOG)
@@ -156,8 +156,10 @@ def _fail_unexpected(error: Exception) -> int:
 
 
 def _show_traceback() -> None:
-    from refold.config.load import is_debugging
-
+    try:
+        from refold.config.load import is_debugging
+    except ImportError:  # A broken installation: the sentence that follows says so.
+        return
     if is_debugging():
         import traceback
 

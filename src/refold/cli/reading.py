@@ -43,7 +43,7 @@ class Document:
 
 def read_document(source: str) -> Document:
     """Read a file, or the standard input for ``-``; raise FormatError that says what is wrong and where."""
-    place = "standard input" if source == STDIN else source
+    place = "standard input" if source == STDIN else source if len(source) <= 200 else f"{source[:199]}…"
     content = _unzip(_read_bytes(source, place), place)
     if not content.strip():
         raise FormatError(f"{place} is empty; give a list of messages or a request body as JSON")

@@ -36,12 +36,12 @@ def clean_line(text: str, chars_max: int = 200) -> str:
     return line if len(line) <= chars_max else f"{line[: chars_max - 1]}…"
 
 
-def make_table(*columns: str, numbers: Iterable[str] = (), wide: str = "", wraps: bool = False) -> Table:
-    """Return an empty table; ``numbers`` are aligned right, ``wide`` is the column that takes and gives the space."""
-    right = set(numbers)
+def make_table(*columns: str, numbers: Iterable[str] = (), wide: Iterable[str] = (), wraps: bool = False) -> Table:
+    """Return an empty table; ``numbers`` are aligned right, ``wide`` columns take and give the space."""
+    right, stretching = set(numbers), set(wide)
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False, header_style="bold")
     for name in columns:
-        is_wide = name == wide
+        is_wide = name in stretching
         table.add_column(
             name,
             justify="right" if name in right else "left",
@@ -49,7 +49,7 @@ def make_table(*columns: str, numbers: Iterable[str] = (), wide: str = "", wraps
             overflow="ellipsis" if is_wide and not wraps else "fold",
             ratio=1 if is_wide else None,
         )
-    table.expand = bool(wide)
+    table.expand = bool(stretching)
     return table
 
 

@@ -16,7 +16,7 @@ _CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """One idea and every name for it; the first is ours. ``family``: ideas of which the newest word replaces the others.
+    """One idea and every name for it; ours first. ``family``: ideas of which the newest word replaces the others.
 
     Within one layer two names of one meaning must agree; a higher layer that sets one of a family silences
     what lower layers said under any name of it.

@@ -79,7 +79,7 @@ def _check_key(
     hint = suggest(f"{prefix}{name}", [f"{prefix}{one}" for one in known])
     if not hint:
         options = ", ".join(sorted(known)) or "no options"
-        hint = f"; {prefix[:-1]} has {options}" if prefix else "; 'refold config explain --all' lists what there is"
+        hint = f"; {prefix[:-1]} has {options}" if prefix else "; 'refold config explain' lists what there is"
     raise ConfigError(f"{_where(places, f'{prefix}{name}', place)}unknown setting '{shown[:80]}'{hint}")
 
 

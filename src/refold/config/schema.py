@@ -37,7 +37,7 @@ from refold.tokens.models import ModelInfo
 
 
 class CompressionConfig(BaseModel):
-    """All settings. ``CompressionConfig(threshold_rounds=10)`` sets some on top of a preset, ``default`` unless named."""
+    """All settings. ``CompressionConfig(threshold_rounds=10)`` sets some on top of a preset, else ``default``."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
