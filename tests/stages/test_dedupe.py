@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from refold.conversation.handle import message_handle
 from refold.conversation.view import View
+from refold.errors import ConfigError
 from refold.stages.dedupe import Dedupe
 from refold.stages.mask import Mask
 from refold.stages.stage import Goal
@@ -172,3 +174,8 @@ def test_recorded_sessions_stay_valid_and_honest(shared_data: Path, name: str) -
         assert len(find_violations("openai-chat", [item.raw for item in after.items])) <= len(
             find_violations("openai-chat", record["messages"])
         )
+
+
+def test_an_option_that_makes_no_sense_is_a_config_error_that_says_what_to_give() -> None:
+    with pytest.raises(ConfigError, match=re.escape("dedupe.alike_min is 1.5; give ")):
+        Dedupe(alike_min=1.5)

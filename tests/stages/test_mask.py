@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import struct
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refold.conversation.handle import find_marks, message_handle
+from refold.errors import ConfigError
 from refold.stages.arguments import shorten_arguments
 from refold.stages.mask import Mask
 from refold.stages.stage import Goal
@@ -321,3 +323,8 @@ def test_recorded_sessions_stay_valid_and_honest(shared_data: Path, name: str) -
         assert len(find_violations("openai-chat", [item.raw for item in after.items])) <= len(
             find_violations("openai-chat", record["messages"])
         )
+
+
+def test_an_option_that_makes_no_sense_is_a_config_error_that_says_what_to_give() -> None:
+    with pytest.raises(ConfigError, match=re.escape("mask.keep is -1; give ")):
+        Mask(keep=-1)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refold.conversation.handle import message_handle
 from refold.conversation.view import View
+from refold.errors import ConfigError
 from refold.stages.merge import Merge, split_sentences
 from refold.stages.stage import Goal
 from refold.testing import find_violations
@@ -139,3 +142,8 @@ def test_thousands_of_messages_that_share_their_words_take_bounded_time() -> Non
     answers = [f"{STATUS} Step {n} of {n * 7} is done with {n * 13} orders." for n in range(3_000)]
     view = chat(*answers)
     assert propose(Merge(alike_min=0.95), view) is not None
+
+
+def test_an_option_that_makes_no_sense_is_a_config_error_that_says_what_to_give() -> None:
+    with pytest.raises(ConfigError, match=re.escape("merge.alike_min is -0.1; give ")):
+        Merge(alike_min=-0.1)

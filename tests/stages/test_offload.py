@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -158,3 +159,8 @@ def test_every_line_for_a_recorded_output_is_verbatim_or_marked(shared_data: Pat
         edits = propose(Offload(share=1.0), view)
         assert find_dishonest(edits, view) == [], record["id"]
         assert [file.text for file in files_of(edits, view.messages)] == [record["content"]] * len(edits)
+
+
+def test_an_option_that_makes_no_sense_is_a_config_error_that_says_what_to_give() -> None:
+    with pytest.raises(ConfigError, match=re.escape("offload.share is 2.0; give ")):
+        Offload(share=2.0)

@@ -18,6 +18,7 @@ from refold.conversation.handle import mark, message_handle
 from refold.conversation.language import Language
 from refold.conversation.view import View
 from refold.stages.gist import Observation, describe_call, describe_size, find_observations, read_json
+from refold.stages.options import check_options
 from refold.stages.stage import Goal, When, replace_part, seen_part
 
 _DIFF_SPAN_MAX = 200  # Lines between the first and the last difference; what lies beyond is only counted.
@@ -38,6 +39,9 @@ class Dedupe:
     chars_min: int = 200
     alike_min: float = 0.5
     diff_lines_max: int = 12
+
+    def __post_init__(self) -> None:
+        check_options(self)
 
     def propose(self, view: View, goal: Goal) -> list[Edit]:
         """Return the pointers, oldest first, until the target would be met."""

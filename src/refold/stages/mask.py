@@ -20,6 +20,7 @@ from refold.stages.arguments import shorten_arguments
 from refold.stages.extract.values import find_values
 from refold.stages.gist import describe_call, describe_size, find_observations, find_status
 from refold.stages.media import describe_media
+from refold.stages.options import check_options
 from refold.stages.stage import Goal, When, count_part, replace_part, seen_part
 
 # What a later step is most likely to spell again. Measured on recorded agent sessions: see docs/stages/mask.md.
@@ -48,6 +49,9 @@ class Mask:
     media: bool = True
     values: int = 12
     values_share: float = 0.25
+
+    def __post_init__(self) -> None:
+        check_options(self)
 
     def propose(self, view: View, goal: Goal) -> list[Edit]:
         """Return replacements, oldest first, until the target would be met."""

@@ -18,6 +18,7 @@ from refold.conversation.handle import mark, message_handle
 from refold.conversation.language import Language
 from refold.conversation.view import Item, View
 from refold.stages.gist import describe_size
+from refold.stages.options import check_options
 from refold.stages.stage import Goal, When, replace_part, seen_part
 
 _WORD = re.compile(r"[^\W_]+", re.UNICODE)
@@ -47,6 +48,9 @@ class Merge:
 
     chars_min: int = 80
     alike_min: float = 0.8
+
+    def __post_init__(self) -> None:
+        check_options(self)
 
     def propose(self, view: View, goal: Goal) -> list[Edit]:
         """Return the pointers, oldest first, until the target would be met."""

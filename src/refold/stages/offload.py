@@ -22,6 +22,7 @@ from refold.conversation.message import Message
 from refold.conversation.view import View
 from refold.errors import ConfigError, LawBroken
 from refold.stages.gist import Observation, count_lines, describe_size, find_observations
+from refold.stages.options import check_options
 from refold.stages.stage import Goal, When, replace_part, seen_part
 
 _LINE = re.compile(r"Tool result is at: (\S+)")
@@ -52,6 +53,7 @@ class Offload:
     preview_chars: int = 300
 
     def __post_init__(self) -> None:
+        check_options(self)
         if not _FOLDER.fullmatch(self.folder):
             raise ConfigError(
                 f"offload.folder is {self.folder!r}; it must be a relative folder of letters, digits, '_', '-' "
