@@ -26,7 +26,7 @@ CODE = (
     "    def __init__(self, name):\n        self.name = name or f'r{self.count}'\n\n"
 ) * 8
 LOG = "".join(
-    f"2026-11-0{n % 9 + 1}T12:{n:02d}:03.{n * 7919 % 1000:03d}Z ERROR worker[{n * 31 % 977}] job {n * 104729:x} failed\n"
+    f"2026-11-0{n % 9 + 1}T12:{n:02d}:03.{n * 7919 % 1000:03d}Z ERROR worker[{n * 31 % 977}] job {n * 104729:x} lost\n"
     for n in range(60)
 )
 BASE64 = base64.b64encode(bytes((n * n + 7 * n) % 251 for n in range(1500))).decode()

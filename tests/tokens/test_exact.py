@@ -2,16 +2,19 @@
 
 import gzip
 import json
+import random
 from collections.abc import Iterator
+from functools import cache
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from refold.errors import ConfigError
-from refold.tokens import TokenCounter
+from refold.tokens import TokenCounter, giant
 from refold.tokens.exact import EXACT_ENCODINGS, OPEN_VOCABULARIES, Encoding, clean_text
 from tests.tokens.oracle import count_reference, load_oracle
 from tests.tokens.samples import KINDS
@@ -73,6 +76,18 @@ def _find_strings(value: object) -> Iterator[str]:
             yield from _find_strings(inner)
 
 
+@cache
+def load_direct(encoding: str) -> Any:
+    from splintr import Tokenizer
+
+    return Tokenizer.from_pretrained(encoding)
+
+
+def count_whole(encoding: str, text: str) -> int:
+    """Count a giant text in one go. The reference takes minutes on such a text; our encoder only takes long."""
+    return len(load_direct(encoding).encode_ordinary(text))
+
+
 NEIGHBOURS = st.sampled_from(
     ("", "a", "b ", " ", "\n", "x\n", "\n\n", ".", "'s", "'", "é", "中", "1", "Ab", "  \n", "-")
 )
@@ -80,7 +95,7 @@ WORDS = st.integers(0, 400).map(lambda count: "some words, " * count)
 
 
 @ENCODINGS
-@settings(max_examples=40)
+@settings(max_examples=30)
 @given(
     unit=st.sampled_from("aAzQ -=_*#.\n\t\r中的é😀\u00a0\u0301/"),
     length=st.integers(32_768, 40_000),
@@ -90,21 +105,49 @@ WORDS = st.integers(0, 400).map(lambda count: "some words, " * count)
 def test_a_long_run_of_one_character_is_counted_exactly(
     encoding: str, unit: str, length: int, before: str, after: str
 ) -> None:
-    from splintr import Tokenizer
-
-    # The reference takes minutes on such a run; the encoder we use does not, and it never sees the shorter text.
     text = before + unit * length + after
-    assert Encoding(encoding).count(text) == len(Tokenizer.from_pretrained(encoding).encode_ordinary(text))
+    assert Encoding(encoding).count(text) == count_whole(encoding, text)
 
 
 @ENCODINGS
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(units=st.lists(st.sampled_from("a -\n中="), min_size=2, max_size=3), gap=NEIGHBOURS)
 def test_several_long_runs_in_one_text_are_counted_exactly(encoding: str, units: list[str], gap: str) -> None:
-    from splintr import Tokenizer
-
     text = gap.join(unit * (33_000 + 7 * at) for at, unit in enumerate(units)) + gap
-    assert Encoding(encoding).count(text) == len(Tokenizer.from_pretrained(encoding).encode_ordinary(text))
+    assert Encoding(encoding).count(text) == count_whole(encoding, text)
+
+
+ALPHABETS = (
+    "acgt",
+    "ACGT",
+    "abcdefghijklmnopqrstuvwxyz",
+    "=-",
+    "ab",
+    "!#$%&()*+,-./:;<=>?@[]^_`{|}~",
+    "A1b2 c3\n",
+    "的一是，",
+)
+
+
+@ENCODINGS
+@pytest.mark.parametrize("alphabet", ALPHABETS)
+def test_a_text_too_large_for_one_piece_is_taken_apart_without_a_difference(encoding: str, alphabet: str) -> None:
+    dice = random.Random(alphabet)
+    for before, after, times in (
+        ("", "", 0),
+        ("X", "'s and more", 0),
+        ("hello 12 ", "\u0301b", 0),
+        ("'", "B\n", 140_000),
+    ):
+        body = "".join(dice.choices(alphabet, k=600_000)) if not times else alphabet * times
+        text = before + body + after
+        assert Encoding(encoding).count(text) == count_whole(encoding, text)
+
+
+def test_a_text_that_nothing_splits_is_cut_at_seams_and_an_ordinary_one_is_not() -> None:
+    genome = "".join(random.Random(5).choices("acgt", k=3_000_000))
+    assert [is_seam for _, is_seam in giant._find_cuts(genome)] == [True] * 10 + [False]
+    assert not any(is_seam for _, is_seam in giant._find_cuts("plain words and 12 numbers\n" * 100_000))
 
 
 @ENCODINGS
@@ -121,10 +164,8 @@ def test_the_shortest_reference_run_agrees_with_the_reference() -> None:
 
 
 def test_every_special_token_begins_with_the_marker_that_we_look_for() -> None:
-    from splintr import Tokenizer
-
     for encoding in EXACT_ENCODINGS:
-        assert all(token.startswith("<|") for token in Tokenizer.from_pretrained(encoding).special_tokens())
+        assert all(token.startswith("<|") for token in load_direct(encoding).special_tokens())
 
 
 @pytest.mark.parametrize("name", OPEN_VOCABULARIES)
