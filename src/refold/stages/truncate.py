@@ -19,7 +19,7 @@ from refold.conversation.part import Part
 from refold.conversation.view import View
 from refold.errors import ConfigError
 from refold.stages.landmarks import Landmark, find_landmarks, looks_like_log, names_shell
-from refold.stages.stage import Goal, When, replace_part
+from refold.stages.stage import Goal, When, replace_part, seen_part
 
 _SHELL_HEAD = 0.2
 _OTHER_HEAD = 0.5
@@ -77,16 +77,18 @@ class Truncate:
             raise ConfigError(f"truncate.language is {self.language!r}; give auto, en or zh")
 
     def propose(self, view: View, goal: Goal) -> list[Edit]:  # noqa: ARG002
-        """Cut every oversized output of the view that no edit has touched and nothing protects."""
+        """Cut every output of the view that is over its limit, as it is seen now, and that nothing protects."""
         edits: list[Edit] = []
         for at, item in enumerate(view.items):
             if item.is_fold or at in view.protected or item.message.is_sealed:
                 continue
-            taken = item.edited_parts()
-            for number, part in enumerate(item.message.parts):
-                text = None if number in taken else self._render(item.message, number, part)
-                edit = text and replace_part(item, number, text, view=view, stage=self.name, reason=_say(part, text))
-                if edit:
+            for number in range(len(item.message.parts)):
+                part = seen_part(item, number)
+                text = None if part is None else self._render(item.message, number, part)
+                if part is None or text is None:
+                    continue
+                edit = replace_part(item, number, text, view=view, stage=self.name, reason=_say(part, text))
+                if edit is not None:
                     edits.append(edit)
         return edits
 
@@ -132,9 +134,14 @@ def _say(part: Part, text: str) -> str:
 
 
 def _fits(text: str, room: Room) -> bool:
-    if len(text) > room.chars or len(text) > room.bytes or text.count("\n") >= room.lines:
+    if len(text) > room.chars or len(text) > room.bytes or count_lines(text) > room.lines:
         return False
     return len(text) * 3 <= room.bytes or _count_bytes(text) <= room.bytes
+
+
+def count_lines(text: str) -> int:
+    """Return how many lines a text has; a line break at its very end opens no new one."""
+    return text.count("\n") + (not text.endswith("\n"))
 
 
 def _count_bytes(text: str) -> int:

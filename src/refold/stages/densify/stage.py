@@ -48,8 +48,10 @@ class Densify:
             taken = item.edited_parts()
             for number, part in enumerate(item.message.parts):
                 text = None if number in taken else self._render(item.message, number, part)
-                edit = text and replace_part(item, number, text, view=view, stage=self.name, reason=_say(part, text))
-                if edit:
+                if text is None:
+                    continue
+                edit = replace_part(item, number, text, view=view, stage=self.name, reason=_say(part, text))
+                if edit is not None:
                     edits.append(edit)
         return edits
 
