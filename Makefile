@@ -31,7 +31,7 @@ help:  ## list the targets
 run: $(VENV)/.package  ## install, then compress a bundled session and show what was done
 	@mkdir -p $(dir $(RESULT))
 	$(BIN)/refold compact $(SAMPLE) --budget $(BUDGET) --explain --out $(RESULT)
-	$(BIN)/refold count $(RESULT)
+	@echo "The session that fits is in $(RESULT). Another one: make run SAMPLE=session.json BUDGET=20000"
 
 test: $(VENV)/.dev  ## install what the tests need and run them
 	$(PYTEST) -n 2 -m "not slow" $(ARGS)

@@ -1,6 +1,7 @@
 """Every block of README and docs runs, and every make target they name exists."""
 
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -83,3 +84,9 @@ def test_the_readme_and_the_architecture_stay_short() -> None:
         if not path.exists():
             pytest.skip(f"{name} is not there")
         assert path.read_text(encoding="utf-8").count("\n") <= lines_max, name
+
+
+def test_make_run_starts_from_a_session_that_is_there() -> None:
+    sample = re.search(r"^SAMPLE \?= (\S+)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
+    assert sample
+    assert (ROOT / sample[1]).is_file()
