@@ -67,10 +67,10 @@ def deploys(rng: Random) -> str:
     at = datetime(2026, 2, 9, 18, 58)
     rows = []
     for number in range(26):
-        at -= timedelta(minutes=rng.randrange(4, 39))
+        at -= timedelta(minutes=4 if number < 5 else rng.randrange(4, 39))
         rows.append(
             {
-                "change": f"CHG-{88231 - number}",
+                "change": f"CHG-{88217 - number}",
                 "service": rng.choice(services),
                 "kind": rng.choice(("deploy", "deploy", "config", "scale")),
                 "version": f"{rng.randrange(1, 5)}.{rng.randrange(0, 40)}.{rng.randrange(0, 9)}",

@@ -92,6 +92,19 @@ def parcel(rng: Random, number: str, last: str, days: int = 6) -> str:
     return json.dumps({"parcel": number, "carrier": "Polder Post", "scans": scans})
 
 
+def name_article(sku: str) -> dict[str, Any]:
+    """The fields of an order of one piece of an article."""
+    name, price = next((name, price) for known, name, price in PRODUCTS if known == sku)
+    return {"sku": sku, "product": name, "quantity": 1, "total_cents": price}
+
+
+def add_scan(tracking: str, at: str, place: str, scan: str) -> str:
+    """The same parcel, tracked again after one more scan."""
+    record = json.loads(tracking)
+    record["scans"].append({"at": at, "place": place, "scan": scan, "weight_g": 2140})
+    return json.dumps(record)
+
+
 def recall_orders(rng: Random, count: int, special: dict[str, str]) -> str:
     """Orders that hold a stove of the recalled batch; the one in the middle takes the fields of ``special``."""
     rows: list[dict[str, Any]] = [

@@ -65,6 +65,7 @@ class BackOffice(Story):
 
     def __init__(self) -> None:
         super().__init__(SEED)
+        self.tracking = ""
 
     def user(self, text: str) -> None:
         self.add({"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]})

@@ -45,6 +45,7 @@ def lost_parcel(office: BackOffice) -> None:
         "full. Never tell customers the name of the carrier's hub. Shift lead is Lennart until 14:00, then Dagny; approvals "
         "above EUR 250 come from whoever is lead.\n\nFirst case CS-20418: customer K-48213, says parcel PP55830917 never came."
     )
+    office.tracking = outputs.parcel(rng, "PP55830917", "arrived at the hub", 3)
     office.remember("Who is shift lead after 14:00?", "then Dagny", "approvals in the afternoon come from her")
     office.remember(
         "What is offered first, replacement or refund?", "offer a replacement before a refund", "rule of the day"
@@ -54,7 +55,7 @@ def lost_parcel(office: BackOffice) -> None:
     )
     office.act(
         ("find_customer", {"customer": "K-48213"}, outputs.customer(rng, "K-48213", "Runa Eskild", tier="trail")),
-        ("track_parcel", {"parcel": "PP55830917"}, outputs.parcel(rng, "PP55830917", "arrived at the hub")),
+        ("track_parcel", {"parcel": "PP55830917"}, office.tracking),
         (
             "list_orders",
             {"customer": "K-48213"},
@@ -118,9 +119,8 @@ def broken_pole(office: BackOffice) -> None:
                 19,
                 {
                     17: {
+                        **outputs.name_article("TN-2204"),
                         "order": "MW-402215",
-                        "sku": "TN-2204",
-                        "product": "Tent Heron 2",
                         "placed_at": "2022-07-14T09:02Z",
                     }
                 },
@@ -300,7 +300,9 @@ def wrong_address(office: BackOffice) -> None:
         (
             "list_orders",
             {"customer": "K-55008"},
-            outputs.orders(rng, "K-55008", 13, {0: {"order": "MW-866190", "status": "returned"}}),
+            outputs.orders(
+                rng, "K-55008", 13, {0: {**outputs.name_article("SB-0119"), "order": "MW-866190", "status": "returned"}}
+            ),
         ),
     )
     office.say(

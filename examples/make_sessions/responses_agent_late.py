@@ -85,7 +85,7 @@ def recall(office: BackOffice) -> None:
     office.say(
         f"RC-0519 concerns {len(countries)} orders: {counts}. None has been contacted yet. I will not offer refunds."
     )
-    office.user("Thanks, mail goes out at 13:00. Go on with the small ones.")
+    office.user("Thanks, the mail goes out at 13:00. Now some small ones.")
 
 
 def small_cases(office: BackOffice) -> None:
@@ -99,7 +99,7 @@ def small_cases(office: BackOffice) -> None:
             (
                 "list_orders",
                 {"customer": number},
-                outputs.orders(rng, number, rng.randrange(8, 15), {2: {"order": order, "sku": sku}}),
+                outputs.orders(rng, number, rng.randrange(8, 15), {2: {**outputs.name_article(sku), "order": order}}),
             ),
         )
         topic = "parcels" if "P-5" in decision else "warranty"
@@ -127,7 +127,11 @@ def come_back(office: BackOffice) -> None:
         "left yet. What now?"
     )
     office.act(
-        ("track_parcel", {"parcel": "PP55830917"}, outputs.parcel(rng, "PP55830917", "loaded for delivery", 9)),
+        (
+            "track_parcel",
+            {"parcel": "PP55830917"},
+            outputs.add_scan(office.tracking, "2026-05-18T11:47Z", "Quist depot", "loaded for delivery"),
+        ),
         ("track_parcel", {"parcel": "PP55901226"}, outputs.parcel(rng, "PP55901226", "label printed", 1)),
         summary="The lost parcel is on its way again; the replacement can still be stopped.",
     )
@@ -161,7 +165,7 @@ def come_back(office: BackOffice) -> None:
                 rng,
                 "K-40552",
                 12,
-                {3: {"order": "MW-688911", "sku": "ST-7740", "product": "Stove Ember duo", "total_cents": 9900}},
+                {3: {**outputs.name_article("ST-7740"), "order": "MW-688911"}},
             ),
         ),
     )
