@@ -14,6 +14,7 @@ from refold.conversation.part import Part
 from refold.errors import ConfigError, FormatError
 from refold.formats.anthropic import Anthropic
 from refold.formats.openai_chat import OpenAIChat
+from refold.formats.openai_responses import OpenAIResponses
 from refold.tokens import Calibration, Counter, TokenCounter, counter_for
 from refold.tokens.counter import BLOB_CHARS_PER_TOKEN, CALL_TOKENS, NAME_TOKENS
 
@@ -72,6 +73,24 @@ MESSAGES: list[dict[str, Any]] = [
     {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t2"}]},
     {"role": "assistant", "content": []},
 ]  # fmt: skip
+ITEMS: list[dict[str, Any]] = [
+    {"role": "developer", "content": "Be brief."},
+    {"type": "message", "role": "user", "content": [
+        {"type": "input_text", "text": "Where is the config?"},
+        {"type": "input_image", "image_url": "https://x/y"},
+    ]},
+    {"type": "reasoning", "id": "r1", "encrypted_content": "Q" * 900, "summary": [
+        {"type": "summary_text", "text": "Seek it."},
+    ]},
+    {"type": "local_shell_call", "call_id": "c0", "action": {"command": ["ls"]}},
+    {"type": "mcp_approval_response", "approval_request_id": "m1", "approve": True},
+    {"type": "function_call", "call_id": "c1", "name": "read", "arguments": '{"path": "a.toml"}'},
+    {"type": "function_call_output", "call_id": "c1", "output": "x = 1"},
+    {"type": "custom_tool_call", "call_id": "c2", "name": "shell", "input": "ls"},
+    {"type": "custom_tool_call_output", "call_id": "c2", "output": [{"type": "input_text", "text": "a.toml"}]},
+    {"type": "web_search_call", "id": "w1", "status": "completed", "action": {"type": "search", "query": "toml"}},
+    {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Here.", "annotations": []}]},
+]  # fmt: skip
 
 
 def test_an_empty_list_counts_two() -> None:
@@ -114,7 +133,9 @@ def test_tool_schemas_count_in_both_shapes() -> None:
 
 @pytest.mark.parametrize("name", ["cl100k_base", "o200k_base", "chars/4", "estimate:claude"])
 @pytest.mark.parametrize(
-    ("form", "messages"), [(OpenAIChat(), CHAT), (Anthropic(), MESSAGES)], ids=["chat", "anthropic"]
+    ("form", "messages"),
+    [(OpenAIChat(), CHAT), (Anthropic(), MESSAGES), (OpenAIResponses(), ITEMS)],
+    ids=["chat", "anthropic", "responses"],
 )
 def test_messages_count_as_the_sum_of_their_parsed_parts(form: Any, messages: list[Any], name: str) -> None:
     chosen: Any = counter_for(None, name)

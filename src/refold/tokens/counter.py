@@ -90,7 +90,7 @@ class MessageCounter:
         return total + NAME_TOKENS + self._count(name) if name else total
 
     def count_messages(self, messages: object) -> int:
-        """Return the tokens of provider messages (OpenAI chat or Anthropic), the answer's opening included."""
+        """Return the tokens of a list of provider messages, the answer's opening included."""
         return REPLY_TOKENS + sum(self.count_message(message) for message in read_messages(messages))
 
     def count_message(self, message: object) -> int:
@@ -119,22 +119,25 @@ class MessageCounter:
         if part.kind == "result":
             inside = sum(self._count_part(inner) for inner in part.inside) if part.inside else 0
             return self._count(part.text) + inside
+        if part.kind == "thinking":
+            return max(self._count(part.text), _count_sealed(part.payload))
         if part.text:
             return self._count(part.text)
         if part.kind == "media":
             return count_media(part.payload, self.image_rule)
-        if part.kind == "thinking":
-            return self._count_sealed(part.payload)
         return 0 if part.payload is None else self._count_json(part.payload)
-
-    def _count_sealed(self, payload: object) -> int:
-        """Count thinking that only the provider can read."""
-        data = payload.get("data") if isinstance(payload, Mapping) else None
-        return len(data) // BLOB_CHARS_PER_TOKEN if isinstance(data, str) else 0
 
     def _count_json(self, payload: object) -> int:
         text, blobs = _BLOB.subn("", whole := write_json(payload))
         return self._count(text) + ((len(whole) - len(text)) // BLOB_CHARS_PER_TOKEN if blobs else 0)
+
+
+def _count_sealed(payload: object) -> int:
+    """Return about how many tokens thinking has that only the provider can read; 0 where it is open."""
+    if not isinstance(payload, Mapping):
+        return 0
+    sealed = payload.get("data", payload.get("encrypted_content"))
+    return len(sealed) // BLOB_CHARS_PER_TOKEN if isinstance(sealed, str) else 0
 
 
 class TokenCounter(MessageCounter):

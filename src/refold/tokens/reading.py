@@ -1,4 +1,4 @@
-"""Reads provider messages for counting only: OpenAI chat and Anthropic dicts into role, parts and name.
+"""Reads provider messages for counting only: OpenAI chat, Anthropic and Responses dicts into role, parts and name.
 
 The formats read the same shapes for editing and reject what is wrong with them. A counter is handed anything and
 must never fail: what has no known shape counts as the JSON it is. Nothing here is used to build a message.
@@ -15,15 +15,18 @@ from refold.conversation.part import Part
 
 _ROLES = {"developer": "system", "function": "tool"}
 _THINKING_FIELDS = ("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks")
-_TEXT_TYPES = ("text", "input_text", "output_text")
+_TEXT_TYPES = ("text", "input_text", "output_text", "summary_text", "reasoning_text")
 _CALL_TYPES = ("tool_use", "mcp_tool_use")
 _RESULT_TYPES = ("tool_result", "mcp_tool_result")
 _MEDIA_TYPES = frozenset(
     (
         *("image", "image_url", "input_image", "video_url", "audio_url", "input_audio"),
-        *("document", "file", "input_file", "container_upload"),
+        *("document", "file", "input_file", "container_upload", "computer_screenshot"),
     )
 )
+# Items of the Responses interface that stand where others have messages: what a call's own words are called.
+_CALL_FIELDS = {"function_call": "arguments", "custom_tool_call": "input", "local_shell_call": "action"}
+_OUTPUT_TYPES = ("function_call_output", "custom_tool_call_output", "local_shell_call_output")
 
 
 def read_messages(messages: object) -> Iterable[object]:
@@ -37,6 +40,8 @@ def read_message(message: object) -> tuple[str, list[Part], str]:
     """Return role, parts and name of a provider's message, whatever its shape."""
     if not isinstance(message, Mapping):
         return "", list(_read_content(message)), ""
+    if message.get("role") is None and isinstance(message.get("type"), str):
+        return _read_item(message)
     role = read_text(message.get("role"))
     role = _ROLES.get(role, role)
     content = message.get("content")
@@ -46,6 +51,19 @@ def read_message(message: object) -> tuple[str, list[Part], str]:
         parts = [*_read_thinking(message), *_read_content(content), *_read_answers(message)]
     name = message.get("name")
     return role, parts, name if isinstance(name, str) else ""
+
+
+def _read_item(item: Mapping[object, object]) -> tuple[str, list[Part], str]:
+    kind = str(item["type"])
+    if kind in _OUTPUT_TYPES:
+        return "tool", [_read_result(item.get("output"))], ""
+    if kind in _CALL_FIELDS:
+        name = read_text(item.get("name")) or ("local_shell" if kind == "local_shell_call" else "")
+        return "assistant", [Part("call", read_text(item.get(_CALL_FIELDS[kind])), name)], ""
+    if kind == "reasoning":
+        texts = [part.text for field in ("summary", "content") for part in _read_content(item.get(field))]
+        return "assistant", [Part("thinking", "\n".join(filter(None, texts)), payload=item)], ""
+    return "tool" if kind.endswith(("_output", "_response")) else "assistant", [Part("opaque", payload=item)], ""
 
 
 def read_text(value: object) -> str:
