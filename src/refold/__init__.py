@@ -9,6 +9,7 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from refold.compressing import compress
+    from refold.compressor import CompressionResult, ContextCompressor
     from refold.config import CompressionConfig
     from refold.errors import (
         BudgetTooSmall,
@@ -31,7 +32,9 @@ __version__ = "0.1.0"
 __all__ = [
     "BudgetTooSmall",
     "CompressionConfig",
+    "CompressionResult",
     "ConfigError",
+    "ContextCompressor",
     "ContextOverflow",
     "FormatError",
     "HandleUnknown",
@@ -51,7 +54,9 @@ __all__ = [
 _HOMES = {
     "BudgetTooSmall": "refold.errors",
     "CompressionConfig": "refold.config",
+    "CompressionResult": "refold.compressor",
     "ConfigError": "refold.errors",
+    "ContextCompressor": "refold.compressor",
     "ContextOverflow": "refold.errors",
     "FormatError": "refold.errors",
     "HandleUnknown": "refold.errors",

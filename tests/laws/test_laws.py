@@ -25,7 +25,7 @@ from .engine import Ran, floor_tokens, make_view, run_ladder
 from .strategies import Talk, talks
 
 LAST = (Window(), Clamp())
-OPTIONAL = ["truncate", "prune"]
+OPTIONAL = sorted(name for name in STAGES if name not in ("window", "clamp"))
 many = settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
 
 

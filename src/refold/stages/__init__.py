@@ -2,6 +2,7 @@
 
 from refold.stages.clamp import Clamp
 from refold.stages.dedupe import Dedupe
+from refold.stages.fold import Fold
 from refold.stages.mask import Mask
 from refold.stages.merge import Merge
 from refold.stages.offload import Offload
@@ -11,7 +12,7 @@ from refold.stages.truncate import Truncate
 from refold.stages.window import Window
 
 STAGES: dict[str, type[Stage]] = {
-    stage.name: stage for stage in (Truncate, Dedupe, Offload, Mask, Merge, Prune, Window, Clamp)
+    stage.name: stage for stage in (Truncate, Dedupe, Offload, Mask, Merge, Fold, Prune, Window, Clamp)
 }
 
 __all__ = ["STAGES", "Ask", "Goal", "Reply", "Stage"]

@@ -1,0 +1,138 @@
+"""``ContextCompressor``: archive all but the newest messages behind one summary (S0.4).
+
+The smallest form of a fold, for callers who keep their own history: messages in, a named result out. With a model it
+asks for the summary and the facts; without one, or when the model fails, both are extracted. It stores nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from refold.conversation.language import Language, detect_language
+from refold.conversation.message import Message, is_user_turn
+from refold.conversation.turn import find_cuts
+from refold.errors import ConfigError
+from refold.formats import detect, parse_messages
+from refold.stages.extract.archive_prompts import write_archive_prompt, write_facts_prompt
+from refold.stages.extract.summary import ExtractOptions, extract_summary
+from refold.tokens import TokenCounter
+
+OPENING = "[历史对话摘要]"
+_CLOSING: dict[Language, str] = {
+    "zh": "（以上为较早对话的摘要，回答时请与下面的对话一并考虑。）",
+    "en": "(The above sums up the earlier conversation; read it together with what follows.)",
+}
+FACTS_MAX = 50
+SUMMARY_TOKENS_MAX = 800
+
+
+class Completion(Protocol):
+    """What a model answered."""
+
+    @property
+    def content(self) -> str: ...
+
+
+class SummaryModel(Protocol):
+    """Anything that answers a prompt."""
+
+    async def complete(self, prompt: str) -> Completion: ...
+
+
+class CountsMessages(Protocol):
+    """Anything that counts a list of provider messages."""
+
+    def count_messages(self, messages: Sequence[object]) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class CompressionResult:
+    """A compressed conversation: the summary with the recent messages, and what was archived behind it."""
+
+    compressed_messages: list[object]
+    recent_messages: list[object]
+    archived_messages: list[object]
+    summary: str
+    key_facts: list[str]
+    original_token_count: int
+    compressed_token_count: int
+
+
+class ContextCompressor:
+    """Keeps the newest messages whole and sums up the rest, with a model if there is one."""
+
+    def __init__(self, llm: SummaryModel | None = None, token_counter: CountsMessages | None = None) -> None:
+        self.llm = llm
+        self.token_counter = token_counter or TokenCounter()
+        self.last_error = ""
+
+    async def compress(self, messages: Sequence[object], retention_count: int) -> CompressionResult:
+        """Archive all but the newest ``retention_count`` messages.
+
+        The cut moves back to where no call loses its result. System messages are never archived. With no more messages than are retained, nothing is archived.
+        """
+        _check_count(retention_count)
+        form = detect(messages)
+        parsed = parse_messages(form, messages)
+        cut = max((at for at in find_cuts(parsed) if at <= len(parsed) - retention_count), default=0)
+        archived = [message for message in parsed[:cut] if message.role != "system"]
+        system = [message.raw for message in parsed[:cut] if message.role == "system"]
+        recent = [message.raw for message in parsed[cut:]]
+        summary, facts = await self._sum_up(archived) if archived else ("", [])
+        compressed = [*system, *(self._build_compressed_messages(recent, summary) if archived else recent)]
+        return CompressionResult(
+            compressed_messages=compressed,
+            recent_messages=recent,
+            archived_messages=[message.raw for message in archived],
+            summary=summary,
+            key_facts=facts,
+            original_token_count=self.token_counter.count_messages(messages),
+            compressed_token_count=self.token_counter.count_messages(compressed),
+        )
+
+    async def _sum_up(self, archived: Sequence[Message]) -> tuple[str, list[str]]:
+        language = _language_of(archived)
+        counter = TokenCounter()
+        options = ExtractOptions(tokens_max=SUMMARY_TOKENS_MAX, style="short", opening=OPENING)
+        extract = extract_summary(archived, (), options, counter.count_text, language=language)
+        summary = await self._ask(write_archive_prompt(archived, language=language))
+        listed = await self._ask(write_facts_prompt(archived, language=language))
+        facts = _parse_facts(listed) or [fact.text for fact in extract.fold.facts]
+        return summary or extract.fold.summary, facts[:FACTS_MAX]
+
+    async def _ask(self, prompt: str) -> str:
+        """Return what the model answers, or nothing if there is none or it fails: the extract then stands in."""
+        if self.llm is None:
+            return ""
+        try:
+            answer = await self.llm.complete(prompt)
+        except Exception as error:  # noqa: BLE001 - whatever a caller's own client raises must not lose the conversation
+            self.last_error = f"{type(error).__name__}: {error}"
+            return ""
+        return str(answer.content or "").strip()
+
+    def _build_compressed_messages(self, recent_messages: Sequence[object], summary: str) -> list[object]:
+        """Return the summary as a message of the conversation's format, followed by the recent messages."""
+        form = detect(recent_messages)
+        after = parse_messages(form, recent_messages[:1])
+        role = form.allow_role("system", None, after[0].role if after else None)
+        closing = _CLOSING[detect_language([summary])]
+        return [form.write_summary(f"{OPENING}\n{summary}\n\n{closing}", role), *recent_messages]
+
+
+def _check_count(count: object) -> None:
+    if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+        raise ConfigError(f"retention_count is {count!r}; give a whole number of messages, 0 or more")
+
+
+def _language_of(messages: Sequence[Message]) -> Language:
+    spoken = [message for message in messages if is_user_turn(message.role, message.parts)]
+    return detect_language(part.text for message in spoken[-20:] for part in message.parts if part.kind == "text")
+
+
+def _parse_facts(text: str) -> list[str]:
+    """Return one fact a line, without bullets and numbers in front."""
+    lines = (line.strip().lstrip("-*•·").strip() for line in text.splitlines())
+    return [line for line in lines if line]
