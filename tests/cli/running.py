@@ -32,7 +32,8 @@ class Shell:
         inherited = {
             name: value
             for name, value in os.environ.items()
-            if not name.startswith(("REFOLD_", "SYNAPSE_", "XDG_")) and name not in {"NO_COLOR", "FORCE_COLOR", "COLUMNS"}
+            if not name.startswith(("REFOLD_", "SYNAPSE_", "XDG_"))
+            and name not in {"NO_COLOR", "FORCE_COLOR", "COLUMNS"}
         }
         done = subprocess.run(
             [sys.executable, "-W", "error", "-m", "refold", *args],

@@ -59,7 +59,9 @@ def test_out_replaces_a_file_whole_and_leaves_nothing_beside_it(shell: Shell, se
     assert ran.code == 0
     assert ran.out == b""
     assert json.loads((shell.folder / "small.json").read_bytes())[-1] == session[-1]
-    assert sorted({path.name for path in shell.folder.iterdir()} - {"home"}) == [name for name in before if name != "home"]
+    assert sorted({path.name for path in shell.folder.iterdir()} - {"home"}) == [
+        name for name in before if name != "home"
+    ]
 
 
 def test_an_output_that_cannot_be_written_is_told_and_nothing_is_left(shell: Shell, session: Session) -> None:
@@ -165,7 +167,8 @@ def test_with_json_the_report_is_json_and_the_result_still_goes_to_standard_outp
 
 def test_the_same_input_gives_the_same_bytes_in_every_run(shell: Shell, session: Session) -> None:
     runs = {
-        shell.refold("compact", "session.json", "--budget", "3000", PYTHONHASHSEED=seed).out for seed in ("1", "2", "77")
+        shell.refold("compact", "session.json", "--budget", "3000", PYTHONHASHSEED=seed).out
+        for seed in ("1", "2", "77")
     }
     assert len(runs) == 1
 

@@ -51,7 +51,10 @@ def test_in_anthropic_format_results_are_tool_output_though_the_user_brings_them
         "system": "Be brief.",
         "messages": [
             {"role": "user", "content": "Read it."},
-            {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "read", "input": {"path": "a"}}]},
+            {
+                "role": "assistant",
+                "content": [{"type": "tool_use", "id": "t1", "name": "read", "input": {"path": "a"}}],
+            },
             {"role": "user", "content": [result, {"type": "text", "text": "and hurry"}]},
         ],
     }

@@ -25,6 +25,7 @@ from refold.config.values import Attempts, Count, LanguageName, Limit, Positive,
 from refold.errors import ConfigError
 from refold.stages.clamp import Clamp
 from refold.stages.dedupe import Dedupe
+from refold.stages.densify import Densify
 from refold.stages.fold import Fold
 from refold.stages.mask import Mask
 from refold.stages.merge import Merge
@@ -90,6 +91,7 @@ class CompressionConfig(BaseModel):
     # The ladder, and one block per stage
     ladder: tuple[str, ...] = Field((), description="stages by name, cheapest first")
     write_files: bool = Field(False, description="whether files may be written; without it the stage offload waits")
+    densify: Densify = Field(default_factory=Densify)
     truncate: Truncate = Field(default_factory=Truncate)
     dedupe: Dedupe = Field(default_factory=Dedupe)
     offload: Offload = Field(default_factory=Offload)
@@ -113,6 +115,8 @@ class CompressionConfig(BaseModel):
             super().__init__(**nest(ready.values, type(self).known))
         except ValidationError as error:
             raise refuse_values(error, ready) from None
+        except ConfigError as error:  # A stage refused its own options; it cannot know where they were written.
+            raise ConfigError(f"{ready.where(str(error).partition(' ')[0])}{error}") from None
         derive.check_agreement(self, merged)
         self._layers = tuple(given)
         self._sources = ready.sources

@@ -1,0 +1,72 @@
+"""``refold config`` and ``refold presets``: what holds here, and who said so."""
+
+import json
+
+from tests.cli.running import Shell
+
+from refold.config import PRESETS, CompressionConfig
+
+
+def test_explain_prints_every_value_and_where_it_came_from(shell: Shell) -> None:
+    shell.write("refold.yaml", "compression:\n  preset: turns\n  keep_last_turns: 3\n")
+    ran = shell.refold("config", "explain", REFOLD_WINDOW="9000", COLUMNS="120")
+    assert ran.code == 0, ran.err
+    rows = {line.split()[0]: " ".join(line.split()[1:]) for line in ran.text.splitlines() if line.strip()}
+    assert rows["keep_last_turns"] == "3 project refold.yaml:3"
+    assert rows["window"] == "9000 environment REFOLD_WINDOW"
+    assert rows["compact_trigger"] == "0.75 preset turns"
+    assert rows["fold.keep_turns"] == "3 project refold.yaml:3 (keep_last_turns)"
+    assert rows["mask.keep"].endswith("built in")
+    assert CompressionConfig.known.settings <= set(rows)
+
+
+def test_explain_in_eighty_columns_hides_nothing(shell: Shell) -> None:
+    told = shell.refold("config", "explain", "ladder", COLUMNS="80").text
+    assert max(map(len, told.splitlines())) <= 80
+    for stage in CompressionConfig().ladder:
+        assert stage in told
+
+
+def test_explain_takes_names_of_settings_and_of_stages(shell: Shell) -> None:
+    rows = json.loads(shell.refold("config", "explain", "fold", "keepRecent", "--json").out)
+    names = [row["name"] for row in rows]
+    assert "keep_recent" in names
+    assert "fold.keep_turns" in names
+    assert all(name == "keep_recent" or name.startswith("fold.") for name in names)
+
+
+def test_explain_of_an_unknown_setting_suggests_one(shell: Shell) -> None:
+    ran = shell.refold("config", "explain", "keep_recnt")
+    assert ran.code == 3
+    assert "did you mean 'keep_recent'?" in ran.err
+
+
+def test_explain_set_leaves_out_what_nobody_set(shell: Shell) -> None:
+    rows = json.loads(shell.refold("config", "explain", "--set", "--json").out)
+    assert rows
+    assert all(row["layer"] != "built in" for row in rows)
+
+
+def test_path_names_the_files_whether_they_are_there_or_not(shell: Shell) -> None:
+    before = json.loads(shell.refold("config", "path", "--json").out)
+    assert before["project"] is None
+    assert before["user"] == {"path": str(shell.folder / "home/.config/refold/config.yaml"), "exists": False}
+    path = shell.write("refold.yaml", "")
+    assert str(path) in shell.refold("config", "path").text
+
+
+def test_presets_lists_each_with_its_ladder(shell: Shell) -> None:
+    told = shell.refold("presets").text
+    for name in PRESETS:
+        assert name in told
+    listed = {preset["name"]: preset["settings"] for preset in json.loads(shell.refold("presets", "--json").out)}
+    assert listed["archive"]["retention_count"] == 50
+    assert listed["turns"]["ladder"] == ["fold", "prune", "window", "clamp"]
+
+
+def test_settings_of_the_project_reach_compact(shell: Shell, session: list[dict[str, object]]) -> None:
+    shell.write("refold.yaml", "threshold_rounds: 10\nretention_count: 5\n")
+    ran = shell.refold("compact", "session.json", "--json", "--out", "small.json")
+    assert ran.code == 0, ran.err
+    assert "threshold_rounds 10" in json.loads(ran.out)["reason"]
+    assert json.loads((shell.folder / "small.json").read_bytes())[-1] == session[-1]
