@@ -71,7 +71,8 @@ class ContextCompressor:
     async def compress(self, messages: Sequence[object], retention_count: int) -> CompressionResult:
         """Archive all but the newest ``retention_count`` messages.
 
-        The cut moves back to where no call loses its result. System messages are never archived. With no more messages than are retained, nothing is archived.
+        The cut moves back to where no call loses its result. System messages are never archived. With no more
+        messages than are retained, nothing is archived.
         """
         _check_count(retention_count)
         form = detect(messages)
