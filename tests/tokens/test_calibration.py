@@ -1,6 +1,7 @@
 """Reported usage narrows the margin of an estimate, and nonsense changes nothing."""
 
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -60,9 +61,14 @@ def test_observing_returns_a_new_value_and_leaves_the_old_one() -> None:
         (100, math.inf),
         (100, math.nan),
         (math.nan, 1),
+        (100, None),
+        (100, "many"),
+        (100, 10**400),
+        (10**400, 100),
+        (math.inf, math.inf),
     ],
 )
-def test_a_report_that_cannot_be_true_changes_nothing(counted: float, reported: float) -> None:
+def test_a_report_that_cannot_be_true_changes_nothing(counted: Any, reported: Any) -> None:
     known = observe_all([1.1, 1.1])
     assert known.observe("m", counted, reported) == known
 

@@ -191,6 +191,13 @@ def test_messages_that_are_not_json_are_counted_too() -> None:
     assert counter.count_tools("just text") > 0
 
 
+def test_results_nested_without_end_are_counted_too() -> None:
+    block: dict[str, Any] = {"type": "text", "text": "deep"}
+    for _ in range(5_000):
+        block = {"type": "tool_result", "tool_use_id": "t", "content": [block]}
+    assert counter.count_messages([{"role": "user", "content": [block]}]) > 2
+
+
 def test_sealed_text_does_not_count_as_if_it_were_read() -> None:
     sealed = base64.b64encode(bytes(n * 37 % 256 for n in range(30_000))).decode()
     opaque = Part("opaque", payload={"type": "web_search_tool_result", "encrypted_content": sealed})

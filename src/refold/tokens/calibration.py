@@ -7,7 +7,6 @@ counted message stays counted; it says how far counts were off (``factor_for``) 
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 _MODELS_MAX = 64
@@ -66,9 +65,11 @@ class Calibration:
 
 
 def _read_ratio(counted: float, reported: float) -> float | None:
-    if not (math.isfinite(counted) and math.isfinite(reported)) or counted <= 0 or reported <= 0:
+    try:
+        ratio = reported / counted if counted > 0 and reported > 0 else 0.0
+    except (TypeError, OverflowError):  # What a provider reports is not always a number, or not one of this world.
         return None
-    ratio = reported / counted
+    # A comparison with what is not a number is never true.
     return ratio if _RATIO_MIN <= ratio <= _RATIO_MAX else None
 
 

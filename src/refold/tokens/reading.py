@@ -27,6 +27,7 @@ _MEDIA_TYPES = frozenset(
 # Items of the Responses interface that stand where others have messages: what a call's own words are called.
 _CALL_FIELDS = {"function_call": "arguments", "custom_tool_call": "input", "local_shell_call": "action"}
 _OUTPUT_TYPES = ("function_call_output", "custom_tool_call_output", "local_shell_call_output")
+_DEPTH_MAX = 8  # A result holds no result; whoever nests them thousands deep wants to see us fall over.
 
 
 def read_messages(messages: object) -> Iterable[object]:
@@ -85,17 +86,17 @@ def write_json(value: object) -> str:
         return str(type(value))
 
 
-def _read_content(content: object) -> Iterator[Part]:
+def _read_content(content: object, depth: int = 0) -> Iterator[Part]:
     if isinstance(content, (list, tuple)):
         for block in content:
-            yield _read_block(block)
+            yield _read_block(block, depth)
     elif isinstance(content, Mapping):
-        yield _read_block(content)
+        yield _read_block(content, depth)
     elif content is not None:
         yield Part("text", read_text(content))
 
 
-def _read_block(block: object) -> Part:
+def _read_block(block: object, depth: int) -> Part:
     if not isinstance(block, Mapping):
         return Part("text", read_text(block))
     kind = block.get("type")
@@ -109,15 +110,15 @@ def _read_block(block: object) -> Part:
         return Part("thinking", read_text(block.get("thinking")), payload=block)
     if kind in _CALL_TYPES:
         return Part("call", read_text(block.get("input")), read_text(block.get("name")))
-    if kind in _RESULT_TYPES:
-        return _read_result(block.get("content"))
+    if kind in _RESULT_TYPES and depth < _DEPTH_MAX:
+        return _read_result(block.get("content"), depth + 1)
     if kind in _MEDIA_TYPES:
         return Part("media", _read_document(block), payload=block)
     return Part("opaque", payload=block)
 
 
-def _read_result(content: object) -> Part:
-    parts = list(_read_content(content))
+def _read_result(content: object, depth: int = 0) -> Part:
+    parts = list(_read_content(content, depth))
     text = "\n".join(part.text for part in parts if part.kind == "text" and part.text)
     return Part("result", text, inside=tuple(part for part in parts if part.kind != "text"))
 
