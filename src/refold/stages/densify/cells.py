@@ -39,7 +39,7 @@ _WORDS = {"true": True, "false": False, "null": None}
 _BARE = re.compile(r"[^\s|\"\[\]{}!&=][^|]*")
 _BARE_INSIDE = re.compile(r"[^\s|\"\[\]{}!&=,;][^|,;\[\]{}]*")
 _INSIDE_STOP = re.compile(r"[^|,;\[\]{}]*")
-_KEY = re.compile(r"[^\s|\"\[\]{}!^@&=,;:.#()][^|\"\[\]{}=,;:.()\n]*")
+_KEY = re.compile(r"[^\s|\"\[\]{}!@&=+,;:.#()][^|\"\[\]{}=+,;:.()\n]*")
 
 
 def is_literal(text: str) -> bool:

@@ -13,7 +13,7 @@ from refold.stages.densify.cells import SPLIT, guard, read_bare, read_leaf_at, w
 from refold.stages.densify.shape import KEY, Column, Path, Recipe, Table
 from refold.stages.densify.values import Value, parse_at, quote
 
-_NAME = re.compile(r"[^|\"\[\]{}=,;:.()\n]+")
+_NAME = re.compile(r"[^|\"\[\]{}=+,;:.()\n]+")
 _INDEX = re.compile(r"#(\d{1,4})")
 _TEXT = ":text"
 _DEPTH_MAX = 40

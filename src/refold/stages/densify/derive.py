@@ -111,7 +111,13 @@ def _find_recipe(values: list[str], texts: list[str]) -> tuple[str, str] | None:
     first, inner = values[0], texts[0]
     if not inner:
         return None
-    for at in {first.rfind(inner), first.find(inner)} - {-1}:
+    # Only an address may be put together from pieces; anything else is the other column's text or stands whole.
+    if values == texts:
+        return "", ""
+    if not _ADDRESS.match(first):
+        return None
+    places = {first.rfind(inner), first.find(inner)} - {-1}
+    for at in sorted(places):
         before, after = first[:at], first[at + len(inner) :]
         if all(value == f"{before}{text}{after}" for value, text in zip(values, texts, strict=True)):
             return before, after
