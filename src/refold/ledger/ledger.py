@@ -3,21 +3,31 @@
 One call is one transaction: it happens whole or not at all. Messages are only ever added; edits are switched on and
 off; nothing but ``forget`` and ``delete_session`` erases. A session's id is any text and never a path. Times are
 seconds since 1970, handed in by the caller.
+
+Whoever changes a session says what it saw: ``append`` names the version of the path, ``commit`` the edits. If that is
+no longer so, nothing is written, and the caller reads again. Both versions stand in ``SessionRow``, so that one cheap
+read tells whether what a process holds in memory is still true.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from refold.conversation.edit import Edit, Fact
 from refold.conversation.message import Role
 
+SESSION_ID_MAX = 256
+
 
 @dataclass(frozen=True, slots=True)
 class StoredMessage:
-    """A message as the ledger keeps it: ``raw`` are the JSON bytes of the provider's object."""
+    """A message as the ledger keeps it: ``raw`` are the JSON bytes of the provider's object.
+
+    ``seq`` numbers a session's messages as they arrived, from 1; the store sets it. ``is_compressed`` is true while a
+    fold in force stands for the message. A forgotten message keeps its place and its hashes; its ``raw`` is empty.
+    """
 
     id: str
     parent: str
@@ -27,14 +37,33 @@ class StoredMessage:
     tokens: int = 0
     created_at: float = 0.0
     is_compressed: bool = False
-    summary_of: tuple[str, ...] = ()
+    is_forgotten: bool = False
+    seq: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """The messages of a session's current path, in order, and the version of that path."""
+
+    ids: tuple[str, ...] = ()
+    digests: tuple[str, ...] = ()
+    version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Splice:
+    """A change of the path: the messages at ``start`` to ``stop`` (before any change) give way to ``ids``."""
+
+    start: int
+    stop: int
+    ids: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
     """One compression: edits, facts and summary that are committed together, with what it looked at.
 
-    ``expects`` are the ids of the edits that were active over what it covers; if they differ now, it is refused.
+    ``expects`` are the ids of the edits that were active over any message it covers; if they differ now, it is refused.
     """
 
     id: str
@@ -49,7 +78,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class StoredEdit:
-    """An edit with its batch and whether it is in force."""
+    """An edit with its batch (empty for one made on arrival) and whether it is in force."""
 
     edit: Edit
     batch_id: str
@@ -58,18 +87,63 @@ class StoredEdit:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredBatch:
+    """A compression that was committed; ``is_active`` while any of its edits is."""
+
+    id: str
+    reason: str
+    tokens_before: int
+    tokens_after: int
+    created_at: float
+    edits: tuple[str, ...]
+    is_active: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFact:
+    """A fact with the session and the compression it comes from."""
+
+    fact: Fact
+    session_id: str
+    batch_id: str
+    created_at: float
+
+
+@dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened to a session: compressed, offloaded, skipped, failed, undone, observed ..."""
+    """Something that happened to a session: compressed, offloaded, skipped, failed, undone, observed ...
+
+    ``fields`` are plain JSON and never quote a message: ``forget`` does not look into them.
+    """
 
     kind: str
     created_at: float
     fields: Mapping[str, object] = field(default_factory=dict)
     id: int = 0
+    session_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a provider billed for one request, beside what we had counted for it, and what the session was then."""
+
+    created_at: float
+    model: str = ""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    counted_tokens: int = 0
+    path_length: int = 0
+    edits_version: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class SessionRow:
-    """What the list of sessions shows. All counts can be rebuilt from the rest by ``verify``."""
+    """What the list of sessions shows. The counts can be rebuilt from the rest by ``verify``.
+
+    ``messages`` and ``tokens`` are those of the current path; ``compression_count`` counts committed batches.
+    """
 
     id: str
     created_at: float
@@ -79,6 +153,8 @@ class SessionRow:
     messages: int = 0
     tokens: int = 0
     compression_count: int = 0
+    path_version: int = 0
+    edits_version: int = 0
     settings: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -92,52 +168,132 @@ class Finding:
 
 
 class Ledger(Protocol):
-    """The durable record. Raises LedgerError for what the operator must mend; loses nothing."""
+    """The durable record. Raises LedgerError for what the operator must mend; loses nothing.
 
-    def open_session(self, session_id: str, now: float) -> SessionRow: ...
+    Reading a session that is not there gives nothing; changing one is a LedgerError that names it.
+    """
+
+    def open_session(self, session_id: str, now: float) -> SessionRow:
+        """Return the session, made if it is not there yet."""
+        ...
+
     def read_session(self, session_id: str) -> SessionRow | None: ...
-    def list_sessions(self, *, limit: int = 100, offset: int = 0) -> list[SessionRow]: ...
-    def update_session(self, session_id: str, changes: Mapping[str, object], now: float) -> None: ...
-    def delete_session(self, session_id: str) -> None: ...
 
-    def read_path(self, session_id: str) -> list[tuple[str, str]]:
-        """Return (id, digest) of the messages on the session's current path, in order."""
+    def list_sessions(self, *, limit: int = 100, offset: int = 0) -> list[SessionRow]:
+        """Return sessions, the last changed first."""
+        ...
+
+    def update_session(self, session_id: str, changes: Mapping[str, object], now: float) -> None:
+        """Set ``wire``, ``model`` or, key by key, ``settings`` (a mapping; None takes a key away)."""
+        ...
+
+    def delete_session(self, session_id: str) -> bool:
+        """Erase a session and all that belongs to it; False if it was not there."""
+        ...
+
+    def read_path(self, session_id: str) -> Path:
+        """Return the messages on the session's current path, in order, with its version."""
         ...
 
     def append(
-        self, session_id: str, messages: Sequence[StoredMessage], path: Sequence[str], keep: int, now: float
-    ) -> None:
-        """Add new messages; the current path becomes its first ``keep`` ids followed by ``path``. O(new)."""
+        self,
+        session_id: str,
+        messages: Sequence[StoredMessage],
+        splices: Sequence[Splice],
+        *,
+        version: int,
+        now: float,
+        arrival: Sequence[Edit] = (),
+        events: Sequence[Event] = (),
+    ) -> int | None:
+        """Add messages and change the path; return its new version, or None if it is no longer ``version``.
+
+        A message that is known stays as it is. Splices are in order and do not overlap; ids in them are new or known.
+        ``arrival`` are edits made when these messages came; one that is known stays as it is, switched off or on.
+        Costs O(new messages + spliced), whatever the length of the session.
+        """
         ...
 
     def read_messages(self, session_id: str, ids: Sequence[str] | None = None) -> list[StoredMessage]:
-        """Return messages by id in that order, or all of the current path."""
+        """Return the messages with these ids, in that order, unknown ones left out; or all of the current path."""
         ...
 
-    def find_messages(self, session_id: str, digest_prefix: str) -> list[StoredMessage]:
+    def list_messages(self, session_id: str, *, after: int = 0, limit: int = 1_000) -> list[StoredMessage]:
+        """Return messages as they arrived, on the path or not, those with a greater ``seq`` than ``after``."""
+        ...
+
+    def find_messages(self, session_id: str, digest_prefix: str, *, limit: int = 100) -> list[StoredMessage]:
         """Return messages, on the path or not, whose digest begins so."""
         ...
 
-    def commit(self, session_id: str, batch: Batch, events: Sequence[Event], now: float) -> bool:
-        """Store a compression whole; False if the edits over what it covers are not those it expects."""
+    def commit(
+        self, session_id: str, batch: Batch, *, now: float, events: Sequence[Event] = (), owner: str | None = None
+    ) -> bool:
+        """Store a compression whole; False, and nothing stored, if what it rests on has changed.
+
+        That is: a message it covers is gone or forgotten, the edits active over what it covers are not those it
+        expects, or ``owner`` is given and no longer holds the lease.
+        """
         ...
 
-    def switch_edits(self, session_id: str, ids: Sequence[str], *, on: bool, event: Event, now: float) -> None: ...
-    def read_edits(self, session_id: str, *, active_only: bool = True) -> list[StoredEdit]: ...
+    def switch_edits(self, session_id: str, ids: Sequence[str], *, on: bool, now: float, event: Event) -> int:
+        """Switch edits on or off, with the event that says why; return how many were not so before."""
+        ...
 
-    def add_event(self, session_id: str, event: Event) -> None: ...
-    def read_events(self, session_id: str | None, *, after: int = 0, limit: int = 1_000) -> list[Event]: ...
-    def read_facts(self, session_id: str | None) -> list[Fact]: ...
+    def read_edits(self, session_id: str, *, active_only: bool = True) -> list[StoredEdit]:
+        """Return edits in the order they were made."""
+        ...
+
+    def read_batches(self, session_id: str) -> list[StoredBatch]:
+        """Return compressions in the order they were committed."""
+        ...
+
+    def add_event(self, session_id: str, event: Event) -> int:
+        """Log an event; return its id."""
+        ...
+
+    def read_events(self, session_id: str | None, *, after: int = 0, limit: int = 1_000) -> list[Event]:
+        """Return events with a greater id than ``after``, oldest first; of all sessions if none is named."""
+        ...
+
+    def read_facts(self, session_id: str | None, *, limit: int = 10_000) -> list[StoredFact]:
+        """Return facts, oldest first; of all sessions if none is named. One that was found again stands once."""
+        ...
+
+    def add_usage(self, session_id: str, usage: Usage) -> None: ...
+
+    def read_usage(self, session_id: str, *, limit: int = 1) -> list[Usage]:
+        """Return reported usage, newest first."""
+        ...
 
     def acquire_lease(self, session_id: str, owner: str, *, seconds: float, now: float) -> bool:
-        """Take the right to compress a session; False while another owner's lease has not run out."""
+        """Take or prolong the right to compress a session; False while another owner's has not run out."""
         ...
 
-    def release_lease(self, session_id: str, owner: str) -> None: ...
+    def release_lease(self, session_id: str, owner: str) -> None:
+        """Give the right back; another owner's is left alone."""
+        ...
 
-    def verify(self, *, repair: bool = False) -> list[Finding]: ...
+    def verify(
+        self,
+        session_id: str | None = None,
+        *,
+        repair: bool = False,
+        digest: Callable[[object], str] | None = None,
+    ) -> list[Finding]:
+        """Recompute hashes, ids, counts and references of one session or all; ``repair`` rebuilds what is derived.
+
+        ``digest`` recomputes the content hash of a provider's object, for those who know what was volatile in it.
+        """
+        ...
+
     def forget(self, session_id: str, ids: Sequence[str], now: float) -> int:
-        """Purge the content of messages and of all that was made from them; return how many."""
+        """Erase the content of messages and of all that was made from them; return how many messages had some.
+
+        Edits that cover them, edits made from those, and the facts of both go. Hashes stay, so the chain verifies.
+        """
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Close what this thread and process opened. A later call opens it again."""
+        ...
