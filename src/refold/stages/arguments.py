@@ -10,7 +10,7 @@ import json
 import re
 
 from refold.conversation.language import Language
-from refold.stages.gist import first_line, read_json
+from refold.stages.gist import disarm_marks, first_line, read_json
 
 _STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.S)
 _SPACE = re.compile(r"[ \t\r\n]*")
@@ -64,7 +64,7 @@ def _shorten_members(text: str, mark: str, language: Language, chars_min: int) -
 
 
 def _note(value: str, mark: str, language: Language, *, head: bool = True) -> str:
-    shown = first_line(value, _HEAD_CHARS).rstrip("…") if head else ""
+    shown = disarm_marks(first_line(value, _HEAD_CHARS).rstrip("…")) if head else ""
     unit = "字符" if language == "zh" else "characters"
     return f"{shown}…[{len(value):,} {unit} {mark}]"
 

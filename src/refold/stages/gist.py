@@ -73,7 +73,7 @@ def describe_call(tool: str, arguments: str, chars_max: int = GIST_CHARS) -> str
         words.append(shown if key in ("", *_TELLING[:8]) and not words else f"{key}={shown}")
         room -= len(words[-1]) + 1
     name = first_line(tool, _VALUE_CHARS) or "tool"
-    return f"{name} {' '.join(words)}" if words else name
+    return disarm_marks(f"{name} {' '.join(words)}" if words else name)
 
 
 def _telling_values(arguments: str) -> list[tuple[str, str]]:
@@ -109,6 +109,11 @@ def first_line(text: str, chars_max: int) -> str:
     if len(line) > chars_max:
         return line[: chars_max - 1] + "…"
     return line if len(line) == len(stripped) else line[: chars_max - 1] + "…"
+
+
+def disarm_marks(text: str) -> str:
+    """Return a quoted text in which nothing reads as a handle: a placeholder names its own handles only."""
+    return text.replace("⟨", "<").replace("⟩", ">")
 
 
 def count_lines(text: str) -> int:
