@@ -8,18 +8,18 @@ what is protected, and proposes nothing that is not smaller than what it replace
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from refold.conversation.edit import Edit
-from refold.conversation.edit import Fold as Folded
-from refold.conversation.message import Message, Role, is_user_turn
+from refold.conversation.message import Role, is_user_turn
 from refold.conversation.turn import Unit, find_turns
-from refold.conversation.view import Item, View
+from refold.conversation.view import View
 from refold.stages.extract.prompt import write_prompt
-from refold.stages.extract.summary import Extract, ExtractOptions, Style, extract_summary, read_span, write_extract
+from refold.stages.extract.source import Source, find_turn_range
+from refold.stages.extract.summary import Extract, ExtractOptions, Style
 from refold.stages.score import important_units
-from refold.stages.span import covered_messages, earlier_folds, free_runs, items_of
+from refold.stages.span import earlier_folds, free_runs, items_of
 from refold.stages.stage import Ask, Goal, Proposal, Reply, When
 
 # The least a summary gets, however small the room: a frame and a line or two.
@@ -28,6 +28,7 @@ SUMMARY_TOKENS_MIN = 160
 FIRST_USER_SHARE = 0.25
 # A fold that stands alone is written again only if it has outgrown its room by this much.
 OUTGROWN = 1.25
+TIGHT_SHARE = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class Fold:
     style: Style = "sections"
     summariser: Literal["extract", "llm"] = "extract"
     summary_tokens_max: int = 5_000
-    summary_share: float = 0.4
+    summary_share: float = 0.3
     summary_chars_max: int = 0
     index_tokens_max: int = 3_000
     index_share: float = 0.2
@@ -91,8 +92,11 @@ class Fold:
         return _without_empty([[unit for unit in run if unit.start not in kept] for run in free_runs(view)])
 
     def _first_user(self, view: View, goal: Goal) -> set[int]:
-        """Return where the first user message is if it stays: the prefix up to it remains cached."""
-        if not self.keep_first_user:
+        """Return where the first user message is if it stays, so that the prefix up to it remains cached.
+
+        Counts say exactly what stays, and it is not among that.
+        """
+        if not self.keep_first_user or self._keeps_by_count:
             return set()
         first = next((at for at, item in enumerate(view.items) if item.role != "system"), None)
         if first is None or view.items[first].is_fold:
@@ -139,17 +143,22 @@ class Fold:
 
     def _summary_room(self, view: View, goal: Goal, runs: Iterable[Iterable[Unit]]) -> int:
         """Return the tokens that summaries may have in all: a share of what the unfoldable leaves of the target."""
-        room = self._room(view, goal, runs)
-        return max(SUMMARY_TOKENS_MIN, min(self.summary_tokens_max, int(room * self.summary_share)))
+        return self._share_room(view, goal, runs, self.summary_share, self.summary_tokens_max)
 
-    def _room(self, view: View, goal: Goal, runs: Iterable[Iterable[Unit]]) -> int:
+    def _share_room(self, view: View, goal: Goal, runs: Iterable[Iterable[Unit]], share: float, tokens_max: int) -> int:
         free = sum(item.tokens for run in runs for item in items_of(view, run))
-        return max(0, goal.target - (view.tokens - free))
+        fixed = view.tokens - free
+        room = goal.hard - fixed
+        wanted = int(room * share)
+        # The target binds, unless the unfoldable alone nearly fills it: then a summary takes a part of what is left.
+        fair = max(goal.target - fixed, int(wanted * TIGHT_SHARE))
+        least = min(SUMMARY_TOKENS_MIN, max(SUMMARY_TOKENS_MIN // 3, room))
+        return min(tokens_max, max(least, min(wanted, fair)))
 
     def _fold_spans(self, view: View, goal: Goal, spans: Sequence[Sequence[Unit]]) -> list[Edit]:
         edits: list[Edit] = []
         for span, options in self._plan_spans(view, goal, spans):
-            source = _Source.read(view, span, spans, edits)
+            source = Source.read(view, span, spans, edits)
             extract = source.extract(view, options, goal)
             edit = self._make_edit(view, source, extract, goal)
             if edit is not None:
@@ -160,7 +169,7 @@ class Fold:
         """Ask for each summary; an error or no words at all leave the extract in its place."""
         edits: list[Edit] = []
         for span, options in self._plan_spans(view, goal, spans):
-            source = _Source.read(view, span, spans, edits)
+            source = Source.read(view, span, spans, edits)
             extract = source.extract(view, options, goal)
             prompt = write_prompt(
                 source.fresh,
@@ -187,13 +196,11 @@ class Fold:
         """Share the room for summaries out among the spans by what they replace; leave out what is not worth it."""
         runs = self._foldable_runs(view, goal)
         total = self._summary_room(view, goal, runs)
-        index = min(
-            self.index_tokens_max, max(int(self._room(view, goal, runs) * self.index_share), SUMMARY_TOKENS_MIN // 2)
-        )
+        index = self._share_room(view, goal, runs, self.index_share, self.index_tokens_max)
         sizes = [sum(item.tokens for item in items_of(view, span)) for span in spans]
         planned = []
         for span, size in zip(spans, sizes, strict=True):
-            share = max(SUMMARY_TOKENS_MIN, total * size // max(1, sum(sizes)))
+            share = max(min(SUMMARY_TOKENS_MIN, total), total * size // max(1, sum(sizes)))
             items = items_of(view, span)
             if len(items) == 1 and items[0].is_fold and size <= share * OUTGROWN and not goal.force:
                 continue
@@ -203,12 +210,12 @@ class Fold:
                 style=self.style,
                 opening=self.opening,
                 chars_max=self.summary_chars_max,
-                turn_range=_find_turn_range(view, items),
+                turn_range=find_turn_range(view, items),
             )
             planned.append((span, options))
         return planned
 
-    def _make_edit(self, view: View, source: _Source, extract: Extract, goal: Goal) -> Edit | None:
+    def _make_edit(self, view: View, source: Source, extract: Extract, goal: Goal) -> Edit | None:
         """Return the fold, or None if it would not be smaller than what it stands for."""
         earlier = earlier_folds(source.items)
         edit = Edit(
@@ -226,83 +233,7 @@ class Fold:
         after = view.lens.fold(edit, source.messages).tokens
         if after >= edit.tokens_before and not goal.force:
             return None
-        return _with_tokens_after(edit, after)
-
-
-@dataclass(frozen=True, slots=True)
-class _Source:
-    """What one fold stands for, and what stands around it."""
-
-    items: tuple[Item, ...]
-    messages: tuple[Message, ...]
-    fresh: tuple[Message, ...]
-    previous: tuple[Folded, ...]
-    seen: str
-    role_before: Role | None
-    role_after: Role | None
-
-    @classmethod
-    def read(cls, view: View, span: Sequence[Unit], spans: Sequence[Sequence[Unit]], edits: Sequence[Edit]) -> _Source:
-        """Collect the originals of a span, the folds it takes in, and the text that stays in view."""
-        taken = {at for one in spans for unit in one for at in range(unit.start, unit.stop)}
-        kept = [at for at in range(len(view.items)) if at not in taken]
-        items = items_of(view, span)
-        first = span[0].start
-        before = next((view.items[at].role for at in reversed(kept) if at < first), None)
-        after = next((view.items[at].role for at in kept if at > first), None)
-        messages = covered_messages(view, items)
-        # A fold without facts and artifacts (the window's) knows nothing that could be carried on.
-        known = [item for item in items if item.is_fold and _knows(item)]
-        behind = {message.id for item in known for message in item.messages}
-        seen = "\n".join(part.text for at in kept for part in view.items[at].parts)
-        return cls(
-            items=tuple(items),
-            messages=messages,
-            fresh=tuple(message for message in messages if message.id not in behind),
-            previous=tuple(fold for item in known if (fold := item.edits[0].fold) is not None),
-            seen="\n".join((seen, *(edit.text for edit in edits))),
-            role_before=before,
-            role_after=after,
-        )
-
-    def extract(self, view: View, options: ExtractOptions, goal: Goal) -> Extract:
-        known = frozenset(message.id for message in self.messages) - {message.id for message in self.fresh}
-        count = view.lens.count_text
-        return extract_summary(
-            self.messages, self.previous, options, count, language=goal.language, known=known, seen=self.seen
-        )
-
-    def write(self, view: View, extract: Extract, options: ExtractOptions, goal: Goal, words: str) -> Extract:
-        """Return the extract with a model's words in the place of its sections; facts and index stay mechanical."""
-        span = read_span(self.messages, self.fresh, self.previous, goal.language)
-        written = write_extract(extract.fold, span, options, view.lens.count_text, seen=self.seen, words=words)
-        return Extract(_by_model(written.fold), written.text)
-
-
-def _knows(item: Item) -> bool:
-    fold = item.edits[0].fold
-    return fold is not None and bool(fold.facts or fold.artifacts)
-
-
-def _by_model(fold: Folded) -> Folded:
-    return Folded(fold.handle, fold.summary, fold.facts, fold.artifacts, fold.key_points, fold.turn_range, "llm")
-
-
-def _with_tokens_after(edit: Edit, tokens: int) -> Edit:
-    from dataclasses import replace
-
-    return replace(edit, tokens_after=tokens)
-
-
-def _find_turn_range(view: View, items: Sequence[Item]) -> tuple[int, int]:
-    """Return the first and the last turn of a span, counted over the whole conversation from 1."""
-    wanted = {message.id for item in items for message in item.messages}
-    turn, met = 0, []
-    for message in view.messages:
-        turn += message.starts_turn
-        if message.id in wanted:
-            met.append(max(1, turn))
-    return met[0], met[-1]
+        return replace(edit, tokens_after=after)
 
 
 def _without_empty(runs: Iterable[list[Unit]]) -> list[list[Unit]]:

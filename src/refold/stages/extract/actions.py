@@ -43,15 +43,18 @@ _DELETES = re.compile(r"delete|remove|unlink|^rm", re.I)
 _PATCHED = re.compile(r"^\*\*\* (Update|Add|Delete) File: (.{1,300})$", re.M)
 _HEREDOC = re.compile(r"<<-?\s*['\"]?(\w{1,40})['\"]?([^\n]*)\n.*?(?:^\1[ \t]*$|\Z)", re.M | re.S)
 _PATH = r"['\"]?((?:[\w.@+~-]|/){2,200}\w)['\"]?"
+_QUOTED = r"(?:'[^'\n]{0,2000}'|\"[^\"\n]{0,2000}\"|\S{1,200})"
+# What a redirection points to must look like a file: "a > b" also stands in code.
+_FILE = re.compile(r"[\w.@+~/-]*(?:/[A-Za-z_.]|[A-Za-z_-]\.[A-Za-z]|^\.[A-Za-z]|[A-Z]\w+file$)[\w.@+~/-]*")
 _SHELL_TOUCHES: tuple[tuple[Touch, re.Pattern[str]], ...] = (
     ("deleted", re.compile(rf"(?:^|[;&|\n]\s*)(?:git\s+)?rm\s+(?:-\w+\s+)*{_PATH}")),
     ("deleted", re.compile(rf"(?:^|[;&|\n]\s*)(?:git\s+)?mv\s+(?:-\w+\s+)*{_PATH}\s")),
     ("written", re.compile(rf"(?:^|[;&|\n]\s*)(?:git\s+)?(?:mv|cp)\s+(?:-\w+\s+)*\S+\s+{_PATH}")),
     ("written", re.compile(rf"(?<![0-9&<>=-])>{{1,2}}\s*{_PATH}")),
     ("written", re.compile(rf"(?:^|[;&|\n]\s*)(?:tee|touch)\s+(?:-\w+\s+)*{_PATH}")),
-    ("written", re.compile(rf"\bsed\s+(?:-[a-zA-Z]+\s+)*-i[^\n|;&]{{0,300}}?\s{_PATH}\s*(?:$|[;&|\n])")),
+    ("written", re.compile(rf"\bsed\s+(?:-[a-zA-Z]+\s+)*-i\S*\s+(?:-e\s+)?{_QUOTED}\s+{_PATH}")),
     ("read", re.compile(rf"(?:^|[;&|\n]\s*)(?:cat|head|tail|less|more|nl|bat|wc)\s+(?:-\w+\s+(?:\d+\s+)?)*{_PATH}")),
-    ("read", re.compile(rf"\bsed\s+-n\s+(?:'[^'\n]{{0,200}}'|\"[^\"\n]{{0,200}}\"|\S+)\s+{_PATH}")),
+    ("read", re.compile(rf"\bsed\s+-n\s+{_QUOTED}\s+{_PATH}")),
 )
 _EXIT = re.compile(
     r"<returncode>(-?\d{1,5})</returncode>|\"(?:exit_code|returncode|exitCode)\"\s*:\s*(-?\d{1,5})"
@@ -59,7 +62,8 @@ _EXIT = re.compile(
     re.I,
 )
 _ERROR = re.compile(
-    r"^(?:E\s+)?(?:[\w.]{0,80}(?:Error|Exception|Warning: )\b.{0,200}|.{0,60}\b(?:error|fatal|panic|FAILED|FAIL|denied|not found)\b[: ].{0,200}"
+    r"^(?:E\s+)?(?:[\w.]{0,80}(?:Error|Exception|Warning: )\b.{0,200}"
+    r"|.{0,60}\b(?:error|fatal|panic|FAILED|FAIL|denied|not found)\b[: ].{0,200}"
     r"|.{0,60}No such file or directory.{0,40}|.{0,40}(?:错误|失败|异常)[:：].{0,100})$",
     re.M,
 )
@@ -188,6 +192,6 @@ def _shell_touches(command: str) -> list[tuple[Touch, str]]:
     touched: list[tuple[Touch, str]] = []
     for touch, pattern in _SHELL_TOUCHES:
         for path in pattern.findall(bare)[:20]:
-            if not path.startswith(("/dev/", "-")) and (touch, path) not in touched:
+            if _FILE.match(path) and not path.startswith(("/dev/", "-")) and (touch, path) not in touched:
                 touched.append((touch, path))
     return touched

@@ -7,6 +7,8 @@ index is cumulative: a later fold takes the artifacts of an earlier one in and r
 from __future__ import annotations
 
 import math
+import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -20,12 +22,14 @@ from refold.stages.extract.values import VALUE_CHARS_MAX, find_values
 # What a fold remembers for the next one; what is written into the text is a fraction of it.
 ARTIFACTS_MAX = 3_000
 # What an earlier fold knew counts less with each fold over it, unless it is seen again.
-CARRIED_SHARE = 0.7
+CARRIED_SHARE = 0.85
+
+_STEM = re.compile(r"[./_:\\-]+")
 
 
 @dataclass(slots=True)
 class Evidence:
-    """Where a value was met: in how many messages of each kind, and where last."""
+    """Where a value was met: in how many messages of each kind, among how many others, and when last."""
 
     sort: str
     value: str
@@ -35,28 +39,29 @@ class Evidence:
     by_result: int = 0
     times: int = 0
     last_at: int = 0
+    crowd: int = 1_000_000
     handle: str = ""
-    spoken: int = 0
 
-
-# Who said it decides most: what a person names or the agent has used will be used again.
-_USER, _CALL, _ASSISTANT, _RESULT = 4, 3, 2, 1
+    @property
+    def is_spoken(self) -> bool:
+        """True if a person or the assistant used it, not only a tool."""
+        return bool(self.by_user or self.by_call or self.by_assistant)
 
 
 def find_artifacts(messages: Sequence[Message], actions: Sequence[Action] | None = None) -> list[Artifact]:
-    """Return the exact values of these messages, best first."""
+    """Return the exact values of these messages, most likely needed again first."""
     met: dict[str, Evidence] = {}
     for at, message in enumerate(messages):
         for number, part in enumerate(message.parts):
-            _collect(met, at, message, number, part)
+            if part.kind in ("text", "call", "result"):
+                _collect(met, at, message, number, part)
     notes = _note_files(find_actions(messages) if actions is None else actions)
-    size = len(messages)
-    found = [
-        Artifact(
-            seen.sort, seen.value, seen.handle, notes.get(seen.value, ""), weigh(seen, size, notes.get(seen.value, ""))
-        )
-        for seen in met.values()
-    ]
+    spoken = Counter(stem for seen in met.values() if seen.is_spoken for stem in _stems(seen.value))
+    found = []
+    for value, seen in met.items():
+        note = notes.get(value, "")
+        weight = weigh(seen, note=note, kinship=_kinship(seen, spoken), size=len(messages))
+        found.append(Artifact(seen.sort, value, seen.handle, note, weight))
     return rank(found)[:ARTIFACTS_MAX]
 
 
@@ -77,39 +82,54 @@ def merge_artifacts(earlier: Iterable[Artifact], later: Iterable[Artifact]) -> l
     return rank(merged.values())[:ARTIFACTS_MAX]
 
 
-def weigh(seen: Evidence, size: int, note: str) -> float:
-    """Return how likely a value is to be needed again: who said it, how often, how lately, what it is."""
-    weight = 3.0 * min(seen.by_user, 2) + 2.0 * min(seen.by_call, 3) + 1.0 * min(seen.by_assistant, 3)
-    weight += 1.0 * math.log2(1 + seen.by_result) + 0.25 * math.log2(1 + seen.times)
-    weight += 2.0 * (seen.last_at + 1) / max(1, size)
-    weight *= _SORT_SHARE.get(seen.sort, 1.0)
-    if note:
-        weight += 3.0 if note != "read" else 1.5
-    return round(weight, 4)
+def weigh(seen: Evidence, *, note: str, kinship: float, size: int) -> float:
+    """Return the odds that a value is needed again.
+
+    The figures are rounded from what later calls of recorded agents really used: what a person names, what the agent
+    has put into calls and files it has written come back; what stands in a crowd of values, or long ago, seldom does.
+    """
+    odds = 1.0 * (seen.by_user > 0) + 0.4 * (seen.by_assistant > 0) + 0.3 * (seen.by_assistant > 1)
+    odds += 1.0 * (seen.by_call > 0) + 0.9 * (seen.by_call > 1) + 0.4 * (seen.by_call > 3)
+    odds += 0.3 * math.log2(1 + seen.times) - 0.4 * math.log2(1 + seen.by_result)
+    odds -= 1.2 * (size - seen.last_at) / max(1, size) + 0.2 * math.log2(1 + seen.crowd)
+    odds += 0.6 * kinship + 1.6 * (note in ("written", "deleted"))
+    odds += _SORT_ODDS.get(seen.sort, 0.0) - 0.3 * math.log2(len(seen.value))
+    return round(math.exp(odds), 5)
 
 
-_SORT_SHARE = {
-    "id": 1.4,
-    "file": 1.3,
-    "email": 1.3,
-    "date": 1.2,
-    "time": 0.5,
-    "number": 0.6,
-    "url": 0.9,
-    "flag": 0.7,
-    "name": 0.8,
+_SORT_ODDS = {
+    "id": 1.2,
+    "identifier": 0.6,
+    "date": 0.6,
+    "name": 0.5,
+    "file": 0.4,
+    "email": 0.3,
+    "url": 0.1,
+    "money": -0.3,
+    "number": -0.5,
+    "version": -0.5,
+    "time": -2.0,
 }
 
 
+def _stems(value: str) -> set[str]:
+    return {stem for stem in _STEM.split(value) if len(stem) > 2}
+
+
+def _kinship(seen: Evidence, spoken: Counter[str]) -> float:
+    """Return which share of a value's words also stands in other values that a person or the assistant used."""
+    stems = _stems(seen.value)
+    own = 1 if seen.is_spoken else 0
+    return sum(spoken[stem] > own for stem in stems) / len(stems) if stems else 0.0
+
+
 def _collect(met: dict[str, Evidence], at: int, message: Message, number: int, part: Part) -> None:
-    if part.kind not in ("text", "call", "result"):
-        return
-    is_user = part.kind == "text" and message.role == "user"
     is_spoken = part.kind == "text"
+    is_user = is_spoken and message.role == "user"
     handle = message_handle(message, number)
-    spoken = _USER if is_user else _CALL if part.kind == "call" else _ASSISTANT if is_spoken else _RESULT
     text = _unescape(part.text) if part.kind == "call" else part.text
-    for (sort, value), times in find_values(text, with_names=is_spoken).items():
+    values = find_values(text, with_names=is_spoken)
+    for (sort, value), times in values.items():
         if len(value) > VALUE_CHARS_MAX:
             continue
         seen = met.get(value)
@@ -117,16 +137,13 @@ def _collect(met: dict[str, Evidence], at: int, message: Message, number: int, p
             seen = met[value] = Evidence(sort, value)
         seen.times += times
         seen.last_at = at
-        if spoken == _USER:
-            seen.by_user += 1
-        elif spoken == _CALL:
-            seen.by_call += 1
-        elif spoken == _ASSISTANT:
-            seen.by_assistant += 1
-        else:
-            seen.by_result += 1
+        seen.crowd = min(seen.crowd, len(values))
+        seen.by_user += is_user
+        seen.by_call += part.kind == "call"
+        seen.by_assistant += is_spoken and not is_user
+        seen.by_result += part.kind == "result"
         # The handle leads to the newest place that tells most: a result or a person, rather than a mere mention.
-        if not seen.handle or spoken in (_RESULT, _USER):
+        if not seen.handle or is_user or part.kind == "result":
             seen.handle = handle
 
 

@@ -18,27 +18,32 @@ FACTS_MAX = 60
 
 _QUESTION = re.compile(r"[?？]\s*$|吗\s*[?？。]?\s*$")
 _USER_PREFERS = re.compile(
-    r"\bI(?:'d| would)? (?:prefer|like|love|hate|dislike|want|need|only)\b|\bmy (?:favou?rite|preference)\b|\bprefer(?:red|ably)?\b|"
-    r"我(?:更)?(?:喜欢|偏好|想要|希望|讨厌|不喜欢|只要|需要)|最好(?:是|用|能)",
+    r"\bI(?:'d| would)? (?:prefer|like|love|hate|dislike|want|need|only)\b|\bmy (?:favou?rite|preference)\b|"
+    r"\bprefer(?:red|ably)?\b|我(?:更)?(?:喜欢|偏好|想要|希望|讨厌|不喜欢|只要|需要)|最好(?:是|用|能)",
     re.I,
 )
 _USER_KEY = re.compile(
-    r"\b[Mm]y \w+(?: \w+){0,3} (?:is|are|was)\b|\b(?:I am|I'm|I live|I work|call me)\b|\b(?:the|our) \w+(?: \w+)? (?:is|are) (?:at |in |on )?\S*[\d/_@]|"
+    r"\b[Mm]y \w+(?: \w+){0,3} (?:is|are|was)\b|\b(?:I am|I'm|I live|I work|call me)\b|"
+    r"\b(?:the|our) \w+(?: \w+)? (?:is|are) (?:at |in |on )?\S*[\d/_@]|"
     r"我(?:叫|是|住在|的\S{1,8}是|在\S{1,12}(?:工作|上班))"
 )
 _DECIDES = re.compile(
-    r"\b(?:decided|decide|we(?:'ll| will) (?:use|go with|keep)|let's (?:use|go with|keep|do)|(?:go|going|went) with|chose|chosen|agreed|"
-    r"settled on|instead of|rather than|the (?:root )?cause|the (?:real )?(?:issue|problem|bug) (?:is|was)|the (?:fix|solution) (?:is|was))\b|"
+    r"\b(?:decided|we(?:'ll| will) (?:use|go with|keep)|let's (?:use|go with|keep)|(?:go|going|went) with|chose|chosen|"
+    r"agreed|settled on|instead of|rather than|the (?:root )?cause|the (?:real )?(?:issue|problem|bug) (?:is|was) "
+    r"(?:that|in|with|because|caused)|the (?:fix|solution) (?:is|was)|fixed by)\b|"
     r"决定|选择了|改用|采用|方案是|结论|原因是|根因|确定(?:了|用|为)|就(?:用|选|定)",
     re.I,
 )
+# An assistant that says "I need to look" has looked by the next step: only what outlives a step is a todo.
 _TODO = re.compile(
-    r"\b(?:TODO|FIXME)\b|\b(?:still|next,? I|we|you|I) (?:need|have) to\b|\b(?:remaining|not yet|still (?:missing|open|failing)|left to do)\b|"
-    r"^(?:[-*] )?\[ \]|待办|还(?:需要|要|没)|接下来(?:要|需)|下一步|尚未|未完成"
+    r"\b(?:TODO|FIXME)\b|\b(?:remaining|still (?:missing|open|failing|to do)|not yet (?:done|implemented)|left to do|"
+    r"next steps?)\b|^(?:[-*] )?\[ \]|待办|还(?:需要|要|没)|接下来(?:要|需)|下一步|尚未|未完成"
 )
+_USER_TODO = re.compile(r"\b(?:we|you|I) (?:still )?(?:need|have) to\b|\bdon't forget\b|别忘了|记得", re.I)
 _KEY = re.compile(
-    r"\b(?:confirmed|verified|all tests pass|tests? (?:pass|fail)|successfully|turns out|it appears that|found (?:that|the)|is located (?:in|at)|"
-    r"is defined (?:in|at)|booked|cancell?ed|updated|refund(?:ed)?|created|total (?:is|of|cost))\b|已(?:完成|修复|创建|取消|预订|更新)|成功|通过测试",
+    r"\b(?:confirmed|verified|all tests pass|tests? (?:pass|fail)|successfully|turns out|it appears that|"
+    r"found (?:that|the)|is located (?:in|at)|is defined (?:in|at)|booked|cancell?ed|updated|refund(?:ed)?|created|"
+    r"total (?:is|of|cost))\b|已(?:完成|修复|创建|取消|预订|更新)|成功|通过测试",
     re.I,
 )
 
@@ -76,7 +81,7 @@ def _classify_user(sentence: str) -> FactKind | None:
         return "key"
     if _DECIDES.search(sentence):
         return "decision"
-    return "todo" if _TODO.search(sentence) else None
+    return "todo" if _TODO.search(sentence) or _USER_TODO.search(sentence) else None
 
 
 def merge_facts(earlier: Iterable[Fact], later: Iterable[Fact]) -> list[Fact]:

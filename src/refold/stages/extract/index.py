@@ -66,15 +66,16 @@ def write_index(
 
 
 def choose_artifacts(artifacts: Iterable[Artifact], tokens_max: int, count: Count, seen: str = "") -> list[Artifact]:
-    """Return the artifacts to write, heaviest first, by their size with a separator and a share of the handles."""
+    """Return the artifacts to write: those worth most for each token that they cost."""
+    priced = [(artifact, count(f" {artifact.value},") + (2 if artifact.note else 0)) for artifact in artifacts]
+    priced.sort(key=lambda pair: (-pair[0].weight / pair[1], pair[0].value))
     chosen: list[Artifact] = []
     written = ""
     room = tokens_max
     misses = 0
-    for artifact in artifacts:
+    for artifact, cost in priced:
         if artifact.value in seen or (artifact.value in written and not artifact.note):
             continue
-        cost = count(f" {artifact.value},") + (2 if artifact.note else 0)
         if cost > room:
             misses += 1
             if misses > 20:

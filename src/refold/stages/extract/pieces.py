@@ -30,16 +30,22 @@ CONCLUSION_CHARS = 900
 OLD_CONCLUSION_CHARS = 200
 NEW_ASKS = 4
 NEW_CONCLUSIONS = 2
+# Words beside a call are mostly "let me check": only longer ones are told, and not many.
+TELLING_CHARS = 80
+STEPS_MAX = 12
 ACTION_CHARS = 300
 ISSUES_MAX = 8
 DONE_MAX = 30
 
 _READING = re.compile(
-    r"^(?:get|list|search|find|read|view|show|fetch|lookup|look|query|calculate|think|cat|ls|cd|pwd|grep|head|tail|echo|open)",
+    r"(?:cd [^&;]{1,200}(?:&&|;) *)?(?:get|list|search|find|read|view|show|fetch|look|query|calculate|think|cat|ls|"
+    r"cd|pwd|grep|rg|head|tail|nl|sed -n|wc|tree|echo|open|which|git (?:log|show|status|diff|grep|blame))",
     re.I,
 )
 _TODO_TOOL = re.compile(r"todo|plan|task", re.I)
 _CHECKBOX = re.compile(r"^\s*(?:[-*]|\d+\.)\s*\[( |x|X|~|-)\].{1,200}$", re.M)
+# Everything that some reader takes for the end of a line.
+_LINE_END = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
 _LEFT_OUT = {"en": "[… {count} characters left out, {handle}]", "zh": "[…… 省略 {count} 字，{handle}]"}
 
 
@@ -73,22 +79,21 @@ def make_pieces(span: Span) -> list[Piece]:
 
 
 def quote(saying: Saying, chars_max: int, language: Language) -> str:
-    """Return a saying as quoted lines, shortened at borders of sentences, with the exact number left out."""
-    who = "U> " if saying.role == "user" else "A> "
+    """Return a saying as quoted lines, shortened at borders of sentences, with the exact number left out.
+
+    Lines after the first are set in, so that no line of the text can pass for a heading or another's words.
+    """
     head, left_out, tail = shorten(saying.text, chars_max)
-    lines = _quote_lines(head, who)
+    lines = _split_lines(head)
     if left_out:
         lines.append(_LEFT_OUT[language].format(count=left_out, handle=shorten_handle(saying.handle)))
-        lines += _quote_lines(tail, who)
-    return "\n".join(lines)
+        lines += _split_lines(tail)
+    who = "U> " if saying.role == "user" else "A> "
+    return who + "\n  ".join(lines) if lines else ""
 
 
-def _quote_lines(text: str, who: str) -> list[str]:
-    return [
-        f"{who}{neutralise(line)}"
-        for raw in re.split(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]", text)
-        if (line := raw.strip())
-    ]
+def _split_lines(text: str) -> list[str]:
+    return [neutralise(line) for raw in _LINE_END.split(text) if (line := raw.strip())]
 
 
 def _piece_rules(span: Span) -> list[Piece]:
@@ -117,10 +122,21 @@ def _piece_asks(span: Span) -> list[Piece]:
 
 
 def _piece_replies(span: Span) -> list[Piece]:
-    pieces = []
+    """Quote the last conclusions at length; of older words only the answers, and what an agent said that tells much."""
+    pieces: list[Piece] = []
+    steps = {action.at for action in span.actions}
+    told = 0
     for age, reply in enumerate(reversed(span.replies)):
-        rank, chars = (2 + age, CONCLUSION_CHARS) if age < NEW_CONCLUSIONS else (7.5 + age / 1000, OLD_CONCLUSION_CHARS)
         section: Section = "status" if age < NEW_CONCLUSIONS + 2 else "project"
+        if age < NEW_CONCLUSIONS:
+            rank, chars = 2.0 + age, CONCLUSION_CHARS
+        elif reply.at not in steps:
+            rank, chars = 7.5 + age / 1000, OLD_CONCLUSION_CHARS
+        elif len(reply.text) >= TELLING_CHARS and told < STEPS_MAX:
+            told += 1
+            rank, chars = 8.0 + age / 1000, OLD_CONCLUSION_CHARS
+        else:
+            continue
         pieces.append(Piece(section, quote(reply, chars, span.language), rank, reply.at + 0.1))
     return pieces
 
@@ -134,10 +150,10 @@ def _piece_files(span: Span) -> list[Piece]:
                 times = newest[path][2] + 1 if path in newest else 1
                 newest.pop(path, None)
                 newest[path] = (touch, action.call_handle, times)
-    words: dict[str, tuple[str, str]] = {"written": ("written", "已写"), "deleted": ("deleted", "已删")}
+    verbs: dict[str, tuple[str, str]] = {"written": ("written", "已写"), "deleted": ("deleted", "已删")}
     pieces = []
-    for age, (path, (touch, handle, times)) in enumerate(reversed(newest.items())):
-        verb = words[touch][span.language == "zh"]
+    for age, (path, (change, handle, times)) in enumerate(reversed(newest.items())):
+        verb = verbs[change][span.language == "zh"]
         often = f" ×{times}" if times > 1 else ""
         text = f"{verb}{often}: {neutralise(path)} {shorten_handle(handle)}"
         pieces.append(Piece("code", text, 2.5 + age / 10, -age))
@@ -160,22 +176,27 @@ def _piece_issues(span: Span) -> list[Piece]:
 
 
 def _piece_done(span: Span) -> list[Piece]:
-    """Name what was done, so that it is not done again: calls that change something first."""
+    """Name what was done, so that it is not done again: calls that change something first, then what was looked up."""
     pieces: list[Piece] = []
     met: set[str] = set()
     for action in reversed(span.actions):
-        if action.failed or not action.is_answered:
+        # What only reads a file or a listing is in the index; naming each look would crowd out the deeds.
+        if action.failed or not action.is_answered or action.touched or (action.command and _is_look(action.command)):
             continue
         text = _write_action(action)
         if text in met:
             continue
         met.add(text)
-        is_reading = bool(action.touched) or bool(_READING.search(action.command or action.tool))
+        is_reading = not action.command and _is_look(action.tool)
         rank = 6 + len(pieces) / 20 if is_reading else 3.5 + len(pieces) / 20
         pieces.append(Piece("technical" if is_reading else "status", text, rank, action.at))
         if len(pieces) == DONE_MAX:
             break
     return pieces
+
+
+def _is_look(name: str) -> bool:
+    return bool(_READING.match(name))
 
 
 def _write_action(action: Action) -> str:

@@ -134,7 +134,7 @@ def _write_body(
         return ""
     if options.style == "truncated" and words is None:
         return _write_truncated(span.messages, room, count)
-    index_max = max(0, min(options.index_tokens_max, room // 2))
+    index_max = max(0, min(options.index_tokens_max, room * 6 // 10))
     body = neutralise(words.strip()) if words is not None else _write_words(span, options, room - index_max, count)
     title = _INDEX_TITLE[span.language]
     room_left = index_max if words is not None else min(index_max, room - count(f"{body}\n{title}\n"))

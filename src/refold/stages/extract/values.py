@@ -18,15 +18,21 @@ VALUE_CHARS_MAX = 160
 _WORD = re.compile(r"[A-Za-z0-9_$€£¥#@~%./\\:+\-]{2,200}")
 _URL = re.compile(r"https?://[^\s\"'<>`\\|)\]}，。；、）】》]{3,300}")
 _EMAIL = re.compile(r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{2,63}){1,4}", re.ASCII)
+# A quoted phrase opens and closes on a letter: else the text between two phrases would pass for one.
 _QUOTED = re.compile(
-    r"""(?<![\w\\])'([^'"\\\n<>{}=]{3,60})'(?!\w)|"([^'"\\\n<>{}=]{3,60})"(?!\w)|“([^”\n]{2,60})”|「([^」\n]{2,60})」"""
-    r"""|《([^》\n]{1,60})》|`([^`\n]{2,80})`"""
+    r"""(?<![\w\\])'([A-Za-z0-9#@~/.][^'"\\\n<>{}=;]{1,58}[\w.!?)%])'(?![\w'])"""
+    r"""|(?<![\w\\])"([A-Za-z0-9#@~/.][^"\\\n<>{}=;]{1,58}[\w.!?)%])"(?![\w"])"""
+    r"""|“([^”\n]{2,60})”|「([^」\n]{2,60})」|《([^》\n]{1,60})》|(?<!`)`([\w.$@#/:-]{2,60})`(?!`)"""
 )
 _NAME = re.compile(r"(?<![.!?] )(?<!^)\b[A-Z][a-z]{2,20}(?: (?:of|the|de|van)\b)?(?: [A-Z][a-z]{2,20}){1,3}\b")
 _TAG = re.compile(r"(?<![\w&/])[#@][A-Za-z]\w{2,40}", re.ASCII)
 _ZH_NUMBER = re.compile(
     r"\d[\d,.]*(?:年\d{1,2}月(?:\d{1,2}日)?|月\d{1,2}[日号]|[万亿]?(?:元|块|美元|米|公里|分钟|小时|天|个月|人|岁|平方米)|点\d{0,2}分?)"
 )
+_JSON_KEY = re.compile(r'"[\w .-]{1,60}"\s*:(?=\s*[\[{"\dtfn-])', re.ASCII)
+_LINE_NUMBER = re.compile(r"^[ \t]{0,12}\d{1,7}(?=[\t:|→-])", re.M)
+# The scripts of sed and the like: 12,30p and 25s/a/b/ are places in a file, gone with the next edit.
+_SED = re.compile(r"(?<![\w.])\d{1,6}(?:,\d{1,6})?[pdsaic](?=['\"\s/\\])(?:/[^'\"\n]{0,200})?")
 _TAIL = re.compile(r"[.:,\\+\-/%]+\Z")
 _HEAD = re.compile(r"\A(?:[:,%+\\-]+|\.(?=[.\W]))+")
 
@@ -42,7 +48,7 @@ _UNIT = re.compile(r"\d+(?:\.\d+)?(?:ms|s|min|h|d|B|[kKMGT]i?B|[kMG]?Hz|px|em|re
 _NUMBER = re.compile(r"-?\d{1,3}(?:,\d{3})+(?:\.\d+)?|-?\d{3,18}(?:\.\d+)?|-?\d{1,2}\.\d{2,17}")
 _TICKET = re.compile(r"#\d{1,8}|[A-Z][A-Z0-9]{1,9}-\d{1,8}|(?:PR|GH|CVE)-[\d-]{1,16}")
 _CODE = re.compile(r"(?=[A-Z0-9]*\d)(?=[A-Z0-9]*[A-Z])[A-Z0-9]{4,24}")
-_GROUPED = re.compile(r"\d{2,8}(?:-\d{2,8}){1,5}")
+_GROUPED = re.compile(r"(?=[\d-]{8})\d{2,8}(?:-\d{2,8}){1,5}")
 _KEYED = re.compile(r"[A-Za-z][A-Za-z]*(?:[_-][A-Za-z]+)*[_-]?\d{3,20}")
 _MIXED = re.compile(r"(?=\S*\d)(?=\S*[A-Za-z])[A-Za-z0-9@]{6,40}")
 _EXTENSION = (
@@ -54,6 +60,7 @@ _PATH = re.compile(
     rf"(?:[A-Za-z]:\\|~?/|\.{{1,2}}/)?(?:[\w.@+~-]+[/\\])*[\w.@+-]*\w\.{_EXTENSION}(?:::[\w:.\[\]-]+)?", re.ASCII
 )
 _TREE = re.compile(r"(?:~?/|\.{1,2}/)?(?:[\w.@+-]+/){1,20}[\w.@+-]*", re.ASCII)
+_PAIR = re.compile(r"[A-Z][A-Za-z-]*/[A-Z]?[a-z-]+|[a-z]{2,4}/[a-z]{2,4}")
 _DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*){1,8}(?:::\w+)*", re.ASCII)
 _SCOPED = re.compile(r"[A-Za-z_]\w*(?:::[A-Za-z_~]\w*){1,8}", re.ASCII)
 _SNAKE = re.compile(r"_*[A-Za-z][A-Za-z0-9]*(?:_+[A-Za-z0-9]+)+_*|_+[A-Za-z]\w*", re.ASCII)
@@ -63,6 +70,8 @@ _CAMEL = re.compile(
 _CONST = re.compile(r"[A-Z]{2,}\d*(?:_[A-Z0-9]+)+")
 _FLAG = re.compile(r"--[a-z][a-z0-9-]{2,40}")
 _KEBAB = re.compile(r"[A-Za-z][a-z0-9]*(?:-[A-Za-z0-9]+){1,6}")
+
+_ABBREVIATIONS = frozenset(("e.g", "i.e", "a.k.a", "etc", "and/or", "w/o", "n/a", "N/A", "I/O"))
 
 # Tried in order; the first that fits the whole word names it.
 _SORTS: tuple[tuple[str, re.Pattern[str]], ...] = (
@@ -97,13 +106,13 @@ _SORTS: tuple[tuple[str, re.Pattern[str]], ...] = (
 def classify_word(word: str) -> tuple[str, str] | None:
     """Return the sort and the value in one word of a text, or None if it is an ordinary word."""
     value = _TAIL.sub("", _HEAD.sub("", word))
-    if len(value) < 2 or (value.isalpha() and (value.islower() or value.istitle())):
+    if len(value) < 2 or value in _ABBREVIATIONS or (value.isalpha() and (value.islower() or value.istitle())):
         return None
     if ":" in value and "::" not in value:
         value = _before_colon(value)
     for sort, pattern in _SORTS:
         if pattern.fullmatch(value):
-            return sort, value
+            return ("name" if pattern is _TREE and _PAIR.fullmatch(value) else sort), value
     return None
 
 
@@ -117,9 +126,15 @@ def _before_colon(value: str) -> str:
 def find_values(text: str, *, with_names: bool = False) -> Counter[tuple[str, str]]:
     """Return every exact value of a text as (sort, value) with how often it occurs.
 
-    ``with_names`` also takes quoted phrases, tags and capitalised names: for what people and models say.
+    ``with_names`` also takes quoted phrases, tags and capitalised names: for what people and models say. Without it
+    the text is a tool's: numbers of lines and keys of JSON records are layout, not values.
     """
     text = clip_text(text)
+    if not with_names:
+        text = _LINE_NUMBER.sub(" ", text)
+        text = _SED.sub(" ", text)
+        if text[:1] in ("{", "["):
+            text = _JSON_KEY.sub(" ", text)
     found: Counter[tuple[str, str]] = Counter()
     if "://" in text:
         for url in _URL.findall(text):

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from refold.conversation.handle import message_handle
-from refold.conversation.language import Language
 from refold.conversation.message import Message
 
 # A pasted document is not a list of the user's wishes: in a long message a rule must open its sentence.
@@ -22,13 +21,15 @@ SCAN_CHARS = 40_000
 
 _BORDER = re.compile(r"(?<=[.!?;])\s+|(?<=[。！？；])|\n+")
 _RULE_OPENS = (
-    r"(?:always|never|don't|do not|please (?:always|never|don't|do not|use|keep)|you (?:must|should(?:n't| not| never| always))|"
-    r"must|make sure|ensure|remember|from now on|avoid|only use|use only|stop \w+ing|keep in mind|no (?:more )?\w+(?: \w+)?[.!]?$|important:)"
+    r"(?:always|never|don't|do not|please (?:always|never|don't|do not|use|keep)|"
+    r"you (?:must|should(?:n't| not| never| always))|must|make sure|ensure|remember|from now on|avoid|only use|"
+    r"use only|stop \w+ing|keep in mind|no more \w+|important:)\b"
 )
-_RULE_STARTS = re.compile(rf"(?:[-*•\d.)\s]{{0,6}})(?:and |but |also,? |so |ok,? |please,? )?{_RULE_OPENS}", re.I)
+_RULE_STARTS = re.compile(rf"[-*•\d.)\s]{{0,6}}(?:and |but |also,? |so |ok,? |please,? )?{_RULE_OPENS}", re.I)
 _RULE_INSIDE = re.compile(
     r"\b(?:always|never|from now on|don't ever|every time|at all times|under no circumstances|whenever)\b|"
-    r"\b(?:please|you must|must) (?:not|always|never|only)\b|\bI (?:prefer|only want|always|never|don't want|do not want)\b",
+    r"\b(?:please|you must|must) (?:not|always|never|only)\b|"
+    r"\bI (?:prefer|only want|always|never|don't want|do not want)\b",
     re.I,
 )
 _RULE_ZH = re.compile(
@@ -65,7 +66,7 @@ def split_sentences(text: str) -> list[str]:
     return [piece for raw in _BORDER.split(text) if (piece := raw.strip())]
 
 
-def find_rules(asks: Iterable[Saying], language: Language = "en") -> list[Saying]:
+def find_rules(asks: Iterable[Saying]) -> list[Saying]:
     """Return the sentences in which a person set a standing rule, newest last, each once."""
     rules: dict[str, Saying] = {}
     for ask in asks:

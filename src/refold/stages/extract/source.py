@@ -1,0 +1,83 @@
+"""What one fold stands for: its items, its originals, the earlier folds it takes in, and what stays around it.
+
+Only collects; what is written for it is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from refold.conversation.edit import Edit, Fold
+from refold.conversation.message import Message, Role
+from refold.conversation.turn import Unit
+from refold.conversation.view import Item, View
+from refold.stages.extract.summary import Extract, ExtractOptions, extract_summary, read_span, write_extract
+from refold.stages.span import covered_messages, items_of
+from refold.stages.stage import Goal
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What one fold stands for, and what stands around it."""
+
+    items: tuple[Item, ...]
+    messages: tuple[Message, ...]
+    fresh: tuple[Message, ...]
+    previous: tuple[Fold, ...]
+    seen: str
+    role_before: Role | None
+    role_after: Role | None
+
+    @classmethod
+    def read(cls, view: View, span: Sequence[Unit], spans: Sequence[Sequence[Unit]], edits: Sequence[Edit]) -> Source:
+        """Collect the originals of a span, the folds it takes in, and the text that stays in view."""
+        taken = {at for one in spans for unit in one for at in range(unit.start, unit.stop)}
+        kept = [at for at in range(len(view.items)) if at not in taken]
+        items = items_of(view, span)
+        first = span[0].start
+        before = next((view.items[at].role for at in reversed(kept) if at < first), None)
+        after = next((view.items[at].role for at in kept if at > first), None)
+        messages = covered_messages(view, items)
+        # A fold without facts and artifacts (the window's) knows nothing that could be carried on.
+        known = [item for item in items if item.is_fold and _knows(item)]
+        behind = {message.id for item in known for message in item.messages}
+        seen = "\n".join(part.text for at in kept for part in view.items[at].parts)
+        return cls(
+            items=tuple(items),
+            messages=messages,
+            fresh=tuple(message for message in messages if message.id not in behind),
+            previous=tuple(fold for item in known if (fold := item.edits[0].fold) is not None),
+            seen="\n".join((seen, *(edit.text for edit in edits))),
+            role_before=before,
+            role_after=after,
+        )
+
+    def extract(self, view: View, options: ExtractOptions, goal: Goal) -> Extract:
+        known = frozenset(message.id for message in self.messages) - {message.id for message in self.fresh}
+        count = view.lens.count_text
+        return extract_summary(
+            self.messages, self.previous, options, count, language=goal.language, known=known, seen=self.seen
+        )
+
+    def write(self, view: View, extract: Extract, options: ExtractOptions, goal: Goal, words: str) -> Extract:
+        """Return the extract with a model's words in the place of its sections; facts and index stay mechanical."""
+        span = read_span(self.messages, self.fresh, self.previous, goal.language)
+        written = write_extract(extract.fold, span, options, view.lens.count_text, seen=self.seen, words=words)
+        return Extract(replace(written.fold, by="llm"), written.text)
+
+
+def _knows(item: Item) -> bool:
+    fold = item.edits[0].fold
+    return fold is not None and bool(fold.facts or fold.artifacts)
+
+
+def find_turn_range(view: View, items: Sequence[Item]) -> tuple[int, int]:
+    """Return the first and the last turn of a span, counted over the whole conversation from 1."""
+    wanted = {message.id for item in items for message in item.messages}
+    turn, met = 0, []
+    for message in view.messages:
+        turn += message.starts_turn
+        if message.id in wanted:
+            met.append(max(1, turn))
+    return met[0], met[-1]
