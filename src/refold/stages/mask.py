@@ -47,8 +47,8 @@ class Mask:
     arguments_tokens_min: int = 150
     value_chars_min: int = 160
     media: bool = True
-    values: int = 12
-    values_share: float = 0.25
+    values: int = 16
+    values_share: float = 0.4
 
     def __post_init__(self) -> None:
         check_options(self)
