@@ -5,10 +5,10 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.cli.conftest import make_session
-from tests.cli.running import Ran, Shell
 
 from refold.cli.main import EXIT_CODES
+from tests.cli.conftest import make_session
+from tests.cli.running import Ran, Shell
 
 GOOD = json.dumps(make_session(2))
 CONFIG, FORMAT, TOO_SMALL, OUTPUT = 3, 4, 5, 9

@@ -2,9 +2,8 @@
 
 import json
 
-from tests.cli.running import Shell
-
 from refold.config import PRESETS, CompressionConfig
+from tests.cli.running import Shell
 
 
 def test_explain_prints_every_value_and_where_it_came_from(shell: Shell) -> None:

@@ -97,14 +97,7 @@ def test_s1_1_the_importance_preset_has_the_documents_values() -> None:
 
 def test_s1_1_camel_case_is_accepted_as_json_has_it() -> None:
     config = CompressionConfig(
-        **{
-            "maxTurns": 20,
-            "keepRecent": 4,
-            "maxToolOutput": 2000,
-            "summaryMaxChars": 300,
-            "autoCompress": False,
-            "importanceThreshold": 0.4,
-        }
+        maxTurns=20, keepRecent=4, maxToolOutput=2000, summaryMaxChars=300, autoCompress=False, importanceThreshold=0.4
     )
     assert (config.max_turns, config.keep_recent, config.max_tool_output) == (20, 4, 2000)
     assert (config.summary_max_chars, config.auto_compress, config.importance_threshold) == (300, False, 0.4)
@@ -176,7 +169,7 @@ def test_s2_3_every_parameter_has_its_variable_and_its_alias(workspace: Path, pr
 
 
 def test_s2_3_a_variable_and_its_alias_that_differ_are_refused_by_both_names(workspace: Path) -> None:
-    with pytest.raises(ConfigError, match="REFOLD_COMPACT_MODEL.*SYNAPSE_COMPACT_MODEL"):
+    with pytest.raises(ConfigError, match=r"REFOLD_COMPACT_MODEL.*SYNAPSE_COMPACT_MODEL"):
         load(workspace, REFOLD_COMPACT_MODEL="a", SYNAPSE_COMPACT_MODEL="b")
     assert load(workspace, REFOLD_COMPACT_MODEL="a", SYNAPSE_COMPACT_MODEL="a").compact_model == "a"
 
@@ -232,9 +225,9 @@ def test_s4_1_trigger_and_target_may_be_tokens() -> None:
 
 
 def test_s4_1_two_settings_of_one_meaning_that_differ_are_refused_by_both_names(workspace: Path) -> None:
-    with pytest.raises(ConfigError, match="window = 1000 .*context_window_tokens = 2000"):
+    with pytest.raises(ConfigError, match=r"window = 1000 .*context_window_tokens = 2000"):
         CompressionConfig(window=1000, context_window_tokens=2000)
-    with pytest.raises(ConfigError, match="REFOLD_WINDOW.*REFOLD_CONTEXT_WINDOW_TOKENS"):
+    with pytest.raises(ConfigError, match=r"REFOLD_WINDOW.*REFOLD_CONTEXT_WINDOW_TOKENS"):
         load(workspace, REFOLD_WINDOW="1000", REFOLD_CONTEXT_WINDOW_TOKENS="2000")
     (workspace / "refold.yaml").write_text("trigger_ratio: 0.9\ncompact_trigger: 75%\n", encoding="utf-8")
     with pytest.raises(

@@ -97,7 +97,7 @@ def report(wish: Wish, conversation: Conversation, prepared: PreparedContext) ->
 
     console = make_console(err=not wish.dry_run)
     title = "standard input" if wish.file == "-" else Path(wish.file).name
-    show_report(console, prepared.report, title, dry_run=wish.dry_run)
+    show_report(console, prepared.report, title, asked=wish.budget, dry_run=wish.dry_run)
     if not (wish.explain or wish.dry_run):
         return
     messages = parse_messages(conversation.format, conversation.messages)

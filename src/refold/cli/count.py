@@ -135,7 +135,7 @@ def show(counted: Tokens, title: str) -> None:
     totals.add_row(Text("total", style="bold"), Text(f"{counted.total:,}", style="bold green"), "")
     console.print(totals)
     console.print()
-    estimate = f" (an estimate, ±{counted.margin:.0%})" if counted.margin else ""
+    estimate = f", which may be {counted.margin:.0%} too low".replace("%", " %") if counted.margin else ""
     model = f"the window of {counted.model}" if counted.model else "a window"
     share = f"{counted.total / counted.window:.1%}".replace("%", " %")
     console.print(Text(f"{clean_line(title, 60)}: {counted.format}, {count_things(len(counted.lines), 'message')}"))

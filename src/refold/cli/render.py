@@ -67,7 +67,9 @@ def count_things(number: int, thing: str) -> str:
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
-def show_report(console: Console, report: Report, title: str, *, dry_run: bool = False) -> None:
+def show_report(
+    console: Console, report: Report, title: str, *, asked: int | None = None, dry_run: bool = False
+) -> None:
     """Print what a compression did in a few lines."""
     head = Text.assemble(
         (clean_line(title, 60), "bold"),
@@ -77,7 +79,7 @@ def show_report(console: Console, report: Report, title: str, *, dry_run: bool =
         f"  {report.messages_before:,} → {report.messages_after:,} messages",
     )
     console.print(head)
-    told = [("would act" if dry_run else "why", report.reason), ("budget", describe_budget(report))]
+    told = [("would act" if dry_run else "why", report.reason), ("budget", describe_budget(report, asked))]
     worked = [stage for stage in report.stages if stage.edits]
     if worked:
         steps = ", ".join(f"{stage.stage} −{stage.tokens_freed:,}" for stage in worked)
@@ -87,14 +89,17 @@ def show_report(console: Console, report: Report, title: str, *, dry_run: bool =
     show_pairs(console, told)
 
 
-def describe_budget(report: Report) -> str:
-    """Return the tiers of the budget and who counts."""
+def describe_budget(report: Report, asked: int | None = None) -> str:
+    """Return the tiers of the budget and who counts; ``asked`` is the number that the caller gave."""
     budget = report.budget
     tiers = f"{budget.hard:,} tokens"
     if budget.soft != budget.hard or budget.target != budget.hard:
         tiers += f", acts at {budget.soft:,}, comes down to {budget.target:,}"
-    counted = f"counted by {report.counter}"
-    return f"{tiers}; {counted}" + (f" (an estimate, ±{report.margin:.0%})" if report.margin else "")
+    if not report.margin:
+        return f"{tiers}; counted by {report.counter}"
+    of = f" of {asked:,}" if asked is not None and asked != budget.hard else ""
+    share = f"{report.margin:.0%}".replace("%", " %")
+    return f"{tiers}{of}; counted by {report.counter}, which may be {share} too low"
 
 
 def show_pairs(console: Console, pairs: Sequence[tuple[str, str]]) -> None:

@@ -18,11 +18,11 @@ from refold.errors import ConfigError
 DEFAULT = "default"
 PRESETS: dict[str, str] = {
     "default": "the best we know: late and deep, everything cheap first",
-    "archive": "S0: beyond 100 messages or 4,000 tokens, all but the newest 50 become a summary",
-    "importance": "S1: beyond 50 turns, old messages are scored; important ones stay beside a short summary",
-    "offload": "S2: old tool results go to files; if that frees little, the history is summarised",
-    "hybrid": "S3: at 80 % of the window, all but the last 6 messages become a summary",
-    "turns": "S4: at 75 % of the window, all but the last 6 turns become a summary",
+    "archive": "at 100 messages or 4,000 tokens, all but the newest 50 become a summary",
+    "importance": "beyond 50 turns, old messages are scored; important ones stay beside a short summary",
+    "offload": "old tool results go to files; if that frees little, the history is summarised",
+    "hybrid": "at 80 % of the window, all but the last 6 messages become a summary",
+    "turns": "at 75 % of the window, all but the last 6 turns become a summary",
 }
 
 
