@@ -65,8 +65,6 @@ def write_leaf(value: Value, *, inside: bool, typed: bool = False) -> str:
     """Return any value as a cell."""
     if type(value) is str:
         return write_string(value, inside=inside, typed=typed)
-    if value is ABSENT:
-        return ""
     return guard(dump(value))
 
 

@@ -112,7 +112,9 @@ class _DocumentWriter:
         if not self.tables:
             return "JSON without spaces"
         heads = " ".join(table[0] for table in self.tables)
-        notes = ["cells split by |", "empty = key absent"]
+        notes = ["cells split by |"]
+        if self._rows.has_absent:
+            notes.append("empty = key absent")
         if "=" in heads:
             notes.append("name=value holds in every row")
         if "[" in heads or "{" in heads:

@@ -14,7 +14,7 @@ from refold.stages.densify.cells import ABSENT, CELL_AS_JSON, ROW_AS_JSON, SPLIT
 from refold.stages.densify.derive import cook
 from refold.stages.densify.plan import is_record
 from refold.stages.densify.shape import Column, Record, Table
-from refold.stages.densify.values import Value, dump, quote
+from refold.stages.densify.values import Value, dump
 
 
 class RowWriter:
@@ -23,6 +23,7 @@ class RowWriter:
     def __init__(self, words: Mapping[str, str]) -> None:
         self._words = words
         self.uses: Counter[str] = Counter()
+        self.has_absent = False
 
     def write_rows(self, container: Value, table: Table) -> list[str]:
         """Return one line per row of a list, or of an object whose keys are data."""
@@ -49,16 +50,17 @@ class RowWriter:
         return split.join([*head, ROW_AS_JSON + guard(dump(row))])
 
     def _write_cell(self, value: Value, column: Column, key: str | None, *, inside: bool) -> str:
-        if type(value) is str:
-            if column.recipe is not None:
-                known = cook(column.recipe, {column.recipe.source: key})
-                if not value.startswith(known):
-                    return CELL_AS_JSON + guard(quote(value))
+        if value is ABSENT:
+            self.has_absent = True
+            return ""
+        if column.recipe is not None:
+            known = cook(column.recipe, {column.recipe.source: key})
+            if type(value) is str and value.startswith(known):
                 return write_string(value[len(known) :], inside=inside, typed=True)
-            if value in self._words:
-                self.uses[value] += 1
-                return self._words[value]
-            return write_string(value, inside=inside, typed=column.is_text)
+            return CELL_AS_JSON + guard(dump(value))
+        if type(value) is str and value in self._words:
+            self.uses[value] += 1
+            return self._words[value]
         inner = column.table
         if inner is None or type(value) not in (dict, list):
             return write_leaf(value, inside=inside, typed=column.is_text)
