@@ -65,6 +65,22 @@ def test_out_replaces_a_file_whole_and_leaves_nothing_beside_it(shell: Shell, se
     ]
 
 
+def test_a_new_file_has_the_rights_that_the_users_mask_gives_and_an_old_one_keeps_its_own(tmp_path: Path) -> None:
+    import os
+
+    from refold.cli.reading import write_result
+
+    before = os.umask(0o077)
+    try:
+        write_result(b"[]\n", str(tmp_path / "new.json"))
+        (tmp_path / "old.json").touch()
+        (tmp_path / "old.json").chmod(0o640)
+        write_result(b"[]\n", str(tmp_path / "old.json"))
+    finally:
+        os.umask(before)
+    assert [path.stat().st_mode & 0o777 for path in sorted(tmp_path.iterdir())] == [0o600, 0o640]
+
+
 def test_an_output_that_cannot_be_written_is_told_and_nothing_is_left(shell: Shell, session: Session) -> None:
     ran = shell.refold("compact", "session.json", "--budget", "3000", "--out", "no/such/folder/small.json")
     assert ran.code == 9

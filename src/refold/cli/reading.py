@@ -11,8 +11,8 @@ import gzip
 import io
 import json
 import re
+import secrets
 import sys
-import tempfile
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -179,14 +179,14 @@ def write_result(content: bytes, target: str | None) -> None:
 
 
 def _replace_file(path: Path, content: bytes) -> None:
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name[:80]}.", delete=False) as file:
-        temporary = Path(file.name)
-        try:
+    """Put content in the place of a file in one step; a new file has the rights that the user's umask gives."""
+    temporary = path.with_name(f".{path.name[:80]}.{secrets.token_hex(4)}")
+    try:
+        with temporary.open("xb") as file:
             file.write(content)
-            file.flush()
-            # A temporary file is private; the result gets the rights that a new or the old file has.
-            temporary.chmod(path.stat().st_mode & 0o777 if path.exists() else 0o644)
-            temporary.replace(path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+        if path.exists():
+            temporary.chmod(path.stat().st_mode & 0o777)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
