@@ -10,6 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from refold.compressing import compress
     from refold.compressor import CompressionResult, ContextCompressor
+    from refold.compressor import CompressionResult, ContextCompressor
     from refold.config import CompressionConfig
     from refold.errors import (
         BudgetTooSmall,
@@ -55,7 +56,9 @@ _HOMES = {
     "BudgetTooSmall": "refold.errors",
     "CompressionConfig": "refold.config",
     "CompressionResult": "refold.compressor",
+    "CompressionResult": "refold.compressor",
     "ConfigError": "refold.errors",
+    "ContextCompressor": "refold.compressor",
     "ContextCompressor": "refold.compressor",
     "ContextOverflow": "refold.errors",
     "FormatError": "refold.errors",
