@@ -10,7 +10,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from refold.compressing import compress
     from refold.compressor import CompressionResult, ContextCompressor
-    from refold.compressor import CompressionResult, ContextCompressor
     from refold.config import CompressionConfig
     from refold.errors import (
         BudgetTooSmall,
@@ -56,9 +55,7 @@ _HOMES = {
     "BudgetTooSmall": "refold.errors",
     "CompressionConfig": "refold.config",
     "CompressionResult": "refold.compressor",
-    "CompressionResult": "refold.compressor",
     "ConfigError": "refold.errors",
-    "ContextCompressor": "refold.compressor",
     "ContextCompressor": "refold.compressor",
     "ContextOverflow": "refold.errors",
     "FormatError": "refold.errors",
