@@ -2,6 +2,7 @@
 
 from refold.stages.clamp import Clamp
 from refold.stages.dedupe import Dedupe
+from refold.stages.densify import Densify
 from refold.stages.fold import Fold
 from refold.stages.mask import Mask
 from refold.stages.merge import Merge
@@ -12,7 +13,7 @@ from refold.stages.truncate import Truncate
 from refold.stages.window import Window
 
 STAGES: dict[str, type[Stage]] = {
-    stage.name: stage for stage in (Truncate, Dedupe, Offload, Mask, Merge, Fold, Prune, Window, Clamp)
+    stage.name: stage for stage in (Densify, Truncate, Dedupe, Offload, Mask, Merge, Fold, Prune, Window, Clamp)
 }
 
 __all__ = ["STAGES", "Ask", "Goal", "Reply", "Stage"]
