@@ -42,7 +42,7 @@ class StoredMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class Path:
+class MessagePath:
     """The messages of a session's current path, in order, and the version of that path."""
 
     ids: tuple[str, ...] = ()
@@ -191,7 +191,7 @@ class Ledger(Protocol):
         """Erase a session and all that belongs to it; False if it was not there."""
         ...
 
-    def read_path(self, session_id: str) -> Path:
+    def read_path(self, session_id: str) -> MessagePath:
         """Return the messages on the session's current path, in order, with its version."""
         ...
 

@@ -1,0 +1,154 @@
+"""Alignment: which of the messages that come in are known already. Pure, over content hashes.
+
+Clients are stateless: they resend the whole history each time, mostly unchanged and longer. That case is one
+comparison. Else the two are matched as a diff does: common ends first, then what occurs equally often on both sides
+as anchors, then between the anchors again. A match keeps content and order; it need not be the longest possible, and
+it never costs more than a few sorts of what differs, also where ten thousand messages say "ok".
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import compress, count
+from operator import ne
+
+_ROUNDS_MAX = 8  # Each round sorts what is left; after that the plain walk decides.
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """``length`` messages in a row that are the same on both sides."""
+
+    known: int
+    incoming: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """What of the incoming messages is known: runs in order, on both sides."""
+
+    runs: tuple[Run, ...]
+    known_length: int
+    incoming_length: int
+
+    @property
+    def keeps_path(self) -> bool:
+        """True if the incoming messages begin with all that is known."""
+        return not self.known_length or (bool(self.runs) and self.runs[0] == Run(0, 0, self.known_length))
+
+    def positions(self) -> list[int]:
+        """Return for each incoming message where it stands among the known ones; -1 for a new one."""
+        found = [-1] * self.incoming_length
+        for run in self.runs:
+            found[run.incoming : run.incoming + run.length] = range(run.known, run.known + run.length)
+        return found
+
+
+def align(known: Sequence[str], incoming: Sequence[str]) -> Alignment:
+    """Find which incoming messages are known, by their digests, in order."""
+    known, incoming = tuple(known), tuple(incoming)
+    if not known or incoming[: len(known)] == known:
+        runs = (Run(0, 0, len(known)),) if known else ()
+        return Alignment(runs, len(known), len(incoming))
+    pairs = sorted(_match(known, incoming))
+    return Alignment(tuple(_join_runs(pairs)), len(known), len(incoming))
+
+
+_Span = tuple[int, int, int, int, int]
+_Pair = tuple[int, int, int]
+
+
+def _match(known: tuple[str, ...], incoming: tuple[str, ...]) -> Iterator[_Pair]:
+    """Yield (known, incoming, length) of what is the same, in no order, never crossing."""
+    spans: list[_Span] = [(0, len(known), 0, len(incoming), 0)]
+    while spans:
+        k0, k1, i0, i1, rounds = spans.pop()
+        head = _common_head(known[k0:k1], incoming[i0:i1])
+        if head:
+            yield k0, i0, head
+            k0, i0 = k0 + head, i0 + head
+        tail = _common_head(known[k0:k1][::-1], incoming[i0:i1][::-1])
+        if tail:
+            k1, i1 = k1 - tail, i1 - tail
+            yield k1, i1, tail
+        if k0 == k1 or i0 == i1:
+            continue
+        anchors = _find_anchors(known[k0:k1], incoming[i0:i1]) if rounds < _ROUNDS_MAX else []
+        if not anchors:
+            yield from ((k0 + k, i0 + i, 1) for k, i in _walk(known[k0:k1], incoming[i0:i1]))
+            continue
+        at_k, at_i = k0, i0
+        for k, i in anchors:
+            yield k0 + k, i0 + i, 1
+            if at_k < k0 + k and at_i < i0 + i:
+                spans.append((at_k, k0 + k, at_i, i0 + i, rounds + 1))
+            at_k, at_i = k0 + k + 1, i0 + i + 1
+        spans.append((at_k, k1, at_i, i1, rounds + 1))
+
+
+def _common_head(left: tuple[str, ...], right: tuple[str, ...]) -> int:
+    shorter = min(len(left), len(right))
+    return next(compress(count(), map(ne, left, right)), shorter)
+
+
+def _find_anchors(known: tuple[str, ...], incoming: tuple[str, ...]) -> list[tuple[int, int]]:
+    """Return the longest increasing row of messages that occur equally often on both sides."""
+    known_counts, incoming_counts = Counter(known), Counter(incoming)
+    shared = {digest for digest, times in incoming_counts.items() if known_counts.get(digest) == times}
+    if not shared:
+        return []
+    places: defaultdict[str, list[int]] = defaultdict(list)
+    for at in range(len(known) - 1, -1, -1):
+        if known[at] in shared:
+            places[known[at]].append(at)
+    pairs = [(places[digest].pop(), at) for at, digest in enumerate(incoming) if digest in shared]
+    return _longest_increasing(pairs)
+
+
+def _longest_increasing(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the longest row of pairs that also increases in its first member (the second does already)."""
+    ends: list[int] = []
+    last: list[int] = []
+    before: list[int] = []
+    for at, (place, _) in enumerate(pairs):
+        spot = bisect_left(ends, place)
+        ends[spot : spot + 1] = [place]
+        last[spot : spot + 1] = [at]
+        before.append(last[spot - 1] if spot else -1)
+    chosen: list[tuple[int, int]] = []
+    at = last[-1] if last else -1
+    while at >= 0:
+        chosen.append(pairs[at])
+        at = before[at]
+    return chosen[::-1]
+
+
+def _walk(known: tuple[str, ...], incoming: tuple[str, ...]) -> Iterator[tuple[int, int]]:
+    """Match each incoming message with its next occurrence, one after the other."""
+    places: defaultdict[str, list[int]] = defaultdict(list)
+    for at, digest in enumerate(known):
+        places[digest].append(at)
+    cursor = 0
+    for at, digest in enumerate(incoming):
+        spots = places.get(digest, [])
+        nearest = bisect_left(spots, cursor)
+        if nearest < len(spots):
+            yield spots[nearest], at
+            cursor = spots[nearest] + 1
+
+
+def _join_runs(pairs: Iterable[_Pair]) -> Iterator[Run]:
+    start_k = start_i = length = 0
+    for k, i, more in pairs:
+        if length and k == start_k + length and i == start_i + length:
+            length += more
+            continue
+        if length:
+            yield Run(start_k, start_i, length)
+        start_k, start_i, length = k, i, more
+    if length:
+        yield Run(start_k, start_i, length)

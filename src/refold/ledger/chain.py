@@ -1,0 +1,98 @@
+"""Chained ids: a message's id hashes its content and its parent, so a resent history has the ids it had before. Pure.
+
+Known messages keep their ids wherever they stand now; a new one is chained to the message before it. No id stands
+twice on a path, and a parent always stands before its children, as long as paths are changed by ``chain_path`` only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from refold.conversation.message import ROOT, chain_id
+from refold.ledger.align import align
+from refold.ledger.ledger import MessagePath, Splice
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A message that is not on the path yet: its place among the incoming ones, its parent, its id."""
+
+    at: int
+    parent: str
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChainedPath:
+    """The ids of all incoming messages, which of them are new, and how the path changes to become them."""
+
+    ids: tuple[str, ...]
+    new: tuple[Link, ...]
+    splices: tuple[Splice, ...]
+
+
+def chain_path(path: MessagePath, incoming: Sequence[str]) -> ChainedPath:
+    """Give every incoming message, by its digest, the id it has on the path or a new one."""
+    alignment = align(path.digests, incoming)
+    if alignment.keeps_path:
+        length = len(path.ids)
+        new = chain_tail(path.ids[-1] if path.ids else ROOT, incoming[length:], length)
+        ids = tuple(link.id for link in new)
+        return ChainedPath(path.ids + ids, new, (Splice(length, length, ids),) if ids else ())
+    return _chain_apart(path, incoming, alignment.positions())
+
+
+def chain_tail(tail: str, digests: Sequence[str], at: int = 0) -> tuple[Link, ...]:
+    """Chain messages that follow ``tail``, the first of them at place ``at``."""
+    links: list[Link] = []
+    for place, digest in enumerate(digests, at):
+        links.append(Link(place, tail, chain_id(tail, digest)))
+        tail = links[-1].id
+    return tuple(links)
+
+
+def _chain_apart(path: MessagePath, incoming: Sequence[str], positions: list[int]) -> ChainedPath:
+    """Chain what is new between known messages.
+
+    A message that is put right after its own parent, while the same one is kept further on, is that one: it moves up,
+    and the later one becomes new. Else one id would stand twice on the path.
+    """
+    kept = {path.ids[position]: at for at, position in enumerate(positions) if position >= 0}
+    place = {message_id: at for at, message_id in enumerate(path.ids)}
+    ids: list[str] = []
+    new: list[Link] = []
+    parent = ROOT
+    for at, digest in enumerate(incoming):
+        if positions[at] >= 0:
+            parent = path.ids[positions[at]]
+        else:
+            message_id = chain_id(parent, digest)
+            if message_id in kept:
+                positions[kept[message_id]] = -1
+                positions[at] = -1 if _crosses(positions, at, place[message_id]) else place[message_id]
+            else:
+                new.append(Link(at, parent, message_id))
+            parent = message_id
+        ids.append(parent)
+    return ChainedPath(tuple(ids), tuple(new), tuple(_find_splices(positions, ids, len(path.ids))))
+
+
+def _crosses(positions: list[int], at: int, place: int) -> bool:
+    """Tell whether a message at this place would stand out of order: then it is cut out and put in again."""
+    before = next((position for position in reversed(positions[:at]) if position >= 0), -1)
+    after = next((position for position in positions[at + 1 :] if position >= 0), place + 1)
+    return not before < place < after
+
+
+def _find_splices(positions: list[int], ids: list[str], length: int) -> list[Splice]:
+    """Return what must change between the kept messages."""
+    splices: list[Splice] = []
+    start = at = 0
+    while at <= len(positions):
+        stop = next((i for i in range(at, len(positions)) if positions[i] >= 0), len(positions))
+        until = positions[stop] if stop < len(positions) else length
+        if stop > at or until > start:
+            splices.append(Splice(start, until, tuple(ids[at:stop])))
+        start, at = until + 1, stop + 1
+    return splices

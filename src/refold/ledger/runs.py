@@ -1,0 +1,81 @@
+"""Runs: a row of numbers told as first and last of what follows one another. Pure.
+
+The ledger numbers a session's messages as they arrive, so a path of ten thousand messages is mostly one run, and so
+is what a fold covers. Storing runs makes both cheap to write, to read and to compare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+Span = tuple[int, int]  # First and last, both within.
+
+
+def find_runs(numbers: Iterable[int]) -> list[Span]:
+    """Return the numbers, in their order, as runs."""
+    runs: list[Span] = []
+    first = last = -2
+    for number in numbers:
+        if number == last + 1:
+            last = number
+            continue
+        if last >= first >= 0:
+            runs.append((first, last))
+        first = last = number
+    if first >= 0:
+        runs.append((first, last))
+    return runs
+
+
+def count_runs(runs: Iterable[Span]) -> int:
+    """Return how many numbers the runs hold."""
+    return sum(last - first + 1 for first, last in runs)
+
+
+def join_runs(runs: Iterable[Span]) -> list[Span]:
+    """Return the same numbers in the same order with neighbours joined."""
+    joined: list[Span] = []
+    for first, last in runs:
+        if joined and joined[-1][1] + 1 == first:
+            joined[-1] = (joined[-1][0], last)
+        else:
+            joined.append((first, last))
+    return joined
+
+
+def cut_runs(runs: Iterable[Span], start: int, stop: int) -> Iterator[Span]:
+    """Yield the runs of the numbers at these places."""
+    place = 0
+    for first, last in runs:
+        length = last - first + 1
+        low, high = max(start - place, 0), min(stop - place, length)
+        if low < high:
+            yield first + low, first + high - 1
+        place += length
+        if place >= stop:
+            return
+
+
+def splice_runs(runs: Sequence[Span], changes: Iterable[tuple[int, int, Sequence[Span]]]) -> list[Span]:
+    """Return the runs with the numbers at (start, stop) replaced by others; changes are in order, places as before."""
+    length = count_runs(runs)
+    spliced: list[Span] = []
+    at = 0
+    for start, stop, new in changes:
+        if not at <= start <= stop <= length:
+            raise ValueError(f"splice {start}:{stop} does not fit a path of {length}, or overlaps the one before")
+        spliced.extend(cut_runs(runs, at, start))
+        spliced.extend(new)
+        at = stop
+    spliced.extend(cut_runs(runs, at, length))
+    return join_runs(spliced)
+
+
+def has_overlap(runs: Iterable[Span]) -> bool:
+    """Tell whether a number stands in two runs, or twice."""
+    last_end = -1
+    for first, last in sorted(runs):
+        if first <= last_end:
+            return True
+        last_end = last
+    return False
