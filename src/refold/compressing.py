@@ -49,8 +49,7 @@ def compress(
     """
     settings = _choose_config(preset, config)
     model = model or settings.model
-    if not isinstance(messages, Sequence) or isinstance(messages, str | bytes):
-        raise FormatError(f"messages must be a list of messages, not {type(messages).__name__}")
+    _check_list(messages)
     form = detect(messages, system=system, tools=tools, name=format)
     parsed = parse_messages(form, messages)
     counter = counter_for(model, settings.tokenizer)
@@ -81,6 +80,11 @@ def compress(
         report=report,
         originals=Originals(parsed, fold_originals(outcome.view.edits, parsed)),
     )
+
+
+def _check_list(messages: object) -> None:
+    if not isinstance(messages, Sequence) or isinstance(messages, str | bytes):
+        raise FormatError(f"messages must be a list of messages, not {type(messages).__name__}")
 
 
 def _choose_config(preset: str | None, config: CompressionConfig | None) -> CompressionConfig:

@@ -14,7 +14,7 @@ from refold.ladder.report import Report
 
 @dataclass(frozen=True, slots=True)
 class PreparedContext:
-    """A context ready to send. ``messages`` has the caller's format; untouched messages are the caller's own objects."""
+    """A context ready to send, in the caller's format; untouched messages are the caller's own objects."""
 
     messages: list[object]
     summary: str | None = None
@@ -67,7 +67,9 @@ class Originals:
         found = self.find(handle)
         name = read_handle(handle) or ""
         if name.startswith("f:"):
-            return "\n\n".join(f"{mark(message_handle(message))} {message.role}\n{read_message(message)}" for message in found)
+            return "\n\n".join(
+                f"{mark(message_handle(message))} {message.role}\n{read_message(message)}" for message in found
+            )
         _, dot, part = name.partition(".")
         # Two contents with one prefix are possible, if rare: both are shown, each whole.
         texts = [read_message(message, int(part) if dot else None) for message in found]
@@ -78,7 +80,9 @@ def read_message(message: Message, part: int | None = None) -> str:
     """Return the exact text of a message's parts, or of one of them."""
     if part is not None:
         if part >= len(message.parts):
-            raise HandleUnknown(f"the message {mark(message_handle(message))} has {len(message.parts)} parts, not {part + 1}")
+            raise HandleUnknown(
+                f"the message {mark(message_handle(message))} has {len(message.parts)} parts, not {part + 1}"
+            )
         return message.parts[part].text
     return "\n".join(f"{one.name}({one.text})" if one.kind == "call" else one.text for one in message.parts)
 

@@ -1,6 +1,20 @@
-"""How much room there is, and when to act. Pure numbers; no conversation, no clock."""
+"""How much room there is, when to act, and what it costs. Pure numbers; no conversation, no clock."""
 
 from refold.budget.budget import Budget, Tiers, flat_budget, window_budget
+from refold.budget.economics import Carry, Charge, Economics, Tariff
 from refold.budget.trigger import Counts, Thresholds, Trigger, decide
 
-__all__ = ["Budget", "Counts", "Thresholds", "Tiers", "Trigger", "decide", "flat_budget", "window_budget"]
+__all__ = [
+    "Budget",
+    "Carry",
+    "Charge",
+    "Counts",
+    "Economics",
+    "Tariff",
+    "Thresholds",
+    "Tiers",
+    "Trigger",
+    "decide",
+    "flat_budget",
+    "window_budget",
+]

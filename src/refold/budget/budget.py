@@ -6,20 +6,24 @@ within it. Nothing here looks at a conversation.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from refold.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Tiers in tokens: *warn* tells, *soft* acts when it suits, *hard* must fit, *target* is where we come down to."""
+    """Tiers in tokens: *warn* tells, *soft* acts when it suits, *hard* must fit, *target* is where we come down to.
+
+    ``is_of_room``: the tiers are shares of what the system prompt and the tools leave of the room, see ``above``.
+    """
 
     hard: int
     soft: int
     warn: int
     target: int
     window: int
+    is_of_room: bool = False
 
     def __post_init__(self) -> None:
         if self.hard < 1:
@@ -29,6 +33,17 @@ class Budget:
                 f"budget tiers must rise: target {self.target} <= soft {self.soft} <= hard {self.hard}; "
                 "lower target_ratio or raise trigger_ratio"
             )
+
+    def above(self, fixed_tokens: int) -> Budget:
+        """Return the budget with its tiers above so many tokens that no compression can take away.
+
+        A system prompt that fills half of the window would else leave a target that nothing can reach.
+        """
+        if not self.is_of_room or fixed_tokens <= 0 or fixed_tokens >= self.hard:
+            return self
+        room = self.hard - fixed_tokens
+        soft, warn, target = (fixed_tokens + tier * room // self.hard for tier in (self.soft, self.warn, self.target))
+        return replace(self, soft=soft, warn=warn, target=target, is_of_room=False)
 
 
 def flat_budget(tokens: int) -> Budget:

@@ -9,6 +9,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
 from refold.budget import Budget, Counts, Thresholds, Trigger, decide
+from refold.budget.economics import Carry, Economics, check_economics, count_removable
 from refold.conversation.edit import Edit
 from refold.conversation.language import Language, detect_language
 from refold.conversation.message import is_user_turn
@@ -26,7 +27,8 @@ _LANGUAGE_SAMPLE = 20
 class Plan:
     """How a context is to be prepared: room, counts that also trigger, and the ladder.
 
-    ``trigger`` is set when somebody else decided already: a person, a provider's overflow error.
+    ``trigger`` is set when somebody else decided already: a person, a provider's overflow error. ``economics`` lets a
+    change happen when it pays; whoever holds the session hands the carry of the last outcome in again.
     """
 
     budget: Budget
@@ -37,35 +39,72 @@ class Plan:
     trigger: Trigger | None = None
     is_auto: bool = True
     strict: bool = False
+    economics: Economics | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A view that fits, why it changed if it did, and what each stage did."""
+    """A view that fits, why it changed if it did, and what each stage did; ``carry`` is for the next request."""
 
     view: View
     trigger: Trigger
     edits: tuple[Edit, ...] = ()
     stages: tuple[StageReport, ...] = ()
+    carry: Carry = Carry()
 
 
 def prepare(view: View, plan: Plan, reported_tokens: int | None = None) -> Generator[Ask, Reply, Outcome]:
     """Bring a view within its budget if a trigger fires; raise BudgetTooSmall if what may not shrink is too large."""
-    trigger = plan.trigger or decide(_count_view(view, reported_tokens), plan.budget, plan.thresholds)
+    budget = plan.budget.above(_count_fixed(view))
+    trigger = plan.trigger or _decide(view, plan, budget, reported_tokens)
     # Switched off means off; only L1 overrides it, and the report says so.
     if not trigger.acts or (not plan.is_auto and plan.trigger is None and trigger.strength != "hard"):
-        return Outcome(view, trigger)
+        return Outcome(view, trigger, carry=_carry_on(view, plan, budget))
     goal = Goal(
-        target=plan.budget.target,
-        hard=plan.budget.hard,
+        target=budget.target,
+        hard=budget.hard,
         reason=trigger.reason,
         language=plan.language or detect_view_language(view),
         instructions=plan.instructions,
         force=trigger.by_count,
     )
     climbed = yield from climb(view, goal, plan.stages, strict=plan.strict)
-    check_fit(climbed.view, plan.budget)
-    return Outcome(climbed.view, trigger, climbed.edits, climbed.stages)
+    check_fit(climbed.view, budget)
+    carry = (plan.economics.carry if plan.economics else Carry()).restart(climbed.view.tokens)
+    return Outcome(climbed.view, trigger, climbed.edits, climbed.stages, carry)
+
+
+def _decide(view: View, plan: Plan, budget: Budget, reported_tokens: int | None) -> Trigger:
+    """Return the strongest trigger; where none acts, prices may."""
+    trigger = decide(_count_view(view, reported_tokens), budget, plan.thresholds)
+    if trigger.acts or plan.economics is None:
+        return trigger
+    economic = check_economics(view.tokens, _count_head(view), budget, plan.economics)
+    return economic if economic.acts or trigger.strength == "none" else trigger
+
+
+def _carry_on(view: View, plan: Plan, budget: Budget) -> Carry:
+    if plan.economics is None:
+        return Carry()
+    carry = plan.economics.carry
+    return carry.advance(view.tokens, count_removable(view.tokens, budget, carry))
+
+
+def _count_fixed(view: View) -> int:
+    """Return the tokens that no stage may take away: system prompt, tools, and system messages that lead."""
+    fixed = view.fixed_tokens
+    for item in view.items:
+        if item.is_fold or item.role != "system":
+            break
+        fixed += item.tokens
+    return fixed
+
+
+def _count_head(view: View) -> int:
+    """Return the tokens before anything that a change could touch: the fixed ones, and the first user message."""
+    head = _count_fixed(view)
+    first = next((item for item in view.items if item.role != "system"), None)
+    return head + first.tokens if first is not None and not first.is_fold and first.message.starts_turn else head
 
 
 def check_fit(view: View, budget: Budget) -> None:

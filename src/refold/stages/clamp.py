@@ -19,9 +19,12 @@ from refold.conversation.part import Part
 from refold.conversation.turn import Unit
 from refold.conversation.view import View, amend
 from refold.stages.stage import Goal, When, count_part, drop_part, next_level, seen_part
+from refold.stages.truncate import Truncate
 from refold.stages.window import fold_units
 
 _TRIES = 12
+_NO_LIMIT = 1 << 40
+_LINES_CHARS_MIN = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,12 @@ class Clamp:
         newest = _newest_user(view)
         pieces: list[_Piece] = []
         for at, item in enumerate(view.items):
-            if item.is_fold or item.role == "system" or item.message.is_sealed or (at == newest and not self.newest_user):
+            if (
+                item.is_fold
+                or item.role == "system"
+                or item.message.is_sealed
+                or (at == newest and not self.newest_user)
+            ):
                 continue
             for part in range(len(item.message.parts)):
                 seen = seen_part(item, part)
@@ -71,7 +79,7 @@ class Clamp:
         return pieces
 
     def _cut(self, view: View, pieces: Sequence[_Piece], hard: int) -> list[Edit]:
-        """Cut every piece that is larger than a common size; the size is what makes the view fit, at least the minimum."""
+        """Cut every piece that is larger than a common size: the one that makes the view fit, at least the minimum."""
         size = _common_size([piece.tokens for piece in pieces], view.tokens - hard, self.tokens_min)
         edits: list[Edit] = []
         for _ in range(_TRIES):
@@ -88,7 +96,7 @@ class Clamp:
         if seen is None or piece.tokens <= size:
             return None
         original = item.message.parts[piece.part]
-        handle = mark(message_handle(item.message, piece.part))
+        handle = message_handle(item.message, piece.part)
         text = _shorten(view, original, piece.tokens if original is seen else count_part(view, original), size, handle)
         return Edit(
             kind="replace",
@@ -119,7 +127,8 @@ class Clamp:
     def _fold_rest(self, view: View, goal: Goal) -> list[Edit]:
         """Fold all but the system messages and the newest user message: the newest step alone does not fit."""
         newest = _newest_user(view)
-        before, after = [], []
+        before: list[Unit] = []
+        after: list[Unit] = []
         for unit in view.units:
             items = view.items[unit.start : unit.stop]
             if any(not item.is_fold and (item.role == "system" or item.message.is_sealed) for item in items):
@@ -127,7 +136,7 @@ class Clamp:
             if unit.start <= (newest if newest is not None else -1) < unit.stop:
                 continue
             (before if newest is None or unit.start < newest else after).append(unit)
-        runs: list[list[Unit]] = [run for run in (before, after) if run]
+        runs = [run for run in (before, after) if run]
         reason = "even the newest step alone does not fit"
         return [fold_units(view, run, goal.language, stage=self.name, role="user", reason=reason) for run in runs]
 
@@ -156,20 +165,27 @@ def _common_size(sizes: Sequence[int], over: int, least: int) -> int:
 def _shorten(view: View, part: Part, tokens: int, size: int, handle: str) -> str:
     """Return head and tail of a part within ``size`` tokens, the cut marked with its exact length."""
     if part.kind == "media" or not part.text:
-        return f"[{part.name or part.kind}, too large for the budget: {handle}]"
+        return f"[{part.name or part.kind}, too large for the budget: {mark(handle)}]"
     share = size / max(1, tokens)
     for _ in range(_TRIES):
-        text = _cut_middle(part, int(len(part.text) * share), handle)
+        text = _cut(part, int(len(part.text) * share), handle)
         if view.lens.count_text(text) <= size:
             return text
         share *= 0.75
     return _cut_middle(part, 0, handle)
 
 
+def _cut(part: Part, chars: int, handle: str) -> str:
+    """Cut as truncate does, on lines and with what failed kept, where there is room for that."""
+    if part.kind == "call" or chars < _LINES_CHARS_MIN:
+        return _cut_middle(part, chars, handle)
+    return Truncate(chars_max=chars, bytes_max=_NO_LIMIT, lines_max=_NO_LIMIT).cut(part.text, handle, part.name)
+
+
 def _cut_middle(part: Part, keep: int, handle: str) -> str:
     head, tail = keep // 2, keep - keep // 2
     cut = len(part.text) - keep
-    marker = f"... [truncated {cut} characters] ... {handle}"
+    marker = f"... [truncated {cut} characters] ... {mark(handle)}"
     end = part.text[len(part.text) - tail :] if tail else ""
     if part.kind != "call":
         return "\n".join(piece for piece in (part.text[:head], marker, end) if piece)

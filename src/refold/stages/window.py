@@ -1,4 +1,4 @@
-"""window: the last turns only, and one mechanical line for what went before them.
+"""window: the last turns only, and a small mechanical summary of what went before them.
 
 The rung before the last, taken only when the view is over *hard*. It asks nobody and cannot fail: every unit that
 is not protected may go. What it hides is behind one handle.
@@ -17,6 +17,7 @@ from refold.conversation.language import Language
 from refold.conversation.message import Message, Role
 from refold.conversation.turn import Unit, find_turns
 from refold.conversation.view import View
+from refold.stages.extract.summary import ExtractOptions, extract_summary
 from refold.stages.span import covered_messages, earlier_folds, free_runs, items_of
 from refold.stages.stage import Goal, When
 
@@ -26,6 +27,8 @@ _ROLE_NAMES: dict[Language, dict[Role, str]] = {
 }
 
 
+_FRAME_TOKENS = 5
+_EXTRACT_TOKENS_MIN = 160
 _REASON = "over the limit: only the newest part stays"
 
 
@@ -38,15 +41,20 @@ class Window:
 
     keep_turns: int | None = None
     role: Role = "user"
+    summary_tokens_max: int = 600
+    summary_share: float = 0.15
 
     def propose(self, view: View, goal: Goal) -> list[Edit]:
         """Return one fold for each run of old units, as much as it takes to come down to the target."""
         edits: list[Edit] = []
-        left = view.tokens - goal.target
+        tokens_max = min(self.summary_tokens_max, int(goal.target * self.summary_share))
+        left = view.tokens + tokens_max - goal.target
         for run in free_runs(view):
             units = self._choose_units(view, run, left)
             if units:
-                edit = fold_units(view, units, goal.language, stage=self.name, role=self.role, reason=_REASON)
+                edit = fold_units(
+                    view, units, goal.language, stage=self.name, role=self.role, reason=_REASON, tokens_max=tokens_max
+                )
                 edits.append(edit)
                 left -= edit.tokens_freed
         return edits
@@ -68,16 +76,23 @@ class Window:
 
 
 def fold_units(
-    view: View, units: Sequence[Unit], language: Language, *, stage: str, role: Role, reason: str
+    view: View,
+    units: Sequence[Unit],
+    language: Language,
+    *,
+    stage: str,
+    role: Role,
+    reason: str,
+    tokens_max: int = 0,
 ) -> Edit:
-    """Return the fold that puts one mechanical line in the place of these units."""
+    """Return the fold of these units: an extract if it has room, else one line that says what left the view."""
     items = items_of(view, units)
     messages = covered_messages(view, items)
     earlier = earlier_folds(items)
     first, last = units[0].start, units[-1].stop
     before = view.items[first - 1].role if first else None
     after = view.items[last].role if last < len(view.items) else None
-    text = describe_span(messages, language)
+    text, fold = _write_summary(view, messages, earlier, language, tokens_max)
     return Edit(
         kind="fold",
         stage=stage,
@@ -88,9 +103,23 @@ def fold_units(
         level=1 + max((edit.level for edit in earlier), default=-1),
         made_from=tuple(edit.id for edit in earlier),
         tokens_before=sum(item.tokens for item in items),
-        tokens_after=view.lens.count_text(text) + 5,
-        fold=Fold(handle=fold_handle(messages), summary=text, by=stage),
+        tokens_after=view.lens.count_text(text) + _FRAME_TOKENS,
+        fold=fold,
     )
+
+
+def _write_summary(
+    view: View, messages: Sequence[Message], earlier: Sequence[Edit], language: Language, tokens_max: int
+) -> tuple[str, Fold]:
+    if tokens_max >= _EXTRACT_TOKENS_MIN:
+        previous = [edit.fold for edit in earlier if edit.fold is not None]
+        known = frozenset(message_id for edit in earlier for message_id in edit.covers)
+        options = ExtractOptions(tokens_max=tokens_max, index_tokens_max=tokens_max // 2)
+        extract = extract_summary(messages, previous, options, view.lens.count_text, language=language, known=known)
+        if view.lens.count_text(extract.text) <= tokens_max:
+            return extract.text, extract.fold
+    text = describe_span(messages, language)
+    return text, Fold(handle=fold_handle(messages), summary=text, by="window")
 
 
 def describe_span(messages: Sequence[Message], language: Language) -> str:
