@@ -28,6 +28,8 @@ SUMMARY_TOKENS_MIN = 160
 FIRST_USER_SHARE = 0.25
 # A fold that stands alone is written again only if it has outgrown its room by this much.
 OUTGROWN = 1.25
+# A fold that saves less is not worth a broken prefix, unless the view would not fit.
+SAVED_TOKENS_MIN = 40
 TIGHT_SHARE = 0.8
 
 
@@ -152,7 +154,8 @@ class Fold:
         wanted = int(room * share)
         # The target binds, unless the unfoldable alone nearly fills it: then a summary takes a part of what is left.
         fair = max(goal.target - fixed, int(wanted * TIGHT_SHARE))
-        least = min(SUMMARY_TOKENS_MIN, max(SUMMARY_TOKENS_MIN // 3, room))
+        # It shrinks further only where that decides whether the view fits; below that a later rung must act anyway.
+        least = room if SUMMARY_TOKENS_MIN // 3 <= room < SUMMARY_TOKENS_MIN else SUMMARY_TOKENS_MIN
         return min(tokens_max, max(least, min(wanted, fair)))
 
     def _fold_spans(self, view: View, goal: Goal, spans: Sequence[Sequence[Unit]]) -> list[Edit]:
@@ -231,7 +234,8 @@ class Fold:
             fold=extract.fold,
         )
         after = view.lens.fold(edit, source.messages).tokens
-        if after >= edit.tokens_before and not goal.force:
+        least = min(SAVED_TOKENS_MIN, edit.tokens_before // 10) if view.tokens <= goal.hard else 0
+        if after + least >= edit.tokens_before and not goal.force:
             return None
         return replace(edit, tokens_after=after)
 

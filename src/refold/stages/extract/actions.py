@@ -52,7 +52,7 @@ _SHELL_TOUCHES: tuple[tuple[Touch, re.Pattern[str]], ...] = (
     ("written", re.compile(rf"(?:^|[;&|\n]\s*)(?:git\s+)?(?:mv|cp)\s+(?:-\w+\s+)*\S+\s+{_PATH}")),
     ("written", re.compile(rf"(?<![0-9&<>=-])>{{1,2}}\s*{_PATH}")),
     ("written", re.compile(rf"(?:^|[;&|\n]\s*)(?:tee|touch)\s+(?:-\w+\s+)*{_PATH}")),
-    ("written", re.compile(rf"\bsed\s+(?:-[a-zA-Z]+\s+)*-i\S*\s+(?:-e\s+)?{_QUOTED}\s+{_PATH}")),
+    ("written", re.compile(rf"\bsed\s+(?:-[a-zA-Z]+\s+)*-i\S*\s+(?:''\s+|\"\"\s+)?(?:-e\s+)?{_QUOTED}\s+{_PATH}")),
     ("read", re.compile(rf"(?:^|[;&|\n]\s*)(?:cat|head|tail|less|more|nl|bat|wc)\s+(?:-\w+\s+(?:\d+\s+)?)*{_PATH}")),
     ("read", re.compile(rf"\bsed\s+-n\s+{_QUOTED}\s+{_PATH}")),
 )

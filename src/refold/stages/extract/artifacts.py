@@ -94,6 +94,9 @@ def weigh(seen: Evidence, *, note: str, kinship: float, size: int) -> float:
     odds -= 1.2 * (size - seen.last_at) / max(1, size) + 0.2 * math.log2(1 + seen.crowd)
     odds += 0.6 * kinship + 1.6 * (note in ("written", "deleted"))
     odds += _SORT_ODDS.get(seen.sort, 0.0) - 0.3 * math.log2(len(seen.value))
+    # A small bare number, or a phrase that only the assistant put in capitals or quotes, seldom names anything.
+    if not seen.by_user and ((seen.value.isdecimal() and len(seen.value) < 5) or seen.sort == "name"):
+        odds -= 0.8
     return round(math.exp(odds), 5)
 
 
@@ -108,6 +111,7 @@ _SORT_ODDS = {
     "money": -0.3,
     "number": -0.5,
     "version": -0.5,
+    "term": -0.6,
     "time": -2.0,
 }
 

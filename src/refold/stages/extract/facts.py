@@ -16,6 +16,11 @@ FACT_CHARS_MAX = 240
 FACT_CHARS_MIN = 6
 FACTS_MAX = 60
 
+# Words that open a step rather than tell what came of it.
+_INTENT = re.compile(
+    r"(?:[-*] )?(?:(?:ok(?:ay)?|now|so|wait|hmm|first|next|then),? )?(?:let me|let's|I'll|I will|I should|maybe)\b",
+    re.I,
+)
 _QUESTION = re.compile(r"[?？]\s*$|吗\s*[?？。]?\s*$")
 _USER_PREFERS = re.compile(
     r"\bI(?:'d| would)? (?:prefer|like|love|hate|dislike|want|need|only)\b|\bmy (?:favou?rite|preference)\b|"
@@ -37,13 +42,17 @@ _DECIDES = re.compile(
 # An assistant that says "I need to look" has looked by the next step: only what outlives a step is a todo.
 _TODO = re.compile(
     r"\b(?:TODO|FIXME)\b|\b(?:remaining|still (?:missing|open|failing|to do)|not yet (?:done|implemented)|left to do|"
-    r"next steps?)\b|^(?:[-*] )?\[ \]|待办|还(?:需要|要|没)|接下来(?:要|需)|下一步|尚未|未完成"
+    r"next steps?)\b|^(?:[-*] )?\[ \]|"
+    r"待办|还需要(?:做|处理|完成|修改)|接下来(?:要|需)|下一步(?:是|要|需)|尚未完成|未完成"
 )
-_USER_TODO = re.compile(r"\b(?:we|you|I) (?:still )?(?:need|have) to\b|\bdon't forget\b|别忘了|记得", re.I)
+_USER_TODO = re.compile(
+    r"\b(?:we|you|I) (?:still )?(?:need|have) to\b|\bdon't forget\b|别忘了|记得(?:要|帮|把|给|提醒|去)", re.I
+)
 _KEY = re.compile(
     r"\b(?:confirmed|verified|all tests pass|tests? (?:pass|fail)|successfully|turns out|it appears that|"
     r"found (?:that|the)|is located (?:in|at)|is defined (?:in|at)|booked|cancell?ed|updated|refund(?:ed)?|created|"
-    r"total (?:is|of|cost))\b|已(?:完成|修复|创建|取消|预订|更新)|成功|通过测试",
+    r"total (?:is|of|cost))\b|"
+    r"已(?:经)?(?:完成|修复|创建|取消|预订|更新)|(?:预订|支付|创建|修改|部署)成功|通过测试",
     re.I,
 )
 
@@ -63,10 +72,12 @@ def find_facts(sayings: Sequence[Saying]) -> list[Fact]:
 
 def classify_sentence(sentence: str, role: str) -> FactKind | None:
     """Return what kind of fact a sentence is, or None."""
-    if not FACT_CHARS_MIN <= len(sentence) <= FACT_CHARS_MAX or _QUESTION.search(sentence):
+    if not FACT_CHARS_MIN <= len(sentence) <= FACT_CHARS_MAX or sentence[-1] in ":：" or _QUESTION.search(sentence):
         return None
     if role == "user":
         return _classify_user(sentence)
+    if _INTENT.match(sentence):
+        return None
     if _DECIDES.search(sentence):
         return "decision"
     if _TODO.search(sentence):

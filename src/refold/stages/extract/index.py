@@ -33,6 +33,7 @@ SORT_NAMES: dict[str, tuple[str, str]] = {
     "flag": ("options", "选项"),
     "identifier": ("identifiers", "标识符"),
     "name": ("names", "名称"),
+    "term": ("terms", "词语"),
 }
 _NOTES: dict[str, tuple[str, str]] = {
     "read": ("read", "已读"),

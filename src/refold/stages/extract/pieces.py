@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -35,6 +36,8 @@ TELLING_CHARS = 80
 STEPS_MAX = 12
 ACTION_CHARS = 300
 ISSUES_MAX = 8
+HANDLED_FILES = 5
+FACTS_MAX = 8
 DONE_MAX = 30
 
 _READING = re.compile(
@@ -42,6 +45,7 @@ _READING = re.compile(
     r"cd|pwd|grep|rg|head|tail|nl|sed -n|wc|tree|echo|open|which|git (?:log|show|status|diff|grep|blame))",
     re.I,
 )
+_BULLET = re.compile(r"\A(?:[-*•]\s+)+")
 _TODO_TOOL = re.compile(r"todo|plan|task", re.I)
 _CHECKBOX = re.compile(r"^\s*(?:[-*]|\d+\.)\s*\[( |x|X|~|-)\].{1,200}$", re.M)
 # Everything that some reader takes for the end of a line.
@@ -155,7 +159,9 @@ def _piece_files(span: Span) -> list[Piece]:
     for age, (path, (change, handle, times)) in enumerate(reversed(newest.items())):
         verb = verbs[change][span.language == "zh"]
         often = f" ×{times}" if times > 1 else ""
-        text = f"{verb}{often}: {neutralise(path)} {shorten_handle(handle)}"
+        # A handle costs more than a path: only the newest changes have theirs.
+        where = f" {shorten_handle(handle)}" if age < HANDLED_FILES else ""
+        text = f"{verb}{often}: {neutralise(path)}{where}"
         pieces.append(Piece("code", text, 2.5 + age / 10, -age))
     return pieces
 
@@ -164,8 +170,13 @@ def _piece_issues(span: Span) -> list[Piece]:
     """Name the newest failures, each error once."""
     pieces: list[Piece] = []
     met: set[str] = set()
+    mended: set[str] = set()
     for action in reversed(span.actions):
-        if not action.failed or not (action.error or action.command) or action.error in met:
+        if not action.failed:
+            mended.add(action.command)
+            continue
+        # The same command went well later: the failure is history.
+        if not (action.error or action.command) or action.error in met or (action.command and action.command in mended):
             continue
         met.add(action.error)
         text = f"{_write_action(action)} {shorten_handle(action.result_handle)}".rstrip()
@@ -262,9 +273,12 @@ def _piece_facts(span: Span) -> list[Piece]:
     }
     quoted = {saying.text for saying in span.rules}
     pieces = []
+    taken: Counter[str] = Counter()
     for age, fact in enumerate(reversed(span.facts)):
-        if fact.text in quoted:
+        if fact.text in quoted or taken[fact.kind] == FACTS_MAX:
             continue
+        taken[fact.kind] += 1
         section, rank = places[fact.kind]
-        pieces.append(Piece(section, f"- {neutralise(fact.text)}", rank + age / 20, -age))
+        text = _BULLET.sub("", fact.text, count=1)
+        pieces.append(Piece(section, f"- {neutralise(text)}", rank + taken[fact.kind] / 10, 1e6 - age))
     return pieces

@@ -27,6 +27,8 @@ from refold.stages.extract.words import find_pending, find_rules, find_sayings
 Count = Callable[[str], int]
 Style = Literal["sections", "short", "truncated"]
 
+# Words must have their part too, however small the budget.
+INDEX_SHARE_MAX = 0.6
 KEY_POINTS_MAX = 5
 KEY_POINT_CHARS = 160
 SHORT_PIECES_MAX = 5
@@ -134,7 +136,7 @@ def _write_body(
         return ""
     if options.style == "truncated" and words is None:
         return _write_truncated(span.messages, room, count)
-    index_max = max(0, min(options.index_tokens_max, room * 6 // 10))
+    index_max = max(0, min(options.index_tokens_max, int(room * INDEX_SHARE_MAX)))
     body = neutralise(words.strip()) if words is not None else _write_words(span, options, room - index_max, count)
     title = _INDEX_TITLE[span.language]
     room_left = index_max if words is not None else min(index_max, room - count(f"{body}\n{title}\n"))

@@ -32,6 +32,7 @@ _ZH_NUMBER = re.compile(
 _JSON_KEY = re.compile(r'"[\w .-]{1,60}"\s*:(?=\s*[\[{"\dtfn-])', re.ASCII)
 _LINE_NUMBER = re.compile(r"^[ \t]{0,12}\d{1,7}(?=[\t:|→-])", re.M)
 # The scripts of sed and the like: 12,30p and 25s/a/b/ are places in a file, gone with the next edit.
+_ANSI = re.compile(r"(?:\x1b|\\x1b|\\e|\\033)\[[\d;]{0,20}m")
 _SED = re.compile(r"(?<![\w.])\d{1,6}(?:,\d{1,6})?[pdsaic](?=['\"\s/\\])(?:/[^'\"\n]{0,200})?")
 _TAIL = re.compile(r"[.:,\\+\-/%]+\Z")
 _HEAD = re.compile(r"\A(?:[:,%+\\-]+|\.(?=[.\W]))+")
@@ -60,10 +61,12 @@ _PATH = re.compile(
     rf"(?:[A-Za-z]:\\|~?/|\.{{1,2}}/)?(?:[\w.@+~-]+[/\\])*[\w.@+-]*\w\.{_EXTENSION}(?:::[\w:.\[\]-]+)?", re.ASCII
 )
 _TREE = re.compile(r"(?:~?/|\.{1,2}/)?(?:[\w.@+-]+/){1,20}[\w.@+-]*", re.ASCII)
-_PAIR = re.compile(r"[A-Z][A-Za-z-]*/[A-Z]?[a-z-]+|[a-z]{2,4}/[a-z]{2,4}")
+# Two words around a slash are more often a choice than a folder.
+_PAIR = re.compile(r"[A-Za-z-]+/[A-Za-z-]+")
 _DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*){1,8}(?:::\w+)*", re.ASCII)
 _SCOPED = re.compile(r"[A-Za-z_]\w*(?:::[A-Za-z_~]\w*){1,8}", re.ASCII)
 _SNAKE = re.compile(r"_*[A-Za-z][A-Za-z0-9]*(?:_+[A-Za-z0-9]+)+_*|_+[A-Za-z]\w*", re.ASCII)
+_PLURAL = re.compile(r"[A-Z]{2,}s")
 _CAMEL = re.compile(
     r"[a-z]+\d*(?:[A-Z][a-z0-9]+)+[A-Z]*|(?:[A-Z][a-z0-9]+){2,}[A-Z]*|[A-Z]{2,}[a-z]\w*|[A-Z][a-z]+[A-Z]+\w*"
 )
@@ -98,7 +101,7 @@ _SORTS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("identifier", _CAMEL),
     ("id", _MIXED),
     ("flag", _FLAG),
-    ("name", _KEBAB),
+    ("term", _KEBAB),
 )
 
 
@@ -106,13 +109,18 @@ _SORTS: tuple[tuple[str, re.Pattern[str]], ...] = (
 def classify_word(word: str) -> tuple[str, str] | None:
     """Return the sort and the value in one word of a text, or None if it is an ordinary word."""
     value = _TAIL.sub("", _HEAD.sub("", word))
-    if len(value) < 2 or value in _ABBREVIATIONS or (value.isalpha() and (value.islower() or value.istitle())):
+    if (
+        len(value) < 2
+        or value in _ABBREVIATIONS
+        or _PLURAL.fullmatch(value)
+        or (value.isalpha() and (value.islower() or value.istitle()))
+    ):
         return None
     if ":" in value and "::" not in value:
         value = _before_colon(value)
     for sort, pattern in _SORTS:
         if pattern.fullmatch(value):
-            return ("name" if pattern is _TREE and _PAIR.fullmatch(value) else sort), value
+            return ("term" if pattern is _TREE and _PAIR.fullmatch(value) else sort), value
     return None
 
 
@@ -133,6 +141,8 @@ def find_values(text: str, *, with_names: bool = False) -> Counter[tuple[str, st
     if not with_names:
         text = _LINE_NUMBER.sub(" ", text)
         text = _SED.sub(" ", text)
+        if "[" in text:
+            text = _ANSI.sub(" ", text)
         if text[:1] in ("{", "["):
             text = _JSON_KEY.sub(" ", text)
     found: Counter[tuple[str, str]] = Counter()

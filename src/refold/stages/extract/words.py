@@ -33,7 +33,7 @@ _RULE_INSIDE = re.compile(
     re.I,
 )
 _RULE_ZH = re.compile(
-    r"以后(?:都|请|不|别|要|用|每|再|统一)|从现在(?:起|开始)|今后|记住|务必|必须|不要再|请不要|千万(?:别|不)|禁止|不许|不准|一律|永远不|每次都|一定要|"
+    r"以后(?:都|请|不|别|要|用|每|再|统一)|从现在(?:起|开始)|今后|记住|务必|必须(?![的啊呀得知])|不要再|请不要|千万(?:别|不)|禁止|不许|不准|一律|永远不|每次都|一定要|"
     r"^(?:请)?(?:不要|别|只用|只能|始终|总是)"
 )
 _QUESTION = re.compile(r"[?？]\s*$|吗\s*[?？。]?\s*$")
@@ -88,12 +88,9 @@ def is_rule(sentence: str, *, is_pasted: bool = False) -> bool:
 
 
 def find_pending(messages: Sequence[Message], asks: Sequence[Saying]) -> list[Saying]:
-    """Return the asks at the end of a span to which no assistant message without calls has answered."""
-    answered = -1
-    for at, message in enumerate(messages):
-        if message.role == "assistant" and not any(part.kind == "call" for part in message.parts):
-            answered = at
-    return [ask for ask in asks if ask.at > answered]
+    """Return the asks at the end of a span that the assistant has not begun to answer."""
+    begun = max((at for at, message in enumerate(messages) if message.role == "assistant"), default=-1)
+    return [ask for ask in asks if ask.at > begun]
 
 
 def shorten(text: str, chars_max: int) -> tuple[str, int, str]:
