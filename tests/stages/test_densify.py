@@ -15,6 +15,7 @@ from refold.errors import ConfigError
 from refold.stages.densify import Densify, densify_text, expand_text, find_blocks
 from refold.stages.densify.document import read_block, write_document, write_lines
 from refold.stages.densify.values import dump, parse
+from tests.stages.sessions import propose, run, step, user, view_of
 
 HANDLE = "m:4f2a91c3"
 
@@ -250,6 +251,17 @@ def test_the_stage_edits_results_and_says_what_it_saved():
     assert Densify().arrive(message(json.dumps(records(50)), "text")) == []
     assert len(Densify(texts=True).arrive(message(json.dumps(records(50)), "text"))) == 1
     assert Densify(chars_max=1_000).arrive(message(json.dumps(records(50)))) == []
+
+
+def test_in_a_view_old_outputs_become_dense_and_the_newest_step_does_not():
+    rows = json.dumps(records(50))
+    view = view_of([user("look"), *step("query", {"page": 1}, rows), *step("query", {"page": 2}, rows)])
+    after = run(Densify(), view)
+    changed = [at for at, (old, new) in enumerate(zip(view.items, after.items, strict=True)) if old is not new]
+    assert changed == [2]
+    check_same(rows, after.items[2].parts[0].text)
+    assert after.tokens < 0.5 * (view.tokens - view.items[4].tokens) + view.items[4].tokens
+    assert propose(Densify(), after) == []
 
 
 @pytest.mark.parametrize("wrong", [{"chars_min": 0}, {"chars_max": 1}, {"saving_min": 1.0}])

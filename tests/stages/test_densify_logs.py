@@ -53,6 +53,7 @@ def test_a_long_line_that_comes_again_and_again_is_named():
         "<li class='item item-large'>text</li>\n" * 60 + "<p>",
         "A sentence. " * 100,
         "\n" * 400,
+        "time,level,text\n" + "\n".join(f"2024-05-01 12:00:00,INFO,row {at}" for at in range(100)),
         "» a sign of ours\n" + "12:00:00 the same line of a log\n" * 40,
         "⟨m:4f2a91c3⟩ text\n" + "12:00:00 the same line of a log\n" * 40,
     ],

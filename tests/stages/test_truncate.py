@@ -13,8 +13,10 @@ from refold.conversation.handle import message_handle
 from refold.conversation.message import Message
 from refold.conversation.part import Part
 from refold.errors import ConfigError
+from refold.stages.densify import Densify
 from refold.stages.landmarks import looks_like_log
 from refold.stages.truncate import Truncate, count_lines
+from tests.stages.sessions import lines, propose, run, step, user, view_of
 
 HANDLE = "m:4f2a91c3"
 MARKER = re.compile(rf"\.\.\. \[(?:truncated (\d+) characters|截断 (\d+) 字符)\] \.\.\. ⟨{HANDLE}⟩")
@@ -206,6 +208,28 @@ def test_a_sealed_message_and_a_result_with_an_image_are_left_alone():
 def test_a_limit_that_leaves_no_room_for_a_marker_is_refused(wrong):
     with pytest.raises(ConfigError, match="truncate"):
         Truncate(**wrong)
+
+
+def test_in_a_view_old_outputs_are_cut_and_the_newest_step_is_not():
+    big = lines(3_000)
+    view = view_of([user("look"), *step("bash", {"command": "a"}, big), *step("bash", {"command": "b"}, big)])
+    after = run(Truncate(), view)
+    cut = [at for at, (old, new) in enumerate(zip(view.items, after.items, strict=True)) if old is not new]
+    assert cut == [2]
+    assert "... [truncated " in after.items[2].parts[0].text
+    assert after.tokens < view.tokens
+    assert propose(Truncate(), after) == []
+
+
+def test_what_another_stage_made_smaller_is_cut_as_it_is_seen():
+    rows = json.dumps([{"id": at, "city": "Berlin", "note": f"row number {at} of the export"} for at in range(3_000)])
+    view = view_of([user("look"), *step("query", {}, rows), *step("bash", {}, "ok")])
+    dense = run(Densify(), view)
+    shown = run(Truncate(), dense).items[2].parts[0].text
+    assert shown.startswith("⟨m:")
+    assert "city=Berlin" in shown
+    assert "... [truncated " in shown
+    assert len(shown.encode()) <= 51_200
 
 
 @given(TEXTS, OPTIONS)

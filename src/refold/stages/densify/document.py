@@ -18,6 +18,8 @@ from refold.stages.densify.write import RowWriter
 
 # A table must be so much shorter than its JSON to be worth another way of reading.
 _TABLE_GAIN = 0.9
+# Each level may plan all that is below it once more: this bounds the work.
+_DEPTH_MAX = 8
 _WORD_CHARS_MIN = 24
 _WORD_USES_MIN = 3
 _WORDS_MAX = 200
@@ -85,18 +87,24 @@ class _DocumentWriter:
         lines = [] if skeleton == "⟨1⟩" else [skeleton]
         return [self._explain(), *words, *lines, *(line for table in self.tables for line in table)]
 
-    def write_skeleton(self, value: Value) -> str:
+    def write_skeleton(self, value: Value, depth: int = 0) -> str:
+        """Return a value as JSON in which places stand for the tables that were worth writing."""
         kind = type(value)
         if kind is not dict and kind is not list:
             return dump(value)
-        if len(value) >= ROWS_MIN and (is_like_list(value) if kind is list else is_keyed([value])):
+        if (
+            depth < _DEPTH_MAX
+            and len(value) >= ROWS_MIN
+            and (is_like_list(value) if kind is list else is_keyed([value]))
+        ):
             place = self.write_place(value, "list" if kind is list else "map")
             if sum(map(len, self.tables[-1])) + len(self.tables[-1]) < _TABLE_GAIN * len(dump(value)):
                 return place
             self.tables.pop()
         if kind is list:
-            return "[" + ",".join([self.write_skeleton(item) for item in value]) + "]"
-        return "{" + ",".join([f"{quote(key)}:{self.write_skeleton(item)}" for key, item in value.items()]) + "}"
+            return "[" + ",".join([self.write_skeleton(item, depth + 1) for item in value]) + "]"
+        pairs = [f"{quote(key)}:{self.write_skeleton(item, depth + 1)}" for key, item in value.items()]
+        return "{" + ",".join(pairs) + "}"
 
     def write_place(self, container: Value, kind: str) -> str:
         """Write a table and return what stands in its place."""
@@ -124,6 +132,10 @@ class _DocumentWriter:
         if self._words:
             notes.append("&1 is a string told once")
         return f"JSON as tables: {', '.join(notes)}"
+
+
+def _is_tabular(value: Value) -> bool:
+    return len(value) >= ROWS_MIN and (is_like_list(value) if type(value) is list else is_keyed([value]))
 
 
 def find_words(value: Value) -> list[str]:

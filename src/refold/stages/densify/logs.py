@@ -107,8 +107,20 @@ def read_log(lines: list[str]) -> str:
 
 
 def _is_log(text: str, lines: list[str]) -> bool:
+    if _is_csv(lines):
+        return False
     hits = sum(1 for line in lines if len((find_prefixes(line) or [""])[-1]) >= _PREFIX_MIN)
     return hits >= _HITS_SHARE * len(lines) or looks_like_log(text)
+
+
+def _is_csv(lines: list[str]) -> bool:
+    """Tell whether most lines have as many commas (or semicolons, or tabs) as the first: dense as it is."""
+    sample = [line for line in lines[:200] if line]
+    for sign in ",;\t":
+        columns = sample[0].count(sign) if sample else 0
+        if columns >= 2 and sum(line.count(sign) == columns for line in sample) >= 0.9 * len(sample):
+            return True
+    return False
 
 
 def _find_codes(counted: list[tuple[str, int]]) -> dict[str, str]:

@@ -71,7 +71,7 @@ def plan_table(containers: Sequence[Value], keyed: bool, depth: int = 0) -> Tabl
     rows = [row for container in containers for row in rows_of(container)]
     keys = [key for container in containers for key in container] if keyed else None
     if depth < _DEPTH_MAX and is_like_list(rows):
-        kept = [at for at, row in enumerate(rows) if is_record(row) or (type(row) is list and has_tuples(rows))]
+        kept = list(range(len(rows))) if has_tuples(rows) else [at for at, row in enumerate(rows) if is_record(row)]
         likes = [rows[at] for at in kept]
         record = _plan_record(likes, depth)
         columns: list[Column] = []

@@ -7,7 +7,6 @@ byte for byte. Every block is read back before it counts; one that does not come
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,11 +16,17 @@ from refold.stages.densify.logs import read_log, write_log
 from refold.stages.densify.plan import ROWS_MIN, is_record
 from refold.stages.densify.values import Value, dump, parse_at
 
-_JSON_START = re.compile(r"^[\[{]", re.M)
+# What JSON can go on with: ``[12:00:00]`` and ``[INFO]`` are looked at no further.
+_JSON_START = re.compile(
+    r"""^(?=\{\s*(?:\}|"[^"\\\n]*(?:\\.[^"\\\n]*)*"\s*:)
+         |\[\s*(?:[\[{\]]|"[^"\\\n]*(?:\\.[^"\\\n]*)*"\s*[,\]]|(?:-?\d[\d.eE+-]*|true|false|null)\s*[,\]]))""",
+    re.M | re.X,
+)
 _BLOCK_START = re.compile(r"^⟨([mf]:[0-9a-f]{4,32}(?:\.\d{1,5})?)⟩ (?=JSON |log )", re.M)
 # What a block that was tampered with may raise; ours never does.
 _FAULTS = (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError)
-_ODD_VALUES_MAX = 8
+# A failed reading may cost a walk over all the text before it.
+_FAILURES_MAX = 100
 # Signs in a log cost a reader more than cells in a table do.
 _LOG_SAVING_MIN = 0.15
 
@@ -103,19 +108,14 @@ def find_blocks(text: str) -> Iterator[Block]:
 
 def find_spans(text: str, chars_min: int) -> Iterator[Span]:
     """Find the JSON in a text, in order. Linear: what failed to read is not tried again from within."""
-    at = odd = 0
-    while match := _JSON_START.search(text, at):
+    at = failures = 0
+    while failures < _FAILURES_MAX and (match := _JSON_START.search(text, at)):
         start = match.start()
         try:
             value, stop = parse_at(text, start)
-        except json.JSONDecodeError as error:
-            at = max(start + 1, error.pos)
-            continue
-        except ValueError:
-            # JSON that cannot be kept, such as a key that stands twice; where it ends is not known.
-            at, odd = start + 1, odd + 1
-            if odd > _ODD_VALUES_MAX:
-                return
+        except ValueError as error:
+            # JSON that cannot be kept, such as a key that stands twice, does not tell where it ends.
+            at, failures = max(start + 1, getattr(error, "pos", 0)), failures + 1
             continue
         except RecursionError:
             return
