@@ -102,6 +102,10 @@ def test_a_wrong_output_or_status_fails(tmp_path: Path) -> None:
         run_command(Command("false | cat", (), 1), tmp_path, os.environ)
 
 
+def test_a_pipe_that_head_closes_early_is_no_failure(tmp_path: Path) -> None:
+    run_command(Command("yes | head -n 1", ("y",), 1), tmp_path, os.environ)
+
+
 def test_a_failing_python_block_names_the_line_of_its_document() -> None:
     (block,) = read_blocks("one\n\n```python\nx = 1\nassert x == 2\n```\n")
     with pytest.raises(AssertionError) as caught:
