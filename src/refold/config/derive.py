@@ -187,4 +187,6 @@ def find_budget(config: CompressionConfig, model: ModelInfo, margin: float) -> B
         target = max(1, int(share_of(config.compact_target, window) * window))
     if target > soft:
         target = max(1, soft // 2)
-    return replace(budget, soft=soft, target=target, warn=min(budget.warn, soft))
+    # Shares of the room are taken of what system prompt and tools leave of it; the documents say "of the window".
+    is_of_room = trigger is None and config.compact_target is None
+    return replace(budget, soft=soft, target=target, warn=min(budget.warn, soft), is_of_room=is_of_room)

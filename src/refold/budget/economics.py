@@ -1,0 +1,213 @@
+"""What requests cost, and when changing a cached prefix pays. Pure numbers, in units of one uncached input token.
+
+``charge_request`` bills one request as the providers do: the shared prefix is read, what comes after it is written,
+all at other prices above a cliff. ``check_economics`` is the ski-rental rule: act once carrying what could be removed
+has cost as much as removing it. Nothing here looks at a conversation or a clock; idle times come as arguments.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from refold.budget.budget import Budget
+from refold.budget.trigger import QUIET, Trigger
+from refold.tokens.models import CacheRules, Cliff, ModelInfo
+
+# Where a model's prices are not known, an output token costs as much as it does at most providers.
+OUTPUT_PRICE = 5.0
+# With a cold cache a change is free, but what it hides is not: it must take out at least this share of what it keeps.
+COLD_SHARE = 0.5
+# Cuts that free less than this share of what they keep are not worth the words they hide, whatever was paid.
+FREED_SHARE_MIN = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Tariff:
+    """Prices as multiples of an uncached input token, and the rules of the cache."""
+
+    cache: CacheRules
+    output: float = OUTPUT_PRICE
+    cliffs: tuple[Cliff, ...] = ()
+
+    @classmethod
+    def of_model(cls, model: ModelInfo) -> Tariff:
+        """Return the tariff of a model."""
+        prices = model.prices
+        output = prices.output / prices.input if prices and prices.input else OUTPUT_PRICE
+        return cls(model.cache, output, model.cliffs)
+
+    def cached_tokens(self, shared_tokens: int, idle_s: float = 0.0) -> int:
+        """Return how much of a shared prefix the provider still has: whole steps, above its minimum, not expired."""
+        rules = self.cache
+        if not rules.is_active or idle_s > rules.lifetime_s or shared_tokens < rules.tokens_min:
+            return 0
+        return shared_tokens - shared_tokens % max(1, rules.step_tokens)
+
+    def cliff_at(self, tokens: int) -> Cliff | None:
+        """Return the highest cliff that a request of this size is above."""
+        return max((cliff for cliff in self.cliffs if tokens > cliff.above_tokens), default=None, key=_height)
+
+
+def _height(cliff: Cliff) -> int:
+    return cliff.above_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """A bill by cause. ``new`` is input at the plain price: there is no cache, or too little to write one."""
+
+    read: float = 0.0
+    write: float = 0.0
+    new: float = 0.0
+    output: float = 0.0
+    summariser: float = 0.0
+
+    @property
+    def input(self) -> float:
+        """What the input alone cost."""
+        return self.read + self.write + self.new
+
+    @property
+    def total(self) -> float:
+        """The whole bill."""
+        return self.input + self.output + self.summariser
+
+    def __add__(self, other: Charge) -> Charge:
+        return Charge(
+            self.read + other.read,
+            self.write + other.write,
+            self.new + other.new,
+            self.output + other.output,
+            self.summariser + other.summariser,
+        )
+
+
+def sum_charges(charges: Sequence[Charge]) -> Charge:
+    """Return one bill for several, without the drift of adding floats one by one."""
+    return Charge(
+        *(
+            math.fsum(getattr(charge, name) for charge in charges)
+            for name in ("read", "write", "new", "output", "summariser")
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request in numbers: ``shared_tokens`` is the prefix it has in common with the one before it."""
+
+    tokens: int
+    shared_tokens: int = 0
+    output_tokens: int = 0
+    idle_s: float = 0.0
+
+
+def charge_request(request: Request, tariff: Tariff) -> Charge:
+    """Bill one request: the cached prefix is read, the rest written; above a cliff everything costs more."""
+    rules = tariff.cache
+    cached = tariff.cached_tokens(min(request.shared_tokens, request.tokens), request.idle_s)
+    rest = request.tokens - cached
+    cliff = tariff.cliff_at(request.tokens)
+    dearer_in, dearer_out = (cliff.input_factor, cliff.output_factor) if cliff else (1.0, 1.0)
+    is_written = rules.is_active and request.tokens >= rules.tokens_min
+    return Charge(
+        read=rules.read * cached * dearer_in,
+        write=rules.write * rest * dearer_in if is_written else 0.0,
+        new=0.0 if is_written else rest * dearer_in,
+        output=tariff.output * request.output_tokens * dearer_out,
+    )
+
+
+def charge_ask(prompt_tokens: int, reply_tokens: int, tariff: Tariff) -> Charge:
+    """Bill one call of a summariser: nothing of its prompt is cached, nothing is written."""
+    cliff = tariff.cliff_at(prompt_tokens)
+    dearer_in, dearer_out = (cliff.input_factor, cliff.output_factor) if cliff else (1.0, 1.0)
+    return Charge(summariser=prompt_tokens * dearer_in + tariff.output * reply_tokens * dearer_out)
+
+
+@dataclass(frozen=True, slots=True)
+class Carry:
+    """What has been carried since the last change: ``tokens`` sums what could be removed over ``requests``.
+
+    ``floor_tokens`` is how large the view was after that change: what it could not remove then is not counted as
+    removable now. ``idle_s`` is the time since the last request, where it is known.
+    """
+
+    tokens: int = 0
+    requests: int = 0
+    floor_tokens: int = 0
+    last_tokens: int = 0
+    idle_s: float = 0.0
+
+    def advance(self, tokens: int, removable: int) -> Carry:
+        """Return the carry after one more request that changed nothing."""
+        return replace(self, tokens=self.tokens + removable, requests=self.requests + 1, last_tokens=tokens, idle_s=0.0)
+
+    def restart(self, tokens: int) -> Carry:
+        """Return the carry after a change that left ``tokens`` in the view."""
+        return Carry(floor_tokens=tokens, last_tokens=tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Economics:
+    """What the economic trigger knows: the prices, what has been carried, and what a summary costs to write."""
+
+    tariff: Tariff
+    carry: Carry = Carry()
+    summary_cost: float = 0.0
+
+
+def count_removable(tokens: int, budget: Budget, carry: Carry) -> int:
+    """Return the tokens that a change could take out of the view: what is above the target, less what proved fixed."""
+    return max(0, tokens - max(budget.target, carry.floor_tokens))
+
+
+def find_rewrite_cost(kept_tokens: int, economics: Economics) -> float:
+    """Return what a change of a warm prefix costs: what is kept after it is written anew instead of read."""
+    rules = economics.tariff.cache
+    return max(0.0, rules.write - rules.read) * kept_tokens + economics.summary_cost
+
+
+def check_economics(tokens: int, head_tokens: int, budget: Budget, economics: Economics) -> Trigger:
+    """Say whether a change pays now. ``head_tokens`` is the part of the view before anything that could change."""
+    removable = count_removable(tokens, budget, economics.carry)
+    kept = max(0, max(budget.target, economics.carry.floor_tokens) - head_tokens)
+    carry, tariff = economics.carry, economics.tariff
+    if removable <= 0:
+        return QUIET
+    cliff = _find_cliff_ahead(tokens, carry, tariff)
+    if cliff is not None:
+        return Trigger(
+            "soft", f"above {cliff.above_tokens:,} tokens every request costs {cliff.input_factor:g} times as much"
+        )
+    if not tariff.cache.is_active or removable < FREED_SHARE_MIN * kept:
+        return QUIET
+    if carry.idle_s > tariff.cache.lifetime_s and removable >= COLD_SHARE * kept:
+        return Trigger(
+            "soft", f"the cache is cold after {carry.idle_s / 60:,.0f} minutes: changing it now costs nothing"
+        )
+    cost = find_rewrite_cost(kept, economics)
+    paid = tariff.cache.read * (carry.tokens + removable)
+    if paid >= cost:
+        return Trigger(
+            "soft",
+            f"carrying {removable:,} removable tokens has cost {paid:,.0f} in {carry.requests + 1:,} requests, "
+            f"removing them costs {cost:,.0f}",
+        )
+    left = math.ceil((cost - paid) / (tariff.cache.read * removable)) if tariff.cache.read else 0
+    return Trigger("none", f"waited: removing {removable:,} tokens pays in {left:,} requests" if left else "")
+
+
+def _find_cliff_ahead(tokens: int, carry: Carry, tariff: Tariff) -> Cliff | None:
+    """Return the cliff that this request is above, or that the next one would be at the same growth."""
+    growth = max(0, tokens - carry.last_tokens) if carry.requests else 0
+    now, then = tariff.cliff_at(tokens), tariff.cliff_at(tokens + growth)
+    return now or then
+
+
+def find_best_distance(kept_tokens: int, growth_tokens: float, economics: Economics) -> float:
+    """Return the cheapest number of requests between two cuts, for steady growth: sqrt(2·cost / (r·g))."""
+    per_request = economics.tariff.cache.read * growth_tokens
+    return math.sqrt(2.0 * find_rewrite_cost(kept_tokens, economics) / per_request) if per_request > 0 else math.inf

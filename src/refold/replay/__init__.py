@@ -1,0 +1,1 @@
+"""What would each preset have done? Recorded sessions, replayed request by request, billed and checked."""

@@ -1,0 +1,122 @@
+"""Policies: who decides what a request contains. The ladder of a preset is one; the baselines are others.
+
+A policy sees each message once, in order, and is asked for a context whenever the assistant is about to speak. What
+it did stays done: a session has one view, which grows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from refold.budget import Budget, Carry, Economics, Tariff, Trigger
+from refold.config import CompressionConfig
+from refold.conversation.edit import Edit
+from refold.conversation.message import Message
+from refold.conversation.view import Item, Lens, View, apply, extend
+from refold.errors import BudgetTooSmall
+from refold.ladder.plan import Plan, order_stages, prepare
+from refold.ladder.run import drive
+from refold.replay.record import Asked
+from refold.stages.stage import Ask, Reply
+
+# As long as a stand-in's summary gets: it answers in place of a model, so that its calls can be billed.
+STAND_IN_CHARS = 2_400
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a policy sends, and what it did for it. ``problem`` says why it could not make it fit."""
+
+    items: tuple[Item, ...]
+    tokens: int
+    tokens_freed: int = 0
+    stages: tuple[str, ...] = ()
+    reason: str = ""
+    asked: tuple[Asked, ...] = ()
+    problem: str = ""
+
+
+class Policy(Protocol):
+    """Prepares the requests of one session."""
+
+    def see(self, messages: Sequence[Message]) -> None:
+        """Take note of new messages."""
+        ...
+
+    def prepare(self, idle_s: float = 0.0) -> Step:
+        """Return what would be sent now."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What every policy is given: the lens, the tokens beside the messages, the budget and the prices."""
+
+    lens: Lens
+    fixed_tokens: int
+    budget: Budget
+    tariff: Tariff
+
+
+class LadderPolicy:
+    """A preset's ladder over one view that is extended, never rebuilt; edits stay."""
+
+    def __init__(self, room: Room, config: CompressionConfig, *, on_arrival: bool = False) -> None:
+        self._room = room
+        self._view: View = apply((), (), room.lens, fixed_tokens=room.fixed_tokens)
+        self._arrival = config.arrival_stages() if on_arrival else []
+        self._carry = Carry()
+        self._asked: list[Asked] = []
+        self._plan = Plan(
+            budget=room.budget,
+            stages=order_stages(config.stages()),
+            thresholds=config.thresholds(),
+            language=config.fixed_language,
+            is_auto=config.is_auto,
+            economics=Economics(room.tariff) if config.economic else None,
+        )
+
+    def see(self, messages: Sequence[Message]) -> None:
+        """Extend the view; on-arrival stages render what is new once, for ever."""
+        edits: list[Edit] = []
+        for message in messages:
+            for stage in self._arrival:
+                found = stage.arrive(message)
+                if found:
+                    edits += found
+                    break
+        self._view = extend(self._view, messages, edits)
+
+    def prepare(self, idle_s: float = 0.0) -> Step:
+        """Run the ladder if a trigger fires."""
+        before = self._view.tokens
+        plan = self._plan
+        if plan.economics is not None:
+            carry = replace(self._carry, idle_s=idle_s)
+            plan = replace(plan, economics=replace(plan.economics, carry=carry))
+        self._asked = []
+        try:
+            outcome = drive(prepare(self._view, plan), self._answer)
+        except BudgetTooSmall as error:
+            return Step(self._view.items, self._view.tokens, reason="too small", problem=str(error))
+        self._view, self._carry = outcome.view, outcome.carry
+        return Step(
+            self._view.items,
+            self._view.tokens,
+            before - self._view.tokens,
+            tuple(stage.stage for stage in outcome.stages if stage.edits),
+            _tell(outcome.trigger),
+            tuple(self._asked),
+        )
+
+    def _answer(self, ask: Ask) -> Reply:
+        count = self._room.lens.count_text
+        text = ask.prompt[-STAND_IN_CHARS:]
+        self._asked.append(Asked(count(ask.system) + count(ask.prompt), min(ask.tokens_max, count(text))))
+        return Reply(text)
+
+
+def _tell(trigger: Trigger) -> str:
+    return trigger.reason

@@ -1,0 +1,97 @@
+"""What replaying one session under one preset gave: numbers per request, per probe and in all. Plain values, JSON both ways.
+
+Times are kept apart from everything else, so that the same input gives the same record whatever the machine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from refold.budget.economics import Charge, Request, Tariff, charge_ask, charge_request, sum_charges
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One call of the summariser, in tokens."""
+
+    prompt_tokens: int
+    reply_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRecord:
+    """One request: what was sent, whether the provider would take it, and what was changed before it and why."""
+
+    at: int
+    tokens: int
+    shared_tokens: int
+    output_tokens: int
+    idle_s: float = 0.0
+    is_fit: bool = True
+    violations: tuple[str, ...] = ()
+    is_intact: bool = True
+    is_break: bool = False
+    tokens_freed: int = 0
+    stages: tuple[str, ...] = ()
+    reason: str = ""
+    asked: tuple[Asked, ...] = ()
+    repeated_calls: int = 0
+
+    def charge(self, tariff: Tariff) -> Charge:
+        """Return what this request cost, its summariser calls included."""
+        request = Request(self.tokens, self.shared_tokens, self.output_tokens, self.idle_s)
+        asked = [charge_ask(one.prompt_tokens, one.reply_tokens, tariff) for one in self.asked]
+        return sum_charges([charge_request(request, tariff), *asked])
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeRecord:
+    """Whether a value stood verbatim in the view when the recording used it."""
+
+    at: int
+    sort: str
+    distance: int
+    is_hard: bool
+    in_view: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRecord:
+    """A whole session under one preset. ``seconds`` holds the time of each prepare and is left out of reports."""
+
+    session: str
+    preset: str
+    messages: int
+    tokens: int
+    window: int
+    requests: tuple[RequestRecord, ...] = ()
+    probes: tuple[ProbeRecord, ...] = ()
+    seconds: tuple[float, ...] = field(default=(), compare=False)
+    bytes: int = 0
+    problem: str = ""
+
+    def charge(self, tariff: Tariff) -> Charge:
+        """Return what the whole session cost."""
+        return sum_charges([request.charge(tariff) for request in self.requests])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, plain: dict[str, Any]) -> SessionRecord:
+        """Read what ``to_dict`` wrote."""
+        requests = tuple(
+            RequestRecord(
+                **{
+                    **one,
+                    "violations": tuple(one["violations"]),
+                    "stages": tuple(one["stages"]),
+                    "asked": tuple(Asked(**asked) for asked in one["asked"]),
+                }
+            )
+            for one in plain["requests"]
+        )
+        probes = tuple(ProbeRecord(**one) for one in plain["probes"])
+        return cls(**{**plain, "requests": requests, "probes": probes, "seconds": tuple(plain["seconds"])})

@@ -1,0 +1,187 @@
+"""Replaying one session: at every point where the assistant spoke, one request is prepared, counted, billed, checked.
+
+Then it goes on with the recorded message, whatever was prepared: a recording cannot answer otherwise. Validity is
+checked by ``testing.provider_rules``, which shares no code with the engine.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from refold.budget import Budget, Tariff
+from refold.conversation.message import Message
+from refold.conversation.turn import newest_step, newest_user
+from refold.conversation.view import Item, Lens
+from refold.formats import parse_messages
+from refold.formats.detect import make_format
+from refold.ladder.laws import common_prefix
+from refold.replay.policy import Policy, Room, Step
+from refold.replay.record import ProbeRecord, RequestRecord, SessionRecord
+from refold.replay.session import Probe, Session
+from refold.testing.provider_rules import find_violations
+from refold.tokens import Counter
+
+VIOLATIONS_MAX = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A session read and counted, before any policy: what its window may depend on."""
+
+    messages: tuple[Message, ...]
+    fixed_tokens: int
+    tokens: int
+    system_tokens: int
+    user_tokens_max: int
+
+
+MakeBudget = Callable[[Measured], Budget]
+MakePolicy = Callable[[Room], Policy]
+
+
+def measure_session(session: Session, counter: Counter, lens: Lens) -> Measured:
+    """Parse and count a session once."""
+    form = lens.format
+    messages = tuple(parse_messages(form, session.messages))
+    fixed = 2 + counter.count_text(form.read_system(session.system)) + counter.count_tools(session.tools)
+    sizes = [lens.plain(message).tokens for message in messages]
+    system = sum(size for size, message in zip(sizes, messages, strict=True) if message.role == "system")
+    users = [size for size, message in zip(sizes, messages, strict=True) if message.starts_turn]
+    return Measured(messages, fixed, fixed + sum(sizes), fixed + system, max(users, default=0))
+
+
+def replay_session(
+    session: Session, preset: str, make_policy: MakePolicy, make_budget: MakeBudget, counter: Counter, tariff: Tariff
+) -> SessionRecord:
+    """Replay a session under one policy and return what it gave."""
+    form = make_format(session.format)
+    lens = Lens(form, counter.count_parts, counter.count_text)
+    measured = measure_session(session, counter, lens)
+    budget = make_budget(measured)
+    room = Room(lens, measured.fixed_tokens, budget, tariff)
+    replayed = _Replay(session, measured, room, make_policy(room))
+    replayed.run()
+    return SessionRecord(
+        session=session.id,
+        preset=preset,
+        messages=len(measured.messages),
+        tokens=measured.tokens,
+        window=budget.hard,
+        requests=tuple(replayed.requests),
+        probes=tuple(replayed.probes),
+        seconds=tuple(replayed.seconds),
+        bytes=session.bytes,
+        problem=replayed.problem,
+    )
+
+
+class _Replay:
+    """The state of one replay: what was sent last, and what has been recorded so far."""
+
+    def __init__(self, session: Session, measured: Measured, room: Room, policy: Policy) -> None:
+        self._session = session
+        self._measured = measured
+        self._room = room
+        self._policy = policy
+        self._sent: tuple[Item, ...] = ()
+        self._last_at = -1
+        self._calls: dict[str, str] = {}
+        self._probes: dict[int, list[Probe]] = {}
+        for probe in session.probes:
+            self._probes.setdefault(probe.step, []).append(probe)
+        self.requests: list[RequestRecord] = []
+        self.probes: list[ProbeRecord] = []
+        self.seconds: list[float] = []
+        self.problem = ""
+
+    def run(self) -> None:
+        """Walk through the recording."""
+        messages = self._measured.messages
+        seen = 0
+        for at, message in enumerate(messages):
+            # A step of several items (Responses) is one request: it begins where the other side spoke last.
+            if message.role != "assistant" or at == 0 or (seen == at and messages[at - 1].role == "assistant"):
+                continue
+            self._policy.see(messages[seen:at])
+            seen = at
+            self._request(at, message)
+
+    def _request(self, at: int, message: Message) -> None:
+        idle_s = self._session.idle_before(at - 1, self._last_at) if self._last_at >= 0 else 0.0
+        begun = time.perf_counter()
+        step = self._policy.prepare(idle_s)
+        self.seconds.append(time.perf_counter() - begun)
+        self.problem = self.problem or step.problem
+        self._record(at, message, step, idle_s)
+        for probe in self._probes.get(at, ()):
+            in_view = _shows(step.items, probe.value)
+            self.probes.append(ProbeRecord(at, probe.sort, probe.distance, probe.is_hard, in_view))
+        self._sent, self._last_at = step.items, at
+
+    def _record(self, at: int, message: Message, step: Step, idle_s: float) -> None:
+        shared = common_prefix(self._sent, step.items)
+        shared_tokens = sum(item.tokens for item in step.items[:shared])
+        # System prompt and tools stand before the messages and never change within a session.
+        shared_tokens += self._room.fixed_tokens if self.requests else 0
+        self.requests.append(
+            RequestRecord(
+                at=at,
+                tokens=step.tokens,
+                shared_tokens=shared_tokens,
+                output_tokens=self._room.lens.plain(message).tokens,
+                idle_s=idle_s,
+                is_fit=step.tokens <= self._room.budget.hard,
+                violations=tuple(self._find_violations(step)[:VIOLATIONS_MAX]),
+                is_intact=self._is_intact(at, step.items),
+                is_break=shared < len(self._sent),
+                tokens_freed=step.tokens_freed,
+                stages=step.stages,
+                reason=step.reason,
+                asked=step.asked,
+                repeated_calls=self._count_repeated(message, step.items),
+            )
+        )
+
+    def _find_violations(self, step: Step) -> list[str]:
+        return find_violations(self._session.format, [item.raw for item in step.items])
+
+    def _is_intact(self, at: int, items: Sequence[Item]) -> bool:
+        """Tell whether all that came since the last request is sent as it came, or could not fit even alone."""
+        messages = self._measured.messages
+        first = at
+        while first > 0 and messages[first - 1].role != "assistant":
+            first -= 1
+        new = messages[max(first, self._last_at + 1) : at]
+        sent = {id(item.raw) for item in items}
+        return all(id(message.raw) in sent for message in new) or not self._fits_alone(messages[:at], new)
+
+    def _fits_alone(self, messages: Sequence[Message], new: Sequence[Message]) -> bool:
+        """Tell whether system prompt, newest user message, newest step and the new messages fit by themselves."""
+        plain = self._room.lens.plain
+        kept = {message.id: message for message in messages if message.role == "system"}
+        user = newest_user(messages)
+        if user is not None:
+            kept[messages[user].id] = messages[user]
+        step = newest_step(messages)
+        for message in (*(messages[step.start : step.stop] if step else ()), *new):
+            kept[message.id] = message
+        return self._room.fixed_tokens + sum(plain(one).tokens for one in kept.values()) <= self._room.budget.hard
+
+    def _count_repeated(self, message: Message, items: Sequence[Item]) -> int:
+        """Count calls of this step that an earlier step made too, where the earlier one is not in view as it was."""
+        calls = [json.dumps((part.name, part.text)) for part in message.parts if part.kind == "call"]
+        again = [self._calls[call] for call in calls if call in self._calls]
+        repeated = 0
+        if again:
+            plain = {item.message.id for item in items if not item.edits}
+            repeated = sum(earlier not in plain for earlier in again)
+        for call in calls:
+            self._calls[call] = message.id
+        return repeated
+
+
+def _shows(items: Sequence[Item], value: str) -> bool:
+    return any(value in part.text for item in items for part in item.parts)
