@@ -169,6 +169,23 @@ def test_escaped_chinese_is_written_as_chinese():
     assert "城市=北京" in made
 
 
+def test_json_with_carriage_returns_around_it_is_found_too():
+    source = json.dumps(records(20), indent=2).replace("\n", "\r\n")
+    made = dense(f"Result:\r\n{source}\r\nThat was all.\r\n")
+    assert made.startswith("Result:\r\n⟨")
+    assert made.endswith("⟩\r\nThat was all.\r\n")
+
+
+def test_times_in_rows_by_date_need_not_say_the_date_again():
+    days = {f"2024-05-{day:02}": {"state": "ok", "at": f"2024-05-{day:02}T06:{day}:00"} for day in range(10, 30)}
+    days["2024-05-30"] = {"state": "late", "at": "2024-05-31T00:10:00"}
+    source = json.dumps(days)
+    made = dense(source)
+    check_same(source, made)
+    assert "\n2024-05-17|ok|T06:17:00\n" in made
+    assert '\n2024-05-30|late|="2024-05-31T00:10:00"\n' in made
+
+
 def test_json_lines_become_one_table_and_come_back_line_by_line():
     source = "\n".join(json.dumps(row, separators=(",", ":")) for row in records(20))
     made = dense(f"before\n{source}\nafter {{x}}\n")

@@ -1,7 +1,8 @@
 """What a column need not say in every row: one value for all, the row's key, or text built from another column.
 
 An API's records carry ``url``, ``followers_url`` and the like, all made from one login: such a column is named once
-with its recipe. Ids and numbers are never split: a reader must find them whole.
+with its recipe. In rows by date, times need not say the date again. Ids, names and numbers are never split: a reader
+must find them whole.
 """
 
 from __future__ import annotations

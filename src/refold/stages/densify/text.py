@@ -101,7 +101,7 @@ def find_blocks(text: str) -> Iterator[Block]:
             return
         closing = f"\n⟨/{match[1]}⟩"
         stop = close + len(closing)
-        if text.startswith(closing, close) and text[stop : stop + 1] in ("", "\n"):
+        if text.startswith(closing, close) and _ends_line(text, stop):
             yield Block(match.start(), stop, text[at:close].split("\n"))
             at = stop
 
@@ -151,7 +151,7 @@ def _extend_lines(text: str, first: Span) -> Span:
 
 
 def _ends_line(text: str, at: int) -> bool:
-    return text[at : at + 1] in ("", "\n")
+    return at == len(text) or text.startswith(("\n", "\r\n"), at)
 
 
 def _write_block(span: Span, handle: str, saving_min: float) -> str | None:
