@@ -93,9 +93,10 @@ _RULES = (
         r"E {2,12}\S",
         r"Caused by: ",
         r"Exception in ",
-        r"Traceback \(most recent call last\)",
         r" *(?:Expected|Received|Actual|expected|actual|assertion)\b.{0,20}:",
     ),
+    # The opening of a trace says less than its end.
+    _rule(4, r"Traceback \(most recent call last\)"),
     # Levels and complaints.
     _words(3, r"\b(?:ERROR|FATAL|CRITICAL|SEVERE|EMERG|ALERT|PANIC|FAILED|FAILURE)\b"),
     _words(
