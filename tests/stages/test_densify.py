@@ -176,13 +176,13 @@ def test_json_with_carriage_returns_around_it_is_found_too():
     assert made.endswith("⟩\r\nThat was all.\r\n")
 
 
-def test_times_in_rows_by_date_need_not_say_the_date_again():
+def test_times_stand_whole_even_in_rows_that_go_by_their_date():
     days = {f"2024-05-{day:02}": {"state": "ok", "at": f"2024-05-{day:02}T06:{day}:00"} for day in range(10, 30)}
     days["2024-05-30"] = {"state": "late", "at": "2024-05-31T00:10:00"}
     source = json.dumps(days)
     made = dense(source)
     check_same(source, made)
-    assert "\n2024-05-17|ok|T06:17:00\n" in made
+    assert "\n2024-05-17|ok|2024-05-17T06:17:00\n" in made
     assert '\n2024-05-30|late|="2024-05-31T00:10:00"\n' in made
 
 

@@ -1,8 +1,7 @@
 """What a column need not say in every row: one value for all, the row's key, or text built from another column.
 
 An API's records carry ``url``, ``followers_url`` and the like, all made from one login: such a column is named once
-with its recipe. In rows by date, times need not say the date again. Ids, names and numbers are never split: a reader
-must find them whole.
+with its recipe. Ids, names, numbers and times are never split: a reader must find them whole.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ _SOURCES_MAX = 12
 _PREFIX_MIN = 12
 _MOST = 0.8
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://")
-_DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _MISSING = object()
 
 Source = tuple[Path | str, list[str]]
@@ -40,7 +38,7 @@ def derive_columns(columns: list[Column], rows: Sequence[Value], keys: Sequence[
         is_full = len(present) == len(values)
         if is_full and (_hold_constant(column, values) or _repeat_source(column, values, sources)):
             free -= 1
-        elif _shorten(column, values, keys):
+        elif _shorten(column, values):
             column.is_text = False
         elif is_full and len(sources) < _SOURCES_MAX and all(isinstance(value, str) for value in values):
             # Num is a str: the text of an id serves as well as a name.
@@ -88,23 +86,16 @@ def _repeat_source(column: Column, values: list[Value], sources: list[Source]) -
     return False
 
 
-def _shorten(column: Column, values: list[Value], keys: Sequence[str] | None) -> bool:
-    """Find what most strings of a column begin with: the date that is their row's key, or an address."""
-    at_row = [at for at, value in enumerate(values) if type(value) is str]
-    needed = _MOST * len(at_row)
-    if len(at_row) < 2:
+def _shorten(column: Column, values: list[Value]) -> bool:
+    """Find the address that most strings of a column begin with, so that it is said once."""
+    texts = [value for value in values if type(value) is str]
+    if len(texts) < 2:
         return False
-    prefix = _find_address([values[at] for at in at_row])
-    if prefix and sum(values[at].startswith(prefix) for at in at_row) >= needed:
+    prefix = _find_address(texts)
+    if prefix and sum(text.startswith(prefix) for text in texts) >= _MOST * len(texts):
         column.recipe = Recipe(prefix, None, "")
-    elif keys is not None and sum(_begins_with_date(values[at], keys[at]) for at in at_row) >= needed:
-        column.recipe = Recipe("", KEY, "")
     column.has_rest = column.recipe is not None
     return column.has_rest
-
-
-def _begins_with_date(value: str, key: str) -> bool:
-    return _DATE.fullmatch(key) is not None and value.startswith(key)
 
 
 def _find_recipe(values: list[str], texts: list[str]) -> tuple[str, str] | None:
