@@ -1,0 +1,192 @@
+"""Rows of edits and batches: committed together, switched on and off, never changed.
+
+What an edit covers is stored as runs of message numbers, in order, so that a fold over ten thousand messages is one
+row, and which edits lie over a message is one range of an index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import apsw
+
+from refold.conversation.edit import Edit
+from refold.ledger.encode import decode_edit, decode_text, encode_edit, encode_text
+from refold.ledger.ledger import Batch, StoredBatch, StoredEdit
+from refold.ledger.runs import Span, find_runs
+from refold.ledger.sqlite.message_rows import read_ids
+from refold.ledger.sqlite.sql import fetch_one
+
+
+@dataclass(frozen=True, slots=True)
+class EditRow:
+    """An edit as it is stored, with its key and its runs."""
+
+    key: int
+    id: str
+    batch: int | None
+    batch_id: str
+    is_active: bool
+    covered: int
+    created_at: float
+    payload: bytes
+    spans: tuple[Span, ...]
+
+
+def find_covered(db: apsw.Connection, session: int, edits: Iterable[Edit]) -> dict[str, int] | None:
+    """Return the number of every message these edits cover; None if one is gone or forgotten."""
+    seqs: dict[str, int] = {}
+    for message_id in dict.fromkeys(message_id for edit in edits for message_id in edit.covers):
+        sql = "SELECT seq FROM message WHERE session = ? AND id = ? AND raw IS NOT NULL"
+        row = fetch_one(db, sql, (session, bytes.fromhex(message_id)))
+        if row is None:
+            return None
+        seqs[message_id] = row[0]
+    return seqs
+
+
+def find_edits_over(db: apsw.Connection, session: int, seqs: Iterable[int], *, active_only: bool = True) -> set[str]:
+    """Return the ids of the edits that cover any of these messages."""
+    wanted = sorted(set(seqs))
+    if not wanted:
+        return set()
+    runs = find_runs(wanted)
+    sql = (
+        "SELECT edit.id, first, last FROM cover JOIN edit ON edit.key = cover.edit "
+        "WHERE cover.session = ? AND last >= ? AND first <= ? AND is_active >= ?"
+    )
+    found: set[str] = set()
+    for edit_id, first, last in db.execute(sql, (session, wanted[0], wanted[-1], int(active_only))):
+        if _meets(runs, first, last):
+            found.add(decode_text(edit_id))
+    return found
+
+
+def _meets(runs: Sequence[Span], first: int, last: int) -> bool:
+    low, high = 0, len(runs)
+    while low < high:
+        middle = (low + high) // 2
+        if runs[middle][1] < first:
+            low = middle + 1
+        else:
+            high = middle
+    return low < len(runs) and runs[low][0] <= last
+
+
+def add_batch(db: apsw.Connection, session: int, batch: Batch) -> int | None:
+    """Add the row of a batch; None if it is there already."""
+    values = (session, encode_text(batch.id), encode_text(batch.reason), batch.tokens_before, batch.tokens_after)
+    db.execute(
+        "INSERT OR IGNORE INTO batch (session, id, reason, tokens_before, tokens_after, created_at) "
+        "VALUES (?, ?, ?, ?, ?, ?)",
+        (*values, batch.created_at),
+    )
+    return db.last_insert_rowid() if db.changes() else None
+
+
+def add_edits(
+    db: apsw.Connection, session: int, edits: Iterable[Edit], seqs: dict[str, int], *, batch: int | None, now: float
+) -> int:
+    """Add edits, in force; return how many. A known one is left alone on arrival, and switched on by a batch."""
+    added = 0
+    for edit in edits:
+        known = fetch_one(db, "SELECT key FROM edit WHERE session = ? AND id = ?", (session, encode_text(edit.id)))
+        if known is not None:
+            if batch is not None:
+                sql = "UPDATE edit SET is_active = 1, batch = ?, payload = ?, created_at = ? WHERE key = ?"
+                db.execute(sql, (batch, encode_edit(edit), now, known[0]))
+                added += 1
+            continue
+        db.execute(
+            "INSERT INTO edit (session, id, kind, level, batch, is_active, covered, created_at, payload) "
+            "VALUES (?, ?, ?, ?, ?, 1, ?, ?, ?)",
+            (session, encode_text(edit.id), edit.kind, edit.level, batch, len(edit.covers), now, encode_edit(edit)),
+        )
+        key = db.last_insert_rowid()
+        for place, (first, last) in enumerate(find_runs(seqs[message_id] for message_id in edit.covers)):
+            db.execute("INSERT INTO cover VALUES (?, ?, ?, ?, ?)", (key, place, session, first, last))
+        added += 1
+    return added
+
+
+def switch_edits(db: apsw.Connection, session: int, ids: Iterable[str], *, on: bool) -> int:
+    """Switch edits on or off; return how many were not so before."""
+    changed = 0
+    for edit_id in ids:
+        sql = "UPDATE edit SET is_active = ? WHERE session = ? AND id = ? AND is_active <> ?"
+        db.execute(sql, (int(on), session, encode_text(edit_id), int(on)))
+        changed += db.changes()
+    return changed
+
+
+def read_rows(db: apsw.Connection, session: int, *, active_only: bool) -> list[EditRow]:
+    """Return the rows of a session's edits, in the order they were made."""
+    spans: dict[int, list[Span]] = {}
+    for key, first, last in db.execute(
+        "SELECT cover.edit, first, last FROM edit CROSS JOIN cover ON cover.edit = edit.key "
+        "WHERE edit.session = ? AND is_active >= ? ORDER BY cover.edit, place",
+        (session, int(active_only)),
+    ):
+        spans.setdefault(key, []).append((first, last))
+    sql = (
+        "SELECT edit.key, edit.id, edit.batch, coalesce(batch.id, ''), is_active, covered, edit.created_at, payload "
+        "FROM edit LEFT JOIN batch ON batch.key = edit.batch WHERE edit.session = ? AND is_active >= ? "
+        "ORDER BY edit.created_at, edit.key"
+    )
+    return [_read_row(row, spans) for row in db.execute(sql, (session, int(active_only)))]
+
+
+def _read_row(row: tuple[Any, ...], spans: dict[int, list[Span]]) -> EditRow:
+    key, edit_id, batch, batch_id, is_active, covered, created_at, payload = row
+    covers = tuple(spans.get(key, ()))
+    return EditRow(
+        key, decode_text(edit_id), batch, decode_text(batch_id), bool(is_active), covered, created_at, payload, covers
+    )
+
+
+def read_edits(db: apsw.Connection, session: int, *, active_only: bool) -> list[StoredEdit]:
+    """Return a session's edits, in the order they were made."""
+    rows = read_rows(db, session, active_only=active_only)
+    if not rows:
+        return []
+    low = min(span[0] for row in rows for span in row.spans)
+    high = max(span[1] for row in rows for span in row.spans)
+    ids = read_ids(db, session, low, high)
+    return [
+        StoredEdit(
+            decode_edit(row.payload, tell_covers(row.spans, ids, low), row.id),
+            row.batch_id,
+            row.is_active,
+            row.created_at,
+        )
+        for row in rows
+    ]
+
+
+def tell_covers(spans: Iterable[Span], ids: Sequence[str], low: int) -> tuple[str, ...]:
+    """Return the ids of the messages in these runs, given all ids from number ``low`` on."""
+    return tuple(message_id for first, last in spans for message_id in ids[first - low : last - low + 1])
+
+
+def read_batches(db: apsw.Connection, session: int) -> list[StoredBatch]:
+    """Return a session's batches, in the order they were committed."""
+    members: dict[int, list[tuple[str, bool]]] = {}
+    for key, edit_id, is_active in db.execute(
+        "SELECT batch, id, is_active FROM edit WHERE session = ? AND batch IS NOT NULL ORDER BY key", (session,)
+    ):
+        members.setdefault(key, []).append((decode_text(edit_id), bool(is_active)))
+    sql = "SELECT key, id, reason, tokens_before, tokens_after, created_at FROM batch WHERE session = ? ORDER BY key"
+    return [
+        StoredBatch(
+            id=decode_text(batch_id),
+            reason=decode_text(reason),
+            tokens_before=before,
+            tokens_after=after,
+            created_at=created_at,
+            edits=tuple(edit_id for edit_id, _ in members.get(key, ())),
+            is_active=any(is_active for _, is_active in members.get(key, ())),
+        )
+        for key, batch_id, reason, before, after, created_at in db.execute(sql, (session,))
+    ]

@@ -1,0 +1,236 @@
+"""The file behind a ledger: opened when first used, one connection per thread and process, one transaction per call.
+
+It turns what SQLite reports into a LedgerError that says what to do. Connections are closed before a fork, because
+locks do not pass to the child and SQLite would not notice; one that was busy then is never used nor closed there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import apsw
+
+from refold.errors import LedgerError
+from refold.ledger.sqlite.migrations import migrate
+
+Synchronous = Literal["off", "normal", "full", "extra"]
+
+_LOG_BYTES_MAX = 64 * 1024 * 1024
+_FLAGS = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+_INHERITED: list[object] = []  # Kept for ever, so that no child closes what its parent opened.
+_FILES: weakref.WeakSet[LedgerFile] = weakref.WeakSet()
+_FORK_WAIT_S = 1.0
+_NEXT_STEP: tuple[tuple[type[apsw.Error], str], ...] = (
+    (apsw.FullError, "the disk or the ledger's own limit is full; free space or raise the limit, nothing was written"),
+    (apsw.ReadOnlyError, "the file is read-only; make it and its folder writable, nothing was written"),
+    (apsw.PermissionsError, "the file may not be read or written; check its owner and mode"),
+    (apsw.BusyError, "another process kept it locked for too long; try again, or raise the busy timeout"),
+    (apsw.NotADBError, "it is not a database; name another file, or restore it from a copy"),
+    (apsw.CorruptError, "the file is damaged; stop, copy it away, and run verify on the copy"),
+    (apsw.CantOpenError, "it cannot be opened; check that its folder exists and may be written"),
+    (apsw.IOError, "reading or writing the disk failed; nothing was written by this call, check the disk"),
+)
+
+
+class _Opened:
+    """One connection: who opened it, and whether it is in use."""
+
+    def __init__(self, connection: apsw.Connection, file_id: tuple[int, int]) -> None:
+        self.connection = connection
+        self.file_id = file_id
+        self.pid = os.getpid()
+        self.in_use = threading.Lock()
+        self.is_closed = False
+
+    def close(self) -> None:
+        self.is_closed = True
+        self.connection.close()
+
+
+class LedgerFile:
+    """Opens, locks and closes one database file."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        synchronous: Synchronous = "normal",
+        busy_timeout_s: float = 10.0,
+        bytes_max: int | None = None,
+        vfs: str | None = None,
+    ) -> None:
+        self.path = Path(path).absolute()
+        self._synchronous = synchronous
+        self._busy_timeout_s = busy_timeout_s
+        self._bytes_max = bytes_max
+        self._vfs = vfs
+        self._own = threading.local()
+        self._opened: weakref.WeakSet[_Opened] = weakref.WeakSet()
+        if not _FILES and hasattr(os, "register_at_fork"):
+            _watch_forks()
+        _FILES.add(self)
+
+    @contextlib.contextmanager
+    def write(self) -> Iterator[apsw.Connection]:
+        """Give a connection inside a transaction that no other process writes beside; committed if all goes well."""
+        with self._explain(), self._use() as connection, _transaction(connection, "BEGIN IMMEDIATE"):
+            yield connection
+
+    @contextlib.contextmanager
+    def read(self) -> Iterator[apsw.Connection]:
+        """Give a connection that sees one moment of the file. A file that is not there reads as an empty one."""
+        if not hasattr(self._own, "opened") and not self.path.exists():
+            yield _open_empty()
+            return
+        with self._explain(), self._use() as connection, _transaction(connection, "BEGIN"):
+            yield connection
+
+    def empty_log(self) -> bool:
+        """Move all that is in the log into the file and cut the log to nothing; False if a reader is in the way."""
+        with self._explain(), self._use() as connection:
+            try:
+                is_blocked, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").get
+            except apsw.BusyError:
+                return False
+            return not is_blocked
+
+    def close(self) -> None:
+        """Close every connection that this process opened."""
+        for opened in list(self._opened):
+            if opened.pid == os.getpid():
+                opened.close()
+        self._opened.clear()
+        self._own = threading.local()
+
+    def close_idle(self) -> None:
+        """Close the connections that no thread is using now; they are opened again when needed."""
+        for opened in list(self._opened):
+            if opened.in_use.acquire(timeout=_FORK_WAIT_S):
+                opened.close()
+                opened.in_use.release()
+                self._opened.discard(opened)
+
+    @contextlib.contextmanager
+    def _use(self) -> Iterator[apsw.Connection]:
+        while True:
+            opened = self._find_opened()
+            with opened.in_use:
+                if not opened.is_closed:
+                    yield opened.connection
+                    return
+
+    def _find_opened(self) -> _Opened:
+        """Return this thread's connection, opened if it has none."""
+        opened: _Opened | None = getattr(self._own, "opened", None)
+        if opened is not None and opened.pid != os.getpid():
+            _INHERITED.extend(self._opened)
+            self._opened = weakref.WeakSet()
+            opened = None
+        if opened is None or opened.is_closed:
+            opened = _Opened(self._open(), _identify(self.path))
+            self._own.opened = opened
+            self._opened.add(opened)
+        elif opened.file_id != _identify(self.path):
+            raise LedgerError(f"{self.path} was moved or deleted while it was open; put it back, or start again")
+        return opened
+
+    def _open(self) -> apsw.Connection:
+        self._make_file()
+        connection = apsw.Connection(str(self.path), flags=_FLAGS, vfs=self._vfs)
+        try:
+            self._set_up(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _set_up(self, connection: apsw.Connection) -> None:
+        connection.set_busy_timeout(int(self._busy_timeout_s * 1000))
+        self._use_log(connection)
+        connection.pragma("synchronous", self._synchronous)
+        connection.pragma("journal_size_limit", _LOG_BYTES_MAX)
+        # What forget and delete take away is overwritten, not only unlinked. Nothing else deletes much.
+        connection.pragma("secure_delete", True)
+        connection.pragma("trusted_schema", False)
+        migrate(connection, str(self.path))
+        if self._bytes_max is not None:
+            connection.pragma("max_page_count", max(1, self._bytes_max // int(connection.pragma("page_size"))))
+
+    def _use_log(self, connection: apsw.Connection) -> None:
+        """Switch to the write-ahead log. SQLite does not wait here while another process does the same, so we do."""
+        give_up_at = time.monotonic() + self._busy_timeout_s
+        while True:
+            try:
+                connection.pragma("journal_mode", "wal")
+            except apsw.BusyError:
+                if time.monotonic() >= give_up_at:
+                    raise
+                time.sleep(0.01)
+            else:
+                return
+
+    def _make_file(self) -> None:
+        """Make the file, readable by its owner only; SQLite gives its log the same mode."""
+        folder = self.path.parent
+        if not folder.is_dir():
+            try:
+                folder.mkdir(mode=0o700)
+            except OSError as error:
+                raise LedgerError(
+                    f"the folder {folder} is missing and cannot be made ({error.strerror}); make it, or name another"
+                ) from error
+        try:
+            os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
+        except OSError as error:
+            if not self.path.is_file():
+                raise LedgerError(f"{self.path} cannot be made ({error.strerror}); name another file") from error
+
+    @contextlib.contextmanager
+    def _explain(self) -> Iterator[None]:
+        try:
+            yield
+        except apsw.Error as error:
+            step = next((step for kind, step in _NEXT_STEP if isinstance(error, kind)), "see the cause below")
+            raise LedgerError(f"{self.path}: {step} ({type(error).__name__}: {error})") from error
+
+
+def _open_empty() -> apsw.Connection:
+    connection = apsw.Connection(":memory:")
+    migrate(connection, ":memory:")
+    return connection
+
+
+def _identify(path: Path) -> tuple[int, int]:
+    try:
+        status = path.stat()
+    except OSError:
+        return (0, 0)
+    return status.st_dev, status.st_ino
+
+
+def _watch_forks() -> None:
+    def close_all() -> None:
+        for file in list(_FILES):
+            file.close_idle()
+
+    os.register_at_fork(before=close_all)
+
+
+@contextlib.contextmanager
+def _transaction(connection: apsw.Connection, begin: str) -> Iterator[None]:
+    connection.execute(begin)
+    try:
+        yield
+        connection.execute("COMMIT")
+    finally:
+        # Also after KeyboardInterrupt and a failed commit; a full disk may have rolled back by itself.
+        if connection.in_transaction:
+            with contextlib.suppress(apsw.Error):
+                connection.execute("ROLLBACK")
