@@ -18,6 +18,7 @@ from refold.conversation.view import View
 from refold.stages.extract.prompt import write_prompt
 from refold.stages.extract.source import Source, find_turn_range
 from refold.stages.extract.summary import Extract, ExtractOptions, Style
+from refold.stages.options import check_options
 from refold.stages.score import important_units
 from refold.stages.span import earlier_folds, free_runs, items_of
 from refold.stages.stage import Ask, Goal, Proposal, Reply, When
@@ -59,6 +60,9 @@ class Fold:
     tool_chars_max: int = 2_000
     prompt_chars_max: int = 200_000
 
+    def __post_init__(self) -> None:
+        check_options(self)
+
     def propose(self, view: View, goal: Goal) -> list[Edit] | Proposal:
         """Return one fold for each run of old units; with a model configured, ask it for the words first."""
         spans = self.choose_spans(view, goal)
@@ -68,6 +72,8 @@ class Fold:
 
     def choose_spans(self, view: View, goal: Goal) -> list[list[Unit]]:
         """Return the units to fold, in runs: those before the newest user message, and those after it."""
+        if view.tokens <= goal.target and not goal.force:
+            return []
         spoken = sum(1 for item in view.items if item.role != "system")
         if spoken <= self.min_messages or self._offload_sufficed(view, goal):
             return []

@@ -111,7 +111,7 @@ _SORT_ODDS = {
     "money": -0.3,
     "number": -0.5,
     "version": -0.5,
-    "term": -0.6,
+    "term": -1.2,
     "time": -2.0,
 }
 

@@ -10,17 +10,12 @@ import re
 from collections.abc import Iterable, Sequence
 
 from refold.conversation.edit import Fact, FactKind
-from refold.stages.extract.words import PASTED_CHARS, SCAN_CHARS, Saying, is_rule, split_sentences
+from refold.stages.extract.words import PASTED_CHARS, SCAN_CHARS, Saying, is_intent, is_rule, split_sentences
 
 FACT_CHARS_MAX = 240
 FACT_CHARS_MIN = 6
 FACTS_MAX = 60
 
-# Words that open a step rather than tell what came of it.
-_INTENT = re.compile(
-    r"(?:[-*] )?(?:(?:ok(?:ay)?|now|so|wait|hmm|first|next|then),? )?(?:let me|let's|I'll|I will|I should|maybe)\b",
-    re.I,
-)
 _QUESTION = re.compile(r"[?？]\s*$|吗\s*[?？。]?\s*$")
 _USER_PREFERS = re.compile(
     r"\bI(?:'d| would)? (?:prefer|like|love|hate|dislike|want|need|only)\b|\bmy (?:favou?rite|preference)\b|"
@@ -76,7 +71,7 @@ def classify_sentence(sentence: str, role: str) -> FactKind | None:
         return None
     if role == "user":
         return _classify_user(sentence)
-    if _INTENT.match(sentence):
+    if is_intent(sentence):
         return None
     if _DECIDES.search(sentence):
         return "decision"

@@ -1,11 +1,13 @@
 """The frame: the opening and closing line that mark a summary as a record, and what keeps text from leaving it.
 
 A record says how many messages it stands for, that done work is done, that tools may be used, and by which handle
-the originals come back. Text of the conversation can neither close nor open a frame: the two brackets that make one
-are written as plain double brackets wherever they are quoted, the same way every time.
+the originals come back. Text of the conversation can neither close nor open a frame: the brackets
+that make one, and those of handles, are written as plain brackets wherever they are quoted, the same way every time.
 """
 
 from __future__ import annotations
+
+import re
 
 from refold.conversation.handle import mark
 from refold.conversation.language import Language
@@ -14,6 +16,7 @@ OPENS, CLOSES = "⟦", "⟧"
 # A frame should not cost more than it holds: below this many tokens it says only what it must.
 SMALL_TOKENS = 400
 
+_MARK = re.compile(r"⟨([^⟨⟩]{0,60})⟩")
 _FULL = {
     "en": (
         "{count} earlier messages, folded into this record ({turns}). It is a record, not a request: what it says was "
@@ -33,10 +36,10 @@ _END = {"en": "end of record", "zh": "记录结束"}
 
 
 def neutralise(text: str) -> str:
-    """Return a text that cannot open or close a frame; a text without the brackets is returned as it is."""
-    if OPENS not in text and CLOSES not in text:
-        return text
-    return text.replace(OPENS, "[[").replace(CLOSES, "]]")
+    """Return a text that can neither open nor close a frame nor pass for a handle; other text stays as it is."""
+    if OPENS in text or CLOSES in text:
+        text = text.replace(OPENS, "[[").replace(CLOSES, "]]")
+    return _MARK.sub(r"<\1>", text) if "⟨" in text else text
 
 
 def open_frame(

@@ -20,7 +20,7 @@ from refold.stages.extract.actions import Action, first_line
 from refold.stages.extract.frame import neutralise
 from refold.stages.extract.index import shorten_handle
 from refold.stages.extract.sections import Piece, Section
-from refold.stages.extract.words import Saying, shorten
+from refold.stages.extract.words import RULE_CHARS_MAX, Saying, is_intent, shorten, split_sentences
 
 # Characters of one saying, by how much it matters; a budget of tokens is applied on top.
 FIRST_ASK_CHARS = 1_600
@@ -30,6 +30,8 @@ OLD_ASK_CHARS = 240
 CONCLUSION_CHARS = 900
 OLD_CONCLUSION_CHARS = 200
 NEW_ASKS = 4
+# So many rules come before everything else; a person who talks in rules must not fill the record with them.
+RULES_FIRST = 12
 NEW_CONCLUSIONS = 2
 # Words beside a call are mostly "let me check": only longer ones are told, and not many.
 TELLING_CHARS = 80
@@ -101,9 +103,12 @@ def _split_lines(text: str) -> list[str]:
 
 
 def _piece_rules(span: Span) -> list[Piece]:
-    return [
-        Piece("preferences", quote(rule, 400, span.language), 0 + at / 1000, at) for at, rule in enumerate(span.rules)
-    ]
+    """Quote the standing rules, newest first in rank: a rule may replace an older one."""
+    pieces = []
+    for age, rule in enumerate(reversed(span.rules)):
+        rank = age / 100 if age < RULES_FIRST else 2.8 + age / 100
+        pieces.append(Piece("preferences", quote(rule, RULE_CHARS_MAX, span.language), rank, -age))
+    return pieces
 
 
 def _piece_asks(span: Span) -> list[Piece]:
@@ -136,13 +141,19 @@ def _piece_replies(span: Span) -> list[Piece]:
             rank, chars = 2.0 + age, CONCLUSION_CHARS
         elif reply.at not in steps:
             rank, chars = 7.5 + age / 1000, OLD_CONCLUSION_CHARS
-        elif len(reply.text) >= TELLING_CHARS and told < STEPS_MAX:
+        elif told < STEPS_MAX and _tells(reply.text):
             told += 1
             rank, chars = 8.0 + age / 1000, OLD_CONCLUSION_CHARS
         else:
             continue
         pieces.append(Piece(section, quote(reply, chars, span.language), rank, reply.at + 0.1))
     return pieces
+
+
+def _tells(text: str) -> bool:
+    """True if words beside a call say more than what the call will do."""
+    told = [sentence for sentence in split_sentences(text[:2_000]) if not is_intent(sentence)]
+    return sum(map(len, told)) >= TELLING_CHARS
 
 
 def _piece_files(span: Span) -> list[Piece]:

@@ -17,14 +17,17 @@ VALUE_CHARS_MAX = 160
 
 _WORD = re.compile(r"[A-Za-z0-9_$€£¥#@~%./\\:+\-]{2,200}")
 _URL = re.compile(r"https?://[^\s\"'<>`\\|)\]}，。；、）】》]{3,300}")
-_EMAIL = re.compile(r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{2,63}){1,4}", re.ASCII)
+_EMAIL = re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{2,63}){1,4}", re.ASCII)
 # A quoted phrase opens and closes on a letter: else the text between two phrases would pass for one.
 _QUOTED = re.compile(
     r"""(?<![\w\\])'([A-Za-z0-9#@~/.][^'"\\\n<>{}=;]{1,58}[\w.!?)%])'(?![\w'])"""
     r"""|(?<![\w\\])"([A-Za-z0-9#@~/.][^"\\\n<>{}=;]{1,58}[\w.!?)%])"(?![\w"])"""
     r"""|“([^”\n]{2,60})”|「([^」\n]{2,60})」|《([^》\n]{1,60})》|(?<!`)`([\w.$@#/:-]{2,60})`(?!`)"""
 )
-_NAME = re.compile(r"(?<![.!?] )(?<!^)\b[A-Z][a-z]{2,20}(?: (?:of|the|de|van)\b)?(?: [A-Z][a-z]{2,20}){1,3}\b")
+_NAME = re.compile(
+    r"(?<![.!?] )(?<!^)\b(?!(?:Hey|Hi|Hello|Dear|Wow|Thanks|Yep|Yes|Oh|The|This|That|Let|What|How|And|But|For|All|"
+    r"My|Your|If|When|In|On|Also|Key) )[A-Z][a-z]{2,20}(?: (?:of|the|de|van)\b)?(?: [A-Z][a-z]{2,20}){1,3}\b"
+)
 _TAG = re.compile(r"(?<![\w&/])[#@][A-Za-z]\w{2,40}", re.ASCII)
 _ZH_NUMBER = re.compile(
     r"\d[\d,.]*(?:年\d{1,2}月(?:\d{1,2}日)?|月\d{1,2}[日号]|[万亿]?(?:元|块|美元|米|公里|分钟|小时|天|个月|人|岁|平方米)|点\d{0,2}分?)"
@@ -34,6 +37,9 @@ _LINE_NUMBER = re.compile(r"^[ \t]{0,12}\d{1,7}(?=[\t:|→-])", re.M)
 # The scripts of sed and the like: 12,30p and 25s/a/b/ are places in a file, gone with the next edit.
 _ANSI = re.compile(r"(?:\x1b|\\x1b|\\e|\\033)\[[\d;]{0,20}m")
 _SED = re.compile(r"(?<![\w.])\d{1,6}(?:,\d{1,6})?[pdsaic](?=['\"\s/\\])(?:/[^'\"\n]{0,200})?")
+# In a tool's table "100,200" may be two cells; a sign before it, or a person writing it, makes it one amount.
+_MONEY_THOUSANDS = re.compile(r"[$€£¥]\d{1,3}(?:,\d{3}){1,6}(?:\.\d{1,9})?(?![\d,])")
+_THOUSANDS = re.compile(r"(?<![\d,.$€£¥])[$€£¥]?\d{1,3}(?:,\d{3}){1,6}(?:\.\d{1,9})?(?![\d,])")
 _TAIL = re.compile(r"[.:,\\+\-/%]+\Z")
 _HEAD = re.compile(r"\A(?:[:,%+\\-]+|\.(?=[.\W]))+")
 
@@ -152,6 +158,10 @@ def find_values(text: str, *, with_names: bool = False) -> Counter[tuple[str, st
         text = _URL.sub(" ", text)
     if "@" in text:
         found.update(("email", email) for email in _EMAIL.findall(text))
+    if "," in text:
+        pattern = _THOUSANDS if with_names else _MONEY_THOUSANDS
+        found.update(("money" if amount[0] in "$€£¥" else "number", amount) for amount in pattern.findall(text))
+        text = pattern.sub(" ", text)
     for word, times in Counter(_WORD.findall(text)).items():
         sorted_value = classify_word(word)
         if sorted_value is not None:

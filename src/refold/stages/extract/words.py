@@ -20,21 +20,29 @@ RULES_MAX = 40
 SCAN_CHARS = 40_000
 
 _BORDER = re.compile(r"(?<=[.!?;])\s+|(?<=[。！？；])|\n+")
-_RULE_OPENS = (
-    r"(?:always|never|don't|do not|please (?:always|never|don't|do not|use|keep)|"
-    r"you (?:must|should(?:n't| not| never| always))|must|make sure|ensure|remember|from now on|avoid|only use|"
-    r"use only|stop \w+ing|keep in mind|no more \w+|important:)\b"
+_RULE_STARTS = re.compile(
+    r"[-*•\d.)\s]{0,6}(?:and |but |also,? |so |ok,? |please,? )?"
+    r"(?:always (?!been|had|was|rooting|by|in|there)|never (?!mind|been|had|heard|seen|thought)|"
+    r"don't (?!you|think|know|worry)|do not (?!think|know)|you (?:must|should(?:n't| not| never| always))\b|"
+    r"must (?!have|be so)|make sure|ensure|remember (?:to|that|:)|from now on|avoid |only use|use only|"
+    r"stop \w+ing|keep in mind|no more |important:)",
+    re.I,
 )
-_RULE_STARTS = re.compile(rf"[-*•\d.)\s]{{0,6}}(?:and |but |also,? |so |ok,? |please,? )?{_RULE_OPENS}", re.I)
 _RULE_INSIDE = re.compile(
-    r"\b(?:always|never|from now on|don't ever|every time|at all times|under no circumstances|whenever)\b|"
-    r"\b(?:please|you must|must) (?:not|always|never|only)\b|"
-    r"\bI (?:prefer|only want|always|never|don't want|do not want)\b",
+    r"\bfrom now on\b|\bunder no circumstances\b|\bat all times\b|\bmust (?:not|never|always|only|be|use)\b|"
+    r"\b(?:you|please|should) (?:always|never|not|only)\b|\bplease (?:don't|do not|avoid|make sure|use|keep)\b|"
+    r"\bI (?:only want|never want|always want|don't want|do not want|prefer)\b",
     re.I,
 )
 _RULE_ZH = re.compile(
-    r"以后(?:都|请|不|别|要|用|每|再|统一)|从现在(?:起|开始)|今后|记住|务必|必须(?![的啊呀得知])|不要再|请不要|千万(?:别|不)|禁止|不许|不准|一律|永远不|每次都|一定要|"
-    r"^(?:请)?(?:不要|别|只用|只能|始终|总是)"
+    r"以后(?:都|请|不|别|要|用|每|再|统一)|从现在(?:起|开始)|今后|记住|务必|必须(?![的啊呀得知])|不要再|请不要|千万(?:别|不)|"
+    r"禁止|不许|不准|一律|永远不|每次都|^(?:请|你)?一定要|^(?:请)?(?:不要|别|只用|只能|始终|总是)"
+)
+# Words that open a step rather than tell what came of it.
+_INTENT = re.compile(
+    r"(?:THOUGHT:\s*)?(?:[-*] )?(?:(?:ok(?:ay)?|now|so|wait|hmm|first|next|then|great|perfect|excellent)[,!.]? )*"
+    r"(?:let me|let's|I'll|I will|I should|I need to|I'm going to|maybe|now (?:run|check|insert))\b",
+    re.I,
 )
 _QUESTION = re.compile(r"[?？]\s*$|吗\s*[?？。]?\s*$")
 
@@ -85,6 +93,11 @@ def is_rule(sentence: str, *, is_pasted: bool = False) -> bool:
     if _RULE_STARTS.match(sentence):
         return True
     return not is_pasted and bool(_RULE_INSIDE.search(sentence) or _RULE_ZH.search(sentence))
+
+
+def is_intent(sentence: str) -> bool:
+    """Tell whether a sentence only says what the assistant is about to do."""
+    return bool(_INTENT.match(sentence))
 
 
 def find_pending(messages: Sequence[Message], asks: Sequence[Saying]) -> list[Saying]:

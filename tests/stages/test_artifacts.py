@@ -1,0 +1,202 @@
+"""The artifact index: exact values of a span, ranked, within a budget, each a substring of what was said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from refold.conversation import Artifact
+from refold.stages.extract import find_artifacts, merge_artifacts, rank, write_index
+from refold.stages.extract.actions import find_actions
+from refold.stages.extract.artifacts import ARTIFACTS_MAX
+from refold.stages.extract.values import find_values
+from refold.tokens import counter_for
+from tests.laws.strategies import Talk, talks
+from tests.stages.sessions import assistant, step, user, view_of
+
+COUNT = counter_for(None).count_text
+
+
+def values_of(text: str, **options: bool) -> dict[str, str]:
+    return {value: sort for sort, value in find_values(text, **options)}
+
+
+def artifacts_of(messages: list[dict[str, Any]]) -> list[Artifact]:
+    return find_artifacts(view_of(messages).messages)
+
+
+def list_values(messages: list[dict[str, Any]]) -> list[str]:
+    return [artifact.value for artifact in artifacts_of(messages)]
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "sort"),
+    [
+        ("see src/app/server.py:12:4: error", "src/app/server.py", "file"),
+        ("wrote /etc/nginx/nginx.conf.", "/etc/nginx/nginx.conf", "file"),
+        ("run tests/test_a.py::TestA::test_b now", "tests/test_a.py::TestA::test_b", "file"),
+        ("reservation XEWRD9 is yours", "XEWRD9", "id"),
+        ("user mia_li_3668", "mia_li_3668", "id"),
+        ("commit 4f2a91c3d", "4f2a91c3d", "id"),
+        ("id 123e4567-e89b-12d3-a456-426614174000", "123e4567-e89b-12d3-a456-426614174000", "id"),
+        ("ticket JIRA-4512", "JIRA-4512", "id"),
+        ("colour #8abeb7", "#8abeb7", "id"),
+        ("on 2024-05-20 at noon", "2024-05-20", "date"),
+        ("pay $1,250.50 now", "$1,250.50", "money"),
+        ("took 250ms", "250ms", "number"),
+        ("version 2.31.0rc1 is out", "2.31.0rc1", "version"),
+        ("listens on localhost:8080", "localhost:8080", "address"),
+        ("mail ana.b@example.com please", "ana.b@example.com", "email"),
+        ("https://example.com/a?b=1.", "https://example.com/a?b=1", "url"),
+        ("call get_user_details()", "get_user_details", "identifier"),
+        ("class MyModelAdmin:", "MyModelAdmin", "identifier"),
+        ("use django.db.models", "django.db.models", "identifier"),
+        ("MAX_RETRY_COUNT = 3", "MAX_RETRY_COUNT", "identifier"),
+        ("门票150元", "150元", "number"),
+        ("定于2024年5月20日出发", "2024年5月20日", "number"),
+    ],
+)
+def test_each_kind_of_exact_value_is_found_whole(text: str, value: str, sort: str) -> None:
+    assert values_of(text).get(value) == sort
+
+
+@pytest.mark.parametrize("text", ["the quick brown fox", "Hello there", "e.g. this", "and/or that", "看一下这个吧", ""])
+def test_ordinary_words_are_no_values(text: str) -> None:
+    assert values_of(text) == {}
+
+
+def test_names_in_quotes_and_capitals_are_taken_from_what_people_say() -> None:
+    found = values_of(
+        "please greet Michael Thompson, subject 'Tire Pressure Issue', tag #RoadTrip 《活着》", with_names=True
+    )
+    assert {"Michael Thompson", "Tire Pressure Issue", "#RoadTrip", "活着"} <= set(found)
+
+
+def test_the_text_between_two_quoted_phrases_is_not_a_phrase() -> None:
+    assert "and then" not in values_of('say "first thing" and then "second thing"', with_names=True)
+
+
+def test_line_numbers_keys_of_records_and_sed_scripts_are_layout() -> None:
+    assert set(values_of("   1741\tdef find_me_1():")) == {"find_me_1"}
+    assert set(values_of('[{"flight_number": "HAT052", "date": "2024-05-20"}]')) == {"HAT052", "2024-05-20"}
+    assert set(values_of("sed -n '1740,1750p' src/a.py")) == {"src/a.py"}
+
+
+def test_what_a_person_and_a_call_named_ranks_before_what_stands_in_a_long_listing() -> None:
+    listing = "\n".join(f"lib/module_{number}.py" for number in range(300))
+    messages = [
+        user("the order is ORD77812"),
+        *step("bash", {"command": "find lib"}, listing),
+        *step("get_order", {"order_id": "ORD77812"}, '{"status": "open"}'),
+    ]
+    assert list_values(messages)[0] == "ORD77812"
+
+
+def test_files_are_noted_as_read_written_and_deleted() -> None:
+    messages = [
+        user("go"),
+        *step("read_file", {"path": "src/a.py"}, "x"),
+        *step("str_replace_editor", {"command": "create", "path": "src/b.py", "file_text": "x = 1"}, "ok"),
+        *step("bash", {"command": "sed -i '' 's/a/b/' src/c.py && rm old.txt"}, ""),
+        *step("bash", {"command": "cat <<'EOF' > made.py\nif a > b.c:\n    pass\nEOF"}, ""),
+        *step("apply_patch", {"input": "*** Begin Patch\n*** Delete File: gone.py\n*** End Patch"}, "Done"),
+        *step("bash", {"command": "git mv one.py two.py"}, ""),
+    ]
+    notes = {artifact.value: artifact.note for artifact in artifacts_of(messages) if artifact.note}
+    assert notes == {
+        "src/a.py": "read",
+        "src/b.py": "written",
+        "src/c.py": "written",
+        "old.txt": "deleted",
+        "made.py": "written",
+        "gone.py": "deleted",
+        "one.py": "deleted",
+        "two.py": "written",
+    }
+
+
+@pytest.mark.parametrize(
+    ("output", "status"),
+    [
+        ("<returncode>2</returncode>\n<output>\n</output>", 2),
+        ('{"exit_code": 1}', 1),
+        ("boom\nexit code: 127", 127),
+        ("fine", None),
+    ],
+)
+def test_a_command_is_told_with_its_exit_status(output: str, status: int | None) -> None:
+    (action,) = find_actions(view_of([user("go"), *step("bash", {"command": "make all"}, output)]).messages)
+    assert (action.command, action.exit_status) == ("make all", status)
+
+
+def test_results_pair_with_the_newest_open_call_when_ids_repeat() -> None:
+    messages = [user("go"), *step("bash", {"command": "one"}, "1 first"), *step("bash", {"command": "two"}, "2 second")]
+    assert [action.result for action in find_actions(view_of(messages).messages)] == ["1 first", "2 second"]
+
+
+def test_the_index_writes_a_handle_once_for_the_values_of_a_message_and_stays_within_its_budget() -> None:
+    records = "\n".join(
+        f"order ORD{number:05} of user_{number:04} on 2024-05-{number % 28 + 1:02}" for number in range(200)
+    )
+    artifacts = artifacts_of([user("list them"), *step("orders", {}, records)])
+    for tokens_max in (0, 1, 20, 100, 400):
+        index = write_index(artifacts, tokens_max, COUNT)
+        assert COUNT(index.text) <= tokens_max
+    handle = index.shown[0].handle[:8]
+    assert index.text.count(handle) == 1
+    assert len(index.shown) > 20
+
+
+def test_what_the_reader_sees_anyway_is_not_written_again() -> None:
+    artifacts = [Artifact("id", "ORD1234", weight=2.0), Artifact("file", "src/a.py", weight=1.0)]
+    assert write_index(artifacts, 100, COUNT, seen="… ORD1234 …").text == "files: src/a.py"
+
+
+def test_a_value_within_a_longer_one_costs_nothing() -> None:
+    artifacts = [Artifact("file", "src/core/app.py", weight=9.0), Artifact("file", "app.py", weight=1.0)]
+    assert write_index(artifacts, 100, COUNT).text == "files: src/core/app.py"
+
+
+def test_a_later_fold_takes_the_earlier_artifacts_in_and_ranks_them_anew() -> None:
+    earlier = [Artifact("id", "OLD111", "m:1", weight=1.0), Artifact("id", "BOTH22", "m:1", "written", weight=1.0)]
+    later = [Artifact("id", "BOTH22", "m:2", weight=0.5), Artifact("id", "NEW333", "m:2", weight=0.9)]
+    merged = merge_artifacts(earlier, later)
+    assert [artifact.value for artifact in merged] == ["BOTH22", "NEW333", "OLD111"]
+    assert (merged[0].handle, merged[0].note) == ("m:2", "written")
+
+
+def test_equal_weights_have_one_order() -> None:
+    artifacts = [Artifact("id", value) for value in ("C3333", "A1111", "B2222")]
+    assert [artifact.value for artifact in rank(artifacts)] == ["A1111", "B2222", "C3333"]
+
+
+@settings(max_examples=60)
+@given(talks())
+def test_every_artifact_is_a_substring_of_what_was_said(talk: Talk) -> None:
+    view = view_of(talk.messages, talk.wire)
+    said = [part.text for message in view.messages for part in message.parts]
+    loose = [text.replace("\\n", "\n").replace("\\t", "\t").replace('\\"', '"') for text in said]
+    for artifact in find_artifacts(view.messages):
+        assert any(artifact.value in text for text in (*said, *loose))
+
+
+@settings(max_examples=100)
+@given(st.text(max_size=400))
+def test_any_text_can_be_read_for_values(text: str) -> None:
+    assert all(value in text for _, value in find_values(text, with_names=True))
+
+
+@pytest.mark.parametrize(
+    "text", ["a" * 1_000_000, "a/" * 500_000, "1-" * 500_000, "'\"`" * 300_000, "<<x\n" * 200_000, "@a." * 300_000]
+)
+def test_a_line_of_a_megabyte_is_read_and_what_is_remembered_is_bounded(text: str) -> None:
+    found = artifacts_of([user("go"), *step("bash", {"command": text[:100_000]}, text)])
+    assert len(found) <= ARTIFACTS_MAX
+
+
+def test_no_values_no_index() -> None:
+    assert artifacts_of([user("hello"), assistant("hi")]) == []
+    assert write_index([], 100, COUNT).text == ""
