@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import cProfile
 import pstats
-import subprocess
 import sys
 import time
 import tracemalloc
@@ -27,11 +26,10 @@ def make_session(count: int) -> list[dict[str, object]]:
     while len(messages) < count:
         step += 1
         if step % 12 == 1:
-            messages.append({"role": "user", "content": f"Please look at module {step} and fix the failing case {step * 7}."})
+            messages.append({"role": "user", "content": f"Look at module {step}, fix the failing case {step * 7}."})
         call = {"name": "run", "arguments": f'{{"command": "pytest tests/mod_{step}.py -k case_{step * 7}"}}'}
-        messages.append(
-            {"role": "assistant", "content": None, "tool_calls": [{"id": f"c{step}", "type": "function", "function": call}]}
-        )
+        made = {"id": f"c{step}", "type": "function", "function": call}
+        messages.append({"role": "assistant", "content": None, "tool_calls": [made]})
         lines = [f"tests/mod_{step}.py::case_{step * 7 + n} PASSED in {n * 13 + step} ms" for n in range(20)]
         messages.append({"role": "tool", "tool_call_id": f"c{step}", "content": "\n".join(lines)})
     return messages
@@ -69,26 +67,14 @@ def profile(count: int) -> list[tuple[str, float]]:
     return sorted(((home, own / total) for home, own in spent.items()), key=lambda pair: -pair[1])[:8]
 
 
-def measure_start(*command: str) -> float:
-    """Return the best of five start times of a fresh interpreter, less that of one that does nothing."""
-
-    def best(*args: str) -> float:
-        times = []
-        for _ in range(5):
-            start = time.perf_counter()
-            subprocess.run([sys.executable, *args], check=True, capture_output=True)
-            times.append(time.perf_counter() - start)
-        return min(times)
-
-    return best(*command) - best("-c", "pass")
-
-
 def main() -> None:
     """Print the tables."""
     refold.compress(make_session(50), 2_000)  # load encoders and regular expressions first
     print("### compress: growth with the conversation\n")
     print(f"A generated coding-agent session, compressed to {SHARE:.0%}.\n")
-    print("| messages | tokens | fits already | ms per 1,000 messages | compressing | ms per 1,000 messages | JSON round trip | peak memory ÷ session |")
+    print(
+        "| messages | tokens | fits already | µs a message | compressing | µs a message | JSON round trip | peak ÷ session |"
+    )
     print("|---|---|---|---|---|---|---|---|")
     for count in SIZES:
         quiet, busy, tokens, peak = measure(count)
@@ -104,9 +90,6 @@ def main() -> None:
     print("| package | share |\n|---|---|")
     for home, share in profile(10_000):
         print(f"| {home} | {share:.0%} |")
-    print("\n### start\n\n| what | seconds above a bare interpreter |\n|---|---|")
-    print(f"| `import refold` | {measure_start('-c', 'import refold'):.3f} |")
-    print(f"| `refold --help` | {measure_start('-m', 'refold', '--help'):.3f} |")
 
 
 if __name__ == "__main__":
