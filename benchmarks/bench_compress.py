@@ -72,9 +72,7 @@ def main() -> None:
     refold.compress(make_session(50), 2_000)  # load encoders and regular expressions first
     print("### compress: growth with the conversation\n")
     print(f"A generated coding-agent session, compressed to {SHARE:.0%}.\n")
-    print(
-        "| messages | tokens | fits already | µs a message | compressing | µs a message | JSON round trip | peak ÷ session |"
-    )
+    print("| messages | tokens | fits | µs a message | compressing | µs a message | JSON round trip | peak ÷ session |")
     print("|---|---|---|---|---|---|---|---|")
     for count in SIZES:
         quiet, busy, tokens, peak = measure(count)
