@@ -160,8 +160,13 @@ class Economics:
 
 
 def count_removable(tokens: int, budget: Budget, carry: Carry) -> int:
-    """Return the tokens that a change could take out of the view: what is above the target, less what proved fixed."""
-    return max(0, tokens - max(budget.target, carry.floor_tokens))
+    """Return the tokens that a change could take out of the view: what came since the last one, or is above the target."""
+    return max(0, tokens - find_base(budget, carry))
+
+
+def find_base(budget: Budget, carry: Carry) -> int:
+    """Return how large the view would be after a change: as after the last one; before any, the target."""
+    return carry.floor_tokens or budget.target
 
 
 def find_rewrite_cost(kept_tokens: int, economics: Economics) -> float:
@@ -173,7 +178,7 @@ def find_rewrite_cost(kept_tokens: int, economics: Economics) -> float:
 def check_economics(tokens: int, head_tokens: int, budget: Budget, economics: Economics) -> Trigger:
     """Say whether a change pays now. ``head_tokens`` is the part of the view before anything that could change."""
     removable = count_removable(tokens, budget, economics.carry)
-    kept = max(0, max(budget.target, economics.carry.floor_tokens) - head_tokens)
+    kept = max(0, find_base(budget, economics.carry) - head_tokens)
     carry, tariff = economics.carry, economics.tariff
     if removable <= 0:
         return QUIET
