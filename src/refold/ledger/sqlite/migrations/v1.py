@@ -144,7 +144,10 @@ SELECT session.id AS session_id, lower(hex(message.id)) AS id, message.role AS r
         SELECT 1 FROM fold_in_force AS fold JOIN cover ON cover.edit = fold.key
         WHERE fold.session = message.session AND message.seq BETWEEN cover.first AND cover.last
     ) AS compressed,
-    NULL AS summary_of, message.seq AS place, 1 AS is_original
+    NULL AS summary_of, message.seq AS place, 1 AS is_original,
+    EXISTS (
+        SELECT 1 FROM path WHERE path.session = message.session AND message.seq BETWEEN path.first AND path.last
+    ) AS on_path
 FROM message JOIN session ON session.key = message.session LEFT JOIN raw ON raw.key = message.raw
 UNION ALL
 SELECT session.id, fold.id, json_extract(CAST(fold.payload AS TEXT), '$.role'),
@@ -162,7 +165,7 @@ SELECT session.id, fold.id, json_extract(CAST(fold.payload AS TEXT), '$.role'),
             WHERE cover.edit = fold.key ORDER BY cover.place, message.seq
         )
     ),
-    first.seq, 0
+    first.seq, 0, 1
 FROM fold_in_force AS fold JOIN session ON session.key = fold.session
 JOIN cover AS head ON head.edit = fold.key AND head.place = 0
 JOIN message AS first ON first.session = fold.session AND first.seq = head.first;

@@ -1,0 +1,37 @@
+"""Every store keeps one contract: a test that takes ``ledger`` runs once for each of them.
+
+To add a store, add a line to STORES: a function that opens it, given an empty folder. Opening it twice in one folder
+gives two handles on one record, as two processes have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from refold.ledger.ledger import Ledger
+from refold.ledger.sqlite import SqliteLedger
+
+OpenLedger = Callable[[], Ledger]
+STORES: dict[str, Callable[[Path], Ledger]] = {"sqlite": lambda folder: SqliteLedger(folder / "ledger.db")}
+
+
+@pytest.fixture(params=sorted(STORES))
+def open_ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OpenLedger]:
+    """Opens another handle on the same record."""
+    opened: list[Ledger] = []
+
+    def open_another() -> Ledger:
+        opened.append(STORES[request.param](tmp_path))
+        return opened[-1]
+
+    yield open_another
+    for ledger in opened:
+        ledger.close()
+
+
+@pytest.fixture
+def ledger(open_ledger: OpenLedger) -> Ledger:
+    return open_ledger()
