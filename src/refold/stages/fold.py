@@ -31,6 +31,8 @@ FIRST_USER_SHARE = 0.25
 OUTGROWN = 1.25
 # A fold that saves less is not worth a broken prefix, unless the view would not fit.
 SAVED_TOKENS_MIN = 40
+# A summary longer than this share of what it replaces sums nothing up.
+SIZE_SHARE_MAX = 0.7
 TIGHT_SHARE = 0.8
 
 
@@ -169,7 +171,7 @@ class Fold:
         for span, options in self._plan_spans(view, goal, spans):
             source = Source.read(view, span, spans, edits)
             extract = source.extract(view, options, goal)
-            edit = self._make_edit(view, source, extract, goal)
+            edit = self._make_edit(view, source, extract, _bind_force(goal, view, span, spans))
             if edit is not None:
                 edits.append(edit)
         return edits
@@ -193,8 +195,10 @@ class Fold:
             words = "" if reply.error else reply.text.strip()
             edit = None
             if words:
-                edit = self._make_edit(view, source, source.write(view, extract, options, goal, words), goal)
-            edit = edit or self._make_edit(view, source, extract, goal)
+                # A model's words must always be shorter than what they replace; only the extract may be forced.
+                told = source.write(view, extract, options, goal, words)
+                edit = self._make_edit(view, source, told, replace(goal, force=False))
+            edit = edit or self._make_edit(view, source, extract, _bind_force(goal, view, span, spans))
             if edit is not None:
                 edits.append(edit)
         return edits
@@ -214,7 +218,7 @@ class Fold:
             if len(items) == 1 and items[0].is_fold and size <= share * OUTGROWN and not goal.force:
                 continue
             options = ExtractOptions(
-                tokens_max=share if goal.force else min(share, max(1, size - 1)),
+                tokens_max=min(share, max(SUMMARY_TOKENS_MIN, int(size * SIZE_SHARE_MAX))),
                 index_tokens_max=min(self.index_tokens_max, index * share // max(1, total)),
                 style=self.style,
                 opening=self.opening,
@@ -244,6 +248,12 @@ class Fold:
         if after + least >= edit.tokens_before and not goal.force:
             return None
         return replace(edit, tokens_after=after)
+
+
+def _bind_force(goal: Goal, view: View, span: Sequence[Unit], spans: Sequence[Sequence[Unit]]) -> Goal:
+    """Let force hold for the largest span only: who asks for a compression does not ask for small ones that grow."""
+    sizes = {id(one): sum(item.tokens for item in items_of(view, one)) for one in spans}
+    return replace(goal, force=goal.force and sizes[id(span)] == max(sizes.values()))
 
 
 def _without_empty(runs: Iterable[list[Unit]]) -> list[list[Unit]]:

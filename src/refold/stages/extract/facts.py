@@ -13,7 +13,7 @@ from refold.conversation.edit import Fact, FactKind
 from refold.stages.extract.words import PASTED_CHARS, SCAN_CHARS, Saying, is_intent, is_rule, split_sentences
 
 FACT_CHARS_MAX = 240
-FACT_CHARS_MIN = 6
+FACT_CHARS_MIN = 4
 FACTS_MAX = 60
 
 _QUESTION = re.compile(r"[?？]\s*$|吗\s*[?？。]?\s*$")

@@ -23,7 +23,7 @@ _BORDER = re.compile(r"(?<=[.!?;])\s+|(?<=[。！？；])|\n+")
 _RULE_STARTS = re.compile(
     r"[-*•\d.)\s]{0,6}(?:and |but |also,? |so |ok,? |please,? )?"
     r"(?:always (?!been|had|was|rooting|by|in|there)|never (?!mind|been|had|heard|seen|thought)|"
-    r"don't (?!you|think|know|worry)|do not (?!think|know)|you (?:must|should(?:n't| not| never| always))\b|"
+    r"don't (?!you|think|know|worry)|do not (?!think|know)|you (?:must (?!have)|should(?:n't| not| never| always)\b)|"
     r"must (?!have|be so)|make sure|ensure|remember (?:to|that|:)|from now on|avoid |only use|use only|"
     r"stop \w+ing|keep in mind|no more |important:)",
     re.I,
