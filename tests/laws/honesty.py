@@ -53,7 +53,8 @@ def make_cases(content: str) -> Iterator[tuple[str, Stage, View, Goal]]:
     plain = make_view("openai-chat", make_steps(content))
     copied = make_view("openai-chat", make_steps(content, [change_copy(content), content]))
     spoken = [{"role": "user", "content": "Tell me."}, {"role": "assistant", "content": content}]
-    said = make_view("openai-chat", [*spoken, {"role": "assistant", "content": content}, {"role": "user", "content": "?"}])
+    again = [{"role": "assistant", "content": content}, {"role": "user", "content": "Thanks."}]
+    said = make_view("openai-chat", [*spoken, *again])
     for name, kind in STAGES.items():
         if name == "clamp":
             newest = make_view("openai-chat", make_steps(content)[:3])
@@ -140,12 +141,12 @@ def _check_record(edit: Edit, sources: Sequence[str]) -> list[str]:
     if len(lines) > 1 and not (lines[0].startswith("⟦") and lines[-1].startswith("⟦")):
         wrong.append("a record without its frame")
     whole = "\n".join(sources)
-    for artifact in edit.fold.artifacts if edit.fold else ():
-        if artifact.value not in whole and json.dumps(artifact.value, ensure_ascii=False)[1:-1] not in whole:
-            wrong.append(f"not in the source: {artifact.sort} {artifact.value[:120]}")
-    for fact in edit.fold.facts if edit.fold else ():
-        if fact.text.rstrip("…") not in whole:
-            wrong.append(f"not said: {fact.text[:120]}")
+    values = [artifact.value for artifact in edit.fold.artifacts] if edit.fold else []
+    escaped = [json.dumps(value, ensure_ascii=False)[1:-1] for value in values]
+    both = zip(values, escaped, strict=True)
+    wrong += [f"not in the source: {value[:120]}" for value, form in both if value not in whole and form not in whole]
+    facts = [fact.text.rstrip("…") for fact in edit.fold.facts] if edit.fold else []
+    wrong += [f"not said: {fact[:120]}" for fact in facts if fact not in whole]
     # Brackets that make a frame or a handle are written as plain ones wherever they are quoted.
     plain = neutralise(whole)
     said = [match[1] for line in lines if (match := _SAID.match(line))]

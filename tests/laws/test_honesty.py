@@ -22,7 +22,7 @@ LOG = "\n".join(
 )
 OUTPUTS = {
     "log": LOG,
-    "records": json.dumps([{"id": n, "at": f"2026-11-{n % 28 + 1:02d}T08:00:00Z", "price": n * 1.1} for n in range(400)]),
+    "records": json.dumps([{"id": n, "at": f"2026-11-{n % 28 + 1:02d}T08:00Z", "price": n * 1.1} for n in range(400)]),
     "pretty": json.dumps({"rows": [{"k": "é" * 3, "n": 10**20 + n} for n in range(80)]}, indent=2),
     "tests": "\n".join(f"tests/test_a.py::test_{n} PASSED" for n in range(2_400))
     + "\nE   AssertionError: 3 != 4\n===== 1 failed, 2399 passed in 12.34s =====\n",
