@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         RefoldError,
         Unavailable,
     )
+    from refold.manager import ContextCompressionManager
     from refold.prepared import PreparedContext
     from refold.tokens import TokenCounter
 
@@ -34,6 +35,7 @@ __all__ = [
     "CompressionConfig",
     "CompressionResult",
     "ConfigError",
+    "ContextCompressionManager",
     "ContextCompressor",
     "ContextOverflow",
     "FormatError",
@@ -56,6 +58,7 @@ _HOMES = {
     "CompressionConfig": "refold.config",
     "CompressionResult": "refold.compressor",
     "ConfigError": "refold.errors",
+    "ContextCompressionManager": "refold.manager",
     "ContextCompressor": "refold.compressor",
     "ContextOverflow": "refold.errors",
     "FormatError": "refold.errors",

@@ -1,0 +1,304 @@
+"""One compression of a session, from the lease to the commit: whole or not at all.
+
+Only who holds the lease compresses; who comes second loads what the first one made. Files are written before the
+commit that names them and taken back if it fails. What people read (pages, summaries) follows the commit; if that
+fails, the compression stands and a warning says so.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Generator, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from refold.budget import Budget, Trigger
+from refold.conversation.edit import Edit
+from refold.conversation.view import View
+from refold.errors import LedgerError, RefoldError
+from refold.ladder.plan import Outcome, Plan, detect_view_language, order_stages, prepare
+from refold.ledger.ledger import Batch
+from refold.manager.deciding import BRAKE, FORCED, Brake, decide_plain
+from refold.manager.flow import Flow, Pause
+from refold.manager.keeper import Keeper, make_event, read_pinned
+from refold.manager.notices import Notice
+from refold.manager.record import Archived, describe_archived
+from refold.manager.session import OpenSession
+from refold.manager.undoing import REDO
+from refold.offload import OffloadFolder
+from refold.stages.offload import files_of, offloaded_path
+from refold.stages.stage import Ask, Reply
+
+LEASE_S = 90.0
+SOFT_WAIT_S = 5.0
+HARD_WAIT_S = 120.0
+_PAUSE_S = 0.02
+
+Ending = Literal["done", "stale", "held", "vetoed", "missed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a compression is to reach, and who asked for it."""
+
+    trigger: Trigger
+    model: str
+    budget: Budget
+    fixed_tokens: int
+    instructions: str = ""
+    is_manual: bool = False
+    note: str = ""
+
+    @property
+    def must(self) -> bool:
+        """True if it may not be put off: the view does not fit, or a person asked."""
+        return self.is_manual or self.trigger.strength == "hard"
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """How a compression ended. ``stale``: somebody else changed the session, look again."""
+
+    ending: Ending
+    outcome: Outcome | None = None
+    tokens_before: int = 0
+    reason: str = ""
+    archived: Archived | None = None
+    deleted_files: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def run_batch(keeper: Keeper, session: OpenSession, wish: Wish) -> Flow[Made]:
+    """Compress a session under its lease."""
+    owner = uuid.uuid4().hex
+    waited = 0.0
+    while not keeper.ledger.acquire_lease(session.id, owner, seconds=LEASE_S, now=keeper.clock()):
+        if waited >= (HARD_WAIT_S if wish.must else SOFT_WAIT_S):
+            if wish.must:
+                raise LedgerError(f"another process has been compressing {session.id!r} for {waited:.0f} s; try again")
+            return Made("held", reason="another process is compressing this session")
+        yield Pause(_PAUSE_S)
+        waited += _PAUSE_S
+    try:
+        row = keeper.ledger.read_session(session.id)
+        if row is None or not session.is_current(row):
+            return Made("stale")
+        session.row = row
+        return (yield from _compress(keeper, session, wish, owner))
+    finally:
+        keeper.ledger.release_lease(session.id, owner)
+
+
+def _compress(keeper: Keeper, session: OpenSession, wish: Wish, owner: str) -> Flow[Made]:
+    started = keeper.clock()
+    tokens_before = session.item_tokens + wish.fixed_tokens
+    asked = Notice("before_compress", session.id, wish.trigger.reason, tokens_before, time=started)
+    is_vetoed, problems = keeper.listeners.is_vetoed(asked)
+    keeper.complain(session.id, problems)
+    notes = [wish.note] if wish.note else []
+    if is_vetoed and not wish.must:
+        return Made("vetoed", reason=f"vetoed: {wish.trigger.reason}")
+    if is_vetoed and wish.trigger.strength == "hard":
+        notes.append(f"a veto was overridden: {wish.trigger.reason}")
+    view = make_full_view(keeper, session, wish)
+    try:
+        outcome = yield from plan_batch(keeper, session, wish, view, owner)
+        if not outcome.edits:
+            return _miss(keeper, session, wish, "nothing is left that could be compressed")
+        made = _commit(keeper, session, wish, view, outcome, owner)
+    except RefoldError as error:
+        failed = Notice(
+            "failed",
+            session.id,
+            _describe_failure(error),
+            tokens_before,
+            tokens_before,
+            started,
+            keeper.clock() - started,
+        )
+        _tell_failure(keeper, failed)
+        raise
+    return replace(made, notes=(*made.notes, *notes))
+
+
+def make_full_view(keeper: Keeper, session: OpenSession, wish: Wish) -> View:
+    """Return the view with its originals; what was undone is left alone until it must go."""
+    pinned = read_pinned(session.row.settings)
+    if not wish.must:
+        pinned |= session.undone
+    return session.make_view(keeper.ledger, fixed_tokens=wish.fixed_tokens, pinned=pinned)
+
+
+def plan_batch(
+    keeper: Keeper, session: OpenSession, wish: Wish, view: View, owner: str = ""
+) -> Generator[Ask, Reply, Outcome]:
+    """Run the ladder over a view; the lease is prolonged whenever a model has answered."""
+    plan = Plan(
+        budget=wish.budget,
+        stages=order_stages(keeper.batch_stages(session.id)),
+        thresholds=keeper.config.thresholds(),
+        language=keeper.config.fixed_language,
+        instructions=wish.instructions,
+        trigger=wish.trigger,
+    )
+    asking = prepare(view, plan)
+    try:
+        ask = next(asking)
+        while True:
+            reply: Reply = yield ask
+            if owner and not keeper.ledger.acquire_lease(session.id, owner, seconds=LEASE_S, now=keeper.clock()):
+                raise LedgerError(f"the lease on {session.id!r} ran out while a model was asked; nothing was changed")
+            ask = asking.send(reply)
+    except StopIteration as done:
+        outcome: Outcome = done.value
+        return outcome
+
+
+def _commit(keeper: Keeper, session: OpenSession, wish: Wish, view: View, outcome: Outcome, owner: str) -> Made:
+    now = keeper.clock()
+    folder = keeper.find_folder(session.id)
+    before, after = named_files(view), named_files(outcome.view)
+    shown = {edit.id for item in outcome.view.items for edit in item.edits}
+    fresh = [edit for edit in outcome.edits if edit.id in shown]
+    language = keeper.config.fixed_language or detect_view_language(view)
+    archived = describe_archived(outcome, view, language, now)
+    new_files = folder.write(files_of(fresh, view.messages))
+    batch = _make_batch(session, wish, view, outcome, archived, now)
+    notices = _describe(session, wish, view, outcome, archived, new_files, now)
+    try:
+        is_stored = keeper.ledger.commit(
+            session.id, batch, now=now, events=[make_event(notice) for notice in notices], owner=owner
+        )
+    except BaseException:
+        folder.remove(new_files)
+        raise
+    if not is_stored:
+        folder.remove(new_files)
+        return Made("stale")
+    _take_over(keeper, session, outcome)
+    deleted, warnings = folder.remove(sorted(before - after))
+    keeper.complain(session.id, warnings)
+    _move_brake(keeper, session, wish, outcome)
+    for notice in notices:
+        keeper.complain(session.id, keeper.listeners.tell(notice))
+    return Made("done", outcome, view.tokens, wish.trigger.reason, archived, tuple(deleted), tuple(warnings))
+
+
+def _make_batch(
+    session: OpenSession, wish: Wish, view: View, outcome: Outcome, archived: Archived, now: float
+) -> Batch:
+    covered = {message_id for edit in outcome.edits for message_id in edit.covers}
+    return Batch(
+        id=uuid.uuid4().hex,
+        edits=outcome.edits,
+        reason=wish.trigger.reason,
+        facts=archived.facts,
+        expects=tuple(edit.id for edit in session.edits if not covered.isdisjoint(edit.covers)),
+        tokens_before=view.tokens,
+        tokens_after=outcome.view.tokens,
+        created_at=now,
+    )
+
+
+def _take_over(keeper: Keeper, session: OpenSession, outcome: Outcome) -> None:
+    session.show(outcome.view)
+    session.batch_edits |= {edit.id for edit in outcome.edits}
+    row = keeper.ledger.read_session(session.id)
+    if row is None or row.path_version != session.path_version or row.edits_version != session.row.edits_version + 1:
+        session.path_version = -1  # Somebody else changed it as well: the next one loads it.
+        return
+    session.row = row
+
+
+def _move_brake(keeper: Keeper, session: OpenSession, wish: Wish, outcome: Outcome) -> None:
+    """Count a compression that left its own trigger standing; release the brake after any other."""
+    changes: dict[str, object] = {}
+    brake = Brake.read(session.row.settings)
+    if wish.is_manual or not _still_fires(keeper, session, wish, outcome):
+        changes[BRAKE] = None
+    else:
+        why = f"{outcome.view.tokens:,} tokens in {len(outcome.view.items):,} messages are left"
+        changes[BRAKE] = brake.missed(wish.model, why).to_settings()
+    changes |= {FORCED: None, REDO: None}
+    known = session.row.settings
+    if any(known.get(key) != value for key, value in changes.items()):
+        keeper.update_settings(session, changes)
+
+
+def _still_fires(keeper: Keeper, session: OpenSession, wish: Wish, outcome: Outcome) -> bool:
+    return decide_plain(session, keeper.config, wish.budget, outcome.view.tokens).acts
+
+
+def _miss(keeper: Keeper, session: OpenSession, wish: Wish, why: str) -> Made:
+    if not wish.is_manual:
+        brake = Brake.read(session.row.settings).missed(wish.model, why)
+        keeper.update_settings(session, {BRAKE: brake.to_settings(), FORCED: None})
+    return Made("missed", reason=why, tokens_before=session.item_tokens + wish.fixed_tokens)
+
+
+def _describe(
+    session: OpenSession,
+    wish: Wish,
+    view: View,
+    outcome: Outcome,
+    archived: Archived,
+    files: Sequence[str],
+    now: float,
+) -> list[Notice]:
+    stages = {report.stage: report.tokens_freed for report in outcome.stages if report.edits}
+    fields: dict[str, object] = {
+        "model": wish.model,
+        "is_manual": wish.is_manual,
+        "strength": wish.trigger.strength,
+        "stages": stages,
+        "edits": len(outcome.edits),
+        "archived": archived.count,
+        "messages_before": len(view.items),
+        "messages_after": len(outcome.view.items),
+        "memory": {"date": archived.date, "time": archived.time} if archived.count else None,
+    }
+    made = Notice("compressed", session.id, wish.trigger.reason, view.tokens, outcome.view.tokens, now, fields=fields)
+    if not files:
+        return [made]
+    freed = stages.get("offload", 0)
+    moved = Notice(
+        "offloaded",
+        session.id,
+        wish.trigger.reason,
+        view.tokens,
+        view.tokens - freed,
+        now,
+        fields={"files": list(files)},
+    )
+    return [moved, made]
+
+
+def named_files(view: View) -> set[str]:
+    """Return the offloaded files that a view names."""
+    return named_by(edit for item in view.items for edit in item.edits)
+
+
+def named_by(edits: Iterable[Edit]) -> set[str]:
+    """Return the offloaded files that these edits name."""
+    return {path for edit in edits if (path := offloaded_path(edit))}
+
+
+def restore_files(keeper: Keeper, session: OpenSession, folder: OffloadFolder) -> list[str]:
+    """Write the files again that the view names, and remove those it does not name; return what could not go."""
+    shown: list[Edit] = [edit for item in session.items for edit in item.edits if offloaded_path(edit)]
+    if shown:
+        view = session.make_view(keeper.ledger, fixed_tokens=0, pinned=frozenset())
+        folder.write(files_of(shown, view.messages))
+    named = named_by(shown)
+    return folder.remove([path for path in folder.list_files() if path not in named])[1]
+
+
+def _describe_failure(error: RefoldError) -> str:
+    return f"{type(error).__name__}: {error}"[:500]
+
+
+def _tell_failure(keeper: Keeper, notice: Notice) -> None:
+    try:
+        keeper.tell(notice)
+    except LedgerError:
+        keeper.listeners.tell(notice)  # The ledger is what failed: whoever listens still hears of it.

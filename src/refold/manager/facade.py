@@ -1,0 +1,280 @@
+"""``ContextCompressionManager``: sessions that are stored, prepared, compressed, undone and forgotten.
+
+The public face of the library for whoever runs a conversation. It does nothing by itself: making one creates no file,
+reads no environment and starts no thread. Every public method is safe from any thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from refold.compressor import ContextCompressor
+from refold.config import CompressionConfig
+from refold.conversation.language import detect_language
+from refold.errors import ConfigError, FormatError
+from refold.ledger.ledger import Finding, Ledger
+from refold.manager import controls, forgetting, manual, preparing
+from refold.manager.flow import Flow, run_flow, run_flow_async
+from refold.manager.intake import check_messages
+from refold.manager.keeper import Keeper
+from refold.manager.manual import CompactResult
+from refold.manager.model_seam import ModelSeam
+from refold.manager.notices import Listener
+from refold.manager.originals import StoredOriginals
+from refold.manager.record import Archived
+from refold.manager.status import SessionStatus, describe_session
+from refold.manager.undoing import Switched
+from refold.memory import CompressionFolder, ContextSummary, MarkdownSync
+from refold.memory.entry import Entry, write_entry
+from refold.prepared import PreparedContext
+from refold.tokens import TokenCounter
+
+LEDGER_FILE = ".refold/ledger.db"
+EXPAND_CHARS_MAX = 1_000_000
+
+
+class ContextCompressionManager:
+    """Keeps sessions inside the model's window, durably. One for each workspace is enough."""
+
+    def __init__(
+        self,
+        config: CompressionConfig | None = None,
+        workspace_path: str | Path = ".",
+        *,
+        llm: object = None,
+        ledger: Ledger | None = None,
+    ) -> None:
+        self.workspace_path = Path(workspace_path)
+        self.config = _with_model(config if config is not None else CompressionConfig(), llm)
+        self.token_counter = TokenCounter()
+        self.compressor = ContextCompressor(llm, self.token_counter)  # type: ignore[arg-type]
+        self.md_sync = MarkdownSync(self.workspace_path)
+        self.compression_folder = CompressionFolder(self.workspace_path)
+        self._model = ModelSeam(llm)
+        self._keeper = Keeper(self.config, self.workspace_path, ledger or _open_ledger(self.workspace_path))
+
+    @property
+    def ledger(self) -> Ledger:
+        """The durable record."""
+        return self._keeper.ledger
+
+    async def prepare_context(
+        self,
+        session_id: str,
+        messages: Sequence[Any] | None = None,
+        system_prompt: Any = "",
+        *,
+        current_messages: Sequence[Any] | None = None,
+        tools: object = None,
+        model: str | None = None,
+        format: str | None = None,  # noqa: A002 - the word users know
+    ) -> PreparedContext:
+        """Return a context of this session that fits the model's window.
+
+        ``messages`` is the whole history as the client has it; without it, what the ledger has (see ``append``).
+        """
+        request = _make_request(session_id, messages, current_messages, system_prompt, tools, model, format)
+        return await run_flow_async(preparing.prepare_flow(self._keeper, request, self._remember), self._model)
+
+    def prepare_context_sync(
+        self,
+        session_id: str,
+        messages: Sequence[Any] | None = None,
+        system_prompt: Any = "",
+        *,
+        current_messages: Sequence[Any] | None = None,
+        tools: object = None,
+        model: str | None = None,
+        format: str | None = None,  # noqa: A002 - the word users know
+    ) -> PreparedContext:
+        """The same as ``prepare_context``, for callers without an event loop."""
+        request = _make_request(session_id, messages, current_messages, system_prompt, tools, model, format)
+        return run_flow(preparing.prepare_flow(self._keeper, request, self._remember), self._model)
+
+    def append(self, session_id: str, new_messages: Sequence[Any], *, format: str | None = None) -> int:  # noqa: A002
+        """Add messages at the end of a session, durably; return how many it has now."""
+        raws = check_messages(new_messages)
+        with self._keeper.held(_check_session(session_id)) as slot:
+            return len(preparing.append_new(self._keeper, slot, session_id, raws, format).ids)
+
+    def compress(self, session_id: str, instructions: str = "", dry_run: bool = False) -> CompactResult:
+        """Compress a session now, because a person asks; ``dry_run`` says what would go and changes nothing."""
+        return run_flow(self._compress_flow(session_id, instructions, dry_run), self._model)
+
+    async def compress_async(self, session_id: str, instructions: str = "", dry_run: bool = False) -> CompactResult:
+        """The same as ``compress``, for callers with an event loop."""
+        return await run_flow_async(self._compress_flow(session_id, instructions, dry_run), self._model)
+
+    def _compress_flow(self, session_id: str, instructions: str, dry_run: bool) -> Flow[CompactResult]:
+        return manual.compress_flow(
+            self._keeper, _check_session(session_id), instructions, self._remember, dry_run=dry_run
+        )
+
+    def undo(self, session_id: str, edit_id: str | None = None) -> Switched:
+        """Take the last compression back, or one edit by its id; what was made from it goes with it."""
+        switched = controls.undo(self._keeper, _check_session(session_id), edit_id)
+        self._write_summaries(session_id)
+        return switched
+
+    def redo(self, session_id: str) -> Switched:
+        """Put what was undone last in force again."""
+        switched = controls.redo(self._keeper, _check_session(session_id))
+        self._write_summaries(session_id)
+        return switched
+
+    def pin(self, session_id: str, handle: str) -> tuple[str, ...]:
+        """Keep the message behind a handle from being edited; return the ids of what is pinned now."""
+        return controls.pin(self._keeper, _check_session(session_id), handle, on=True)
+
+    def unpin(self, session_id: str, handle: str) -> tuple[str, ...]:
+        """Let the message behind a handle be edited again."""
+        return controls.pin(self._keeper, _check_session(session_id), handle, on=False)
+
+    def status(self, session_id: str) -> SessionStatus:
+        """Return how full a session is, and what holds for it."""
+        return describe_session(self._keeper, _check_session(session_id))
+
+    def observe_usage(
+        self,
+        session_id: str,
+        reported: object,
+        *,
+        finish_reason: str | None = None,
+        is_overflow: bool = False,
+    ) -> None:
+        """Tell what the provider billed for the context prepared last: a number of input tokens, or its usage object.
+
+        ``finish_reason`` "length" and ``is_overflow`` (the provider refused the request as too long) force a
+        compression before the next request.
+        """
+        controls.observe_usage(
+            self._keeper, _check_session(session_id), reported, finish_reason=finish_reason, is_overflow=is_overflow
+        )
+
+    def expand(self, session_id: str, handle: str, offset: int = 0, limit: int | None = None) -> str:
+        """Return the original text behind a placeholder, or ``limit`` characters of it from ``offset``."""
+        originals = StoredOriginals(self._keeper, _check_session(session_id))
+        return originals.expand(handle, offset, EXPAND_CHARS_MAX if limit is None else limit)
+
+    def summaries(self, session_id: str, limit: int | None = None) -> list[ContextSummary]:
+        """Return the summaries in force, oldest first, or the newest ``limit`` of them."""
+        found = controls.list_session_summaries(self._keeper, _check_session(session_id))
+        return found if limit is None else found[max(0, len(found) - max(0, limit)) :]
+
+    def forget(self, session_id: str, handle: str | None = None) -> forgetting.Forgotten:
+        """Erase for good what is behind a handle, or the whole session: ledger, files, pages. There is no undo."""
+        forgotten = forgetting.forget(self._keeper, _check_session(session_id), handle, self.md_sync)
+        self._write_summaries(session_id)
+        return forgotten
+
+    def delete_session(self, session_id: str) -> bool:
+        """Erase a session and its folder of files; daily pages stay. False if there was none."""
+        is_gone = forgetting.delete(self._keeper, _check_session(session_id))
+        self._write_summaries(session_id)
+        return is_gone
+
+    def verify(self, session_id: str | None = None, *, repair: bool = False) -> list[Finding]:
+        """Recompute all that is derived, files included, and say what differs; ``repair`` rebuilds it."""
+        return forgetting.verify(self._keeper, session_id, repair=repair)
+
+    def on(self, event: str, listener: Listener) -> None:
+        """Call ``listener`` with a Notice whenever this happens; ``before_compress`` may return False to veto."""
+        self._keeper.listeners.add(event, listener)
+
+    def configure(self, **changes: Any) -> CompressionConfig:
+        """Change settings from now on, in this workspace (S1.5, S1.6); return the settings in force."""
+        self.config = self._keeper.config = self.config.replace(**changes)
+        self.compression_folder.write_config(_plain_settings(self.config), changes=_file_settings(changes))
+        return self.config
+
+    def close(self) -> None:
+        """Let go of everything in memory and of the ledger. The manager can be used again: it opens it anew."""
+        self._keeper.drop_all()
+        self._keeper.ledger.close()
+
+    def __enter__(self) -> ContextCompressionManager:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # The names of the first document (S0.11).
+
+    def _check_compression_needed(self, message_count: int, token_count: int) -> bool:
+        rounds, tokens = self.config.threshold_rounds, self.config.threshold_tokens
+        return (rounds is not None and message_count >= rounds) or (tokens is not None and token_count >= tokens)
+
+    async def _store_summary_to_daily_memory(
+        self, session_id: str, summary: str, key_facts: Sequence[str], archived_count: int
+    ) -> None:
+        now = datetime.now()
+        entry = Entry(session_id, now.isoformat(), archived_count, summary, key_facts, detect_language([summary]))
+        await self.md_sync.append_to_daily_log(now.strftime("%Y-%m-%d"), write_entry(entry))
+
+    async def _remember(self, session_id: str, archived: Archived) -> None:
+        """Write the page of the day, and what other programs read of the summaries."""
+        facts = [fact.text for fact in archived.facts]
+        entry = Entry(session_id, archived.time, archived.count, archived.summary, facts, archived.language)
+        await self.md_sync.append_to_daily_log(archived.date, write_entry(entry))
+        self._write_summaries(session_id)
+        self.compression_folder.write_config(_plain_settings(self.config))
+
+    def _write_summaries(self, session_id: str) -> None:
+        if not self.compression_folder.folder.is_dir() and not self.ledger.read_session(session_id):
+            return
+        try:
+            self.compression_folder.write_summaries(
+                session_id, controls.list_session_summaries(self._keeper, session_id)
+            )
+        except OSError as error:
+            self._keeper.complain(session_id, [f"summaries.json was not written: {error.strerror or error}"])
+
+
+def _open_ledger(workspace: Path) -> Ledger:
+    from refold.ledger.sqlite import SqliteLedger
+
+    return SqliteLedger(workspace / LEDGER_FILE)
+
+
+def _with_model(config: CompressionConfig, llm: object) -> CompressionConfig:
+    """Let a model that is handed in write the summaries, unless somebody chose otherwise."""
+    source = config.source("fold.summariser")
+    if llm is None or (source is not None and source.layer != "preset"):
+        return config
+    return config.replace(fold={"summariser": "llm"})
+
+
+def _check_session(session_id: object) -> str:
+    if not isinstance(session_id, str) or not 1 <= len(session_id) <= 256:
+        raise FormatError(f"a session id is a text of 1 to 256 characters, not {str(session_id)[:40]!r}")
+    return session_id
+
+
+def _make_request(
+    session_id: str,
+    messages: Sequence[Any] | None,
+    current_messages: Sequence[Any] | None,
+    system: object,
+    tools: object,
+    model: str | None,
+    wire: str | None,
+) -> preparing.Request:
+    if messages is not None and current_messages is not None:
+        raise ConfigError("give either messages= or current_messages=; they are one argument with two names")
+    given = messages if messages is not None else current_messages
+    return preparing.Request(_check_session(session_id), given, system, tools, model, wire)
+
+
+def _plain_settings(config: CompressionConfig) -> dict[str, object]:
+    from refold.memory.compression_folder import SETTINGS
+
+    return {name: getattr(config, name) for name in SETTINGS.values()}
+
+
+def _file_settings(changes: dict[str, Any]) -> dict[str, object]:
+    from refold.memory.compression_folder import SETTINGS
+
+    return {name: value for name, value in changes.items() if name in SETTINGS.values()}

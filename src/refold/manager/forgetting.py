@@ -1,0 +1,182 @@
+"""Erasing for good, and checking what is there.
+
+``forget`` is the one thing that erases content: in the ledger, in offloaded files, in daily pages. What it leaves in
+the place of a message has its shape (roles, call ids, names) and none of its words, so that the view stays valid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from refold.conversation.message import Message
+from refold.conversation.view import Lens
+from refold.errors import LedgerError
+from refold.formats import digest_message, make_format
+from refold.ledger.ledger import Event, Finding, SessionRow, StoredMessage
+from refold.manager.batch import named_by, restore_files
+from refold.manager.keeper import Keeper
+from refold.manager.originals import find_stored
+from refold.manager.session import FORGOTTEN, parse_stored
+from refold.manager.status import read_all_events
+from refold.memory import MarkdownSync
+from refold.memory.entry import is_section_of
+from refold.stages.offload import files_of
+
+GONE = "[forgotten]"
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """What was erased: messages, sections of daily pages, and what could not be."""
+
+    messages: int
+    sections: int = 0
+    warnings: tuple[str, ...] = ()
+
+
+def forget(keeper: Keeper, session_id: str, handle: str | None, pages: MarkdownSync) -> Forgotten:
+    """Erase what is behind a handle, or a whole session."""
+    row = keeper.need_row(session_id)
+    if handle is None:
+        sections, warnings = _erase_sections(session_id, pages, _list_entries(keeper, session_id, None))
+        delete(keeper, session_id)
+        return Forgotten(row.messages, sections, tuple(warnings))
+    with keeper.held(session_id) as slot:
+        stored = _same_content(keeper, row, find_stored(keeper, row, handle))
+        ids = [one.id for one in stored]
+        stubs = _make_stubs(keeper, row, stored)
+        entries = _list_entries(keeper, session_id, set(ids))
+        folder = keeper.find_folder(session_id)
+        now = keeper.clock()
+        known = row.settings.get(FORGOTTEN)
+        merged = {**(known if isinstance(known, dict) else {}), **stubs}
+        keeper.ledger.update_session(session_id, {"settings": {FORGOTTEN: merged}}, now)
+        count = keeper.ledger.forget(session_id, ids, now)
+        slot.session = None
+        fresh = keeper.need_row(session_id)
+        session = keeper.open(slot, replace(fresh, wire=fresh.wire or "openai-chat"), fresh.model)
+        warnings = restore_files(keeper, session, folder)
+        sections, problems = _erase_sections(session_id, pages, entries)
+        keeper.ledger.add_event(session_id, Event("forgotten", now, {"messages": count, "sections": sections}))
+        return Forgotten(count, sections, (*warnings, *problems))
+
+
+def delete(keeper: Keeper, session_id: str) -> bool:
+    """Erase a session from the ledger, with its folder of files."""
+    with keeper.held(session_id) as slot:
+        is_gone = keeper.ledger.delete_session(session_id)
+        keeper.find_folder(session_id).remove_all()
+        slot.session = None
+        slot.sent = None
+        return is_gone
+
+
+def verify(keeper: Keeper, session_id: str | None, *, repair: bool) -> list[Finding]:
+    """Return what differs in the ledger and in offloaded files; ``repair`` rebuilds what is derived."""
+    findings = keeper.ledger.verify(session_id, repair=repair, digest=_digest)
+    for row in _list_rows(keeper, session_id):
+        findings += _verify_files(keeper, row, repair=repair)
+    return findings
+
+
+def _verify_files(keeper: Keeper, row: SessionRow, *, repair: bool) -> list[Finding]:
+    if not any(one.edit.stage == "offload" for one in keeper.ledger.read_edits(row.id)):
+        return []
+    with keeper.held(row.id) as slot:
+        try:
+            session = keeper.open(slot, replace(row, wire=row.wire or "openai-chat"), row.model)
+        except LedgerError as error:
+            return [Finding(row.id, f"the view cannot be computed: {error}", is_derived=False)]
+        folder = keeper.find_folder(row.id)
+        shown = [edit for item in session.items for edit in item.edits]
+        if not named_by(shown):
+            return []
+        view = session.make_view(keeper.ledger, fixed_tokens=0, pinned=frozenset())
+        wrong = [file for file in files_of(shown, view.messages) if folder.read(file.path) != file.text]
+        if repair and wrong:
+            folder.write(wrong)
+        return [
+            Finding(row.id, f"the view names {file.path}, which is missing or not what was offloaded", is_derived=True)
+            for file in wrong
+        ]
+
+
+def _list_rows(keeper: Keeper, session_id: str | None) -> list[SessionRow]:
+    if session_id is not None:
+        row = keeper.ledger.read_session(session_id)
+        return [row] if row else []
+    rows: list[SessionRow] = []
+    while page := keeper.ledger.list_sessions(limit=1_000, offset=len(rows)):
+        rows += page
+    return rows
+
+
+def _digest(raw: object) -> str:
+    if not isinstance(raw, dict):
+        raise LedgerError("a stored message is not a JSON object")
+    return digest_message(raw)
+
+
+def _same_content(keeper: Keeper, row: SessionRow, found: Sequence[StoredMessage]) -> list[StoredMessage]:
+    """Return every message with the content of one of these: what leaked once may stand in several places."""
+    same = [one for stored in found for one in keeper.ledger.find_messages(row.id, stored.digest, limit=10_000)]
+    return list({one.id: one for one in same}.values())
+
+
+def _make_stubs(keeper: Keeper, row: SessionRow, stored: Sequence[StoredMessage]) -> dict[str, object]:
+    """Return what stands in the place of each message: its shape without its words."""
+    counter = keeper.find_counter(row, row.model)
+    lens = Lens(make_format(row.wire or "openai-chat"), counter.count_parts, counter.count_text)
+    stubs: dict[str, object] = {}
+    for one in stored:
+        if not one.is_forgotten:
+            stubs[one.id] = _strip(parse_stored(one, row, lens), lens)
+    return stubs
+
+
+def _strip(message: Message, lens: Lens) -> object:
+    changes: dict[int, str | None] = {}
+    for number, part in enumerate(message.parts):
+        if part.kind in ("text", "result"):
+            changes[number] = GONE
+        elif part.kind == "call":
+            changes[number] = '{"forgotten": true}'
+        else:
+            changes[number] = None
+    raw = lens.format.render(message, changes)
+    if not isinstance(raw, dict):
+        return lens.format.write_summary(GONE, message.role)
+    # Fields that no part stands for could hold anything.
+    known = {"role", "content", "type", "tool_calls", "tool_call_id", "name", "call_id", "arguments", "output", "id"}
+    return {key: value for key, value in raw.items() if key in known}
+
+
+def _list_entries(keeper: Keeper, session_id: str, ids: set[str] | None) -> list[tuple[str, str]]:
+    """Return date and time of the page sections made by compressions that covered any of these messages, or all."""
+    times: list[tuple[str, str]] = []
+    touched = None
+    if ids is not None:
+        stored = keeper.ledger.read_edits(session_id, active_only=False)
+        touched = {one.created_at for one in stored if not ids.isdisjoint(one.edit.covers)}
+    for event in read_all_events(keeper.ledger, session_id):
+        memory = event.fields.get("memory")
+        if event.kind != "compressed" or not isinstance(memory, dict):
+            continue
+        if touched is None or event.created_at in touched:
+            times.append((str(memory.get("date", "")), str(memory.get("time", ""))))
+    return times
+
+
+def _erase_sections(session_id: str, pages: MarkdownSync, entries: Sequence[tuple[str, str]]) -> tuple[int, list[str]]:
+    removed = 0
+    problems: list[str] = []
+    for date, time in entries:
+        try:
+            removed += pages.remove_sections(
+                date,
+                lambda section, time=time: is_section_of(section, session_id, time),  # type: ignore[misc]
+            )
+        except (LedgerError, OSError) as error:
+            problems.append(f"the page of {date} still has the summary of {time}: {error}")
+    return removed, problems

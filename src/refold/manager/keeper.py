@@ -1,0 +1,250 @@
+"""The keeper: what all flows of one manager share, and the sessions that are open in this process.
+
+Sessions are opened when used, at most so many at once, the least recently used going first. Another process may
+change a session at any time: every opening reads one row, and what is no longer true is loaded again.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from refold.budget import Budget, Carry
+from refold.config import CompressionConfig
+from refold.conversation.view import Lens
+from refold.errors import LedgerError
+from refold.formats import make_format
+from refold.ledger.ledger import Event, Ledger, SessionRow
+from refold.manager.flow import Flow, Pause
+from refold.manager.notices import Listeners, Notice
+from refold.manager.session import OpenSession, load_session
+from refold.offload import OffloadFolder
+from refold.stages.offload import Offload
+from refold.stages.stage import ArrivalStage, Stage
+from refold.tokens import Calibration, Counter, counter_for, model_info
+from refold.tokens.calibration import Track
+
+SESSIONS_OPEN_MAX = 64
+LOCK_WAIT_S = 300.0
+CALIBRATION = "calibration"
+PINNED = "pinned"
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """The context that was prepared last: what a report of usage will speak of."""
+
+    model: str
+    tokens: int
+    marker: str
+    messages: int
+
+
+@dataclass(slots=True)
+class Slot:
+    """The place of one open session, with what is only worth keeping while the process lives."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    users: int = 0
+    session: OpenSession | None = None
+    carry: Carry = Carry()
+    sent: Sent | None = None
+    prepared_at: float = 0.0
+    told: str = ""
+    fixed: tuple[object, ...] = ()
+    fixed_tokens: int = 0
+
+
+class Keeper:
+    """Opens sessions and keeps what is shared: settings, the ledger, who listens."""
+
+    def __init__(self, config: CompressionConfig, workspace: Path, ledger: Ledger) -> None:
+        self.config = config
+        self.workspace = workspace
+        self.ledger = ledger
+        self.listeners = Listeners()
+        self.clock: Callable[[], float] = time.time
+        self.sessions_open_max = SESSIONS_OPEN_MAX
+        self._slots: OrderedDict[str, Slot] = OrderedDict()
+        self._guard = threading.Lock()
+        self._counters: dict[tuple[str, float | None], Counter] = {}
+
+    def hold(self, session_id: str) -> Flow[Slot]:
+        """Wait for a session's turn in this process; whoever holds the slot gives it back with ``let_go``."""
+        with self._guard:
+            slot = self._slots.setdefault(session_id, Slot())
+            self._slots.move_to_end(session_id)
+            slot.users += 1
+        waited, step = 0.0, 0.001
+        try:
+            while not slot.lock.acquire(blocking=False):
+                if waited > LOCK_WAIT_S:
+                    raise LedgerError(f"session {session_id!r} is in use for more than {LOCK_WAIT_S:g} s")
+                yield Pause(step)
+                waited, step = waited + step, min(0.05, step * 1.5)
+        except BaseException:
+            self._leave(slot)
+            raise
+        return slot
+
+    def let_go(self, slot: Slot) -> None:
+        """Give a session's turn back."""
+        slot.lock.release()
+        self._leave(slot)
+
+    def _leave(self, slot: Slot) -> None:
+        with self._guard:
+            slot.users -= 1
+            spare = len(self._slots) - self.sessions_open_max
+            for session_id in [key for key, one in self._slots.items() if not one.users][: max(0, spare)]:
+                del self._slots[session_id]
+
+    @contextmanager
+    def held(self, session_id: str) -> Iterator[Slot]:
+        """Hold a session in this thread, for what needs no model."""
+        flow = self.hold(session_id)
+        try:
+            while True:
+                time.sleep(next(flow).seconds)  # type: ignore[union-attr]
+        except StopIteration as done:
+            slot: Slot = done.value
+        try:
+            yield slot
+        finally:
+            self.let_go(slot)
+
+    def drop(self, session_id: str) -> None:
+        """Let go of what is in memory of a session."""
+        with self._guard:
+            slot = self._slots.get(session_id)
+            if slot is not None:
+                slot.session = None
+
+    def drop_all(self) -> None:
+        """Let go of what is in memory of every session that nobody uses now."""
+        with self._guard:
+            for session_id in [key for key, slot in self._slots.items() if not slot.users]:
+                del self._slots[session_id]
+
+    def open_count(self) -> int:
+        """Return how many sessions are held in memory."""
+        with self._guard:
+            return sum(slot.session is not None for slot in self._slots.values())
+
+    def open(self, slot: Slot, row: SessionRow, model: str) -> OpenSession:
+        """Return the session as it is now: from memory if nobody changed it, else from the ledger."""
+        counter = self.find_counter(row, model)
+        session = slot.session
+        if session is not None and session.is_current(row) and _counts_alike(session.counter, counter):
+            session.row, session.counter = row, counter
+            return session
+        lens = Lens(make_format(row.wire), counter.count_parts, counter.count_text)
+        slot.session = load_session(self.ledger, row, lens, counter)
+        return slot.session
+
+    def need_row(self, session_id: str) -> SessionRow:
+        """Return a session's row; LedgerError if there is no such session."""
+        row = self.ledger.read_session(session_id)
+        if row is None:
+            raise LedgerError(f"there is no session {session_id!r}; 'refold sessions' lists those there are")
+        return row
+
+    def make_row(self, session_id: str) -> SessionRow:
+        """Make a session; its workspace is made with the first one."""
+        try:
+            self.workspace.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise LedgerError(f"the workspace {self.workspace} cannot be made: {error.strerror or error}") from error
+        return self.ledger.open_session(session_id, self.clock())
+
+    def find_counter(self, row: SessionRow, model: str) -> Counter:
+        """Return the counter of a model, its margin narrowed by what was reported in this session."""
+        calibration = read_calibration(row.settings)
+        key = (model, calibration.margin_for(model, 1.0) if calibration.tracks else None)
+        counter = self._counters.get(key)
+        if counter is None:
+            if len(self._counters) > 256:
+                self._counters.clear()
+            counter = self._counters[key] = counter_for(model or None, self.config.tokenizer, calibration)
+        return counter
+
+    def find_budget(self, model: str, counter: Counter) -> Budget:
+        """Return the budget of the model at hand."""
+        return self.config.budget(model_info(model or None), counter.margin)
+
+    def find_folder(self, session_id: str) -> OffloadFolder:
+        """Return where a session's offloaded results are."""
+        return OffloadFolder(self.workspace, session_id, self.config.offload.folder)
+
+    def arrival_stages(self) -> list[ArrivalStage]:
+        """Return the stages that render a message when it comes."""
+        return self.config.arrival_stages()
+
+    def batch_stages(self, session_id: str) -> list[Stage]:
+        """Return the ladder of a batch; what renders on arrival has had its turn."""
+        folder = self.find_folder(session_id).relative
+        return [
+            replace(stage, folder=folder) if isinstance(stage, Offload) else stage
+            for stage in self.config.stages()
+            if stage.when != "arrival"
+        ]
+
+    def update_settings(self, session: OpenSession, changes: Mapping[str, object]) -> None:
+        """Store settings of a session, key by key; None takes one away."""
+        self.ledger.update_session(session.id, {"settings": changes}, self.clock())
+        kept = {key: value for key, value in {**session.row.settings, **changes}.items() if value is not None}
+        session.row = replace(session.row, settings=kept)
+
+    def tell(self, notice: Notice, *, is_logged: bool = True) -> None:
+        """Log a notice and tell whoever listens; a listener's failure is logged and told as a warning."""
+        if is_logged:
+            self.ledger.add_event(notice.session_id, make_event(notice))
+        self.complain(notice.session_id, self.listeners.tell(notice))
+
+    def complain(self, session_id: str, problems: list[str]) -> None:
+        """Log and tell what went wrong beside the main thing."""
+        for problem in problems:
+            notice = Notice("warned", session_id, problem, time=self.clock())
+            self.ledger.add_event(session_id, make_event(notice))
+            self.listeners.tell(notice)
+
+
+def _counts_alike(one: Counter, other: Counter) -> bool:
+    return one.name == other.name and getattr(one, "image_rule", None) == getattr(other, "image_rule", None)
+
+
+def make_event(notice: Notice) -> Event:
+    """Return a notice as the ledger logs it."""
+    fields: dict[str, object] = {"reason": notice.reason, **notice.fields}
+    if notice.tokens_before or notice.tokens_after:
+        fields |= {"tokens_before": notice.tokens_before, "tokens_after": notice.tokens_after}
+    if notice.seconds:
+        fields["seconds"] = round(notice.seconds, 4)
+    return Event(notice.kind, notice.time, fields)
+
+
+def read_calibration(settings: Mapping[str, object]) -> Calibration:
+    """Return what reports of usage taught in this session."""
+    stored = settings.get(CALIBRATION)
+    tracks = []
+    for row in stored if isinstance(stored, list) else ():
+        if isinstance(row, list) and len(row) == 4 and isinstance(row[0], str):
+            ratio, spread, weight = (float(figure) for figure in row[1:])
+            tracks.append(Track(row[0], ratio, spread, weight))
+    return Calibration(tuple(tracks))
+
+
+def write_calibration(calibration: Calibration) -> list[object]:
+    """Return a calibration as a setting."""
+    return [[track.model, track.ratio, track.spread, track.weight] for track in calibration.tracks]
+
+
+def read_pinned(settings: Mapping[str, object]) -> frozenset[str]:
+    """Return the ids of a session's pinned messages."""
+    stored = settings.get(PINNED)
+    return frozenset(one for one in stored if isinstance(one, str)) if isinstance(stored, list) else frozenset()

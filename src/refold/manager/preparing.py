@@ -1,0 +1,291 @@
+"""Preparing a context: take in what is new, compress if something asks for it, hand back what fits (L1).
+
+A flow for sync and async callers. When nothing asks for a compression it costs O(new messages): no view is built, and
+nothing is written but the new messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+
+import orjson
+
+from refold.budget import Budget
+from refold.conversation.view import View
+from refold.errors import LedgerError
+from refold.formats import detect
+from refold.ladder.plan import check_fit
+from refold.ladder.report import Report
+from refold.ledger.encode import load_json
+from refold.ledger.ledger import SessionRow
+from refold.manager.batch import Made, Wish, run_batch
+from refold.manager.deciding import Decision, Reported, above_fixed, advance_carry, decide_now, make_economics
+from refold.manager.flow import Await, Flow
+from refold.manager.intake import check_messages, find_wire, take_history, take_new
+from refold.manager.keeper import Keeper, Sent, Slot
+from refold.manager.notices import Notice
+from refold.manager.originals import StoredOriginals
+from refold.manager.record import Archived
+from refold.manager.session import OpenSession
+from refold.prepared import PreparedContext
+from refold.tokens import model_info
+
+ROUNDS_MAX = 6
+Remember = Callable[[str, Archived], Awaitable[object]]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a caller wants prepared. ``messages`` is the whole history, or None for what the ledger has."""
+
+    session_id: str
+    messages: Sequence[object] | None = None
+    system: object = ""
+    tools: object = None
+    model: str | None = None
+    format: str | None = None
+
+
+def prepare_flow(keeper: Keeper, request: Request, remember: Remember) -> Flow[PreparedContext]:
+    """Prepare a context for a request."""
+    slot = yield from keeper.hold(request.session_id)
+    try:
+        session = take_in(keeper, slot, request)
+        model = session.row.model
+        fixed = count_fixed(slot, session, request)
+        made: Made | None = None
+        for _ in range(ROUNDS_MAX):
+            decision, budget = _decide(keeper, slot, session, model, fixed)
+            if not decision.acts:
+                break
+            wish = Wish(decision.trigger, model, budget, fixed, note=decision.note)
+            made = yield from run_batch(keeper, session, wish)
+            if made.ending != "stale":
+                break
+            session = keeper.open(slot, keeper.need_row(session.id), model)
+        else:
+            raise LedgerError(f"session {session.id!r} was changed by others {ROUNDS_MAX} times in a row; try again")
+        yield from finish(keeper, session, made, remember)
+        _tell_skipped(keeper, slot, session, decision, made)
+        return _hand_back(keeper, slot, session, request, decision, made, budget, fixed)
+    finally:
+        keeper.let_go(slot)
+
+
+def finish(keeper: Keeper, session: OpenSession, made: Made | None, remember: Remember) -> Flow[None]:
+    """Write what people read of a compression; a failure is a warning, the compression stands."""
+    if made is None or made.ending != "done" or made.archived is None or not made.archived.count:
+        return
+    archived = made.archived
+    failure = yield Await(lambda: remember(session.id, archived))
+    if isinstance(failure, Exception):
+        keeper.complain(session.id, [f"the memory page was not written: {type(failure).__name__}: {failure}"[:300]])
+
+
+def take_in(keeper: Keeper, slot: Slot, request: Request) -> OpenSession:
+    """Return the session with all that the caller handed in stored and shown."""
+    raws = None if request.messages is None else check_messages(request.messages)
+    for _ in range(ROUNDS_MAX):
+        row = _find_row(keeper, request, raws)
+        session = keeper.open(slot, row, row.model)
+        if raws is None:
+            return session
+        if _change_wire(keeper, session, raws[len(session.ids) :], lambda: raws):
+            continue
+        is_stored = take_history(session, keeper.ledger, raws, keeper.arrival_stages(), keeper.clock())
+        if is_stored and session.path_version >= 0:
+            _settle_versions(keeper, session)
+            return session
+        slot.session = None
+    raise LedgerError(f"session {request.session_id!r} was changed by others {ROUNDS_MAX} times in a row; try again")
+
+
+def append_new(keeper: Keeper, slot: Slot, session_id: str, raws: Sequence[object], wire: str | None) -> OpenSession:
+    """Add messages at the end of a session."""
+    for _ in range(ROUNDS_MAX):
+        row = _find_row(keeper, Request(session_id, format=wire), raws)
+        session = keeper.open(slot, row, row.model)
+        if _change_wire(keeper, session, raws, lambda: [*_read_raws(keeper, session_id), *raws]):
+            continue
+        if take_new(session, keeper.ledger, raws, keeper.arrival_stages(), keeper.clock()):
+            _settle_versions(keeper, session)
+            return session
+        slot.session = None
+    raise LedgerError(f"session {session_id!r} was changed by others {ROUNDS_MAX} times in a row; try again")
+
+
+def _change_wire(
+    keeper: Keeper, session: OpenSession, tail: Sequence[object], read_all: Callable[[], Sequence[object]]
+) -> bool:
+    """Switch the session's format if new messages show that it was taken for another; True if it was."""
+    known = session.row.wire
+    if not tail or find_wire(tail, known, model="", system=None, tools=None, name=None) is None:
+        return False
+    wire = detect(read_all()).name
+    if wire == known:
+        return False
+    keeper.ledger.update_session(session.id, {"wire": wire}, keeper.clock())
+    return True
+
+
+def _read_raws(keeper: Keeper, session_id: str) -> list[object]:
+    return [load_json(stored.raw) for stored in keeper.ledger.read_messages(session_id) if not stored.is_forgotten]
+
+
+def _find_row(keeper: Keeper, request: Request, raws: Sequence[object] | None) -> SessionRow:
+    """Return the session's row, made if messages come for it, with the format and model that hold now."""
+    row = keeper.ledger.read_session(request.session_id)
+    if row is None:
+        row = keeper.make_row(request.session_id)
+    changes: dict[str, object] = {}
+    model = request.model or row.model or keeper.config.model or ""
+    if model != row.model:
+        changes["model"] = model
+    if request.format is not None or not row.wire:
+        wire = find_wire(raws or (), "", model=model, system=request.system, tools=request.tools, name=request.format)
+        if wire != row.wire and (raws or request.format is not None):
+            changes["wire"] = wire
+        elif not row.wire:
+            row = replace(row, wire=wire or "")
+    if changes:
+        keeper.ledger.update_session(request.session_id, changes, keeper.clock())
+        row = replace(row, model=model, wire=str(changes.get("wire", row.wire)))
+    return row
+
+
+def _settle_versions(keeper: Keeper, session: OpenSession) -> None:
+    """Take over the versions after our own append; if they say more than that, the next one loads anew."""
+    row = keeper.ledger.read_session(session.id)
+    if row is None or row.path_version != session.path_version:
+        return
+    is_ours = row.edits_version - session.row.edits_version in (0, 1)
+    if is_ours and row.compression_count == session.row.compression_count:
+        session.row = row
+
+
+def count_fixed(slot: Slot, session: OpenSession, request: Request) -> int:
+    """Return the tokens of system prompt and tools; counted once as long as they stay the same."""
+    counter, form = session.counter, session.lens.format
+    key = (counter.name, form.name, _freeze(request.system), _freeze(request.tools))
+    if slot.fixed != key:
+        system = form.read_system(request.system or None)
+        slot.fixed_tokens = 2 + counter.count_text(system) + counter.count_tools(request.tools)
+        slot.fixed = key
+    return slot.fixed_tokens
+
+
+def _freeze(value: object) -> object:
+    if value is None or isinstance(value, str):
+        return value
+    try:
+        return orjson.dumps(value)
+    except TypeError:
+        return repr(value)
+
+
+def _decide(keeper: Keeper, slot: Slot, session: OpenSession, model: str, fixed: int) -> tuple[Decision, Budget]:
+    tokens = session.item_tokens + fixed
+    budget = keeper.find_budget(model, session.counter)
+    tiers = above_fixed(session, budget, tokens)
+    reported = Reported.read(session.row.settings)
+    now = keeper.clock()
+    idle = replace(slot.carry, idle_s=max(0.0, now - slot.prepared_at) if slot.prepared_at else 0.0)
+    decision = decide_now(
+        session,
+        keeper.config,
+        tiers,
+        tokens=tokens,
+        model=model,
+        reported_tokens=reported.count_now(session, model, tokens) if reported else None,
+        economics=make_economics(keeper.config, model_info(model or None), idle),
+        head_tokens=_count_head(session, fixed),
+    )
+    return decision, budget
+
+
+def _count_head(session: OpenSession, fixed: int) -> int:
+    head = fixed
+    for item in session.items:
+        if item.is_fold:
+            return head
+        head += item.tokens
+        if item.role != "system":
+            return head if item.message.starts_turn else head - item.tokens
+    return head
+
+
+def _tell_skipped(keeper: Keeper, slot: Slot, session: OpenSession, decision: Decision, made: Made | None) -> None:
+    """Say why nothing was done although something asked for it: logged once, told every time."""
+    if made is not None and made.ending in ("held", "vetoed", "missed"):
+        why = made.reason
+    elif decision.is_held:
+        why = decision.note
+    else:
+        slot.told = ""
+        return
+    tokens = session.item_tokens
+    notice = Notice("skipped", session.id, why, tokens, tokens, keeper.clock())
+    # The same reason is logged once, or every call would write.
+    key = decision.trigger.strength + why.partition(":")[0]
+    keeper.tell(notice, is_logged=slot.told != key)
+    slot.told = key
+
+
+def _hand_back(
+    keeper: Keeper,
+    slot: Slot,
+    session: OpenSession,
+    request: Request,
+    decision: Decision,
+    made: Made | None,
+    budget: Budget,
+    fixed: int,
+) -> PreparedContext:
+    tokens = session.item_tokens + fixed
+    if tokens > budget.hard:
+        check_fit(View(tuple(session.items), (), (), session.lens, fixed), budget)
+    is_done = made is not None and made.ending == "done"
+    slot.carry = slot.carry.restart(tokens) if is_done else advance_carry(slot.carry, tokens, budget)
+    slot.prepared_at = keeper.clock()
+    model = session.row.model
+    slot.sent = Sent(model, tokens, session.marker, len(session.ids))
+    return PreparedContext(
+        messages=session.raws(request.messages),
+        summary=find_summary(session),
+        total_tokens=tokens,
+        system=request.system,
+        tools=request.tools,
+        edits=tuple(session.edits),
+        report=_write_report(session, decision, made, budget, tokens),
+        originals=StoredOriginals(keeper, session.id),
+    )
+
+
+def find_summary(session: OpenSession) -> str | None:
+    """Return the summaries in view, or None."""
+    folds = [item.edits[0] for item in session.items if item.is_fold] if session.batch_edits else []
+    return "\n\n".join(edit.fold.summary if edit.fold else edit.text for edit in folds) or None
+
+
+def _write_report(session: OpenSession, decision: Decision, made: Made | None, budget: Budget, tokens: int) -> Report:
+    counter, model = session.counter, session.row.model
+    notes = [decision.note] if decision.note and not decision.acts else []
+    if made is not None:
+        notes += made.notes
+        notes += [made.reason] if made.ending in ("held", "vetoed", "missed") else []
+    if model and not model_info(model).is_known:
+        notes.append(f"the model {model!r} is not known: a window of {budget.window:,} tokens is assumed")
+    outcome = made.outcome if made is not None and made.ending == "done" else None
+    return Report(
+        reason=decision.trigger.reason if outcome else "it fits: nothing to do",
+        counter=counter.name,
+        margin=counter.margin,
+        budget=budget,
+        tokens_before=made.tokens_before if outcome and made else tokens,
+        tokens_after=tokens,
+        messages_before=len(session.ids),
+        messages_after=len(session.items),
+        stages=outcome.stages if outcome else (),
+        notes=tuple(notes),
+    )

@@ -1,0 +1,181 @@
+"""An open session: what a process holds of it in memory, so that preparing costs O(new messages).
+
+Everything here can be thrown away and loaded again from the ledger. Memory follows the view: a message that an edit
+hides or changes is kept as a hollow one (id and digest, no content) and read from the ledger when a compression needs
+it. Nothing here decides, and nothing writes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from refold.conversation.edit import Edit
+from refold.conversation.message import Message, is_user_turn
+from refold.conversation.view import Item, Lens, View, apply
+from refold.errors import LedgerError
+from refold.ledger.encode import load_json
+from refold.ledger.ledger import Ledger, MessagePath, SessionRow, StoredMessage
+from refold.manager.prints import Prints
+from refold.tokens import Counter
+
+FORGOTTEN = "forgotten"  # The setting that holds what stands in the place of forgotten messages.
+
+
+@dataclass(slots=True)
+class OpenSession:
+    """A session's path and view. ``places`` says where each untouched item stands on the path, -1 for other items."""
+
+    row: SessionRow
+    lens: Lens
+    counter: Counter
+    path_version: int = 0
+    ids: list[str] = field(default_factory=list)
+    digests: list[str] = field(default_factory=list)
+    messages: list[Message] = field(default_factory=list)
+    edits: list[Edit] = field(default_factory=list)
+    items: list[Item] = field(default_factory=list)
+    places: list[int] = field(default_factory=list)
+    item_tokens: int = 0
+    turns: int = 0
+    undone: frozenset[str] = frozenset()
+    batch_edits: frozenset[str] = frozenset()
+    prints: Prints = field(default_factory=Prints)
+
+    @property
+    def id(self) -> str:
+        """The session's id."""
+        return self.row.id
+
+    def path(self) -> MessagePath:
+        """Return the path as the ledger tells it."""
+        return MessagePath(tuple(self.ids), tuple(self.digests), self.path_version)
+
+    @property
+    def marker(self) -> str:
+        """What changes with every compression and every undo, and with nothing else."""
+        return hashlib.blake2b("".join(sorted(self.batch_edits)).encode(), digest_size=8).hexdigest()
+
+    def is_current(self, row: SessionRow) -> bool:
+        """Tell whether nobody changed messages or edits since this was loaded."""
+        return (row.path_version, row.edits_version, row.wire) == (
+            self.path_version,
+            self.row.edits_version,
+            self.row.wire,
+        )
+
+    def extend(self, messages: Iterable[Message], edits: Sequence[Edit]) -> None:
+        """Add messages at the end, some of them under edits made on arrival: O(new)."""
+        by_message: dict[str, list[Edit]] = {}
+        for edit in edits:
+            by_message.setdefault(edit.covers[0], []).append(edit)
+        for message in messages:
+            edited = by_message.get(message.id)
+            item = self.lens.edited(message, edited) if edited else self.lens.plain(message)
+            self.ids.append(message.id)
+            self.digests.append(message.digest)
+            self.messages.append(hollow(message) if edited else message)
+            if item is not None:
+                self._add_item(item, len(self.ids) - 1)
+        self.edits.extend(edits)
+
+    def show(self, view: View) -> None:
+        """Take over what a view shows, its originals left out where the view does not show them whole."""
+        place = {message_id: at for at, message_id in enumerate(self.ids)}
+        self.edits = list(view.edits)
+        self.items, self.places, self.item_tokens, self.turns = [], [], 0, 0
+        for item in view.items:
+            self._add_item(item, -1 if item.is_fold else place[item.message.id])
+        whole = {item.message.id for item in self.items if not item.edits}
+        self.messages = [message if message.id in whole else hollow(message) for message in view.messages]
+        self.lens.forget_all(self.items)
+
+    def _add_item(self, item: Item, place: int) -> None:
+        if item.edits:
+            item = replace(item, messages=tuple(map(hollow, item.messages)))
+        is_own = not item.edits and item.message.id not in _stubs_of(self.row)
+        self.items.append(item)
+        self.places.append(place if is_own else -1)
+        self.item_tokens += item.tokens
+        self.turns += is_user_turn(item.role, item.parts)
+
+    def make_view(self, ledger: Ledger, *, fixed_tokens: int, pinned: frozenset[str]) -> View:
+        """Return the view with every original in it, read from the ledger where this holds none."""
+        wanted = [message.id for message in self.messages if message.raw is None]
+        loaded = read_originals(ledger, self.row, self.lens, wanted)
+        full = [loaded.get(message.id, message) for message in self.messages]
+        return apply(full, self.edits, self.lens, fixed_tokens=fixed_tokens, pinned=pinned)
+
+    def raws(self, given: Sequence[object] | None = None) -> list[object]:
+        """Return what the model sees; untouched messages are the caller's own objects where ``given`` has them."""
+        if given is None:
+            return [item.raw for item in self.items]
+        return [item.raw if place < 0 else given[place] for item, place in zip(self.items, self.places, strict=True)]
+
+
+def hollow(message: Message) -> Message:
+    """Return a message without its content: enough to say where it stands."""
+    if message.raw is None:
+        return message
+    return Message(None, message.role, (), message.digest, message.id)
+
+
+def load_session(ledger: Ledger, row: SessionRow, lens: Lens, counter: Counter) -> OpenSession:
+    """Read a session from the ledger: its path, the edits in force, and the messages that are in view."""
+    path = ledger.read_path(row.id)
+    session = OpenSession(row, lens, counter, path.version, list(path.ids), list(path.digests))
+    stored = ledger.read_edits(row.id, active_only=False)
+    edits = [one.edit for one in stored if one.is_active]
+    session.undone = frozenset(covered for one in stored if not one.is_active for covered in one.edit.covers)
+    session.batch_edits = frozenset(one.edit.id for one in stored if one.is_active and one.batch_id)
+    on_path = set(path.ids)
+    hidden = {
+        covered for edit in edits if edit.kind == "fold" and on_path.issuperset(edit.covers) for covered in edit.covers
+    }
+    loaded = read_originals(ledger, row, lens, [message_id for message_id in path.ids if message_id not in hidden])
+    view = apply(_fill(path, loaded), edits, lens)
+    # A fold that does not hold, its messages out of order, hides nothing after all.
+    missing = [item.message.id for item in view.items if not item.is_fold and item.message.raw is None]
+    if missing:
+        lens.forget_all(())
+        loaded |= read_originals(ledger, row, lens, missing)
+        view = apply(_fill(path, loaded), edits, lens)
+    session.show(view)
+    return session
+
+
+def _fill(path: MessagePath, loaded: Mapping[str, Message]) -> list[Message]:
+    return [
+        loaded.get(message_id) or Message(None, "user", (), digest, message_id)
+        for message_id, digest in zip(path.ids, path.digests, strict=True)
+    ]
+
+
+def read_originals(ledger: Ledger, row: SessionRow, lens: Lens, ids: Sequence[str]) -> dict[str, Message]:
+    """Return messages by id, parsed; forgotten ones as what stands in their place."""
+    if not ids:
+        return {}
+    found = {stored.id: parse_stored(stored, row, lens) for stored in ledger.read_messages(row.id, ids)}
+    lost = next((message_id for message_id in ids if message_id not in found), None)
+    if lost is not None:
+        raise LedgerError(f"message {lost} of session {row.id!r} is not in the ledger; run 'refold verify'")
+    return found
+
+
+def parse_stored(stored: StoredMessage, row: SessionRow, lens: Lens) -> Message:
+    """Return a stored message as it came in, with the id it was stored under."""
+    stub = _stubs_of(row).get(stored.id)
+    if stored.is_forgotten:
+        raw = stub if stub is not None else lens.format.write_summary("[forgotten]", stored.role)
+    else:
+        raw = load_json(stored.raw)
+    message = lens.format.parse(raw, stored.parent, f"message {stored.id}")
+    if message.id == stored.id:
+        return message
+    return replace(message, id=stored.id, digest=stored.digest)
+
+
+def _stubs_of(row: SessionRow) -> Mapping[str, object]:
+    stubs = row.settings.get(FORGOTTEN)
+    return stubs if isinstance(stubs, Mapping) else {}

@@ -1,0 +1,159 @@
+"""How a session stands: how full it is, what was done to it, and what holds back the next compression."""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, replace
+
+from refold.ledger.ledger import Event, Ledger
+from refold.manager.deciding import Brake, above_fixed, decide_plain
+from refold.manager.keeper import Keeper, read_pinned
+
+EVENTS_PAGE = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class SessionStatus:
+    """A session in numbers. ``share`` is how much of the room is used; ``stopped`` says why nothing is automatic."""
+
+    session_id: str
+    wire: str
+    model: str
+    counter: str
+    messages: int
+    messages_in_view: int
+    turns: int
+    tokens: int
+    tokens_original: int
+    window: int
+    hard: int
+    soft: int
+    share: float
+    compression_count: int
+    edits: int
+    pinned: int
+    trigger: str = ""
+    stopped: str = ""
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the status as plain values, for JSON."""
+        return asdict(self)
+
+
+def describe_session(keeper: Keeper, session_id: str) -> SessionStatus:
+    """Return how a session stands now, by the model it was last prepared for."""
+    keeper.need_row(session_id)
+    with keeper.held(session_id) as slot:
+        row = keeper.need_row(session_id)
+        session = keeper.open(slot, replace(row, wire=row.wire or "openai-chat"), row.model)
+        tokens = session.item_tokens + slot.fixed_tokens
+        plain = keeper.find_budget(row.model, session.counter)
+        budget = above_fixed(session, plain, tokens)
+        brake = Brake.read(row.settings)
+        stopped = ""
+        if not keeper.config.is_auto:
+            stopped = "automatic compression is off"
+        elif brake.is_on(row.model, keeper.config.max_compaction_attempts):
+            stopped = f"{brake.misses} compressions in a row did not help: {brake.why}"
+        return SessionStatus(
+            session_id=session_id,
+            wire=row.wire,
+            model=row.model,
+            counter=session.counter.name,
+            messages=len(session.ids),
+            messages_in_view=len(session.items),
+            turns=session.turns,
+            tokens=tokens,
+            tokens_original=row.tokens,
+            window=budget.window,
+            hard=budget.hard,
+            soft=budget.soft,
+            share=tokens / budget.hard,
+            compression_count=row.compression_count,
+            edits=len(session.edits),
+            pinned=len(read_pinned(row.settings)),
+            trigger=decide_plain(session, keeper.config, plain, tokens).reason,
+            stopped=stopped,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """What compressions did, over a session or all of them (S1.9)."""
+
+    sessions: int = 0
+    compressions: int = 0
+    manual: int = 0
+    undone: int = 0
+    skipped: int = 0
+    failed: int = 0
+    warned: int = 0
+    tokens_before: int = 0
+    tokens_after: int = 0
+    archived: int = 0
+    by_stage: dict[str, int] = field(default_factory=dict)
+    by_reason: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def tokens_freed(self) -> int:
+        """Tokens that all compressions took out of views."""
+        return self.tokens_before - self.tokens_after
+
+    @property
+    def ratio(self) -> float:
+        """What a compression leaves, as a share of what it found."""
+        return self.tokens_after / self.tokens_before if self.tokens_before else 1.0
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the statistics as plain values, for JSON."""
+        return {**asdict(self), "tokens_freed": self.tokens_freed, "ratio": round(self.ratio, 4)}
+
+
+def gather_statistics(ledger: Ledger, session_id: str | None = None) -> Statistics:
+    """Sum up the event log of a session, or of all."""
+    kinds: Tally[str] = Tally()
+    stages: Tally[str] = Tally()
+    reasons: Tally[str] = Tally()
+    figures: Tally[str] = Tally()
+    sessions: set[str] = set()
+    for event in read_all_events(ledger, session_id):
+        kinds[event.kind] += 1
+        sessions.add(event.session_id)
+        if event.kind != "compressed":
+            continue
+        figures["manual"] += bool(event.fields.get("is_manual"))
+        for name in ("tokens_before", "tokens_after", "archived"):
+            value = event.fields.get(name)
+            figures[name] += value if isinstance(value, int) else 0
+        freed = event.fields.get("stages")
+        for stage, tokens in freed.items() if isinstance(freed, dict) else ():
+            stages[stage] += tokens
+        reasons[_name_reason(str(event.fields.get("reason", "")))] += 1
+    return Statistics(
+        sessions=len(sessions),
+        compressions=kinds["compressed"],
+        manual=figures["manual"],
+        undone=kinds["undone"],
+        skipped=kinds["skipped"],
+        failed=kinds["failed"],
+        warned=kinds["warned"],
+        tokens_before=figures["tokens_before"],
+        tokens_after=figures["tokens_after"],
+        archived=figures["archived"],
+        by_stage=dict(stages.most_common()),
+        by_reason=dict(reasons.most_common()),
+    )
+
+
+def read_all_events(ledger: Ledger, session_id: str | None) -> Iterable[Event]:
+    """Yield every event, page by page."""
+    after = 0
+    while page := ledger.read_events(session_id, after=after, limit=EVENTS_PAGE):
+        yield from page
+        after = page[-1].id
+
+
+def _name_reason(reason: str) -> str:
+    """Return what kind of reason it was, without its figures."""
+    return " ".join(word for word in reason.split() if not any(letter.isdigit() for letter in word))[:60]

@@ -1,0 +1,130 @@
+"""The folder ``.compression`` (S1.6): ``config.json`` and ``summaries.json``, for people and other programs.
+
+Both are written after each compression and read back: what a person changed in ``config.json`` holds from then on.
+The ledger stays the truth: a file that is missing or broken costs nothing but the file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from refold.errors import LedgerError
+from refold.memory.locking import lock_folder
+from refold.offload.writing import make_folder, write_whole
+
+SUMMARIES_MAX = 1_000
+BYTES_MAX = 32 * 1024 * 1024
+# S1.1: the names of the document, and ours.
+SETTINGS = {
+    "maxTurns": "max_turns",
+    "keepRecent": "keep_recent",
+    "maxToolOutput": "max_tool_output",
+    "summaryMaxChars": "summary_max_chars",
+    "autoCompress": "auto_compress",
+    "importanceThreshold": "importance_threshold",
+}
+_WRITTEN = "written"
+
+
+@dataclass(frozen=True, slots=True)
+class ContextSummary:
+    """A summary with the turns it stands for (S1.8). ``timestamp`` is in milliseconds since 1970."""
+
+    timestamp: int
+    turn_range: tuple[int, int]
+    content: str
+    key_points: tuple[str, ...] = ()
+    id: str = ""
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the summary as the file has it."""
+        return {
+            "timestamp": self.timestamp,
+            "turnRange": list(self.turn_range),
+            "content": self.content,
+            "keyPoints": list(self.key_points),
+            "id": self.id,
+        }
+
+
+class CompressionFolder:
+    """Reads and writes the two files of a workspace. Nothing is created before the first write."""
+
+    def __init__(self, workspace_path: str | Path) -> None:
+        self.folder = Path(workspace_path) / ".compression"
+
+    def read_config(self) -> dict[str, object]:
+        """Return the settings that a person changed in ``config.json``, by our names."""
+        stored = self._load("config.json")
+        if not isinstance(stored, dict):
+            return {}
+        written = stored.get(_WRITTEN)
+        written = written if isinstance(written, dict) else {}
+        return {
+            SETTINGS[name]: value for name, value in stored.items() if name in SETTINGS and value != written.get(name)
+        }
+
+    def write_config(self, values: Mapping[str, object], *, changes: Mapping[str, object] | None = None) -> None:
+        """Write the settings in force by the document's names; ``changes`` and a person's own changes stay set."""
+        with self._locked():
+            kept = {**self.read_config(), **(changes or {})}
+            plain = {name: values.get(ours) for name, ours in SETTINGS.items()}
+            shown = {name: kept.get(ours, plain[name]) for name, ours in SETTINGS.items()}
+            self._store("config.json", {**shown, _WRITTEN: plain})
+
+    def read_summaries(self, session_id: str | None = None) -> list[dict[str, Any]]:
+        """Return the summaries of a session, or all, oldest first."""
+        stored = self._load("summaries.json")
+        rows = [row for row in stored if isinstance(row, dict)] if isinstance(stored, list) else []
+        return [row for row in rows if session_id is None or row.get("sessionId") == session_id]
+
+    def write_summaries(self, session_id: str, summaries: Iterable[ContextSummary]) -> None:
+        """Put these summaries in the place of those that a session had."""
+
+        def change(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+            others = [row for row in rows if row.get("sessionId") != session_id]
+            own = [{**summary.to_dict(), "sessionId": session_id} for summary in summaries]
+            return sorted([*others, *own], key=_timestamp_of)[-SUMMARIES_MAX:]
+
+        self._change_summaries(change)
+
+    def _change_summaries(self, change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]) -> None:
+        with self._locked():
+            rows = self.read_summaries()
+            changed = change(rows)
+            if changed != rows:
+                self._store("summaries.json", changed)
+
+    def _load(self, name: str) -> object:
+        path = self.folder / name
+        try:
+            with path.open("rb") as file:
+                return json.loads(file.read(BYTES_MAX).decode("utf-8"))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, RecursionError):
+            # The ledger has all of it; what cannot be read is put aside, not overwritten.
+            with suppress(OSError):
+                path.replace(path.with_name(f"{name}.unreadable"))
+            return None
+
+    def _store(self, name: str, value: object) -> None:
+        text = json.dumps(value, ensure_ascii=False, indent=2)
+        write_whole(self.folder / name, text.encode("utf-8", "backslashreplace") + b"\n")
+
+    def _locked(self) -> Any:
+        try:
+            make_folder(self.folder)
+        except OSError as error:
+            raise LedgerError(f"{self.folder} cannot be made: {error.strerror or error}") from error
+        return lock_folder(self.folder)
+
+
+def _timestamp_of(row: dict[str, Any]) -> float:
+    stamp = row.get("timestamp")
+    return float(stamp) if isinstance(stamp, int | float) else 0.0

@@ -1,0 +1,132 @@
+"""A session's folder of offloaded tool results (S2.1, S2.9): write, read, remove, and nothing outside of it.
+
+A path is used only if it is a plain file name right in the session's own folder; links are never followed, neither
+the folder's nor the file's. What cannot be removed is told, never raised: the ledger has the text in any case.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from refold.errors import LedgerError
+from refold.offload.writing import make_folder, sync_folder, write_whole
+from refold.stages.offload import OffloadFile
+
+BYTES_MAX = 256 * 1024 * 1024
+_PLAIN = re.compile(r"[a-z0-9_][a-z0-9_-]{0,59}", re.ASCII)
+_DIGESTED = re.compile(r".*-[0-9a-f]{32}", re.ASCII)
+_RESERVED = re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d)", re.ASCII)
+_UNSAFE = re.compile(r"[^a-z0-9_]+", re.ASCII)
+_FILE = re.compile(r"[0-9a-f]{16}(?:-\d{1,5})?\.txt", re.ASCII)
+
+
+def name_folder(session_id: str) -> str:
+    """Return a session's id as one folder name, safe on every disk; two sessions never share one."""
+    if _PLAIN.fullmatch(session_id) and not _DIGESTED.fullmatch(session_id) and not _RESERVED.fullmatch(session_id):
+        return session_id
+    # Whatever was left out, or differs in case only, is told apart by the digest.
+    digest = hashlib.blake2b(session_id.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    readable = _UNSAFE.sub("_", session_id[:200].lower()).strip("_")[:40]
+    return f"{readable or '_'}-{digest}"
+
+
+class OffloadFolder:
+    """The files of one session: ``root`` (relative to the workspace) / the session's name / FILE."""
+
+    def __init__(self, workspace: Path, session_id: str, root: str = "offloaded") -> None:
+        self.relative = f"{root}/{name_folder(session_id)}"
+        self._workspace = workspace
+        self._folder = workspace / self.relative
+
+    def write(self, files: Iterable[OffloadFile]) -> list[str]:
+        """Write files that are not there yet, all or none; return the paths that were new."""
+        new: list[str] = []
+        try:
+            for file in files:
+                new += [file.path] if self._write_one(file) else []
+        except OSError as error:
+            self.remove(new)
+            raise LedgerError(
+                f"offloaded text cannot be written to {self.relative}: {error.strerror or error}; nothing was changed"
+            ) from error
+        return new
+
+    def read(self, path: str) -> str | None:
+        """Return the text of a file of this session; None if there is none, or if the path is not one of ours."""
+        place = self._place(path)
+        if place is None or not self._is_safe():
+            return None
+        try:
+            handle = os.open(place, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+        except OSError:
+            return None
+        with os.fdopen(handle, "rb") as file:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                return None
+            return file.read(BYTES_MAX).decode("utf-8", "surrogatepass")
+
+    def remove(self, paths: Iterable[str]) -> tuple[list[str], list[str]]:
+        """Remove files of this session; return the paths that are gone and a sentence for each that could not go."""
+        gone: list[str] = []
+        warnings: list[str] = []
+        for path in paths:
+            place = self._place(path)
+            if place is None or not self._is_safe():
+                warnings.append(f"{path!r} is not a file of this session; it was left alone")
+                continue
+            try:
+                place.unlink(missing_ok=True)
+                gone.append(path)
+            except OSError as error:
+                warnings.append(f"{path} cannot be removed: {error.strerror or error}")
+        if gone:
+            sync_folder(self._folder)
+        return gone, warnings
+
+    def remove_all(self) -> list[str]:
+        """Remove the session's folder with every file we wrote into it; return what could not go."""
+        if not self._is_safe() or not self._folder.is_dir():
+            return []
+        _, warnings = self.remove(self.list_files())
+        with suppress(OSError):  # A stranger's file in it, or another process: then the folder stays.
+            self._folder.rmdir()
+        return warnings
+
+    def list_files(self) -> list[str]:
+        """Return the paths of the session's files, relative to the workspace."""
+        if not self._is_safe() or not self._folder.is_dir():
+            return []
+        names = sorted(entry.name for entry in self._folder.iterdir() if _FILE.fullmatch(entry.name))
+        return [f"{self.relative}/{name}" for name in names]
+
+    def _write_one(self, file: OffloadFile) -> bool:
+        place = self._place(file.path)
+        if place is None:
+            raise LedgerError(f"{file.path!r} is not in the session's folder {self.relative}; nothing was written")
+        make_folder(self._folder)
+        if not self._is_safe():
+            raise LedgerError(f"{self.relative} is a link; offloaded text is only written to real folders")
+        # A path is made of the content's hash: what is there already, whole, is right.
+        if self.read(file.path) == file.text:
+            return False
+        write_whole(place, file.text.encode("utf-8", "surrogatepass"))
+        return True
+
+    def _place(self, path: str) -> Path | None:
+        folder, _, name = path.rpartition("/")
+        return self._folder / name if folder == self.relative and _FILE.fullmatch(name) else None
+
+    def _is_safe(self) -> bool:
+        """Tell whether no part of the way from the workspace to the folder is a link."""
+        place = self._workspace
+        for name in self.relative.split("/"):
+            place = place / name
+            if place.is_symlink():
+                return False
+        return True
