@@ -83,7 +83,11 @@ class ProviderError(RefoldError):
 
 
 class ContextOverflow(ProviderError):
-    """The provider says that the request does not fit its window."""
+    """The provider says that the request does not fit its window; ``tokens_max`` is the limit, where it told."""
+
+    def __init__(self, message: str, *, tokens_max: int | None = None) -> None:
+        super().__init__(message)
+        self.tokens_max = tokens_max
 
 
 class RateLimited(ProviderError):

@@ -1,0 +1,149 @@
+"""Which model writes summaries: its own if one is set, else that of the conversation; with a note on what was decided.
+
+Values come in as arguments; only ``config.load`` reads the environment and files. Nothing is asked over the network,
+and no library is imported: a choice costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from refold.errors import ConfigError
+from refold.llm import anthropic, openai
+from refold.llm.anthropic import AnthropicModel
+from refold.llm.errors import show_url
+from refold.llm.model import TIMEOUT_S, Completes, Model
+from refold.llm.openai import OpenAIModel
+from refold.tokens.models import model_info, normalize_name
+
+Provider = Literal["openai", "anthropic"]
+# Small, cheap and with a large window: for who set a key and named no model.
+DEFAULT_MODELS: dict[Provider, str] = {"openai": "gpt-5.4-mini", "anthropic": "claude-haiku-4-5"}
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a model is reached. ``provider`` says which interface; ``window`` overrules what we know of the model."""
+
+    model: str
+    provider: Provider
+    url: str = field(default="", repr=False)
+    key: str = field(default="", repr=False)
+    window: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.model} at {show_url(self.url)}" if self.url else self.model
+
+    @property
+    def tokens_max(self) -> int | None:
+        """The window, if it is known at all: an unknown model may have any."""
+        if self.window is not None:
+            return self.window
+        known = model_info(self.model)
+        return known.window if known.is_known else None
+
+    def fits(self, tokens: int) -> bool:
+        """Tell whether a request of so many tokens, its answer included, may go there."""
+        return self.tokens_max is None or tokens <= self.tokens_max
+
+    def make_model(self, timeout_s: float = TIMEOUT_S) -> Model:
+        """Return the model behind this address."""
+        if self.provider == "anthropic":
+            return AnthropicModel(self.model, self.key, self.url or anthropic.URL, timeout_s, self.tokens_max)
+        return OpenAIModel(self.model, self.key, self.url or openai.URL, timeout_s, self.tokens_max)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The model for a summary, or None; ``note`` says why it is not the one that was asked for."""
+
+    model: Model | Completes | None
+    name: str = ""
+    note: str = ""
+
+
+def choose_model(
+    own: Endpoint | None,
+    conversation: Endpoint | Model | Completes | None,
+    *,
+    tokens_needed: int = 0,
+    timeout_s: float = TIMEOUT_S,
+) -> Choice:
+    """Return the model that shall write a summary of a prompt with so many tokens, its answer included.
+
+    ``conversation`` is the conversation's own: an endpoint, or a model that was handed in. One whose window is known
+    to be too small is passed over, with a note.
+    """
+    notes: list[str] = []
+    for endpoint in (own, conversation):
+        if endpoint is None:
+            continue
+        if not isinstance(endpoint, Endpoint):
+            name = str(getattr(endpoint, "name", "") or type(endpoint).__name__)
+            return Choice(endpoint, name, "; ".join(notes))
+        if endpoint.fits(tokens_needed):
+            return Choice(endpoint.make_model(timeout_s), endpoint.model, "; ".join(notes))
+        notes.append(
+            f"{endpoint.model} has a window of {endpoint.tokens_max:,} tokens, the summary needs {tokens_needed:,}"
+        )
+    return Choice(None, "", "; ".join(notes) or "no model is configured")
+
+
+def read_endpoint(
+    values: Mapping[str, str], model: str | None = None, *, url: str = "", key: str = "", window: int | None = None
+) -> Endpoint | None:
+    """Return where a model is reached, from settings and the providers' own variables; None if nothing says so.
+
+    ``values`` holds OPENAI_API_KEY, OPENAI_BASE_URL, ANTHROPIC_API_KEY and ANTHROPIC_BASE_URL as the environment has
+    them. ``url`` and ``key`` are the model's own; with a URL of its own, no provider's key is sent there.
+    """
+    found = {name: value.strip() for name, value in values.items() if value.strip()}
+    openai_key, openai_url = found.get("OPENAI_API_KEY", ""), found.get("OPENAI_BASE_URL", "")
+    anthropic_key, anthropic_url = found.get("ANTHROPIC_API_KEY", ""), found.get("ANTHROPIC_BASE_URL", "")
+    is_claude = bool(model) and normalize_name(model or "").startswith("claude")
+    if url:
+        _check_url(url)
+        if not model:
+            raise ConfigError(f"a model's address is set ({show_url(url)}) but no model; name the model as well")
+        speaks: Provider = "anthropic" if is_claude and show_url(url).startswith(anthropic.URL) else "openai"
+        return Endpoint(model, speaks, url, key, window)
+    if (anthropic_key or (key and is_claude)) and (is_claude or not (model or openai_key or openai_url)):
+        if anthropic_url:
+            _check_url(anthropic_url)
+        name = model or DEFAULT_MODELS["anthropic"]
+        return Endpoint(name, "anthropic", anthropic_url, key or anthropic_key, window)
+    if openai_url:
+        _check_url(openai_url)
+        if not model:
+            return Endpoint(DEFAULT_MODELS["openai"], "openai", openai_url, key or openai_key) if openai_key else None
+        return Endpoint(model, "openai", openai_url, key or openai_key, window)
+    if (key or openai_key) and not is_claude:
+        return Endpoint(model or DEFAULT_MODELS["openai"], "openai", "", key or openai_key, window)
+    return None
+
+
+def read_own(
+    values: Mapping[str, str], conversation: Endpoint | None, *, model: str = "", url: str = "", key: str = ""
+) -> Endpoint | None:
+    """Return the endpoint of the model for summaries (S2.3, S3.10); what is not set is the conversation's.
+
+    A model alone is looked for where the conversation's is, if that speaks its language; None if nothing is set.
+    """
+    if not (model or url):
+        return replace(conversation, key=key) if key and conversation else None
+    if url or conversation is None:
+        return read_endpoint(values, model or (conversation.model if conversation else None), url=url, key=key)
+    own = read_endpoint(values, model, key=key)
+    is_claude = normalize_name(model).startswith("claude")
+    if conversation.provider == "anthropic" and not is_claude:
+        return own
+    if own is not None and own.provider != conversation.provider:
+        return own
+    return Endpoint(model, conversation.provider, conversation.url, key or conversation.key)
+
+
+def _check_url(url: str) -> None:
+    if not url.startswith(("http://", "https://")) or show_url(url).startswith("("):
+        raise ConfigError(f"{show_url(url)} is no address of a model; write http://HOST:PORT/v1 or https://…")

@@ -1,0 +1,214 @@
+"""Masks secrets in a text before a summariser, a memory page or a log sees it: keys, tokens, passwords, private keys.
+
+Precision first: a hash, an id or a line of code that is masked by mistake is lost to the summary. So a secret must have
+the shape of a known kind, or stand where its name says what it is and look like no placeholder. Pure and idempotent;
+linear in the text, also on text made to be slow. Originals are never touched: the ledger keeps them as they came.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+Check = Callable[[str], bool]
+PRIVATE_KEY_CHARS_MAX = 20_000
+_BEGIN = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
+_KEY_BODY = re.compile(r"(?:[A-Za-z0-9+/=:,. -]|\s|\\[nr])*")
+_PLACEHOLDER = re.compile(
+    r"^[$%<{\[*]|\*{3}|x{4}|\.{3}|…|example|changeme|placeholder|redacted|dummy|your[-_]?|my[-_]?(?:pass|secret|key|token)"
+    r"|^(?:none|null|true|false|undefined|string|str|bytes|password\d?|passwd|secret\d?|pass|token)$",
+    re.I,
+)
+_NAME_LIKE = re.compile(
+    r"^[A-Za-z_]\w*(?:(?:\.|->|::)[A-Za-z_]\w*)+$|^(?:[a-z]+_)*(?:pass|key|token|arg|param|user|pw|value)\w{0,12}\d?$"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One kind of secret. Its pattern runs only where one of ``hints`` occurs; group ``secret`` is what goes."""
+
+    kind: str
+    hints: tuple[str, ...]
+    pattern: re.Pattern[str]
+    check: Check | None = None
+
+
+def redact_text(text: str) -> str:
+    """Return the text with every secret replaced by ``[redacted: its kind]``."""
+    if "PRIVATE KEY" in text:
+        text = _mask_private_keys(text)
+    lowered = text.lower()
+    for rule in RULES:
+        if any(hint in lowered for hint in rule.hints):
+            text = rule.pattern.sub(_make_mask(rule), text)
+    return text
+
+
+def _make_mask(rule: Rule) -> Callable[[re.Match[str]], str]:
+    def mask(found: re.Match[str]) -> str:
+        secret = found["secret"]
+        if rule.check is not None and not rule.check(secret):
+            return found[0]
+        start, end = found.span("secret")
+        whole, at = found[0], found.start()
+        return f"{whole[: start - at]}[redacted: {rule.kind}]{whole[end - at :]}"
+
+    return mask
+
+
+def _mask_private_keys(text: str) -> str:
+    """Mask from BEGIN to END; a block that was cut off loses what looks like its body."""
+    pieces: list[str] = []
+    at = 0
+    while (begin := _BEGIN.search(text, at)) is not None:
+        close = text.find("PRIVATE KEY", begin.end(), begin.end() + PRIVATE_KEY_CHARS_MAX)
+        dashes = text.find("-----", close) if close >= 0 else -1
+        if close >= 0 and "-----END" in text[begin.end() : close] and 0 <= dashes - close < 20:
+            end = dashes + 5
+        else:
+            body = _KEY_BODY.match(text, begin.end(), begin.end() + PRIVATE_KEY_CHARS_MAX)
+            end = body.end() if body else begin.end()
+        pieces += [text[at : begin.start()], "[redacted: private key]"]
+        at = end
+    return "".join([*pieces, text[at:]])
+
+
+def _is_mixed(secret: str) -> bool:
+    """Tell whether letters and digits mix as they do in keys, and not as in a name with words."""
+    digits = sum(char.isdigit() for char in secret)
+    return digits >= 3 and any(char.isalpha() for char in secret) and not _PLACEHOLDER.search(secret)
+
+
+def _is_key(secret: str) -> bool:
+    """Tell whether a value that is named a key or token looks like one."""
+    return len(secret) >= 16 and _is_mixed(secret) and not _NAME_LIKE.match(secret) and len(set(secret)) >= 8
+
+
+def _is_password(secret: str) -> bool:
+    """Tell whether a value that is named a password can be one: a word alone is rather a field or a variable."""
+    if _PLACEHOLDER.search(secret) or _NAME_LIKE.match(secret) or "(" in secret:
+        return False
+    has_letter = any(char.isalpha() for char in secret)
+    return has_letter and any(char.isdigit() or char in "!@#%^&*+?~$-" for char in secret)
+
+
+def _is_in_address(secret: str) -> bool:
+    return not _PLACEHOLDER.search(secret)
+
+
+def _shape(kind: str, hints: str, body: str, check: Check | None = None) -> Rule:
+    """A kind that is known by how it begins."""
+    pattern = re.compile(rf"(?<![A-Za-z0-9])(?P<secret>{body})(?![A-Za-z0-9])")
+    return Rule(kind, tuple(hints.lower().split()), pattern, check)
+
+
+_QUOTED = r"""(?P<quote>["'`])(?P<secret>[^"'`\s\\]{%d,200})(?P=quote)"""
+_BARE = r"""(?P<secret>[^\s"'`,;<>(){}\[\]|\\]{%d,200})"""
+_ASSIGN = r"""(?:\\?["'])?\]?\s{0,4}(?:=>|:=|=|:|：)\s{0,4}\\?"""
+_PASSWORDS = r"(?:password|passwd|passphrase|pwd|密码|口令)"
+_KEYS = (
+    r"(?:api[_-]?key|apikey|access[_-]?key(?:[_-]?id)?|secret[_-]?(?:access[_-]?)?key|client[_-]?secret|auth[_-]?token"
+    r"|access[_-]?token|refresh[_-]?token|bearer[_-]?token|signing[_-]?(?:key|secret)|private[_-]?key|encryption[_-]?key"
+    r"|webhook[_-]?secret|account[_-]?key|(?<![a-z])secret|(?<!page)(?<!page[_-])(?<!next[_-])(?<!sync[_-])"
+    r"(?<!csrf)(?<!csrf[_-])(?<!cursor[_-])(?<![a-z])token|密钥|令牌)"
+)
+
+
+def _named(kind: str, hints: tuple[str, ...], names: str, value: str, check: Check) -> Rule:
+    """A kind that is known by the name in front of it."""
+    return Rule(kind, hints, re.compile(rf"(?:{names}){_ASSIGN}{value}", re.I), check)
+
+
+_PASSWORD_HINTS = ("passw", "passphrase", "pwd", "密码", "口令")
+_KEY_HINTS = ("key", "secret", "token", "密钥", "令牌")
+
+RULES = (
+    _shape("anthropic key", "sk-ant-", r"sk-ant-[A-Za-z0-9_-]{20,200}"),
+    _shape("api key", "sk-", r"sk-[A-Za-z0-9_-]{20,200}", _is_mixed),
+    _shape(
+        "api key",
+        "gsk_ xai- pplx- nvapi- fw_ tvly-",
+        r"(?:gsk_|xai-|pplx-|nvapi-|fw_|tvly-)[A-Za-z0-9_-]{20,200}",
+        _is_mixed,
+    ),
+    _shape("aws key id", "akia asia", r"(?:AKIA|ASIA)[A-Z0-9]{16}"),
+    _shape(
+        "github token",
+        "ghp_ gho_ ghu_ ghs_ ghr_ github_pat_",
+        r"(?:gh[pousr]_[A-Za-z0-9]{30,255}|github_pat_[A-Za-z0-9_]{22,255})",
+    ),
+    _shape("gitlab token", "glpat- gldt- glrt-", r"gl(?:pat|dt|rt)-[A-Za-z0-9_-]{20,64}"),
+    _shape("slack token", "xox", r"xox[abeoprs]-[A-Za-z0-9-]{10,200}", _is_mixed),
+    _shape("slack webhook", "hooks.slack.com", r"hooks\.slack\.com/services/[A-Za-z0-9/]{20,100}"),
+    _shape("google key", "aiza", r"AIza[A-Za-z0-9_-]{35}"),
+    _shape("google token", "ya29.", r"ya29\.[A-Za-z0-9_-]{20,400}"),
+    _shape(
+        "stripe key",
+        "sk_live_ sk_test_ rk_live_ rk_test_ whsec_",
+        r"(?:[sr]k_(?:live|test)_|whsec_)[A-Za-z0-9]{16,128}",
+    ),
+    _shape("hugging face token", "hf_", r"hf_[A-Za-z0-9]{30,64}"),
+    _shape("npm token", "npm_", r"npm_[A-Za-z0-9]{36}"),
+    _shape("package index token", "pypi-ageicHlwa".lower(), r"pypi-AgEIcHlwaS[A-Za-z0-9_-]{40,400}"),
+    _shape("sendgrid key", "sg.", r"SG\.[A-Za-z0-9_-]{16,32}\.[A-Za-z0-9_-]{32,64}"),
+    _shape("twilio key", "sk", r"SK[0-9a-f]{32}"),
+    _shape("digitalocean token", "do", r"do[oprt]_v1_[0-9a-f]{64}"),
+    _shape("databricks token", "dapi", r"dapi[0-9a-f]{32}(?:-\d)?"),
+    _shape("shopify token", "shp", r"shp(?:at|ca|pa|ss)_[0-9a-fA-F]{32}"),
+    _shape("age key", "age-secret-key-", r"AGE-SECRET-KEY-1[0-9A-Z]{58}"),
+    _shape("telegram token", ":aa", r"[0-9]{8,10}:AA[A-Za-z0-9_-]{33}"),
+    _shape("json web token", "eyj", r"eyJ[A-Za-z0-9_-]{10,4000}\.eyJ[A-Za-z0-9_-]{10,8000}\.[A-Za-z0-9_-]{10,2000}"),
+    Rule(
+        "password",
+        ("://",),
+        re.compile(r"""://[^\s:/@"'<>]{0,64}:(?P<secret>[^\s@/"'<>]{1,128})@(?=[\w.\[-])"""),
+        _is_in_address,
+    ),
+    Rule(
+        "token",
+        ("bearer",),
+        re.compile(r"\bbearer\s{1,4}(?P<secret>[A-Za-z0-9._~+/=-]{16,4000})", re.I),
+        _is_mixed,
+    ),
+    Rule(
+        "credentials",
+        ("authorization",),
+        re.compile(r"""authorization["']?\s{0,4}[:=]\s{0,4}["']?basic\s{1,4}(?P<secret>[A-Za-z0-9+/=]{8,400})""", re.I),
+    ),
+    Rule(
+        "token",
+        ("token=", "key=", "sig=", "signature=", "password="),
+        re.compile(
+            r"[?&](?:[\w-]{0,20}token|(?:api|access)?[_-]?key|(?:x-amz-)?sig(?:nature)?|password)="
+            r"""(?P<secret>[^&\s"'<>)\]]{12,1000})""",
+            re.I,
+        ),
+        _is_mixed,
+    ),
+    _named("password", _PASSWORD_HINTS, _PASSWORDS, _QUOTED % 5, _is_password),
+    _named("password", _PASSWORD_HINTS, _PASSWORDS, _BARE % 6, _is_password),
+    _named("key", _KEY_HINTS, _KEYS, _QUOTED % 16, _is_key),
+    _named("key", _KEY_HINTS, _KEYS, _BARE % 16, _is_key),
+    Rule(
+        "password",
+        _PASSWORD_HINTS,
+        re.compile(
+            rf"(?:{_PASSWORDS})(?:\s{{1,3}}is\s{{1,3}}|\s?[是为]\s?)[\"'`]?(?P<secret>[^\s\"'`，。,;]{{6,64}})", re.I
+        ),
+        _is_password,
+    ),
+    Rule(
+        "password",
+        ("--password", "--passwd", "--token", "--api-key", "--secret"),
+        re.compile(r"""--(?:password|passwd|token|api-key|secret)\s{1,3}["']?(?P<secret>[^\s"'`]{6,200})"""),
+        _is_password,
+    ),
+    Rule(
+        "password",
+        ("-u ", "--user "),
+        re.compile(r"""(?:\s-u|--user)\s{1,3}["']?[A-Za-z_][\w.@-]{0,64}:(?P<secret>[^\s"'`]{5,128})"""),
+        _is_password,
+    ),
+)

@@ -1,0 +1,231 @@
+"""What a scripted provider says: replies, faults, and the order in which they come.
+
+A script is a value or a function: the same requests get the same answers, on every run. Nothing here opens a socket;
+``server`` puts a script behind HTTP, and ``ScriptedModel`` can also be handed in wherever a model is wanted.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from email.utils import format_datetime
+from typing import Any, Literal
+
+FinishReason = Literal["stop", "length", "tool_calls", "content_filter", "refusal"]
+FaultKind = Literal["hang", "drop", "html", "empty", "half_json", "status", "error_event", "drip", "endless"]
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptedCall:
+    """One tool call of a reply. ``arguments`` is a table, or a string sent as it stands (also one that is no JSON)."""
+
+    name: str
+    arguments: Mapping[str, Any] | str = field(default_factory=dict)
+    id: str = ""
+
+    @property
+    def arguments_text(self) -> str:
+        return self.arguments if isinstance(self.arguments, str) else json.dumps(self.arguments, ensure_ascii=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptedUsage:
+    """What the provider claims to have counted; ``cached`` is the part of ``input`` that was read from its cache."""
+
+    input: int
+    output: int
+    cached: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptedReply:
+    """What the model says. Without ``usage`` the server counts; without ``finish_reason`` it follows from the rest."""
+
+    text: str = ""
+    calls: tuple[ScriptedCall, ...] = ()
+    thinking: str = ""
+    finish_reason: FinishReason | None = None
+    usage: ScriptedUsage | None = None
+    is_refusal: bool = False
+
+    @property
+    def reason(self) -> FinishReason:
+        """Why the reply ended, in one vocabulary for all wires."""
+        if self.finish_reason is not None:
+            return self.finish_reason
+        if self.is_refusal:
+            return "refusal"
+        return "tool_calls" if self.calls else "stop"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something that goes wrong between the model and the client. Make one with the functions below."""
+
+    kind: FaultKind
+    reply: ScriptedReply = ScriptedReply("A reply that you will not see the end of, because the line fails first.")
+    status: int = 200
+    message: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    after: int = 3
+    pause_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedRequest:
+    """A request as it arrived. ``body`` has its bytes, ``json`` what they mean (None if they are no JSON)."""
+
+    wire: str
+    method: str
+    path: str
+    headers: Mapping[str, str] = field(repr=False)  # They carry the caller's key.
+    body: bytes = field(repr=False)
+    json: Any = field(repr=False)
+
+    @property
+    def model(self) -> str:
+        """The model that was asked for."""
+        return str(self._field("model") or "")
+
+    @property
+    def is_streaming(self) -> bool:
+        """True if the answer was asked for as a stream of events."""
+        return self._field("stream") is True
+
+    @property
+    def messages(self) -> list[Any]:
+        """The messages or items of the request; a bare string counts as one user message."""
+        found = self._field("input" if self.wire == "openai-responses" else "messages")
+        if isinstance(found, str):
+            return [{"role": "user", "content": found}]
+        return found if isinstance(found, list) else []
+
+    @property
+    def prompt(self) -> str:
+        """The words of the newest message."""
+        return read_words(self.messages[-1].get("content")) if self.messages else ""
+
+    @property
+    def system(self) -> str:
+        """The words of the system prompt, wherever the wire puts it."""
+        beside = read_words(self._field("system") or self._field("instructions"))
+        inside = [read_words(m.get("content")) for m in self.messages if m.get("role") in ("system", "developer")]
+        return "\n".join(text for text in (beside, *inside) if text)
+
+    def _field(self, name: str) -> Any:
+        return self.json.get(name) if isinstance(self.json, dict) else None
+
+
+Action = ScriptedReply | Fault
+Step = str | Action | Callable[[RecordedRequest], "str | Action"]
+
+
+class Script:
+    """Hands out the steps: a sequence once each, in order; a single step for every request."""
+
+    def __init__(self, steps: Step | Sequence[Step] = "ok") -> None:
+        self._always = steps if isinstance(steps, str | ScriptedReply | Fault) or callable(steps) else None
+        self._steps: list[Step] = [] if self._always is not None else list(steps)  # type: ignore[arg-type]
+        self._taken = 0
+        self._lock = threading.Lock()
+
+    def next(self, request: RecordedRequest) -> Action:
+        """Return what to answer this request with; a script that has run out answers 400 and says so."""
+        with self._lock:
+            at = self._taken
+            self._taken += 1
+        if self._always is not None:
+            step = self._always
+        elif at < len(self._steps):
+            step = self._steps[at]
+        else:
+            # 400, because clients try other errors again and the test would fail for another reason.
+            return fail(400, f"the script has {len(self._steps)} replies; this is request {at + 1}")
+        made = step if isinstance(step, str | ScriptedReply | Fault) else step(request)
+        return ScriptedReply(made) if isinstance(made, str) else made
+
+
+def read_words(content: object) -> str:
+    """Return the text of a message's content: a string, or its text blocks joined."""
+    if isinstance(content, str):
+        return content
+    blocks = content if isinstance(content, list) else []
+    return "\n".join(str(block.get("text") or "") for block in blocks if isinstance(block, dict) and "text" in block)
+
+
+def say(text: str, *, usage: ScriptedUsage | None = None, finish_reason: FinishReason | None = None) -> ScriptedReply:
+    """Answer with text; ``usage`` may claim anything, ``finish_reason="length"`` makes it cut off."""
+    return ScriptedReply(text, usage=usage, finish_reason=finish_reason)
+
+
+def say_much(tokens: int = 50_000) -> ScriptedReply:
+    """Answer with about so many tokens, whatever limit the request sets."""
+    return ScriptedReply(" word" * tokens)
+
+
+def call_tool(name: str, arguments: Mapping[str, Any] | str | None = None, *, text: str = "") -> ScriptedReply:
+    """Call a tool; it need not be one that the request offers."""
+    return ScriptedReply(text, calls=(ScriptedCall(name, arguments if arguments is not None else {}),))
+
+
+def refuse(text: str = "I can't help with that.") -> ScriptedReply:
+    """Refuse, in the way the wire has for it."""
+    return ScriptedReply(text, is_refusal=True)
+
+
+def echo_prompt(request: RecordedRequest) -> ScriptedReply:
+    """Answer with the newest message of the request itself."""
+    return ScriptedReply(request.prompt)
+
+
+def hang(seconds: float = 60.0) -> Fault:
+    """Take the request and say nothing, until the client leaves, the server closes or the time is over."""
+    return Fault("hang", pause_s=seconds)
+
+
+def drop(text: str = "", *, after: int = 3) -> Fault:
+    """Lose the connection after so many events of the answer; without streaming, in the middle of the body."""
+    return Fault("drop", ScriptedReply(text), after=after) if text else Fault("drop", after=after)
+
+
+def html_page() -> Fault:
+    """Answer 200 with a web page, as a proxy or a wrong address does."""
+    return Fault("html")
+
+
+def empty_body() -> Fault:
+    """Answer 200 with nothing."""
+    return Fault("empty")
+
+
+def half_json() -> Fault:
+    """Answer 200 with a body that ends in the middle of its JSON."""
+    return Fault("half_json")
+
+
+def fail(status: int, message: str = "", *, retry_after: float | datetime | None = None) -> Fault:
+    """Answer with an error status in the provider's own shape; ``retry_after`` in seconds or as a date in UTC."""
+    headers: dict[str, str] = {}
+    if isinstance(retry_after, datetime):
+        headers["Retry-After"] = format_datetime(retry_after, usegmt=True)
+    elif retry_after is not None:
+        headers["Retry-After"] = f"{retry_after:g}"
+    return Fault("status", status=status, message=message, headers=headers)
+
+
+def fail_mid_stream(message: str = "Overloaded", *, after: int = 3) -> Fault:
+    """Start a stream with status 200 and send an error in it; without streaming, answer 529."""
+    return Fault("error_event", status=529, message=message, after=after)
+
+
+def drip(text: str, *, pause_s: float = 0.05) -> Fault:
+    """Answer in full, but with a pause before every event, or every few bytes of a body."""
+    return Fault("drip", ScriptedReply(text), pause_s=pause_s)
+
+
+def never_end(*, pause_s: float = 0.0) -> Fault:
+    """Stream words without end; the server's own limit stops it at last."""
+    return Fault("endless", pause_s=pause_s)
