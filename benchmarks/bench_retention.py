@@ -1,4 +1,4 @@
-"""Are exact values still in view when the agent needs them? Recorded sessions, the fold alone, with and without the index.
+"""Are exact values still in view when the agent needs them? The fold alone, with and without its index.
 
 A probe is a value that a later tool call took from an earlier message. At each probe's step the messages before it are
 folded to 40 % of the whole session (never below system prompt, newest user message and 1,500 tokens), and the value
@@ -126,8 +126,12 @@ def main() -> None:
         print("## Values in view\n\nNo recorded sessions at ../shared/data: not measured.")
         return
     print("## Values in view after the fold alone (`benchmarks/bench_retention.py`)\n")
-    print(f"Half: {arguments.half}. Each cell: % of probes still verbatim in view (how many were asked).\n")
-    print("| sessions | mode | index | all | strict | far | folds | over target | ms per fold |")
+    print(
+        f"Sessions: the {arguments.half} half. A cell is the % of probes still verbatim in view (how many were asked); "
+        "*strict*: one single earlier copy; *far*: more than 20 messages back. Over the window: folds after which a "
+        "later stage (window, clamp) would have to act, because what may not be folded alone is too large.\n"
+    )
+    print("| sessions | mode | index | all | strict | far | folds | over the window | ms per fold |")
     print("|---|---|---|---|---|---|---|---|---|")
     modes = (True,) if arguments.replay else (False, True)
     for name in arguments.sets:
@@ -138,11 +142,10 @@ def main() -> None:
                     total += measure_session(session, stage, replay=replay)
                     print(".", end="", file=sys.stderr, flush=True)
                 cells = [show_share(total, kind) for kind in ("all", "strict", "far")]
-                mode, index = "replay" if replay else "at each probe", "yes" if stage.index_tokens_max else "no"
-                each = total["ms"] / max(1, total["folds"])
-                print(
-                    f"| {name} | {mode} | {index} | {' | '.join(cells)} | {total['folds']} | {total['over']} | {each:.0f} |"
-                )
+                mode = "replay" if replay else "at each probe"
+                cells = [name, mode, "yes" if stage.index_tokens_max else "no", *cells, str(total["folds"])]
+                cells += [str(total["over"]), f"{total['ms'] / max(1, total['folds']):.0f}"]
+                print(f"| {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -85,7 +85,8 @@ def choose_artifacts(artifacts: Iterable[Artifact], tokens_max: int, count: Coun
         room -= cost
         chosen.append(artifact)
         written += f"{artifact.value}\n"
-    return chosen
+    # A short value may have come before a longer one that contains it.
+    return [artifact for artifact in chosen if artifact.note or written.count(artifact.value) == 1]
 
 
 def _write_lines(chosen: Sequence[Artifact], language: Language) -> str:

@@ -29,6 +29,9 @@ Style = Literal["sections", "short", "truncated"]
 
 # Words must have their part too, however small the budget.
 INDEX_SHARE_MAX = 0.6
+# Rules and the open ask come before any value.
+VITAL_RANK = 1.0
+HEADING_TOKENS = 8
 KEY_POINTS_MAX = 5
 KEY_POINT_CHARS = 160
 SHORT_PIECES_MAX = 5
@@ -136,8 +139,10 @@ def _write_body(
         return ""
     if options.style == "truncated" and words is None:
         return _write_truncated(span.messages, room, count)
-    index_max = max(0, min(options.index_tokens_max, int(room * INDEX_SHARE_MAX)))
-    body = neutralise(words.strip()) if words is not None else _write_words(span, options, room - index_max, count)
+    pieces = make_pieces(span) if words is None else []
+    vital = sum(count(f"{piece.text}\n") + HEADING_TOKENS for piece in pieces if piece.rank <= VITAL_RANK)
+    index_max = max(0, min(options.index_tokens_max, int(room * INDEX_SHARE_MAX), room - min(vital, room * 8 // 10)))
+    body = _write_words(pieces, span, options, room - index_max, count) if words is None else neutralise(words.strip())
     title = _INDEX_TITLE[span.language]
     room_left = index_max if words is not None else min(index_max, room - count(f"{body}\n{title}\n"))
     if room_left <= 0:
@@ -146,8 +151,8 @@ def _write_body(
     return f"{body}\n{title}\n{neutralise(index.text)}".lstrip("\n") if index.text else body
 
 
-def _write_words(span: Span, options: ExtractOptions, room: int, count: Count) -> str:
-    chosen = choose_pieces(make_pieces(span), room, count, language=span.language)
+def _write_words(pieces: Sequence[Piece], span: Span, options: ExtractOptions, room: int, count: Count) -> str:
+    chosen = choose_pieces(pieces, room, count, language=span.language)
     return (
         _write_short(chosen, options.chars_max) if options.style == "short" else write_sections(chosen, span.language)
     )
