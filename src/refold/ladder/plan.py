@@ -143,7 +143,7 @@ def _count_view(view: View, reported_tokens: int | None) -> Counts:
     return Counts(
         tokens=view.tokens,
         messages=len(view.items),
-        turns=len(find_turns(view.items)),
+        turns=len(find_turns([item for item in view.items if not item.is_fold])),
         reported_tokens=reported_tokens,
     )
 

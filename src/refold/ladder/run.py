@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from refold.conversation.edit import Edit
-from refold.conversation.view import View, amend
+from refold.conversation.view import Item, View, amend
 from refold.errors import LawBroken
 from refold.ladder.laws import find_broken
 from refold.ladder.report import Rejected, StageReport
@@ -80,12 +80,12 @@ def _refuse_growth(view: View, proposed: Sequence[Edit], *, is_forced: bool) -> 
     item_of = {message.id: item for item in view.items for message in item.messages}
     for edit in proposed:
         if edit.kind == "fold":
-            before = sum(
-                item.tokens for item in {id(i): i for i in (item_of.get(c) for c in edit.covers) if i}.values()
-            )
+            covered = list({id(item): item for item in map(item_of.get, edit.covers) if item}.values())
+            before = sum(item.tokens for item in covered)
             after = view.lens.fold(edit, ()).tokens
             counted = replace(edit, tokens_before=before, tokens_after=after)
-            if after < before or is_forced:
+            # A count that stays reached would else fold the same span into the same words with every request.
+            if after < before or (is_forced and not _says_the_same(edit, covered)):
                 kept.append(counted)
             else:
                 rejected.append(Rejected(counted, f"would not shrink: {before} → {after} tokens"))
@@ -105,6 +105,10 @@ def _refuse_growth(view: View, proposed: Sequence[Edit], *, is_forced: bool) -> 
         else:
             kept += edits
     return kept, rejected
+
+
+def _says_the_same(edit: Edit, covered: Sequence[Item]) -> bool:
+    return len(covered) == 1 and covered[0].is_fold and covered[0].edits[0].text == edit.text
 
 
 def drive(asking: Generator[Ask, Reply, Result], answer: Answer) -> Result:
