@@ -12,6 +12,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
+from json import JSONDecodeError
 from pathlib import Path
 from typing import Literal
 
@@ -27,13 +28,14 @@ _FLAGS = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
 _INHERITED: list[object] = []  # Kept for ever, so that no child closes what its parent opened.
 _FILES: weakref.WeakSet[LedgerFile] = weakref.WeakSet()
 _FORK_WAIT_S = 1.0
+_DAMAGED = "the file is damaged; stop, copy it away, and run verify on the copy"
 _NEXT_STEP: tuple[tuple[type[apsw.Error], str], ...] = (
     (apsw.FullError, "the disk or the ledger's own limit is full; free space or raise the limit, nothing was written"),
     (apsw.ReadOnlyError, "the file is read-only; make it and its folder writable, nothing was written"),
     (apsw.PermissionsError, "the file may not be read or written; check its owner and mode"),
     (apsw.BusyError, "another process kept it locked for too long; try again, or raise the busy timeout"),
     (apsw.NotADBError, "it is not a database; name another file, or restore it from a copy"),
-    (apsw.CorruptError, "the file is damaged; stop, copy it away, and run verify on the copy"),
+    (apsw.CorruptError, _DAMAGED),
     (apsw.CantOpenError, "it cannot be opened; check that its folder exists and may be written"),
     (apsw.IOError, "reading or writing the disk failed; nothing was written by this call, check the disk"),
 )
@@ -103,9 +105,10 @@ class LedgerFile:
 
     def close(self) -> None:
         """Close every connection that this process opened."""
-        for opened in list(self._opened):
-            if opened.pid == os.getpid():
-                opened.close()
+        with self._explain():
+            for opened in list(self._opened):
+                if opened.pid == os.getpid():
+                    opened.close()
         self._opened.clear()
         self._own = threading.local()
 
@@ -199,6 +202,9 @@ class LedgerFile:
         except apsw.Error as error:
             step = next((step for kind, step in _NEXT_STEP if isinstance(error, kind)), "see the cause below")
             raise LedgerError(f"{self.path}: {step} ({type(error).__name__}: {error})") from error
+        except (UnicodeDecodeError, JSONDecodeError) as error:
+            # What comes in is checked before; what cannot be read here was damaged on the disk.
+            raise LedgerError(f"{self.path}: {_DAMAGED} ({error})") from error
 
 
 def _open_empty() -> apsw.Connection:

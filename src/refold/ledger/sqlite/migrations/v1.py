@@ -74,6 +74,7 @@ CREATE TABLE edit (
 CREATE UNIQUE INDEX edit_by_id ON edit (session, id);
 CREATE INDEX edit_by_session ON edit (session, is_active);
 CREATE INDEX edit_by_batch ON edit (batch);
+CREATE INDEX edit_by_fold ON edit (session) WHERE kind = 'fold' AND is_active = 1;
 
 CREATE TABLE cover (
     edit INTEGER NOT NULL,

@@ -1,0 +1,155 @@
+"""The file: made late and for its owner only, shared by threads and processes, erased where it says so."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from refold.errors import LedgerError
+from refold.ledger.sqlite import SqliteLedger
+from tests.contract.talk import NOW, SESSION, commit, is_sound, make_fold, read_texts, send
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[SqliteLedger]:
+    ledger = SqliteLedger(tmp_path / ".refold" / "ledger.db")
+    yield ledger
+    ledger.close()
+
+
+def list_files(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+def test_reading_makes_no_file_and_no_folder(ledger: SqliteLedger, tmp_path: Path) -> None:
+    assert ledger.read_session(SESSION) is None
+    assert ledger.list_sessions() == ledger.verify() == []
+    assert list_files(tmp_path) == []
+
+
+def test_the_file_and_its_log_are_for_their_owner_only(ledger: SqliteLedger, tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        send(ledger, ["a"])
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / ".refold").stat().st_mode) == 0o700
+    files = list((tmp_path / ".refold").iterdir())
+    assert len(files) == 3
+    assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
+
+
+def test_what_was_written_is_there_after_closing_and_opening_again(ledger: SqliteLedger) -> None:
+    send(ledger, ["a", "b"])
+    ledger.close()
+    assert read_texts(ledger) == ["a", "b"]
+
+
+def test_a_session_id_never_becomes_a_path(ledger: SqliteLedger, tmp_path: Path) -> None:
+    for name in ("../../escape", "/var/escape", "a/b", "..", "nul\0byte"):
+        send(ledger, ["a"], session=name)
+    ledger.close()
+    assert list_files(tmp_path) == [".refold", ".refold/ledger.db"]
+
+
+def test_threads_share_a_ledger(ledger: SqliteLedger) -> None:
+    ledger.open_session(SESSION, NOW)
+    failures: list[BaseException] = []
+
+    def work(name: str) -> None:
+        try:
+            for number in range(10):
+                send(ledger, [f"{name} {at}" for at in range(number)], session=name)
+        except BaseException as error:  # noqa: BLE001  (shown below)
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(f"thread {number}",)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert [len(read_texts(ledger, f"thread {number}")) for number in range(8)] == [9] * 8
+    assert is_sound(ledger)
+
+
+FORK = """
+import os, sys
+from refold.ledger.sqlite import SqliteLedger
+from tests.contract.talk import read_texts, send
+ledger = SqliteLedger(sys.argv[1])
+send(ledger, ["parent 1"])
+children = []
+for number in range(3):
+    child = os.fork()
+    if child == 0:
+        for count in range(1, 20):
+            send(ledger, [f"child {number} {at}" for at in range(count)], session=f"child {number}")
+        os._exit(0 if len(read_texts(ledger, f"child {number}")) == 19 else 1)
+    children.append(child)
+for count in range(2, 20):
+    send(ledger, [f"parent {at}" for at in range(count)])
+failed = [os.waitpid(child, 0)[1] for child in children]
+assert failed == [0, 0, 0], failed
+assert len(read_texts(ledger)) == 19
+assert ledger.verify() == []
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_ledger_opened_before_a_fork_serves_parent_and_children(tmp_path: Path, project_root: Path) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", FORK, str(tmp_path / "ledger.db")]
+    ran = subprocess.run(command, cwd=project_root, capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 0, ran.stderr
+    after = SqliteLedger(tmp_path / "ledger.db")
+    assert [row.messages for row in after.list_sessions()] == [19] * 4
+    assert is_sound(after)
+    after.close()
+
+
+def test_a_file_that_was_taken_away_while_open_is_an_error_and_not_an_empty_ledger(
+    ledger: SqliteLedger, tmp_path: Path
+) -> None:
+    send(ledger, ["a"])
+    file = tmp_path / ".refold" / "ledger.db"
+    away = file.rename(tmp_path / "away.db")
+    for attempt in (lambda: send(ledger, ["a", "b"]), lambda: ledger.read_session(SESSION)):
+        with pytest.raises(LedgerError, match="moved or deleted"):
+            attempt()
+    away.rename(file)
+    assert read_texts(ledger) == ["a"]
+
+
+@pytest.mark.parametrize("purge", ["forget", "delete"])
+def test_purged_content_is_in_no_file_any_more(ledger: SqliteLedger, tmp_path: Path, purge: str) -> None:
+    secret = "sk-live-hunter2-" + "0123456789" * 40
+    ids = send(ledger, ["a", f"my key is {secret}", *[f"message {number}" for number in range(50)]])
+    assert commit(ledger, make_fold(ids[:4], f"the key is {secret}"))
+    send(ledger, ["a", f"my key is {secret}", "another branch"])
+    folder = tmp_path / ".refold"
+    assert any(secret.encode() in path.read_bytes() for path in folder.iterdir())
+    if purge == "forget":
+        assert ledger.forget(SESSION, [ids[1]], NOW) == 1
+    else:
+        assert ledger.delete_session(SESSION)
+    assert not any(b"hunter2" in path.read_bytes() for path in folder.iterdir())
+    assert is_sound(ledger)
+
+
+def test_a_purge_that_a_reader_blocks_says_so_and_can_be_finished(ledger: SqliteLedger, tmp_path: Path) -> None:
+    ids = send(ledger, ["a", "hunter2"])
+    slow = SqliteLedger(tmp_path / ".refold" / "ledger.db", busy_timeout_s=0.2)
+    with ledger._file.read() as db:
+        db.execute("SELECT count(*) FROM message").fetchall()
+        with pytest.raises(LedgerError, match="another process is reading"):
+            slow.forget(SESSION, [ids[1]], NOW)
+    assert slow.forget(SESSION, [ids[1]], NOW) == 0
+    assert not any(b"hunter2" in path.read_bytes() for path in (tmp_path / ".refold").iterdir())
+    slow.close()
