@@ -48,11 +48,12 @@ class ContextCompressionManager:
         ledger: Ledger | None = None,
     ) -> None:
         self.workspace_path = Path(workspace_path)
-        self.config = _with_model(config if config is not None else CompressionConfig(), llm)
+        self.compression_folder = CompressionFolder(self.workspace_path)
+        chosen = _with_model(config if config is not None else CompressionConfig(), llm)
+        self.config = _with_folder(chosen, self.compression_folder)
         self.token_counter = TokenCounter()
         self.compressor = ContextCompressor(llm, self.token_counter)  # type: ignore[arg-type]
         self.md_sync = MarkdownSync(self.workspace_path)
-        self.compression_folder = CompressionFolder(self.workspace_path)
         self._model = ModelSeam(llm)
         self._keeper = Keeper(self.config, self.workspace_path, ledger or _open_ledger(self.workspace_path))
 
@@ -245,6 +246,19 @@ def _with_model(config: CompressionConfig, llm: object) -> CompressionConfig:
     if llm is None or (source is not None and source.layer != "preset"):
         return config
     return config.replace(fold={"summariser": "llm"})
+
+
+def _with_folder(config: CompressionConfig, folder: CompressionFolder) -> CompressionConfig:
+    """Apply what a person changed in ``.compression/config.json``, where the caller did not say otherwise (S1.6)."""
+    changed = {
+        name: value
+        for name, value in folder.read_config().items()
+        if (source := config.source(name)) is None or source.layer in ("preset", "user", "project")
+    }
+    try:
+        return config.replace(**changed) if changed else config
+    except ConfigError as error:
+        raise ConfigError(f"{folder.folder / 'config.json'}: {error}") from None
 
 
 def _check_session(session_id: object) -> str:

@@ -1,8 +1,7 @@
 """An open session: what a process holds of it in memory, so that preparing costs O(new messages).
 
 Everything here can be thrown away and loaded again from the ledger. Memory follows the view: a message that an edit
-hides or changes is kept as a hollow one (id and digest, no content) and read from the ledger when a compression needs
-it. Nothing here decides, and nothing writes.
+hides or changes is read from the ledger when a compression needs it. Nothing here decides, and nothing writes.
 """
 
 from __future__ import annotations
@@ -25,7 +24,11 @@ FORGOTTEN = "forgotten"  # The setting that holds what stands in the place of fo
 
 @dataclass(slots=True)
 class OpenSession:
-    """A session's path and view. ``places`` says where each untouched item stands on the path, -1 for other items."""
+    """A session's path and view.
+
+    ``messages`` are those that stand in the view as they came, by id. ``shown`` is the provider's object of each item,
+    ``places`` where an untouched one stands on the path, -1 for other items.
+    """
 
     row: SessionRow
     lens: Lens
@@ -33,9 +36,10 @@ class OpenSession:
     path_version: int = 0
     ids: list[str] = field(default_factory=list)
     digests: list[str] = field(default_factory=list)
-    messages: list[Message] = field(default_factory=list)
+    messages: dict[str, Message] = field(default_factory=dict)
     edits: list[Edit] = field(default_factory=list)
     items: list[Item] = field(default_factory=list)
+    shown: list[object] = field(default_factory=list)
     places: list[int] = field(default_factory=list)
     item_tokens: int = 0
     turns: int = 0
@@ -75,7 +79,6 @@ class OpenSession:
             item = self.lens.edited(message, edited) if edited else self.lens.plain(message)
             self.ids.append(message.id)
             self.digests.append(message.digest)
-            self.messages.append(hollow(message) if edited else message)
             if item is not None:
                 self._add_item(item, len(self.ids) - 1)
         self.edits.extend(edits)
@@ -84,34 +87,36 @@ class OpenSession:
         """Take over what a view shows, its originals left out where the view does not show them whole."""
         place = {message_id: at for at, message_id in enumerate(self.ids)}
         self.edits = list(view.edits)
-        self.items, self.places, self.item_tokens, self.turns = [], [], 0, 0
+        self.items, self.shown, self.places, self.messages = [], [], [], {}
+        self.item_tokens = self.turns = 0
         for item in view.items:
             self._add_item(item, -1 if item.is_fold else place[item.message.id])
-        whole = {item.message.id for item in self.items if not item.edits}
-        self.messages = [message if message.id in whole else hollow(message) for message in view.messages]
         self.lens.forget_all(self.items)
 
     def _add_item(self, item: Item, place: int) -> None:
         if item.edits:
-            item = replace(item, messages=tuple(map(hollow, item.messages)))
+            item = replace(item, messages=() if item.is_fold else tuple(map(hollow, item.messages)))
+        else:
+            self.messages[item.message.id] = item.message
         is_own = not item.edits and item.message.id not in _stubs_of(self.row)
         self.items.append(item)
+        self.shown.append(item.raw)
         self.places.append(place if is_own else -1)
         self.item_tokens += item.tokens
         self.turns += is_user_turn(item.role, item.parts)
 
     def make_view(self, ledger: Ledger, *, fixed_tokens: int, pinned: frozenset[str]) -> View:
         """Return the view with every original in it, read from the ledger where this holds none."""
-        wanted = [message.id for message in self.messages if message.raw is None]
-        loaded = read_originals(ledger, self.row, self.lens, wanted)
-        full = [loaded.get(message.id, message) for message in self.messages]
+        wanted = [message_id for message_id in self.ids if message_id not in self.messages]
+        known = {**self.messages, **read_originals(ledger, self.row, self.lens, wanted)}
+        full = [known[message_id] for message_id in self.ids]
         return apply(full, self.edits, self.lens, fixed_tokens=fixed_tokens, pinned=pinned)
 
     def raws(self, given: Sequence[object] | None = None) -> list[object]:
         """Return what the model sees; untouched messages are the caller's own objects where ``given`` has them."""
         if given is None:
-            return [item.raw for item in self.items]
-        return [item.raw if place < 0 else given[place] for item, place in zip(self.items, self.places, strict=True)]
+            return self.shown.copy()
+        return [raw if place < 0 else given[place] for raw, place in zip(self.shown, self.places, strict=True)]
 
 
 def hollow(message: Message) -> Message:
@@ -126,13 +131,13 @@ def load_session(ledger: Ledger, row: SessionRow, lens: Lens, counter: Counter) 
     path = ledger.read_path(row.id)
     session = OpenSession(row, lens, counter, path.version, list(path.ids), list(path.digests))
     stored = ledger.read_edits(row.id, active_only=False)
-    edits = [one.edit for one in stored if one.is_active]
+    # One text for each id, however often edits name it.
+    known = {message_id: message_id for message_id in path.ids}
+    edits = [_share_ids(one.edit, known) for one in stored if one.is_active]
     session.undone = frozenset(covered for one in stored if not one.is_active for covered in one.edit.covers)
     session.batch_edits = frozenset(one.edit.id for one in stored if one.is_active and one.batch_id)
-    on_path = set(path.ids)
-    hidden = {
-        covered for edit in edits if edit.kind == "fold" and on_path.issuperset(edit.covers) for covered in edit.covers
-    }
+    folds = [edit for edit in edits if edit.kind == "fold" and known.keys() >= set(edit.covers)]
+    hidden = {covered for edit in folds for covered in edit.covers}
     loaded = read_originals(ledger, row, lens, [message_id for message_id in path.ids if message_id not in hidden])
     view = apply(_fill(path, loaded), edits, lens)
     # A fold that does not hold, its messages out of order, hides nothing after all.
@@ -143,6 +148,10 @@ def load_session(ledger: Ledger, row: SessionRow, lens: Lens, counter: Counter) 
         view = apply(_fill(path, loaded), edits, lens)
     session.show(view)
     return session
+
+
+def _share_ids(edit: Edit, known: Mapping[str, str]) -> Edit:
+    return replace(edit, covers=tuple(known.get(message_id, message_id) for message_id in edit.covers), id=edit.id)
 
 
 def _fill(path: MessagePath, loaded: Mapping[str, Message]) -> list[Message]:
