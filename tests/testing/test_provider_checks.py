@@ -35,19 +35,34 @@ def post(
 
 CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
 REFUSED: list[tuple[str, str, object, str]] = [
-    ("orphan result", CHAT, {"messages": [USER, {"role": "tool", "tool_call_id": "c9", "content": "x"}]}, "tool message"),
+    (
+        "orphan result",
+        CHAT,
+        {"messages": [USER, {"role": "tool", "tool_call_id": "c9", "content": "x"}]},
+        "tool message",
+    ),
     ("call without result", CHAT, {"messages": [USER, CALL, USER]}, "without results"),
     ("unknown role", CHAT, {"messages": [{"role": "robot", "content": "x"}]}, "robot"),
     ("no messages", CHAT, {}, "messages"),
     ("empty list", CHAT, {"messages": []}, "at least one"),
     ("message is no object", CHAT, {"messages": ["hi"]}, "object"),
-    ("call without function", CHAT, {"messages": [USER, {"role": "assistant", "tool_calls": [{"id": "c1"}]}]}, "malformed"),
+    (
+        "call without function",
+        CHAT,
+        {"messages": [USER, {"role": "assistant", "tool_calls": [{"id": "c1"}]}]},
+        "malformed",
+    ),
     ("limit below one", CHAT, {"messages": [USER], "max_tokens": 0}, "max_tokens"),
     ("orphan output", RESPONSES, {"input": [{"type": "function_call_output", "call_id": "c1", "output": "x"}]}, "c1"),
     ("no input", RESPONSES, {}, "input"),
     ("system role", MESSAGES, {"max_tokens": 9, "messages": [{"role": "system", "content": "x"}, USER]}, "system"),
     ("no max_tokens", MESSAGES, {"messages": [USER]}, "max_tokens: Field required"),
-    ("starts with the assistant", MESSAGES, {"max_tokens": 9, "messages": [{"role": "assistant", "content": "x"}]}, "user role"),
+    (
+        "starts with the assistant",
+        MESSAGES,
+        {"max_tokens": 9, "messages": [{"role": "assistant", "content": "x"}]},
+        "user role",
+    ),
     (
         "orphan tool_result",
         MESSAGES,

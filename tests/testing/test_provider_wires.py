@@ -60,7 +60,9 @@ def test_chat_streams_what_it_answers_whole(chat: Any) -> None:
 def test_chat_sends_usage_in_a_stream_only_when_asked(chat: Any) -> None:
     silent = list(chat.chat.completions.create(model="m", messages=ASK, stream=True))
     assert all(chunk.usage is None and chunk.choices for chunk in silent)
-    told = list(chat.chat.completions.create(model="m", messages=ASK, stream=True, stream_options={"include_usage": True}))
+    told = list(
+        chat.chat.completions.create(model="m", messages=ASK, stream=True, stream_options={"include_usage": True})
+    )
     assert told[-1].choices == []
     assert told[-1].usage.prompt_tokens > 0
 
@@ -104,9 +106,7 @@ def test_anthropic_streams_what_it_answers_whole(claude: Any) -> None:
 
 
 def test_anthropic_events_come_in_the_providers_order(claude: Any, provider: ScriptedProvider) -> None:
-    with claude.messages.with_streaming_response.create(
-        model="m", max_tokens=9, messages=ASK, stream=True
-    ) as response:
+    with claude.messages.with_streaming_response.create(model="m", max_tokens=9, messages=ASK, stream=True) as response:
         lines = list(response.iter_lines())
     names = [line.removeprefix("event: ") for line in lines if line.startswith("event: ")]
     assert names[:3] == ["message_start", "content_block_start", "ping"]

@@ -9,19 +9,19 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-_N = r"(?P<limit>\d[\d,_]*)"
+_N = r"(?P<limit>\d[\d,_]{0,15})"
 CHARS_MAX = 20_000
 
 # In the order in which they are tried; those that name the limit come first.
 _WORDINGS = (
+    rf"(?<![\d,]){_N} maximum context length",  # Mistral
     # OpenAI, Azure, DeepSeek, vLLM, OpenRouter, xAI, Fireworks, SGLang
     rf"maximum (?:context|prompt|model|sequence) length\W{{0,3}}(?:is|of|:)?(?: only)? ?{_N}",
-    rf"{_N} maximum context length",  # Mistral
     rf"configured limit of {_N} tokens",  # OpenAI, newer models
-    rf"prompt is too long:? [\d,]+(?: tokens)? > {_N}",  # Anthropic
-    rf"exceed context limit: [\d,]+ \+ [\d,]+ > {_N}",  # Anthropic, with its output
+    rf"prompt is too long:? [\d,]{{1,15}}(?: tokens)? > {_N}",  # Anthropic
+    rf"exceed context limit: [\d,]{{1,15}} \+ [\d,]{{1,15}} > {_N}",  # Anthropic, with its output
     rf"token count.{{0,60}}exceeds the maximum number of tokens allowed \(?{_N}",  # Gemini
-    rf"input token count is [\d,]+ but model only supports up to {_N}",  # Vertex
+    rf"input token count is [\d,]{{1,15}} but model only supports up to {_N}",  # Vertex
     rf"input length should be \[\d+, ?{_N}\]",  # DashScope
     rf"exceeded model token limit:? {_N}",  # Moonshot
     rf"available context size \({_N} tokens",  # llama.cpp
@@ -30,7 +30,7 @@ _WORDINGS = (
     rf"while limit is {_N}",  # Cerebras
     rf"max_new_tokens.{{0,4}} must be <= {_N}",  # Together, text-generation-inference
     rf"inputs.{{0,4}} must have less than {_N} tokens",
-    rf"prompt token count of [\d,]+ exceeds the limit of {_N}",  # GitHub Copilot
+    rf"prompt token count of [\d,]{{1,15}} exceeds the limit of {_N}",  # GitHub Copilot
     rf"too large for .{{1,80}} model\. max size: {_N} tokens",  # GitHub Models
     rf"max input tokens: {_N}",  # Bedrock
     rf"tokens in the prompt cannot exceed {_N}",  # Cohere
