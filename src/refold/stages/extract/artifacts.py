@@ -20,7 +20,7 @@ from refold.stages.extract.actions import Action, find_actions
 from refold.stages.extract.values import VALUE_CHARS_MAX, find_values
 
 # What a fold remembers for the next one; what is written into the text is a fraction of it.
-ARTIFACTS_MAX = 2_000
+ARTIFACTS_MAX = 3_000
 # What an earlier fold knew counts less with each fold over it, unless it is seen again.
 CARRIED_SHARE = 0.85
 
