@@ -19,7 +19,7 @@ from typing import Literal
 import apsw
 
 from refold.errors import LedgerError
-from refold.ledger.sqlite.migrations import migrate
+from refold.ledger.sqlite.migrations import migrate, read_version
 
 Synchronous = Literal["off", "normal", "full", "extra"]
 
@@ -156,6 +156,7 @@ class LedgerFile:
 
     def _set_up(self, connection: apsw.Connection) -> None:
         connection.set_busy_timeout(int(self._busy_timeout_s * 1000))
+        read_version(connection, str(self.path))  # Before anything is changed in a file that is not ours.
         self._use_log(connection)
         connection.pragma("synchronous", self._synchronous)
         connection.pragma("journal_size_limit", _LOG_BYTES_MAX)

@@ -1,0 +1,79 @@
+"""``kill -9`` at any moment: what had returned is there, what had not has no effect, and everything verifies."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from refold.ledger.sqlite import SqliteLedger
+
+SESSION = "killed"
+
+
+def run_until_killed(file: Path, root: Path, delay_s: float) -> list[dict[str, str]]:
+    """Start a worker, kill it some time after its first word, return what it had told as done."""
+    command = [sys.executable, "-m", "tests.faults.worker", "grow", str(file), SESSION]
+    with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as worker:
+        assert worker.stdout is not None
+        first = worker.stdout.readline()
+        time.sleep(delay_s)
+        worker.send_signal(signal.SIGKILL)
+        rest, errors = worker.communicate(timeout=30)
+    assert first, errors.decode()
+    lines = (first + rest).split(b"\n")
+    # The last line may be cut; what stands before it was told whole.
+    return [json.loads(line) for line in lines[:-1]]
+
+
+def check(file: Path, told: list[dict[str, str]]) -> None:
+    ledger = SqliteLedger(file)
+    assert ledger.verify() == []
+    path = set(ledger.read_path(SESSION).ids)
+    assert {line["message"] for line in told} <= path
+    assert len(ledger.list_messages(SESSION, limit=1_000_000)) == len(path)
+    batches = {batch.id: batch for batch in ledger.read_batches(SESSION)}
+    assert {line["batch"] for line in told if "batch" in line} <= batches.keys()
+    assert all(len(batch.edits) == 2 and batch.is_active for batch in batches.values())
+    logged = [event.fields["batch"] for event in ledger.read_events(SESSION, limit=1_000_000)]
+    assert sorted(map(str, logged)) == sorted(batches)
+    ledger.close()
+
+
+def kill_often(file: Path, root: Path, rounds: int, seed: int = 0) -> int:
+    dice = random.Random(seed)
+    told: list[dict[str, str]] = []
+    for _ in range(rounds):
+        told += run_until_killed(file, root, dice.uniform(0, 0.06))
+        check(file, told)
+    return len(told)
+
+
+def test_nothing_is_lost_over_twenty_kills(tmp_path: Path, project_root: Path) -> None:
+    assert kill_often(tmp_path / "ledger.db", project_root, 20) > 40
+
+
+@pytest.mark.slow
+def test_nothing_is_lost_over_two_hundred_kills(tmp_path: Path, project_root: Path) -> None:
+    done = sum(kill_often(tmp_path / f"{number}.db", project_root, 25, number) for number in range(8))
+    assert done > 400
+
+
+def test_a_kill_while_the_ledger_is_made_leaves_one_that_works(tmp_path: Path, project_root: Path) -> None:
+    dice = random.Random(7)
+    for number in range(5):
+        file = tmp_path / f"{number}.db"
+        command = [sys.executable, "-m", "tests.faults.worker", "grow", str(file), SESSION]
+        with subprocess.Popen(command, cwd=project_root, stdout=subprocess.DEVNULL) as worker:
+            give_up_at = time.monotonic() + 20
+            while not file.exists() and time.monotonic() < give_up_at:
+                time.sleep(0.001)
+            time.sleep(dice.uniform(0, 0.01))
+            worker.send_signal(signal.SIGKILL)
+        check(file, run_until_killed(file, project_root, 0.0))
