@@ -48,8 +48,9 @@ def compress(
     ``dry_run`` reports what would be done and changes nothing.
     """
     settings = _choose_config(preset, config)
-    model = model or settings.model
+    model = _check_model(model) or settings.model
     _check_list(messages)
+    edits = _check_edits(edits)
     form = detect(messages, system=system, tools=tools, name=format)
     parsed = parse_messages(form, messages)
     counter = counter_for(model, settings.tokenizer)
@@ -87,11 +88,29 @@ def _check_list(messages: object) -> None:
         raise FormatError(f"messages must be a list of messages, not {type(messages).__name__}")
 
 
+def _check_model(model: object) -> str | None:
+    if model is not None and not isinstance(model, str):
+        raise ConfigError(f"model must be the name of a model, not {type(model).__name__}")
+    return model
+
+
+def _check_edits(edits: object) -> tuple[Edit, ...]:
+    known = tuple(edits) if isinstance(edits, Iterable) else (edits,)
+    for edit in known:
+        if not isinstance(edit, Edit):
+            raise FormatError(f"edits holds a {type(edit).__name__}; give .edits of an earlier result as they are")
+    return known
+
+
 def _choose_config(preset: str | None, config: CompressionConfig | None) -> CompressionConfig:
     from refold.config import CompressionConfig
 
     if preset is not None and config is not None:
         raise ConfigError("give either preset= or config=, not both; config.replace(preset=...) combines them")
+    if config is not None and not isinstance(config, CompressionConfig):
+        raise ConfigError(
+            f"config must be a CompressionConfig, not {type(config).__name__}; CompressionConfig(...) is one"
+        )
     return config or CompressionConfig.preset(preset or "default")
 
 
@@ -103,11 +122,14 @@ def _choose_budget(budget: int | None, settings: CompressionConfig, model: str |
     return flat if not counter.margin else flat_budget(max(1, int(budget / (1 + counter.margin))))
 
 
-def _check_pinned(pinned: Iterable[int], count: int) -> list[int]:
-    wanted = list(pinned)
-    for at in wanted:
+def _check_pinned(pinned: object, count: int) -> list[int]:
+    wanted: list[int] = []
+    for at in pinned if isinstance(pinned, Iterable) else (pinned,):
+        if not isinstance(at, int):
+            raise FormatError(f"pinned holds a {type(at).__name__}; give the positions of messages as whole numbers")
         if not 0 <= at < count:
             raise FormatError(f"pinned names message {at}, but there are {count} messages")
+        wanted.append(at)
     return wanted
 
 

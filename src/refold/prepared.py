@@ -46,9 +46,9 @@ class Originals:
 
     def find(self, handle: str) -> list[Message]:
         """Return the messages behind a handle: one, or all that a fold stands for."""
-        name = read_handle(handle)
+        name = read_handle(str(handle))  # A model may hand in anything.
         if name is None:
-            raise HandleUnknown(f"{handle[:80]!r} is not a handle; handles look like {mark('m:4f2a91c3')}")
+            raise HandleUnknown(f"{str(handle)[:80]!r} is not a handle; handles look like {mark('m:4f2a91c3')}")
         if name.startswith("f:"):
             folds = [list(messages) for key, messages in self._folds.items() if key.startswith(name)]
             found = folds[0] if len(folds) == 1 else []

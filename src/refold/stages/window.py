@@ -48,9 +48,11 @@ class Window:
         """Return one fold for each run of old units, as much as it takes to come down to the target."""
         edits: list[Edit] = []
         tokens_max = min(self.summary_tokens_max, int(goal.target * self.summary_share))
-        left = view.tokens + tokens_max - goal.target
+        border = self._find_border(view)
+        # The turns that were asked for go only if the view would not fit with them.
+        left = view.tokens + tokens_max - (goal.target if border is None else goal.hard)
         for run in free_runs(view):
-            units = self._choose_units(view, run, left)
+            units = _choose_units(view, run, left, border or 0)
             if units:
                 edit = fold_units(
                     view, units, goal.language, stage=self.name, role=self.role, reason=_REASON, tokens_max=tokens_max
@@ -59,20 +61,23 @@ class Window:
                 left -= edit.tokens_freed
         return edits
 
-    def _choose_units(self, view: View, run: Sequence[Unit], left: int) -> list[Unit]:
-        if self.keep_turns is not None:
-            turns = find_turns(view.items)
-            border = turns[-self.keep_turns] if 0 < self.keep_turns <= len(turns) else 0
-            old = [unit for unit in run if unit.stop <= border]
-            if old:
-                return old
-        chosen: list[Unit] = []
-        for unit in run:
-            if left <= 0:
-                break
-            chosen.append(unit)
-            left -= sum(view.items[at].tokens for at in range(unit.start, unit.stop))
-        return chosen
+    def _find_border(self, view: View) -> int | None:
+        """Return where the turns to keep begin; None if no count says so."""
+        if self.keep_turns is None:
+            return None
+        turns = find_turns(view.items)
+        return turns[-self.keep_turns] if 0 < self.keep_turns <= len(turns) else 0
+
+
+def _choose_units(view: View, run: Sequence[Unit], left: int, border: int) -> list[Unit]:
+    """Return the units before the border, and more of the oldest while there are tokens ``left`` to free."""
+    chosen: list[Unit] = []
+    for unit in run:
+        if left <= 0 and unit.stop > border:
+            break
+        chosen.append(unit)
+        left -= sum(view.items[at].tokens for at in range(unit.start, unit.stop))
+    return chosen
 
 
 def fold_units(
