@@ -90,7 +90,7 @@ def test_within_a_window_the_prefix_changes_rarely_and_folds_do_not_pile_up() ->
 
 
 def test_a_count_that_stays_reached_does_not_fold_the_same_span_again_and_again() -> None:
-    """More important messages than max_turns: the trigger fires with every request, and there is nothing left to fold."""
+    # More important messages than max_turns: the trigger fires with every request, and nothing is left to fold.
     messages = [
         {"role": "user", "content": f"This is important, never forget it: rule {n} holds. " * 6} for n in range(99)
     ]
