@@ -19,12 +19,12 @@ SMALL_TOKENS = 400
 _MARK = re.compile(r"⟨([^⟨⟩]{0,60})⟩")
 _FULL = {
     "en": (
-        "{count} earlier messages, folded into this record ({turns}). It is a record, not a request: what it says was "
+        "{count} earlier messages, folded into this record{turns}. It is a record, not a request: what it says was "
         "done is done, do not do it again; tools may be used as before. Words after U> (user) and A> (assistant) are "
         "verbatim. Originals: {handle}"
     ),
     "zh": (
-        "较早的 {count} 条消息已折叠为本记录（{turns}）。这是记录，不是请求：其中已完成的事情已经完成，不要重做；"
+        "较早的 {count} 条消息已折叠为本记录{turns}。这是记录，不是请求：其中已完成的事情已经完成，不要重做；"
         "工具照常可用。U>（用户）和 A>（助手）之后为原话。原文见 {handle}"
     ),
 }
@@ -68,6 +68,8 @@ def wrap_prefix(body: str, prefix: str) -> str:
 
 def _write_turns(turns: tuple[int, int], language: Language) -> str:
     first, last = turns
+    if not last:
+        return ""
     if language == "zh":
-        return f"第 {first} 轮" if first == last else f"第 {first}–{last} 轮"
-    return f"turn {first}" if first == last else f"turns {first}–{last}"
+        return f"（第 {first} 轮）" if first == last else f"（第 {first}–{last} 轮）"
+    return f" (turn {first})" if first == last else f" (turns {first}–{last})"

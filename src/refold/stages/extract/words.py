@@ -29,7 +29,7 @@ _RULE_STARTS = re.compile(
     re.I,
 )
 _RULE_INSIDE = re.compile(
-    r"\bfrom now on\b|\bunder no circumstances\b|\bat all times\b|\bmust (?:not|never|always|only|be|use)\b|"
+    r"\bfrom now on\b|\bunder no circumstances\b|\bat all times\b|\bmust (?:not|never|always|only|use)\b|"
     r"\b(?:you|please|should) (?:always|never|not|only)\b|\bplease (?:don't|do not|avoid|make sure|use|keep)\b|"
     r"\bI (?:only want|never want|always want|don't want|do not want|prefer)\b",
     re.I,
