@@ -1,4 +1,6 @@
-"""How providers say that a request does not fit: who, status, body, and the limit that the words state (None if none)."""
+"""How providers say that a request does not fit: who, status, body, and the limit that the words state, if any."""
+
+# ruff: noqa: E501 - what providers say has the length it has
 
 import json
 from typing import Any

@@ -123,9 +123,8 @@ async def test_each_way_to_fail_has_its_error(make: Make, step: Any, kind: type[
 @both
 async def test_a_provider_that_hangs_is_left_in_time(make: Make) -> None:
     for step in (hang(), drip("word " * 2_000, pause_s=0.05), never_end(pause_s=0.05)):
-        with ScriptedProvider(step) as provider:
-            with pytest.raises(Unavailable, match=r"did not answer within 0\.3 s"):
-                await make(provider, timeout_s=0.3).complete("Sum up")
+        with ScriptedProvider(step) as provider, pytest.raises(Unavailable, match=r"did not answer within 0\.3 s"):
+            await make(provider, timeout_s=0.3).complete("Sum up")
 
 
 @both
@@ -151,9 +150,8 @@ async def test_a_rate_limit_carries_the_asked_pause(make: Make) -> None:
 
 @both
 async def test_a_prompt_over_the_window_is_an_overflow_with_its_limit(make: Make) -> None:
-    with ScriptedProvider(window=300) as provider:
-        with pytest.raises(ContextOverflow) as caught:
-            await make(provider).complete("word " * 500, tokens_max=50)
+    with ScriptedProvider(window=300) as provider, pytest.raises(ContextOverflow) as caught:
+        await make(provider).complete("word " * 500, tokens_max=50)
     assert caught.value.tokens_max == 300
 
 

@@ -1,6 +1,5 @@
 """What went wrong, sorted by who must act: every provider's words, every client's exceptions."""
 
-import asyncio
 import json
 import time
 from datetime import UTC, datetime, timedelta
@@ -109,7 +108,6 @@ class OwnClientError(Exception):
     ("error", "kind"),
     [
         (TimeoutError(), Unavailable),
-        (asyncio.TimeoutError(), Unavailable),
         (OwnClientTimeout("x"), Unavailable),
         (ConnectionResetError("reset"), Unavailable),
         (BrokenPipeError(), Unavailable),

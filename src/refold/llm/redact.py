@@ -27,7 +27,7 @@ _NAME_LIKE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One kind of secret. Its pattern runs only where one of ``hints`` occurs; group ``secret`` is what goes."""
+    """One kind of secret. Its pattern runs only where one of ``hints`` occurs; group ``secret`` (or ``bare``) goes."""
 
     kind: str
     hints: tuple[str, ...]
@@ -48,10 +48,10 @@ def redact_text(text: str) -> str:
 
 def _make_mask(rule: Rule) -> Callable[[re.Match[str]], str]:
     def mask(found: re.Match[str]) -> str:
-        secret = found["secret"]
-        if rule.check is not None and not rule.check(secret):
+        name = "secret" if found["secret"] is not None else "bare"
+        if rule.check is not None and not rule.check(found[name]):
             return found[0]
-        start, end = found.span("secret")
+        start, end = found.span(name)
         whole, at = found[0], found.start()
         return f"{whole[: start - at]}[redacted: {rule.kind}]{whole[end - at :]}"
 
@@ -104,8 +104,10 @@ def _shape(kind: str, hints: str, body: str, check: Check | None = None) -> Rule
     return Rule(kind, tuple(hints.lower().split()), pattern, check)
 
 
-_QUOTED = r"""(?P<quote>["'`])(?P<secret>[^"'`\s\\]{%d,200})(?P=quote)"""
-_BARE = r"""(?P<secret>[^\s"'`,;<>(){}\[\]|\\]{%d,200})"""
+# In quotes, or bare up to where code or prose goes on.
+_VALUE = (
+    r"""(?:(?P<quote>["'`])(?P<secret>[^"'`\s\\]{%d,200})\\?(?P=quote)|(?P<bare>[^\s"'`,;<>(){}\[\]|\\]{%d,200}))"""
+)
 _ASSIGN = r"""(?:\\?["'])?\]?\s{0,4}(?:=>|:=|=|:|：)\s{0,4}\\?"""
 _PASSWORDS = r"(?:password|passwd|passphrase|pwd|密码|口令)"
 _KEYS = (
@@ -187,10 +189,8 @@ RULES = (
         ),
         _is_mixed,
     ),
-    _named("password", _PASSWORD_HINTS, _PASSWORDS, _QUOTED % 5, _is_password),
-    _named("password", _PASSWORD_HINTS, _PASSWORDS, _BARE % 6, _is_password),
-    _named("key", _KEY_HINTS, _KEYS, _QUOTED % 16, _is_key),
-    _named("key", _KEY_HINTS, _KEYS, _BARE % 16, _is_key),
+    _named("password", _PASSWORD_HINTS, _PASSWORDS, _VALUE % (5, 6), _is_password),
+    _named("key", _KEY_HINTS, _KEYS, _VALUE % (16, 16), _is_key),
     Rule(
         "password",
         _PASSWORD_HINTS,
