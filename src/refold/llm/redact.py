@@ -27,12 +27,16 @@ _NAME_LIKE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One kind of secret. Its pattern runs only where one of ``hints`` occurs; group ``secret`` (or ``bare``) goes."""
+    """One kind of secret. Its pattern runs only where one of ``hints`` occurs; group ``secret`` (or ``bare``) goes.
+
+    ``name``, if set, must match what ends with the group ``word``: the whole name that the value is given.
+    """
 
     kind: str
     hints: tuple[str, ...]
     pattern: re.Pattern[str]
     check: Check | None = None
+    name: re.Pattern[str] | None = None
 
 
 def redact_text(text: str) -> str:
@@ -49,6 +53,8 @@ def redact_text(text: str) -> str:
 def _make_mask(rule: Rule) -> Callable[[re.Match[str]], str]:
     def mask(found: re.Match[str]) -> str:
         name = "secret" if found["secret"] is not None else "bare"
+        if rule.name is not None and not _is_named(rule.name, found):
+            return found[0]
         if rule.check is not None and not rule.check(found[name]):
             return found[0]
         start, end = found.span(name)
@@ -56,6 +62,11 @@ def _make_mask(rule: Rule) -> Callable[[re.Match[str]], str]:
         return f"{whole[: start - at]}[redacted: {rule.kind}]{whole[end - at :]}"
 
     return mask
+
+
+def _is_named(name: re.Pattern[str], found: re.Match[str]) -> bool:
+    start = max(0, found.start() - _NAME_CHARS_MAX)
+    return name.search(found.string[start : found.end("word")]) is not None
 
 
 def _mask_private_keys(text: str) -> str:
@@ -109,18 +120,22 @@ _VALUE = (
     r"""(?:(?P<quote>["'`])(?P<secret>[^"'`\s\\]{%d,200})\\?(?P=quote)|(?P<bare>[^\s"'`,;<>(){}\[\]|\\]{%d,200}))"""
 )
 _ASSIGN = r"""(?:\\?["'])?\]?\s{0,4}(?:=>|:=|=|:|：)\s{0,4}\\?"""
-_PASSWORDS = r"(?:password|passwd|passphrase|pwd|密码|口令)"
-_KEYS = (
-    r"(?:api[_-]?key|apikey|access[_-]?key(?:[_-]?id)?|secret[_-]?(?:access[_-]?)?key|client[_-]?secret|auth[_-]?token"
-    r"|access[_-]?token|refresh[_-]?token|bearer[_-]?token|signing[_-]?(?:key|secret)|private[_-]?key|encryption[_-]?key"
-    r"|webhook[_-]?secret|account[_-]?key|(?<![a-z])secret|(?<!page)(?<!page[_-])(?<!next[_-])(?<!sync[_-])"
-    r"(?<!csrf)(?<!csrf[_-])(?<!cursor[_-])(?<![a-z])token|密钥|令牌)"
+# A first letter as a plain set lets the search skip ahead; a choice of words in any case would be tried everywhere.
+_PASSWORDS = r"[Pp密口](?i:(?<=p)ass(?:word|wd|phrase)|(?<=p)wd|(?<=密)码|(?<=口)令)"
+_KEYS = r"[KkSsTt密令](?i:(?<=k)ey(?:[_-]?id)?|(?<=s)ecret|(?<=t)oken|(?<=密)钥|(?<=令)牌)"
+_KEY_NAME = re.compile(
+    r"(?:(?:api|access|secret|signing|private|encryption|account)[_-]?key(?:[_-]?id)?|(?:client|signing|webhook)[_-]?secret"
+    r"|(?:auth|access|refresh|bearer)[_-]?token|(?<![a-z])secret|密钥|令牌"
+    r"|(?<!page)(?<!page[_-])(?<!next[_-])(?<!sync[_-])(?<!csrf[_-])(?<!cursor[_-])(?<![a-z])token)$",
+    re.I,
 )
+_NAME_CHARS_MAX = 24
 
 
-def _named(kind: str, hints: tuple[str, ...], names: str, value: str, check: Check) -> Rule:
+def _named(kind: str, hints: tuple[str, ...], word: str, value: str, check: Check) -> Rule:
     """A kind that is known by the name in front of it."""
-    return Rule(kind, hints, re.compile(rf"(?:{names}){_ASSIGN}{value}", re.I), check)
+    name = _KEY_NAME if kind == "key" else None
+    return Rule(kind, hints, re.compile(rf"(?P<word>{word}){_ASSIGN}{value}"), check, name)
 
 
 _PASSWORD_HINTS = ("passw", "passphrase", "pwd", "密码", "口令")
