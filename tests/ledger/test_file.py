@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from refold.errors import LedgerError
+from refold.errors import ConfigError, LedgerError
+from refold.ledger.ledger import Event
 from refold.ledger.sqlite import SqliteLedger
 from tests.contract.talk import NOW, SESSION, commit, is_sound, make_fold, read_texts, send
 
@@ -153,3 +154,16 @@ def test_a_purge_that_a_reader_blocks_says_so_and_can_be_finished(ledger: Sqlite
     assert slow.forget(SESSION, [ids[1]], NOW) == 0
     assert not any(b"hunter2" in path.read_bytes() for path in (tmp_path / ".refold").iterdir())
     slow.close()
+
+
+def test_a_call_inside_another_calls_transaction_is_an_error_and_not_a_wait_without_end(ledger: SqliteLedger) -> None:
+    send(ledger, ["a"])
+    with pytest.raises(LedgerError, match="within a transaction"), ledger._file.write():
+        ledger.add_event(SESSION, Event("x", NOW))
+    assert read_texts(ledger) == ["a"]
+    assert ledger.read_events(SESSION) == []
+
+
+def test_an_unknown_way_to_flush_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="use one of off, normal, full, extra"):
+        SqliteLedger(tmp_path / "ledger.db", synchronous="sometimes")  # type: ignore[arg-type]

@@ -77,6 +77,10 @@ def _match(known: tuple[str, ...], incoming: tuple[str, ...]) -> Iterator[_Pair]
             yield k1, i1, tail
         if k0 == k1 or i0 == i1:
             continue
+        trimmed = _find_trimmed(known[k0:k1], incoming[i0:i1])
+        if trimmed:
+            yield k1 - trimmed, i0, trimmed
+            continue
         anchors = _find_anchors(known[k0:k1], incoming[i0:i1]) if rounds < _ROUNDS_MAX else []
         if not anchors:
             yield from ((k0 + k, i0 + i, 1) for k, i in _walk(known[k0:k1], incoming[i0:i1]))
@@ -93,6 +97,14 @@ def _match(known: tuple[str, ...], incoming: tuple[str, ...]) -> Iterator[_Pair]
 def _common_head(left: tuple[str, ...], right: tuple[str, ...]) -> int:
     shorter = min(len(left), len(right))
     return next(compress(count(), map(ne, left, right)), shorter)
+
+
+def _find_trimmed(known: tuple[str, ...], incoming: tuple[str, ...]) -> int:
+    """Return how many known messages are left where a client took its oldest away; 0 if it did something else."""
+    if incoming[0] not in known:
+        return 0
+    left = len(known) - known.index(incoming[0])
+    return left if known[-left:] == incoming[:left] else 0
 
 
 def _find_anchors(known: tuple[str, ...], incoming: tuple[str, ...]) -> list[tuple[int, int]]:

@@ -14,11 +14,11 @@ import weakref
 from collections.abc import Iterator
 from json import JSONDecodeError
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import apsw
 
-from refold.errors import LedgerError
+from refold.errors import ConfigError, LedgerError
 from refold.ledger.sqlite.migrations import migrate, read_version
 
 Synchronous = Literal["off", "normal", "full", "extra"]
@@ -37,6 +37,7 @@ _NEXT_STEP: tuple[tuple[type[apsw.Error], str], ...] = (
     (apsw.NotADBError, "it is not a database; name another file, or restore it from a copy"),
     (apsw.CorruptError, _DAMAGED),
     (apsw.CantOpenError, "it cannot be opened; check that its folder exists and may be written"),
+    (apsw.TooBigError, "one message is larger than a database can hold (1 GB); nothing was written"),
     (apsw.IOError, "reading or writing the disk failed; nothing was written by this call, check the disk"),
 )
 
@@ -48,7 +49,7 @@ class _Opened:
         self.connection = connection
         self.file_id = file_id
         self.pid = os.getpid()
-        self.in_use = threading.Lock()
+        self.in_use = threading.RLock()  # Used twice in one thread is SQLite's error, not a wait without end.
         self.is_closed = False
 
     def close(self) -> None:
@@ -68,6 +69,8 @@ class LedgerFile:
         bytes_max: int | None = None,
         vfs: str | None = None,
     ) -> None:
+        if synchronous not in get_args(Synchronous):
+            raise ConfigError(f"synchronous is {synchronous!r}; use one of {', '.join(get_args(Synchronous))}")
         self.path = Path(path).absolute()
         self._synchronous = synchronous
         self._busy_timeout_s = busy_timeout_s
@@ -108,7 +111,8 @@ class LedgerFile:
         with self._explain():
             for opened in list(self._opened):
                 if opened.pid == os.getpid():
-                    opened.close()
+                    with opened.in_use:
+                        opened.close()
         self._opened.clear()
         self._own = threading.local()
 
@@ -116,9 +120,10 @@ class LedgerFile:
         """Close the connections that no thread is using now; they are opened again when needed."""
         for opened in list(self._opened):
             if opened.in_use.acquire(timeout=_FORK_WAIT_S):
-                opened.close()
+                if not opened.connection.in_transaction:
+                    opened.close()
+                    self._opened.discard(opened)
                 opened.in_use.release()
-                self._opened.discard(opened)
 
     @contextlib.contextmanager
     def _use(self) -> Iterator[apsw.Connection]:
