@@ -28,6 +28,7 @@ from refold.stages.offload import Offload
 from refold.stages.stage import ArrivalStage, Stage
 from refold.tokens import Calibration, Counter, counter_for, model_info
 from refold.tokens.calibration import Track
+from refold.tokens.counter import REPLY_TOKENS
 
 SESSIONS_OPEN_MAX = 64
 LOCK_WAIT_S = 300.0
@@ -57,7 +58,7 @@ class Slot:
     prepared_at: float = 0.0
     told: str = ""
     fixed: tuple[object, ...] = ()
-    fixed_tokens: int = 0
+    fixed_tokens: int = REPLY_TOKENS
 
 
 class Keeper:

@@ -30,6 +30,7 @@ from refold.manager.record import Archived
 from refold.manager.session import OpenSession
 from refold.prepared import PreparedContext
 from refold.tokens import model_info
+from refold.tokens.counter import REPLY_TOKENS
 
 ROUNDS_MAX = 6
 Remember = Callable[[str, Archived], Awaitable[object]]
@@ -170,7 +171,7 @@ def count_fixed(slot: Slot, session: OpenSession, request: Request) -> int:
     key = (counter.name, form.name, _freeze(request.system), _freeze(request.tools))
     if slot.fixed != key:
         system = form.read_system(request.system or None)
-        slot.fixed_tokens = 2 + counter.count_text(system) + counter.count_tools(request.tools)
+        slot.fixed_tokens = REPLY_TOKENS + counter.count_text(system) + counter.count_tools(request.tools)
         slot.fixed = key
     return slot.fixed_tokens
 
@@ -245,8 +246,10 @@ def _hand_back(
     tokens = session.item_tokens + fixed
     if tokens > budget.hard:
         check_fit(View(tuple(session.items), (), (), session.lens, fixed), budget)
-    is_done = made is not None and made.ending == "done"
-    slot.carry = slot.carry.restart(tokens) if is_done else advance_carry(slot.carry, tokens, budget)
+    if made is not None and made.outcome is not None:
+        slot.carry = made.outcome.carry
+    elif keeper.config.economic:
+        slot.carry = advance_carry(slot.carry, tokens, above_fixed(session, budget, tokens))
     slot.prepared_at = keeper.clock()
     model = session.row.model
     slot.sent = Sent(model, tokens, session.marker, len(session.ids))
