@@ -122,3 +122,8 @@ def test_what_the_own_model_leaves_open_is_the_conversations() -> None:
 
 def test_the_default_models_are_models_we_know() -> None:
     assert all(model_info(name).is_known for name in DEFAULT_MODELS.values())
+
+
+def test_an_endpoint_gives_the_same_model_each_time_so_that_what_it_learned_is_kept() -> None:
+    assert Endpoint("m", "openai", key="k").make_model() is Endpoint("m", "openai", key="k").make_model()
+    assert Endpoint("m", "openai", key="k").make_model() is not Endpoint("m", "openai", key="other").make_model()

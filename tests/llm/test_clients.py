@@ -11,6 +11,7 @@ from refold.llm.anthropic import AnthropicModel
 from refold.llm.model import Model, Usage
 from refold.llm.openai import OpenAIModel
 from refold.testing import (
+    RecordedRequest,
     ScriptedProvider,
     ScriptedReply,
     ScriptedUsage,
@@ -176,6 +177,29 @@ async def test_old_and_new_names_of_the_output_limit_and_no_stream_options_are_l
     assert not set(refused) & set(last)
 
 
+@both
+async def test_a_model_that_spends_the_limit_on_thinking_gets_room_for_it_and_is_remembered(make: Make) -> None:
+    def think(request: RecordedRequest) -> ScriptedReply:
+        if request.json["max_tokens"] <= 200:
+            return ScriptedReply("", thinking="hm, let me see", finish_reason="length")
+        return ScriptedReply("A summary.", thinking="hm, let me see")
+
+    with ScriptedProvider(think) as provider:
+        model = make(provider)
+        assert (await model.complete("Sum up", tokens_max=200)).content == "A summary."
+        assert (await model.complete("Sum up", tokens_max=200)).content == "A summary."
+        assert [seen.json["max_tokens"] for seen in provider.requests] == [200, 8_200, 8_200]
+
+
+@both
+async def test_a_model_that_only_ever_thinks_has_an_end(make: Make) -> None:
+    endless = ScriptedReply("", thinking="hm", finish_reason="length")
+    with ScriptedProvider(endless, unsupported=("temperature",)) as provider:
+        answer = await make(provider).complete("Sum up")
+        assert (answer.content, answer.finish_reason) == ("", "length")
+        assert len(provider.requests) == 3
+
+
 async def test_one_model_serves_several_event_loops() -> None:
     import asyncio
 
@@ -191,3 +215,16 @@ def test_a_key_is_in_no_repr() -> None:
         assert KEY not in repr(model)
         assert KEY not in str(model)
         assert KEY not in model.source
+
+
+@both
+async def test_a_key_of_the_environment_is_never_sent_by_itself(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"):
+        monkeypatch.setenv(name, "from-the-environment")
+    for name in ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    with ScriptedProvider("fine") as provider:
+        model = make(provider)
+        keyless = type(model)(model.name, "", model.url, 5.0)  # type: ignore[attr-defined,call-arg]
+        assert (await keyless.complete("Sum up")).content == "fine"
+        assert "from-the-environment" not in str(dict(provider.requests[0].headers))

@@ -1,6 +1,7 @@
 """Anthropic's models through their official client. One call is one attempt, streamed, with a client of its own.
 
-Key and address are always handed to the client, so that it never looks for them in the environment or in files.
+Key and address are always handed to the client, so that it never looks for them in the environment or in files. What a
+model turns out to need (no temperature, room to think) is remembered.
 """
 
 from __future__ import annotations
@@ -9,13 +10,15 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
-from refold.errors import Unavailable
+from refold.errors import ProviderError, Unavailable
 from refold.llm.errors import classify, show_url
-from refold.llm.model import TEMPERATURE, TIMEOUT_S, TOKENS_MAX, Completion, Usage
+from refold.llm.model import TEMPERATURE, THINKING_TOKENS, TIMEOUT_S, TOKENS_MAX, Completion, Usage
 from refold.llm.reading import Collected, check_kind, load_library
 
 URL = "https://api.anthropic.com"
 NO_KEY = "none"
+THINKS = "thinks"
+ROUNDS_MAX = 3
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,6 @@ class AnthropicModel:
         library = await load_library("anthropic")
         body: dict[str, Any] = {
             "model": self.name,
-            "max_tokens": tokens_max,
             "messages": [{"role": "user", "content": prompt}],
             **({"system": system} if system else {}),
         }
@@ -55,22 +57,30 @@ class AnthropicModel:
                     max_retries=0,
                 ) as client,
             ):
-                if "temperature" not in self._learned:
-                    try:
+                for _ in range(ROUNDS_MAX):
+                    room = THINKING_TOKENS if THINKS in self._learned else 0
+                    sent = {**body, "max_tokens": tokens_max + room}
+                    if "temperature" not in self._learned:
                         # Newer clients no longer know the parameter, while many models still take it.
-                        return await self._ask(client, {**body, "extra_body": {"temperature": temperature}})
+                        sent["extra_body"] = {"temperature": temperature}
+                    try:
+                        answer = await self._ask(client, sent, tokens_max)
                     except library.BadRequestError as error:
                         # Models that think before they answer take no temperature.
-                        if "temperature" not in str(error):
+                        if "temperature" not in str(error) or "temperature" in self._learned:
                             raise
                         self._learned.add("temperature")
-                return await self._ask(client, body)
+                        continue
+                    if room or answer.content or answer.finish_reason != "length":
+                        return answer
+                    self._learned.add(THINKS)
+                raise ProviderError(f"{self.source} gives no answer with or without room to think")
         except TimeoutError:
             raise Unavailable(f"{self.source} did not answer within {self.timeout_s:g} s") from None
         except Exception as error:  # noqa: BLE001 - the client's errors, and those of what it stands on
             raise classify(error, source=self.source, secrets=(self.key,)) from None
 
-    async def _ask(self, client: Any, body: dict[str, Any]) -> Completion:
+    async def _ask(self, client: Any, body: dict[str, Any], tokens_max: int) -> Completion:
         # The raw events instead of the client's own collector: that one has no limit on what it collects.
         stream = await client.messages.create(stream=True, **body)
         async with stream:
@@ -78,7 +88,7 @@ class AnthropicModel:
             check_kind(kind, self.source)
             if kind.startswith("application/json"):
                 raise Unavailable("the provider answered 200 with something that is no stream; try again")
-            collected = Collected(body["max_tokens"])
+            collected = Collected(tokens_max)
             async for event in stream:
                 _take_event(collected, event)
                 if collected.is_full:

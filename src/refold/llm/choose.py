@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Literal
 
 from refold.errors import ConfigError
@@ -20,7 +21,7 @@ from refold.tokens.models import model_info, normalize_name
 
 Provider = Literal["openai", "anthropic"]
 # Small, cheap and with a large window: for who set a key and named no model.
-DEFAULT_MODELS: dict[Provider, str] = {"openai": "gpt-5.4-mini", "anthropic": "claude-haiku-4-5"}
+DEFAULT_MODELS: dict[Provider, str] = {"openai": "gpt-6-luna", "anthropic": "claude-haiku-5-5"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +50,16 @@ class Endpoint:
         return self.tokens_max is None or tokens <= self.tokens_max
 
     def make_model(self, timeout_s: float = TIMEOUT_S) -> Model:
-        """Return the model behind this address."""
-        if self.provider == "anthropic":
-            return AnthropicModel(self.model, self.key, self.url or anthropic.URL, timeout_s, self.tokens_max)
-        return OpenAIModel(self.model, self.key, self.url or openai.URL, timeout_s, self.tokens_max)
+        """Return the model behind this address; the same one each time, so that it keeps what it has learned."""
+        return _make_model(self, timeout_s)
+
+
+@lru_cache(maxsize=32)
+def _make_model(endpoint: Endpoint, timeout_s: float) -> Model:
+    if endpoint.provider == "anthropic":
+        url = endpoint.url or anthropic.URL
+        return AnthropicModel(endpoint.model, endpoint.key, url, timeout_s, endpoint.tokens_max)
+    return OpenAIModel(endpoint.model, endpoint.key, endpoint.url or openai.URL, timeout_s, endpoint.tokens_max)
 
 
 @dataclass(frozen=True, slots=True)

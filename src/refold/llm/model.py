@@ -13,6 +13,8 @@ from typing import Any, Protocol
 TOKENS_MAX = 2_000
 TEMPERATURE = 0.2  # S3.3
 TIMEOUT_S = 30.0  # S3.3
+# Room for a model that thinks out of sight before it answers, and is billed by the same limit.
+THINKING_TOKENS = 8_000
 
 # One word per reason, whichever provider said it.
 _REASONS = {

@@ -1,7 +1,8 @@
 """OpenAI and everything that speaks its chat completions: Ollama, vLLM, llama.cpp, DeepSeek, Qwen, OpenRouter …
 
 One call is one attempt with a client of its own, so a model belongs to no event loop. Answers are streamed: that bounds
-how much is read. A parameter that this model turns out not to take is left out from then on.
+how much is read. What a model turns out to need is remembered: a parameter it does not take is left out from then on,
+and one that spent the whole limit on thinking gets room for it.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ from typing import Any
 
 from refold.errors import ProviderError, Unavailable
 from refold.llm.errors import classify, show_url
-from refold.llm.model import TEMPERATURE, TIMEOUT_S, TOKENS_MAX, Completion, Usage
+from refold.llm.model import TEMPERATURE, THINKING_TOKENS, TIMEOUT_S, TOKENS_MAX, Completion, Usage
 from refold.llm.reading import Collected, check_kind, load_library
 
 URL = "https://api.openai.com/v1"
 NO_KEY = "none"  # Local servers want none; the client insists on one.
+THINKS = "thinks"
 _ADAPTABLE = ("max_completion_tokens", "max_tokens", "temperature", "stream_options")
 _OTHER_NAME = {"max_completion_tokens": "max_tokens", "max_tokens": "max_completion_tokens"}
+ROUNDS_MAX = len(_ADAPTABLE) + 2
 _NOT_TAKEN = re.compile(
     r"unsupported|not support|does not support|unrecogni[sz]ed|unknown|unexpected|not permitted|not allowed|deprecated"
     r"|extra (?:inputs|fields)|invalid (?:parameter|field|argument)",
@@ -52,7 +55,7 @@ class OpenAIModel:
         messages = [{"role": "system", "content": system}] if system else []
         messages.append({"role": "user", "content": prompt})
         limit = "max_completion_tokens" if self.url.startswith(URL) else "max_tokens"
-        parameters = {limit: tokens_max, "temperature": temperature, "stream_options": {"include_usage": True}}
+        parameters: dict[str, Any] = {"temperature": temperature, "stream_options": {"include_usage": True}}
         try:
             async with (
                 asyncio.timeout(self.timeout_s),
@@ -60,14 +63,19 @@ class OpenAIModel:
                     api_key=self.key or NO_KEY, base_url=self.url, timeout=self.timeout_s, max_retries=0
                 ) as client,
             ):
-                for _ in _ADAPTABLE:
-                    sent = self._adapt(parameters)
+                for _ in range(ROUNDS_MAX):
+                    room = THINKING_TOKENS if THINKS in self._learned else 0
+                    sent = self._adapt({limit: tokens_max + room, **parameters})
                     try:
-                        return await self._ask(client, messages, sent, tokens_max)
+                        answer = await self._ask(client, messages, sent, tokens_max)
                     except library.BadRequestError as error:
                         if not self._learn(error, sent):
                             raise
-                return await self._ask(client, messages, self._adapt(parameters), tokens_max)
+                        continue
+                    if room or answer.content or answer.finish_reason != "length":
+                        return answer
+                    self._learned.add(THINKS)
+                raise ProviderError(f"{self.source} takes none of the parameters that a summary needs")
         except TimeoutError:
             raise Unavailable(f"{self.source} did not answer within {self.timeout_s:g} s") from None
         except Exception as error:  # noqa: BLE001 - the client's errors, and those of what it stands on
