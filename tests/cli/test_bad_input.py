@@ -222,3 +222,25 @@ def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
     ran = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert "Usage" in ran.stdout
     assert ran.stderr == ""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no full device to write to")
+@pytest.mark.parametrize("command", ["compact input.json --budget 1000", "count input.json", "presets", "--help"])
+def test_a_full_disk_behind_standard_output_is_told(shell: Shell, command: str) -> None:
+    import subprocess
+    import sys
+
+    shell.write("input.json", GOOD)
+    with Path("/dev/full").open("wb") as full:
+        ran = subprocess.run(
+            [sys.executable, "-m", "refold", *command.split()],
+            cwd=shell.folder,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert ran.returncode == OUTPUT
+    assert "cannot be written: No space left on device" in ran.stderr
+    assert "bug of refold" not in ran.stderr
+    assert "Exception ignored" not in ran.stderr

@@ -15,7 +15,7 @@ from refold.errors import RefoldError
 
 EXIT_CODES = {
     0: "done",
-    1: "stopped, or an error without a code of its own",
+    1: "an error without a code of its own",
     2: "the command line is wrong",
     3: "a setting is wrong, unknown or contradicts another one",
     4: "the input cannot be read, or is no conversation",
@@ -25,6 +25,7 @@ EXIT_CODES = {
     8: "the durable record cannot be read or written",
     9: "the result cannot be written",
     70: "a bug of refold",
+    130: "stopped by the keyboard",
 }
 EPILOG = "Exit codes: " + "; ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES.items()) + "."
 
@@ -129,16 +130,29 @@ def config_path(as_json: AsJson = False) -> None:
 def main() -> None:
     """Run the command line and end the process with its exit code."""
     try:
-        app(prog_name="refold")
+        code = _run_app()
+        if sys.stdout is not None:
+            sys.stdout.flush()  # While a full disk can still be told.
     except RefoldError as error:
         code = _fail(str(error), error.exit_code)
     except BrokenPipeError:
         code = _leave_quietly()
     except KeyboardInterrupt:
         code = _fail("stopped", 130)
+    except OSError as error:
+        _leave_quietly()
+        code = _fail(f"the result cannot be written: {error.strerror or error}", 9)
     except Exception as error:  # noqa: BLE001 - the last line of defence: people get a sentence, not a traceback
         code = _fail_unexpected(error)
     sys.exit(code)
+
+
+def _run_app() -> int:
+    try:
+        app(prog_name="refold")
+    except SystemExit as done:
+        return done.code if isinstance(done.code, int) else int(done.code is not None)
+    return 0
 
 
 def _fail(message: str, code: int) -> int:

@@ -161,6 +161,8 @@ def refuse_same_file(source: str, target: str | None) -> None:
 def write_result(content: bytes, target: str | None) -> None:
     """Write a result to a file, all of it or nothing, or to the standard output."""
     if target is None or target == STDIN:
+        if sys.stdout is None:
+            raise OutputError("the standard output is closed; name a file with --out")
         sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()
         return
