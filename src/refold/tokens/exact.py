@@ -72,4 +72,6 @@ class Encoding:
             return array("I", _load(self.name).encode_ordinary(text)).tobytes()
         if self._flat is None:
             self._flat = _load(self.name).encode_flat
-        return self._flat(text)
+        # The encoder leaves the UTF-8 form behind on every string that is not ASCII, for as long as the string lives:
+        # a copy takes it away with it.
+        return self._flat(text if text.isascii() else f"{text[:1]}{text[1:]}")
