@@ -86,6 +86,16 @@ def test_inserted_and_moved_reminders_leave_the_rest_alone(ledger: Ledger) -> No
     assert is_sound(ledger)
 
 
+def test_messages_put_into_the_same_place_again_and_again_stay_in_order(ledger: Ledger) -> None:
+    history = ["first", "last"]
+    for number in range(100):
+        history.insert(1, f"put in {number}")
+        send(ledger, history)
+        assert read_texts(ledger) == history
+    assert count_stored(ledger) == 102
+    assert is_sound(ledger)
+
+
 def test_ten_thousand_equal_messages_have_ids_of_their_own(ledger: Ledger) -> None:
     ids = send(ledger, ["ok"] * 10_000)
     assert len(set(ids)) == 10_000

@@ -116,9 +116,9 @@ HARD_CASES = {
     "reversed": lambda n: (list(map(str, range(n))), list(map(str, reversed(range(n))))),
     "every second gone": lambda n: (list(map(str, range(n))), list(map(str, range(0, n, 2)))),
     "nothing shared": lambda n: (["a"] * n, ["b"] * n),
-    "anchors one by one": lambda n: (
-        [str(i // 2) for i in range(n)],
-        [str((n - i) // 2) for i in range(n)],
+    "anchors that show one at a time": lambda n: (
+        ["h", *[name for at in range(1, n) for name in (f"x{at}", f"x{at - 1}")]],
+        ["i", *[name for at in range(1, n) for name in (f"x{at}", f"x{at - 1}", f"x{at - 1}")]],
     ),
 }
 

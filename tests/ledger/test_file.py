@@ -89,8 +89,10 @@ ledger = SqliteLedger(sys.argv[1])
 send(ledger, ["parent 1"])
 children = []
 for number in range(3):
+    before = ledger._file._find_opened()
     child = os.fork()
     if child == 0:
+        assert before.is_closed, "the child holds a connection whose locks it does not have"
         for count in range(1, 20):
             send(ledger, [f"child {number} {at}" for at in range(count)], session=f"child {number}")
         os._exit(0 if len(read_texts(ledger, f"child {number}")) == 19 else 1)

@@ -114,3 +114,20 @@ def test_a_trim_and_a_moved_reminder_cost_what_they_change(tmp_path: Path) -> No
         return pages
 
     assert cost(20_000) <= cost(100) + 20
+
+
+def test_appending_to_a_path_in_a_thousand_pieces_costs_no_more(tmp_path: Path) -> None:
+    def cost(pieces: int) -> int:
+        ledger = SqliteLedger(tmp_path / f"{pieces}.db")
+        fill(ledger, 1, pieces * 2)
+        path = ledger.read_path("other 0")
+        scattered = Splice(0, len(path.ids), path.ids[::2])
+        version = ledger.append("other 0", [], [scattered], version=path.version, now=NOW)
+        assert version is not None
+        splices = [Splice(pieces, pieces, (path.ids[-1],))]
+        pages = count_pages(ledger, lambda: ledger.append("other 0", [], splices, version=version, now=NOW))
+        assert ledger.read_path("other 0").ids == (*path.ids[::2], path.ids[-1])
+        ledger.close()
+        return pages
+
+    assert cost(5_000) <= cost(100) + 20
