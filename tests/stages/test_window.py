@@ -1,0 +1,69 @@
+"""window: the newest stays, a small summary stands for the rest."""
+
+from __future__ import annotations
+
+from refold.stages.stage import Goal
+from refold.stages.window import Window
+from tests.stages.sessions import assistant, lines, propose, run, shown, step, user, view_of
+
+
+def chat(count: int) -> list[dict[str, object]]:
+    return [
+        user(f"question {n} {lines(8)}") if n % 2 == 0 else assistant(f"answer {n} {lines(8)}") for n in range(count)
+    ]
+
+
+def test_the_oldest_units_go_until_the_target_is_met() -> None:
+    view = view_of(chat(40))
+    after = run(Window(), view, Goal(target=view.tokens // 2, hard=view.tokens // 2))
+    assert after.tokens <= view.tokens // 2
+    assert after.items[0].is_fold
+    assert [item.raw for item in after.items[1:]] == [item.raw for item in view.items[-len(after.items) + 1 :]]
+
+
+def test_with_a_number_of_turns_all_before_them_goes() -> None:
+    view = view_of(chat(40))
+    after = run(Window(keep_turns=3), view, Goal(target=view.tokens - 1, hard=view.tokens - 1))
+    assert len(after.items) == 7
+
+
+def test_more_turns_than_there_are_does_not_keep_it_from_fitting() -> None:
+    view = view_of(chat(40))
+    after = run(Window(keep_turns=500), view, Goal(target=view.tokens // 3, hard=view.tokens // 3))
+    assert after.tokens <= view.tokens // 3
+
+
+def test_what_lies_before_and_after_the_newest_question_is_told_apart() -> None:
+    steps = [message for n in range(6) for message in step("run", {"n": n}, lines(40))]
+    view = view_of([*chat(6), user("the question"), *steps])
+    after = run(Window(), view, Goal(target=400, hard=400))
+    kinds = ["fold" if item.is_fold else item.role for item in after.items]
+    assert kinds == ["fold", "user", "fold", "assistant", "tool"]
+    assert "the question" in shown(after)[1]
+
+
+def test_an_earlier_fold_is_taken_in_and_its_originals_stay_reachable() -> None:
+    view = view_of(chat(40))
+    once = run(Window(), view, Goal(target=view.tokens // 2, hard=view.tokens // 2))
+    twice = run(Window(), once, Goal(target=view.tokens // 4, hard=view.tokens // 4))
+    assert sum(item.is_fold for item in twice.items) == 1
+    assert twice.items[0].edits[0].made_from == (once.items[0].edits[0].id,)
+    assert set(once.items[0].ids) < set(twice.items[0].ids)
+
+
+def test_without_room_for_a_summary_one_line_says_how_many_left() -> None:
+    view = view_of([user("a question"), *chat(10), user("short")])
+    (edit,) = propose(Window(), view, Goal(target=60, hard=60))
+    assert edit.text.startswith("[10 earlier messages")
+    assert edit.fold is not None
+    assert edit.fold.handle in edit.text
+
+
+def test_in_a_chinese_conversation_the_line_is_chinese() -> None:
+    view = view_of([user("第一个问题" * 20), assistant("第一个回答" * 20), user("好的"), assistant("好")])
+    (edit,) = propose(Window(), view, Goal(target=30, hard=30, language="zh"))
+    assert edit.text.startswith("[较早的对话共 2 条消息")
+
+
+def test_a_conversation_of_protected_messages_only_is_left_alone() -> None:
+    assert propose(Window(), view_of([user("only this " * 50)]), Goal(target=10, hard=10)) == []
