@@ -27,7 +27,7 @@ def build_v1(file: Path) -> None:
     ids = []
     for seq, text in enumerate(("first", "second", "third"), 1):
         body = f'{{"role":"user","content":"{text}"}}'.encode()
-        digest = hash_hex(text.encode())
+        digest = hashlib.sha256(text.encode()).hexdigest()[:32]
         message_id = hash_hex(f"{parent}/{digest}".encode())
         checksum = hashlib.blake2b(body, key=bytes.fromhex(digest), digest_size=8).digest()
         db.execute("INSERT INTO raw VALUES (?, ?)", (seq, body))
