@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from refold.conversation.edit import Edit
-from refold.conversation.view import Item, View, amend
+from refold.conversation.view import View, amend
 from refold.errors import LawBroken
 from refold.ladder.laws import find_broken
 from refold.ladder.report import Rejected, StageReport
@@ -31,6 +31,7 @@ Climbing = Generator[Ask, Reply, Climb]
 Answer = Callable[[Ask], Reply]
 AnswerAsync = Callable[[Ask], Awaitable[Reply]]
 Result = TypeVar("Result")
+_NOTHING_NEW = "nothing new to fold: the earlier fold stays as it is"
 
 
 def climb(view: View, goal: Goal, stages: Sequence[Stage], *, strict: bool = False) -> Climbing:
@@ -48,7 +49,10 @@ def climb(view: View, goal: Goal, stages: Sequence[Stage], *, strict: bool = Fal
         proposed = stage.propose(view, replace(goal, force=forces, tokens_freed=tokens_before - view.tokens))
         if not isinstance(proposed, list):
             proposed = yield from proposed
-        view, report = take_edits(view, proposed, stage.name, is_forced=forces, strict=strict)
+        idle = _find_idle(view, proposed) if forces and view.tokens <= limit and not goal.instructions else []
+        wanted = [edit for edit in proposed if edit not in idle]
+        view, report = take_edits(view, wanted, stage.name, is_forced=forces, strict=strict)
+        report = replace(report, rejected=(*report.rejected, *(Rejected(edit, _NOTHING_NEW) for edit in idle)))
         reports.append(report)
         edits.extend(report.edits)
     return Climb(view, tuple(edits), tuple(reports))
@@ -84,8 +88,7 @@ def _refuse_growth(view: View, proposed: Sequence[Edit], *, is_forced: bool) -> 
             before = sum(item.tokens for item in covered)
             after = view.lens.fold(edit, ()).tokens
             counted = replace(edit, tokens_before=before, tokens_after=after)
-            # A count that stays reached would else fold the same span into the same words with every request.
-            if after < before or (is_forced and not _says_the_same(edit, covered)):
+            if after < before or is_forced:
                 kept.append(counted)
             else:
                 rejected.append(Rejected(counted, f"would not shrink: {before} → {after} tokens"))
@@ -107,8 +110,13 @@ def _refuse_growth(view: View, proposed: Sequence[Edit], *, is_forced: bool) -> 
     return kept, rejected
 
 
-def _says_the_same(edit: Edit, covered: Sequence[Item]) -> bool:
-    return len(covered) == 1 and covered[0].is_fold and covered[0].edits[0].text == edit.text
+def _find_idle(view: View, proposed: Sequence[Edit]) -> list[Edit]:
+    """Return the folds that stand for one earlier fold and nothing else.
+
+    A count that stays reached would else wear a summary down with every request, and break the prefix each time.
+    """
+    alone = {item.ids for item in view.items if item.is_fold}
+    return [edit for edit in proposed if edit.kind == "fold" and edit.covers in alone]
 
 
 def drive(asking: Generator[Ask, Reply, Result], answer: Answer) -> Result:
