@@ -1,9 +1,10 @@
 """Recorded sessions, request by request: does the context fit, what does it cost, and what is still in view?
 
 Each session is 2.5 times too long for its window (never below system prompt, largest user message and 1,500 tokens),
-or meets a fixed window of 32,000 tokens. One prefix cache for all: writes 1.25, reads r; a request's cached part is the longest prefix it
-shares with the one before. Raw, the divisor, sends everything into a window without end. Sessions are split in two by
-a hash of their id: settings are chosen on the ``tune`` half, the ``held`` half is what is reported.
+or meets a fixed window of 32,000 tokens. One prefix cache for all: writes 1.25, reads r, output 5; a request's cached
+part is the longest prefix it shares with the one before. Raw, the divisor, sends everything into a window without end.
+Sessions are split in two by a hash of their id: settings are chosen on the ``tune`` half, the ``held`` half is what is
+reported.
 """
 
 from __future__ import annotations
@@ -75,9 +76,7 @@ class Task:
     def run(self) -> SessionRecord:
         session = read_session(json.loads(self.line), "recorded")
         counter = counter_for("gpt-4o")
-        return replay_session(
-            session, self.policy, self.make_policy, self.make_budget, counter, make_tariff(self.read)
-        )
+        return replay_session(session, self.policy, self.make_policy, self.make_budget, counter, make_tariff(self.read))
 
 
 def run_task(task: Task) -> SessionRecord:

@@ -54,7 +54,7 @@ def test_without_counts_the_oldest_units_go_until_the_target_is_met() -> None:
     assert [item.is_fold for item in after.items[:3]] == [False, True, False]
     assert shown(after)[0] == "Fix the build."
     assert shown(after)[-1] == shown(view)[-1]
-    assert after.tokens > view.tokens // 4, "no more is folded than needed"
+    assert after.tokens > view.tokens // 6, "no more is folded than the summary may need"
 
 
 def test_nothing_is_folded_when_the_view_is_within_its_target() -> None:

@@ -131,13 +131,15 @@ def charge_ask(prompt_tokens: int, reply_tokens: int, tariff: Tariff) -> Charge:
 class Carry:
     """What has been carried since the last change: ``tokens`` sums what could be removed over ``requests``.
 
-    ``floor_tokens`` is how large the view was after that change: what it could not remove then is not counted as
-    removable now. ``idle_s`` is the time since the last request, where it is known.
+    ``floor_tokens`` is how large the view was after that change, ``kept_tokens`` how much of it stood after the
+    earliest change: the next one is expected to leave and to cost as much. ``idle_s`` is the time since the last
+    request, where it is known.
     """
 
     tokens: int = 0
     requests: int = 0
     floor_tokens: int = 0
+    kept_tokens: int = 0
     last_tokens: int = 0
     idle_s: float = 0.0
 
@@ -145,9 +147,9 @@ class Carry:
         """Return the carry after one more request that changed nothing."""
         return replace(self, tokens=self.tokens + removable, requests=self.requests + 1, last_tokens=tokens, idle_s=0.0)
 
-    def restart(self, tokens: int) -> Carry:
-        """Return the carry after a change that left ``tokens`` in the view."""
-        return Carry(floor_tokens=tokens, last_tokens=tokens)
+    def restart(self, tokens: int, kept_tokens: int) -> Carry:
+        """Return the carry after a change that left ``tokens``, of which ``kept_tokens`` are written anew."""
+        return Carry(floor_tokens=tokens, kept_tokens=kept_tokens, last_tokens=tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +162,7 @@ class Economics:
 
 
 def count_removable(tokens: int, budget: Budget, carry: Carry) -> int:
-    """Return the tokens that a change could take out of the view: what came since the last one, or is above the target."""
+    """Return the tokens that a change could remove: what came since the last one, or is above the target."""
     return max(0, tokens - find_base(budget, carry))
 
 
@@ -178,8 +180,8 @@ def find_rewrite_cost(kept_tokens: int, economics: Economics) -> float:
 def check_economics(tokens: int, head_tokens: int, budget: Budget, economics: Economics) -> Trigger:
     """Say whether a change pays now. ``head_tokens`` is the part of the view before anything that could change."""
     removable = count_removable(tokens, budget, economics.carry)
-    kept = max(0, find_base(budget, economics.carry) - head_tokens)
     carry, tariff = economics.carry, economics.tariff
+    kept = carry.kept_tokens or max(0, find_base(budget, carry) - head_tokens)
     if removable <= 0:
         return QUIET
     cliff = _find_cliff_ahead(tokens, carry, tariff)

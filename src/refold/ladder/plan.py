@@ -16,6 +16,7 @@ from refold.conversation.message import is_user_turn
 from refold.conversation.turn import find_turns, newest_user
 from refold.conversation.view import View
 from refold.errors import BudgetTooSmall
+from refold.ladder.laws import common_prefix
 from refold.ladder.report import StageReport
 from refold.ladder.run import climb
 from refold.stages.stage import Ask, Goal, Reply, Stage
@@ -70,8 +71,14 @@ def prepare(view: View, plan: Plan, reported_tokens: int | None = None) -> Gener
     )
     climbed = yield from climb(view, goal, plan.stages, strict=plan.strict)
     check_fit(climbed.view, budget)
-    carry = (plan.economics.carry if plan.economics else Carry()).restart(climbed.view.tokens)
+    carry = Carry().restart(climbed.view.tokens, _count_rewritten(view, climbed.view))
     return Outcome(climbed.view, trigger, climbed.edits, climbed.stages, carry)
+
+
+def _count_rewritten(before: View, after: View) -> int:
+    """Return the tokens that come after the earliest change."""
+    same = common_prefix(before.items, after.items)
+    return sum(item.tokens for item in after.items[same:])
 
 
 def _decide(view: View, plan: Plan, budget: Budget, reported_tokens: int | None) -> Trigger:

@@ -55,7 +55,7 @@ class LastFitting(Raw):
 
 
 class CharacterCut(Raw):
-    """Cuts long messages and drops old ones by characters / 4, as many agents do; what it counts is not what is billed."""
+    """Cuts long messages and drops old ones by characters / 4, as many agents do; the bill counts tokens."""
 
     def see(self, messages: Sequence[Message]) -> None:
         """Cut what is long, once, when it comes."""
@@ -74,7 +74,9 @@ class CharacterCut(Raw):
         lens = self._room.lens
         if message.role not in ("tool", "user") or sum(len(part.text) for part in message.parts) <= chars_max:
             return lens.plain(message)
-        texts = {at: f"{part.text[:chars_max]}..." for at, part in enumerate(message.parts) if len(part.text) > chars_max}
+        texts = {
+            at: f"{part.text[:chars_max]}..." for at, part in enumerate(message.parts) if len(part.text) > chars_max
+        }
         raw = lens.format.render(message, texts)
         if raw is None:
             return lens.plain(message)

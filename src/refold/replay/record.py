@@ -1,4 +1,4 @@
-"""What replaying one session under one preset gave: numbers per request, per probe and in all. Plain values, JSON both ways.
+"""What replaying one session under one preset gave: numbers per request and per probe. Plain values, JSON both ways.
 
 Times are kept apart from everything else, so that the same input gives the same record whatever the machine.
 """

@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 
 from refold.conversation.edit import Edit
 from refold.conversation.message import Role, is_user_turn
-from refold.conversation.turn import Unit, find_turns
+from refold.conversation.turn import Unit, find_turns, newest_step
 from refold.conversation.view import View
 from refold.stages.extract.prompt import write_prompt
 from refold.stages.extract.source import Source, find_turn_range
@@ -34,11 +34,17 @@ SAVED_TOKENS_MIN = 40
 # A summary longer than this share of what it replaces sums nothing up.
 SIZE_SHARE_MAX = 0.7
 TIGHT_SHARE = 0.8
+# However small the room, a fold that stands should be able to hold a few dozen values.
+FRESH_TOKENS_MIN = 320
 
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """Fold the oldest units; ``keep_*`` counts say what stays, without them the goal's target does."""
+    """Fold the oldest units; ``keep_*`` counts say what stays, without them the goal's target does.
+
+    Summaries may have ``summary_share`` of the room. With ``standing_share`` a new fold leaves the earlier ones as they
+    are, cached, until they fill that share of the summaries' room; each takes ``fresh_share`` of what is left of it.
+    """
 
     name: ClassVar[str] = "fold"
     when: ClassVar[When] = "batch"
@@ -54,11 +60,13 @@ class Fold:
     opening: str = ""
     style: Style = "sections"
     summariser: Literal["extract", "llm"] = "extract"
-    summary_tokens_max: int = 5_000
-    summary_share: float = 0.3
+    summary_tokens_max: int = 10_000
+    summary_share: float = 0.4
     summary_chars_max: int = 0
-    index_tokens_max: int = 3_000
-    index_share: float = 0.2
+    index_tokens_max: int = 8_000
+    index_share: float = 0.3
+    standing_share: float = 0.0
+    fresh_share: float = 0.4
     tool_chars_max: int = 2_000
     prompt_chars_max: int = 200_000
 
@@ -99,7 +107,28 @@ class Fold:
         if self.importance_threshold is not None:
             important = important_units(view, self.importance_threshold)
             kept |= {view.units[number].start for number in important}
-        return _without_empty([[unit for unit in run if unit.start not in kept] for run in free_runs(view)])
+        runs = [[unit for unit in run if unit.start not in kept] for run in free_runs(view)]
+        return _without_empty([self._leave_standing(view, goal, run) for run in runs])
+
+    def _leave_standing(self, view: View, goal: Goal, run: list[Unit]) -> list[Unit]:
+        """Return what of a run may be folded: earlier folds stay as they are, cached, until they grow too large."""
+        if not self._stands(goal):
+            return run
+        last = max((at for at, unit in enumerate(run) if view.items[unit.start].is_fold), default=-1)
+        standing = sum(item.tokens for item in items_of(view, run[: last + 1]))
+        most = min(self.summary_tokens_max, int((goal.hard - _count_lasting(view)) * self.summary_share))
+        return run[last + 1 :] if standing <= self.standing_share * most else run
+
+    def _stands(self, goal: Goal) -> bool:
+        """Tell whether earlier folds stay as they are. Counts, and a model's summaries, take them in."""
+        return bool(self.standing_share) and not (goal.force or self._keeps_by_count or self.summariser == "llm")
+
+    def _count_standing(self, view: View, goal: Goal, runs: Iterable[Iterable[Unit]]) -> int:
+        """Return the tokens of the folds that stay as they are."""
+        if not self._stands(goal):
+            return 0
+        taken = {at for run in runs for unit in run for at in range(unit.start, unit.stop)}
+        return sum(item.tokens for at, item in enumerate(view.items) if item.is_fold and at not in taken)
 
     def _first_user(self, view: View, goal: Goal) -> set[int]:
         """Return where the first user message is if it stays, so that the prefix up to it remains cached.
@@ -139,15 +168,16 @@ class Fold:
     def _choose_by_target(self, view: View, goal: Goal, runs: Sequence[Sequence[Unit]]) -> list[list[Unit]]:
         """Take the oldest units until what is kept and the summaries fit the target."""
         target = min(goal.target, view.tokens // 2) if goal.force and view.tokens <= goal.target else goal.target
-        left = view.tokens + self._summary_room(view, goal, runs) - target
+        room = self._summary_room(view, goal, runs)
+        gone = 0
         chosen: list[list[Unit]] = []
         for run in runs:
             taken: list[Unit] = []
             for unit in run:
-                if left <= 0:
+                if view.tokens - gone + min(room, int(gone * SIZE_SHARE_MAX)) <= target:
                     break
                 taken.append(unit)
-                left -= sum(view.items[at].tokens for at in range(unit.start, unit.stop))
+                gone += sum(view.items[at].tokens for at in range(unit.start, unit.stop))
             chosen.append(taken)
         return _without_empty(chosen)
 
@@ -159,7 +189,13 @@ class Fold:
         free = sum(item.tokens for run in runs for item in items_of(view, run))
         fixed = view.tokens - free
         room = goal.hard - fixed
-        wanted = int(room * share)
+        # The newest step moves on with the next request, the summary stays: what passes takes nothing of its share.
+        lasting = room + _count_passing(view)
+        standing = int(self._count_standing(view, goal, runs) * share / self.summary_share)
+        wanted = min(int((lasting + standing) * share) - standing, tokens_max - standing, int(room * TIGHT_SHARE))
+        if self._stands(goal):
+            # Most of the room is left for the folds to come.
+            wanted = max(int(wanted * self.fresh_share), min(wanted, FRESH_TOKENS_MIN))
         # The target binds, unless the unfoldable alone nearly fills it: then a summary takes a part of what is left.
         fair = max(goal.target - fixed, int(wanted * TIGHT_SHARE))
         # It shrinks further only where that decides whether the view fits; below that a later rung must act anyway.
@@ -254,6 +290,17 @@ def _bind_force(goal: Goal, view: View, span: Sequence[Unit], spans: Sequence[Se
     """Let force hold for the largest span only: who asks for a compression does not ask for small ones that grow."""
     sizes = {id(one): sum(item.tokens for item in items_of(view, one)) for one in spans}
     return replace(goal, force=goal.force and sizes[id(span)] == max(sizes.values()))
+
+
+def _count_lasting(view: View) -> int:
+    """Return the tokens of the system prompt and the tools."""
+    return view.fixed_tokens + sum(item.tokens for item in view.items if not item.is_fold and item.role == "system")
+
+
+def _count_passing(view: View) -> int:
+    """Return the tokens of the newest step."""
+    step = newest_step(view.items)
+    return sum(view.items[at].tokens for at in range(step.start, step.stop)) if step else 0
 
 
 def _without_empty(runs: Iterable[list[Unit]]) -> list[list[Unit]]:
