@@ -67,3 +67,20 @@ def test_in_a_chinese_conversation_the_line_is_chinese() -> None:
 
 def test_a_conversation_of_protected_messages_only_is_left_alone() -> None:
     assert propose(Window(), view_of([user("only this " * 50)]), Goal(target=10, hard=10)) == []
+
+
+def test_turns_that_do_not_fit_go_too_instead_of_being_left_to_clamp() -> None:
+    view = view_of(chat(40))
+    goal = Goal(target=view.tokens // 4, hard=view.tokens // 4)
+    folded = run(Window(keep_turns=19), view, goal)
+    assert run(Window(keep_turns=19), folded, goal).tokens <= goal.hard
+
+
+def test_a_view_that_is_over_by_a_little_gives_its_summary_up_before_the_newest_step() -> None:
+    view = view_of([user("the question"), *chat(2), *step("run", {}, lines(300))])
+    small = run(Window(summary_tokens_max=0), view, Goal(target=0, hard=0))
+    for hard in (small.tokens, small.tokens + 7, small.tokens + 150, small.tokens + 400):
+        if hard < view.tokens:
+            after = run(Window(), view, Goal(target=hard, hard=hard))
+            assert after.tokens <= hard
+            assert after.items[-1].raw is view.items[-1].raw

@@ -51,14 +51,24 @@ class Window:
         border = self._find_border(view)
         # The turns that were asked for go only if the view would not fit with them.
         left = view.tokens + tokens_max - (goal.target if border is None else goal.hard)
+        over = view.tokens - goal.hard
         for run in free_runs(view):
             units = _choose_units(view, run, left, border or 0)
             if units:
+                # A summary that takes the room of the newest step would make clamp cut that.
+                room = sum(item.tokens for item in items_of(view, units)) - max(1, over) - _FRAME_TOKENS
                 edit = fold_units(
-                    view, units, goal.language, stage=self.name, role=self.role, reason=_REASON, tokens_max=tokens_max
+                    view,
+                    units,
+                    goal.language,
+                    stage=self.name,
+                    role=self.role,
+                    reason=_REASON,
+                    tokens_max=min(tokens_max, room),
                 )
                 edits.append(edit)
                 left -= edit.tokens_freed
+                over -= edit.tokens_freed
         return edits
 
     def _find_border(self, view: View) -> int | None:
