@@ -1,0 +1,27 @@
+"""Clamp is the last resort: what is protected is cut only where it would not fit even alone."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from refold.config import CompressionConfig
+
+from .engine import make_view, run_ladder
+from .strategies import Talk, talks
+
+# Two folds of one line each, before and after the newest user message, and what a line of each language takes.
+LINES_TOKENS = 140
+PRESETS = ("default", "archive", "importance", "offload", "hybrid", "turns")
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(talks(), st.sampled_from(PRESETS), st.sampled_from([0, 1, 40, 300]))
+def test_the_newest_step_and_the_newest_user_message_are_whole_wherever_they_fit(
+    talk: Talk, preset: str, more: int
+) -> None:
+    view = make_view(talk.wire, talk.messages, talk.system, talk.tools)
+    least = view.fixed_tokens + sum(view.items[at].tokens for at in view.protected) + LINES_TOKENS
+    ran = run_ladder(view, CompressionConfig.preset(preset).stages(), least + more)
+    out = {id(item.raw) for item in ran.outcome.view.items}
+    assert all(id(view.items[at].raw) in out for at in view.protected)
