@@ -1,0 +1,242 @@
+"""How well recall finds what was said: evidence among the first ten, within 1,500 tokens, the question alone as query.
+
+    python benchmarks/bench_recall.py                questions with known evidence, values that agents used again
+    python benchmarks/bench_recall.py --half tune    the other half of the questions: the one that may be tuned on
+    python benchmarks/bench_recall.py --scale        speed, size and append cost at 10k, 100k (and --million) messages
+
+Recorded sessions stand in ``../shared/data`` of the project's root; without them the first part says so and ends.
+Halves are fixed by a hash of the question. Plain BM25 over messages is in the same run, for comparison.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import hashlib
+import json
+import math
+import random
+import re
+import statistics
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from refold.formats import make_format
+from refold.ledger.chain import chain_tail
+from refold.ledger.encode import dump_json
+from refold.ledger.ledger import Splice, StoredMessage
+from refold.ledger.sqlite import SqliteLedger
+from refold.recall import EmbeddingOptions, Recall, RecallOptions, index_path
+
+DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+QUESTIONS = {"locomo": 1.0, "bfcl_memory": 1.0, "zh_long_concat": 0.12}
+PROBED = ("tau_airline", "swe_mini", "agent_native_misc", "bfcl_long_replay", "agent_long")
+PROBES_PER_SESSION = 12
+LIMIT, TOKENS_MAX = 10, 1_500
+Session = dict[str, Any]
+
+
+def read_sessions(name: str) -> Iterator[Session]:
+    with gzip.open(DATA / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
+        yield from map(json.loads, lines)
+
+
+def throw(text: str) -> tuple[int, float]:
+    """Return a fixed half (0 or 1) and a fixed number below one for a text."""
+    digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
+    return digest[0] % 2, int.from_bytes(digest[1:5], "big") / 2**32
+
+
+def choose_questions(session: Session, half: int, share: float) -> list[dict[str, Any]]:
+    chosen = []
+    for question in session["qa"]:
+        its_half, number = throw(f"{session['id']} {question['question']}")
+        if question["evidence"] and its_half == half and number < share:
+            chosen.append(question)
+    return chosen
+
+
+class Store:
+    """Sessions in a ledger of their own, with recall beside it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.ledger = SqliteLedger(folder / "bench.db")
+        self.recall = Recall(self.ledger, index_path(folder / "bench.db"))
+        self.form = make_format("openai-chat")
+
+    def add(self, session_id: str, raws: Sequence[dict[str, Any]]) -> list[str]:
+        """Store messages; return their handles in order."""
+        row = self.ledger.open_session(session_id, 1.0)
+        self.ledger.update_session(session_id, {"wire": "openai-chat"}, 1.0)
+        messages = [self.form.parse(raw) for raw in raws]
+        path = self.ledger.read_path(session_id)
+        links = chain_tail(path.ids[-1] if path.ids else "", [message.digest for message in messages], len(path.ids))
+        stored = [
+            StoredMessage(link.id, link.parent, message.digest, message.role, dump_json(raw), created_at=1.0)
+            for link, message, raw in zip(links, messages, raws, strict=True)
+        ]
+        splice = Splice(len(path.ids), len(path.ids), tuple(link.id for link in links))
+        self.ledger.append(session_id, stored, [splice], version=path.version or row.path_version, now=1.0)
+        return [f"m:{message.digest[:8]}" for message in messages]
+
+
+Finder = Callable[[str], list[str]]
+
+
+def plain_bm25(raws: Sequence[dict[str, Any]], handles: Sequence[str]) -> Finder:
+    """Return a finder that is plain BM25 over messages: words and single Chinese characters, no more."""
+    cut = re.compile(r"[a-z0-9]+|[\u4e00-\u9fff]")
+    bags = [Counter(cut.findall((raw.get("content") or "").lower())) for raw in raws]
+    sizes = [sum(bag.values()) for bag in bags]
+    mean = sum(sizes) / max(1, len(sizes))
+    places: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+    for at, bag in enumerate(bags):
+        for word, times in bag.items():
+            places[word].append((at, times))
+
+    def find(query: str) -> list[str]:
+        scores: defaultdict[int, float] = defaultdict(float)
+        for word in set(cut.findall(query.lower())):
+            found = places.get(word, [])
+            weight = math.log(1 + (len(bags) - len(found) + 0.5) / (len(found) + 0.5))
+            for at, times in found:
+                scores[at] += weight * times * 2.2 / (times + 1.2 * (0.25 + 0.75 * sizes[at] / mean))
+        best = sorted(scores, key=lambda at: (-scores[at], at))[:LIMIT]
+        return [handles[at] for at in best]
+
+    return find
+
+
+def with_recall(store: Store, session_id: str, by: str) -> Finder:
+    def find(query: str) -> list[str]:
+        found = store.recall.recall(session_id, query, LIMIT, tokens_max=TOKENS_MAX, by=by)
+        assert sum(store.recall.count_text(one.text) for one in found) <= TOKENS_MAX
+        return [one.handle for one in found]
+
+    return find
+
+
+def measure_questions(name: str, half: int) -> None:
+    shares: defaultdict[str, list[float]] = defaultdict(list)
+    took: list[float] = []
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store(Path(folder))
+        for session in read_sessions(name):
+            handles = store.add(session["id"], session["messages"])
+            finders = {"plain BM25": plain_bm25(session["messages"], handles)}
+            finders |= {by: with_recall(store, session["id"], by) for by in ("words", "meaning", "both")}
+            store.recall.refresh(session["id"])
+            store.recall.embed_pending(session["id"], 100_000)
+            for question in choose_questions(session, half, QUESTIONS[name]):
+                evidence = {handles[at] for at in question["evidence"]}
+                for by, find in finders.items():
+                    begun = time.perf_counter()
+                    found = set(find(question["question"]))
+                    if by == "both":
+                        took.append(time.perf_counter() - begun)
+                    shares[by].append(len(evidence & found) / len(evidence))
+    figures = "  ".join(f"{by} {statistics.mean(values):.3f}" for by, values in shares.items())
+    hits = statistics.mean(share > 0 for share in shares["both"])
+    print(
+        f"{name:15} {len(took):5} questions  {figures}  any evidence {hits:.3f}  "
+        f"p50 {1e3 * statistics.median(took):.1f} ms"
+    )
+
+
+def measure_probes(name: str) -> None:
+    """Ask for values that an agent used again: is the message they came from among the first ten?"""
+    found_all = found_hard = all_count = hard_count = 0
+    missed: list[str] = []
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store(Path(folder))
+        store.recall.options = RecallOptions(embeddings=EmbeddingOptions("off"))
+        for session in read_sessions(name):
+            handles = store.add(session["id"], session["messages"])
+            probes = {str(probe["value"]): probe for probe in session.get("probes") or ()}
+            for value, probe in list(probes.items())[:: max(1, len(probes) // PROBES_PER_SESSION)]:
+                # All of the session is searched, also what came after the agent used the value.
+                hits = {one.handle for one in store.recall.recall(session["id"], value, LIMIT)}
+                is_found = handles[probe["source_index"]] in hits
+                is_hard = probe["n_sources"] == 1 and not probe["in_assistant_text"]
+                all_count, found_all = all_count + 1, found_all + is_found
+                hard_count, found_hard = hard_count + is_hard, found_hard + (is_found and is_hard)
+                if is_hard and not is_found:
+                    missed.append(f"{session['id']} {value[:60]!r}")
+    print(f"{name:15} {all_count:5} probes  all {found_all / all_count:.4f}  one single copy {found_hard / hard_count:.4f}")
+    for line in missed[:5]:
+        print(f"    missed: {line}")
+
+
+VOCABULARY = 40_000
+
+
+def make_message(chance: random.Random, at: int) -> dict[str, Any]:
+    words = [f"word{min(VOCABULARY, int(chance.paretovariate(0.8)))}" for _ in range(chance.randrange(10, 50))]
+    words.insert(chance.randrange(len(words)), f"ticket-{at}")
+    return {"role": "user" if at % 2 else "assistant", "content": " ".join(words)}
+
+
+def measure_scale(total: int, sessions: int) -> None:
+    """Time queries in one session of 10,000 among ``total`` messages, the append beside it, and the size on disk."""
+    chance = random.Random(total)
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store(Path(folder))
+        store.recall.options = RecallOptions(embeddings=EmbeddingOptions("off"))
+        appended = indexed = 0.0
+        each = total // sessions
+        for number in range(sessions):
+            raws = [make_message(chance, at) for at in range(each)]
+            begun = time.perf_counter()
+            for start in range(0, each, 1_000):
+                store.add(f"s{number}", raws[start : start + 1_000])
+            middle = time.perf_counter()
+            store.recall.refresh(f"s{number}")
+            appended += middle - begun
+            indexed += time.perf_counter() - middle
+        took = []
+        for _ in range(200):
+            name, ticket = f"s{chance.randrange(sessions)}", chance.randrange(each)
+            query = f"what about ticket-{ticket} word{chance.randrange(1, 2_000)} word{chance.randrange(1, 50)}"
+            begun = time.perf_counter()
+            found = store.recall.recall(name, query, LIMIT)
+            took.append(time.perf_counter() - begun)
+            assert any(f"ticket-{ticket}" in one.text for one in found), query
+        files = [sum(path.stat().st_size for path in Path(folder).glob(f"{stem}*")) for stem in ("bench.db", "bench.recall")]
+    took.sort()
+    print(
+        f"{total:9,} messages in {sessions} sessions: query p50 {1e3 * took[100]:.1f} ms p95 {1e3 * took[190]:.1f} ms; "
+        f"append {1e6 * appended / total:.0f} µs, index {1e6 * indexed / total:.0f} µs a message "
+        f"({1 + indexed / appended:.2f}x); ledger {files[0] / 1e6:.0f} MB, index {files[1] / 1e6:.0f} MB"
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--half", choices=("report", "tune"), default="report")
+    parser.add_argument("--scale", action="store_true", help="speed and size instead of quality")
+    parser.add_argument("--million", action="store_true", help="with --scale: a million messages too")
+    parser.add_argument("--only", default="", help="only the file with this name")
+    wish = parser.parse_args(arguments)
+    if wish.scale:
+        for total, sessions in ((10_000, 1), (100_000, 10), *(((1_000_000, 100),) if wish.million else ())):
+            measure_scale(total, sessions)
+        return 0
+    if not DATA.is_dir():
+        print(f"recorded sessions are not at {DATA}; nothing is measured", file=sys.stderr)
+        return 0
+    for name in QUESTIONS:
+        if wish.only in ("", name):
+            measure_questions(name, 0 if wish.half == "tune" else 1)
+    for name in PROBED:
+        if wish.only in ("", name):
+            measure_probes(name)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,106 @@
+"""Expand: page through the exact original behind a handle. The answer to an unknown handle ends the search.
+
+A message's handle gives its text whole, that of a part the part, that of a fold every message it stands for. Pages
+join to the whole without a gap.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from refold.conversation.handle import mark, read_handle
+from refold.errors import HandleUnknown
+from refold.ledger.ledger import Ledger, SessionRow, StoredMessage
+from refold.recall.originals import Original, format_of, read_original
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Characters ``offset`` to ``offset + len(text)`` of an original that has ``total`` of them."""
+
+    text: str
+    handle: str
+    offset: int
+    total: int
+
+    @property
+    def next_offset(self) -> int | None:
+        """Where the next page begins; None after the last one."""
+        stop = self.offset + len(self.text)
+        return stop if self.text and stop < self.total else None
+
+
+def expand_handle(ledger: Ledger, row: SessionRow, handle: str, offset: int = 0, limit: int | None = None) -> Page:
+    """Return a page of what is behind a handle."""
+    name = read_handle(handle)
+    if name is None:
+        raise HandleUnknown(f"{handle[:80]!r} is not a handle; handles look like {mark('m:4f2a91c3')}")
+    text = _read_fold(ledger, row, name) if name.startswith("f:") else _read_message(ledger, row, name)
+    start = max(0, offset)
+    piece = text[start:] if limit is None else text[start : start + max(0, limit)]
+    return Page(piece, name, min(start, len(text)), len(text))
+
+
+def find_handle(ledger: Ledger, row: SessionRow, handle: str) -> list[StoredMessage]:
+    """Return the stored messages behind a handle: for forget and for whoever needs more than the text."""
+    name = read_handle(handle)
+    if name is None:
+        raise HandleUnknown(f"{handle[:80]!r} is not a handle; handles look like {mark('m:4f2a91c3')}")
+    if name.startswith("f:"):
+        return ledger.read_messages(row.id, _covered_ids(ledger, row, name))
+    return ledger.find_messages(row.id, name.removeprefix("m:").partition(".")[0]) or _unknown(name)
+
+
+def _read_message(ledger: Ledger, row: SessionRow, name: str) -> str:
+    digest, dot, part = name.removeprefix("m:").partition(".")
+    form = format_of(row)
+    by_digest: dict[str, Original] = {}
+    is_forgotten = False
+    for stored in ledger.find_messages(row.id, digest):
+        if stored.is_forgotten:
+            is_forgotten = True
+        else:
+            by_digest.setdefault(stored.digest, read_original(stored, form))
+    if not by_digest:
+        if is_forgotten:
+            raise HandleUnknown(f"what {mark(name)} stood for was forgotten on request; it cannot be read again")
+        _unknown(name)
+    # Two contents with one prefix are possible, if rare: both are shown, each whole.
+    return "\n\n".join(_pick(original, name, int(part) if dot else None) for original in by_digest.values())
+
+
+def _pick(original: Original, name: str, part: int | None) -> str:
+    if part is None:
+        return original.text
+    if part >= len(original.parts):
+        raise HandleUnknown(
+            f"{mark(name)}: that message has {len(original.parts)} parts, counted from 0; {mark(original.handle)} is all of it"
+        )
+    return original.parts[part]
+
+
+def _read_fold(ledger: Ledger, row: SessionRow, name: str) -> str:
+    form = format_of(row)
+    stored = ledger.read_messages(row.id, _covered_ids(ledger, row, name))
+    pieces = []
+    for one in stored:
+        original = read_original(one, form)
+        text = "[forgotten]" if one.is_forgotten else original.text
+        pieces.append(f"{mark(original.handle)} {original.role}\n{text}")
+    return "\n\n".join(pieces)
+
+
+def _covered_ids(ledger: Ledger, row: SessionRow, name: str) -> tuple[str, ...]:
+    """Return the messages behind a fold, switched off or not: its handle may stand in an older context."""
+    folds = {
+        stored.edit.fold.handle: stored.edit.covers
+        for stored in ledger.read_edits(row.id, active_only=False)
+        if stored.edit.fold is not None and stored.edit.fold.handle.startswith(name)
+    }
+    if len(folds) != 1:
+        _unknown(name)
+    return next(iter(folds.values()))
+
+
+def _unknown(name: str) -> list[StoredMessage]:
+    raise HandleUnknown(f"nothing in this session has the handle {mark(name)}; asking again will not help")

@@ -1,0 +1,70 @@
+"""Originals as recall reads them: the text of a stored message, whole, the same that ``expand`` pages through.
+
+Offsets of passages count in this text. A message that its format cannot read is shown as the JSON it came as: nothing
+that is stored is out of reach.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from refold.conversation.format import Format
+from refold.conversation.handle import DIGITS
+from refold.conversation.message import Message
+from refold.errors import FormatError
+from refold.formats import make_format
+from refold.ledger.encode import load_json
+from refold.ledger.ledger import SessionRow, StoredMessage
+
+_WIRE_DEFAULT = "openai-chat"
+
+
+@dataclass(frozen=True, slots=True)
+class Original:
+    """What was said in one message, ready to be read."""
+
+    id: str
+    digest: str
+    role: str
+    text: str
+    name: str = ""
+    seq: int = 0
+    created_at: float = 0.0
+    parts: tuple[str, ...] = ()
+
+    @property
+    def handle(self) -> str:
+        """The short name that placeholders carry."""
+        return f"m:{self.digest[:DIGITS]}"
+
+
+def format_of(row: SessionRow) -> Format:
+    """Return the format that a session's messages are in."""
+    return make_format(row.wire or _WIRE_DEFAULT)
+
+
+def read_original(stored: StoredMessage, form: Format) -> Original:
+    """Return a stored message as text; a forgotten one has none."""
+    if stored.is_forgotten:
+        return Original(stored.id, stored.digest, stored.role, "", "", stored.seq, stored.created_at)
+    try:
+        message = form.parse(load_json(stored.raw), stored.parent, f"message {stored.id}")
+    except (FormatError, ValueError):
+        text = stored.raw.decode("utf-8", "replace")
+        return Original(stored.id, stored.digest, stored.role, text, "", stored.seq, stored.created_at, (text,))
+    names = dict.fromkeys((message.name, *(part.name for part in message.parts if part.kind == "result")))
+    return Original(
+        stored.id,
+        stored.digest,
+        stored.role,
+        join_parts(message),
+        " ".join(filter(None, names)),
+        stored.seq,
+        stored.created_at,
+        tuple(part.text for part in message.parts),
+    )
+
+
+def join_parts(message: Message) -> str:
+    """Return the text of a message's parts, calls with their names."""
+    return "\n".join(f"{part.name}({part.text})" if part.kind == "call" else part.text for part in message.parts)

@@ -1,0 +1,124 @@
+"""Ranking: which places of a session answer a query best. Pure, deterministic, and bounded by what it is given.
+
+A place counts what it says itself (BM25) and, fading with distance, what was said around it: in a conversation the
+value is often named a few turns after its subject. Words that are said nearby count once, at their strongest.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+# Tuned on one half of the recorded questions, reported on the other: benchmarks/bench_recall.py.
+SATURATION = 1.2
+LENGTH_SHARE = 0.3
+AFTER_FIRST = 0.75
+AFTER_FADE = 0.9
+AFTER_MAX = 15
+BEFORE = (0.3, 0.15)
+QUESTION_SHARE = 0.85
+NUMBER_BONUS = 1.15
+
+BLOCK = 8
+BLOCKS_MAX = 96
+
+# What the words before and after give a place: (distance from the word's place, share).
+SPREAD = (
+    (0, 1.0),
+    *((distance, AFTER_FIRST * AFTER_FADE ** (distance - 1)) for distance in range(1, AFTER_MAX + 1)),
+    *((-distance, share) for distance, share in enumerate(BEFORE, 1)),
+)
+_WANTS_NUMBER = re.compile(
+    r"\bhow (?:many|much|long|old|often|far|tall|big|large)\b|\bwhen\b|\bwhat (?:time|date|day|year|number|port|version|id)\b|"
+    r"\b(?:which|what) (?:port|version|year|month|day)\b|\b(?:phone|price|cost|fee|total|amount|code)\b|"
+    r"电话|号码|评分|票价|门票|价格|费用|时间|多少|几|时长|片长|年份|哪年|生日|日期|身高|体重|人均|端口|版本|编号",
+    re.I,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What ranking knows of one place."""
+
+    words: int
+    is_question: bool = False
+    has_number: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """One word of a query: how much it tells, and where it stands, in order."""
+
+    weight: float
+    places: Sequence[int]
+
+
+def weigh_word(count: int, total: int) -> float:
+    """Return how much a word tells that stands in ``count`` of ``total`` places."""
+    return math.log(1 + (max(total, count) - count + 0.5) / (count + 0.5))
+
+
+def wants_number(query: str) -> bool:
+    """Tell whether a query asks for a number, a date, an amount."""
+    return _WANTS_NUMBER.search(query) is not None
+
+
+def choose_blocks(sought: Iterable[Sought], blocks_max: int = BLOCKS_MAX) -> list[int]:
+    """Return the blocks of places that hold, or follow, most of what is sought, in order of place."""
+    scores: defaultdict[int, float] = defaultdict(float)
+    for word in sought:
+        blocks = {place // BLOCK for place in word.places}
+        for block in blocks:
+            scores[block] += word.weight
+            if block + 1 not in blocks:
+                scores[block + 1] += word.weight * AFTER_FIRST
+    best = sorted(scores, key=lambda block: (-scores[block], -block))[:blocks_max]
+    return sorted(best)
+
+
+def join_ranges(blocks: Iterable[int]) -> list[tuple[int, int]]:
+    """Return the ranges of places to read for these blocks, with the places that lend them words."""
+    ranges: list[tuple[int, int]] = []
+    for block in blocks:
+        low, high = max(0, block * BLOCK - AFTER_MAX), (block + 1) * BLOCK + len(BEFORE)
+        if ranges and low <= ranges[-1][1]:
+            ranges[-1] = ranges[-1][0], high
+        else:
+            ranges.append((low, high))
+    return ranges
+
+
+def score_places(
+    sought: Iterable[Sought], said: Mapping[int, Said], words_mean: float, *, asks_number: bool = False
+) -> dict[int, float]:
+    """Return the score of every place in ``said``, 0 to about 1: the share of what is sought that it tells."""
+    scores: defaultdict[int, float] = defaultdict(float)
+    most = 0.0
+    for word in sought:
+        most += word.weight
+        best: dict[int, float] = {}
+        for place in word.places:
+            found = said.get(place)
+            if found is None:
+                continue
+            own = _saturate(found.words, words_mean)
+            for distance, share in SPREAD:
+                near = place + distance
+                if near in said and own * share > best.get(near, 0.0):
+                    best[near] = own * share
+        for place, share in best.items():
+            scores[place] += word.weight * share
+    for place in scores:
+        if said[place].is_question:
+            scores[place] *= QUESTION_SHARE
+        if asks_number and said[place].has_number:
+            scores[place] *= NUMBER_BONUS
+    return {place: score / most for place, score in scores.items()} if most else {}
+
+
+def _saturate(words: int, words_mean: float) -> float:
+    length = 1 - LENGTH_SHARE + LENGTH_SHARE * words / max(1.0, words_mean)
+    return (1 + SATURATION) / (1 + SATURATION * length) / ((1 + SATURATION) / (1 + SATURATION * (1 - LENGTH_SHARE)))

@@ -1,0 +1,259 @@
+"""Search: a question in plain text to the few originals that answer it, bounded, exact, each with its handle.
+
+The query is text, never a pattern. The order is the same every time. What is shown is read from the ledger, not from the
+index. A session that is named is the only one that is searched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from refold.ledger.ledger import Ledger, SessionRow
+from refold.recall import index as rows
+from refold.recall.dates import find_relative_days
+from refold.recall.index import NOTES_FROM, NUMBER, QUESTION, Mark, PassageRow, RecallIndex
+from refold.recall.originals import Original, format_of, read_original
+from refold.recall.rank import BLOCK, Said, Sought, choose_blocks, join_ranges, score_places, wants_number, weigh_word
+from refold.recall.snippets import fit_texts
+from refold.recall.vectors import Scorer
+from refold.recall.words import clip_query, piece_words, query_words
+
+# Summaries and facts are about originals, so they stand behind them when both tell the same, and never crowd them out.
+NOTE_SHARE = 0.8
+NOTES_MAX = 2
+LITERAL_BONUS = 0.5
+# Where a value was said first is where it came from.
+FIRST_BONUS = 0.3
+_FIRST_MAX = 8
+VECTOR_SHARE = 0.6
+_LITERAL_CHARS_MAX = 400
+_SPARE = 3
+_SCORE_DIGITS = 6
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """One thing that was found.
+
+    ``text`` is the exact original, or of a long one the passage ``start`` to ``stop`` (``is_whole`` tells); ``handle``
+    leads to the rest. ``role`` is who said it, or "summary" or "fact".
+    """
+
+    text: str
+    handle: str
+    role: str
+    score: float
+    session_id: str = ""
+    start: int = 0
+    stop: int = 0
+    is_whole: bool = True
+    created_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Hit:
+    """A place that was found, before its text is read."""
+
+    place: int
+    score: float
+    row: PassageRow | None = None
+    note: rows.Note | None = None
+    is_early: bool = False
+
+
+def search_session(
+    index: RecallIndex,
+    ledger: Ledger,
+    row: SessionRow,
+    query: str,
+    *,
+    limit: int,
+    tokens_max: int,
+    count_text: Callable[[str], int],
+    now: float = 0.0,
+    vectors: Scorer | None = None,
+    words_share: float = 1.0,
+    allowed: frozenset[str] | None = None,
+) -> list[Recalled]:
+    """Return the best originals of a session for a query, best first, together within ``tokens_max``.
+
+    ``vectors`` scores places by meaning; ``words_share`` 0 leaves the words out. ``allowed`` limits to messages by id.
+    """
+    clipped = clip_query(query)
+    hits = find_hits(index, row.id, clipped, now=now, vectors=vectors, words_share=words_share)
+    found = _read_hits(index, ledger, row, hits, clipped, limit * _SPARE, allowed)
+    chosen = _choose(found, limit)
+    return fit_texts(chosen, tokens_max, count_text, list(query_words(clipped)))
+
+
+def find_hits(
+    index: RecallIndex,
+    session_id: str,
+    query: str,
+    *,
+    now: float = 0.0,
+    vectors: Scorer | None = None,
+    words_share: float = 1.0,
+) -> list[_Hit]:
+    """Return the places of a session that answer a query, best first."""
+    if not query.strip() or not index.path.exists():
+        return []
+    with index.file.read() as db:
+        mark = rows.find_mark(db, session_id)
+        if mark is None or not mark.passages:
+            return []
+        words = query_words(query)
+        words.update((day, 1.0) for day in find_relative_days(query, now))
+        places = {word: rows.find_places(db, mark, word) for word in words}
+        sought = [Sought(words[word] * weigh_word(len(found), mark.passages), found) for word, found in places.items()]
+        early = _find_early(places, piece_words(query))
+        near = sorted({*choose_blocks(_without_notes(sought)), *(place // BLOCK for place in early)})
+        lenders = [place for low, high in join_ranges(near) for place in range(low, high)]
+        by_meaning = vectors(db, mark, lenders) if vectors else {}
+        near = sorted({*near, *(place // BLOCK for place in by_meaning)})
+        found_rows = {
+            one.place: one for low, high in join_ranges(near) for one in rows.read_passages(db, mark, low, high)
+        }
+        said = {
+            place: Said(one.words, bool(one.flags & QUESTION), bool(one.flags & NUMBER))
+            for place, one in found_rows.items()
+        }
+        mean = mark.words / mark.passages
+        scores = score_places(sought, said, mean, asks_number=wants_number(query)) if words_share else {}
+        fused = fuse(scores, by_meaning, words_share)
+        hits = [
+            _Hit(place, score, row=found_rows[place], is_early=place in early)
+            for place, score in fused.items()
+            if place in found_rows
+        ]
+        hits += _find_notes(db, mark, sought)
+    return sorted(hits, key=lambda hit: (-round(hit.score, _SCORE_DIGITS), -hit.place))
+
+
+def _find_early(places: Mapping[str, Sequence[int]], pieces: Sequence[str]) -> frozenset[int]:
+    """Return the first places that hold all of these words."""
+    known = [places[word] for word in pieces if word in places]
+    if not known:
+        return frozenset()
+    shared = set(min(known, key=len)).intersection(*known)
+    return frozenset(sorted(place for place in shared if place < NOTES_FROM)[:_FIRST_MAX])
+
+
+def fuse(by_words: Mapping[int, float], by_meaning: Mapping[int, float], words_share: float = 1.0) -> dict[int, float]:
+    """Join two scores of places. Words lead; meaning moves what is close together and adds what shares no word."""
+    if not by_meaning:
+        return dict(by_words)
+    top = max(by_words.values(), default=0.0) or 1.0
+    # Where the words already tell nearly all, meaning must not turn the order around.
+    places = {*by_words, *by_meaning}
+    return {
+        place: words_share * by_words.get(place, 0.0) + VECTOR_SHARE * top * by_meaning.get(place, 0.0)
+        for place in places
+    }
+
+
+def _without_notes(sought: Iterable[Sought]) -> list[Sought]:
+    return [
+        word if not word.places or word.places[-1] < NOTES_FROM
+        else Sought(word.weight, [place for place in word.places if place < NOTES_FROM])
+        for word in sought
+    ]  # fmt: skip
+
+
+def _find_notes(db: object, mark: Mark, sought: Sequence[Sought]) -> list[_Hit]:
+    scores: dict[int, float] = {}
+    most = sum(word.weight for word in sought)
+    for word in sought:
+        for place in word.places:
+            if place >= NOTES_FROM:
+                scores[place] = scores.get(place, 0.0) + NOTE_SHARE * word.weight / most
+    best = sorted(scores, key=lambda place: (-scores[place], -place))[: NOTES_MAX * _SPARE]
+    notes = ((place, rows.read_note(db, mark, place)) for place in best)  # type: ignore[arg-type]
+    return [_Hit(place, scores[place], note=note) for place, note in notes if note is not None]
+
+
+def _read_hits(
+    index: RecallIndex,
+    ledger: Ledger,
+    row: SessionRow,
+    hits: Sequence[_Hit],
+    query: str,
+    count: int,
+    allowed: frozenset[str] | None,
+) -> list[Recalled]:
+    """Read the texts of the best hits, each content once, and put first what holds the query letter by letter."""
+    form = format_of(row)
+    with index.file.read() as db:
+        mark = rows.find_mark(db, row.id)
+        assert mark is not None or not hits
+        sources = rows.read_sources(db, mark, {hit.row.seq for hit in hits if hit.row}) if mark else {}
+    best: dict[str, _Hit] = {}
+    for hit in (*(hit for hit in hits if hit.is_early), *hits):
+        source = sources.get(hit.row.seq) if hit.row else None
+        if hit.row is not None and (source is None or (allowed is not None and source.id not in allowed)):
+            continue
+        if hit.note is not None and allowed is not None:
+            continue
+        best.setdefault(source.digest if source else f"note {hit.place}", hit)
+        if len(best) >= count + _FIRST_MAX:
+            break
+    ids = [sources[hit.row.seq].id for hit in best.values() if hit.row]
+    originals = {stored.id: read_original(stored, form) for stored in ledger.read_messages(row.id, ids)}
+    literal = query.strip().casefold()
+    first = min((hit.place for hit in best.values() if hit.row and _quotes(hit, originals, sources, literal)), default=-1)
+    found: list[Recalled] = []
+    for hit in best.values():
+        if hit.note is not None:
+            text = hit.note.text
+            found.append(Recalled(text, hit.note.handle, hit.note.kind, hit.score, row.id, 0, len(text)))
+            continue
+        assert hit.row is not None
+        original = originals.get(sources[hit.row.seq].id)
+        if original is None or not original.text:
+            continue
+        score = hit.score
+        if _quotes(hit, originals, sources, literal):
+            score += LITERAL_BONUS + (FIRST_BONUS if hit.place == first else 0.0)
+        found.append(_show(original, hit.row, score, row.id))
+    return sorted(found, key=lambda one: -round(one.score, _SCORE_DIGITS))
+
+
+def _quotes(
+    hit: _Hit, originals: Mapping[str, Original], sources: Mapping[int, rows.Source], literal: str
+) -> bool:
+    """Tell whether a passage holds the query letter by letter."""
+    if hit.row is None or not literal or len(literal) > _LITERAL_CHARS_MAX:
+        return False
+    original = originals.get(sources[hit.row.seq].id)
+    return original is not None and literal in original.text[hit.row.start : hit.row.stop].casefold()
+
+
+def _show(original: Original, row: PassageRow, score: float, session_id: str) -> Recalled:
+    start, stop = row.start, min(row.stop, len(original.text))
+    is_whole = start == 0 and stop == len(original.text)
+    return Recalled(
+        original.text[start:stop],
+        original.handle,
+        original.role,
+        score,
+        session_id,
+        start,
+        stop,
+        is_whole,
+        original.created_at,
+    )
+
+
+def _choose(found: Sequence[Recalled], limit: int) -> list[Recalled]:
+    """Return the first results, notes among them only so far as they do not crowd out originals."""
+    chosen: list[Recalled] = []
+    notes = 0
+    for one in found:
+        is_note = one.role in ("summary", "fact")
+        if is_note and notes >= NOTES_MAX:
+            continue
+        notes += is_note
+        chosen.append(replace(one, score=round(one.score, _SCORE_DIGITS)))
+        if len(chosen) == limit:
+            break
+    return chosen

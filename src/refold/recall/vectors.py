@@ -1,0 +1,156 @@
+"""Vectors of passages: stored as one byte per dimension beside the index, compared by numpy or plain Python.
+
+They follow the index by a watermark of their own, which goes back to the beginning when the model changes. A session is
+scanned up to a limit, its newest passages first; older ones are compared where the words point at them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import apsw
+
+from refold.errors import Unavailable
+from refold.ledger.ledger import Ledger, SessionRow
+from refold.recall import index as rows
+from refold.recall.embed import Embedder
+from refold.recall.index import SESSION_BITS, Mark, RecallIndex
+from refold.recall.originals import format_of, read_original
+
+SCAN_MAX = 50_000
+NEAREST_MAX = 60
+BATCH = 256
+
+Scorer = Callable[[apsw.Connection, Mark, Sequence[int]], Mapping[int, float]]
+
+
+class VectorTable:
+    """The vectors of one embedder."""
+
+    def __init__(self, index: RecallIndex, embedder: Embedder) -> None:
+        self._index = index
+        self._embedder = embedder
+
+    @property
+    def is_local(self) -> bool:
+        """True if making vectors needs no service."""
+        return self._embedder.is_local
+
+    def embed_pending(self, ledger: Ledger, row: SessionRow, limit: int) -> int:
+        """Make missing vectors of a session, oldest first, a batch per transaction; return how many passages were done."""
+        form = format_of(row)
+        done = 0
+        while done < limit:
+            mark = self._index.find_mark(row.id)
+            if mark is None:
+                return done
+            if mark.model != self._embedder.name:
+                self._restart(mark)
+                continue
+            if mark.embedded >= mark.passages:
+                return done
+            with self._index.file.read() as db:
+                stop = mark.embedded + min(BATCH, limit - done)
+                passages = list(rows.read_passages(db, mark, mark.embedded, stop))
+                sources = rows.read_sources(db, mark, {one.seq for one in passages})
+            ids = list(dict.fromkeys(source.id for source in sources.values()))
+            texts = {stored.id: read_original(stored, form).text for stored in ledger.read_messages(row.id, ids)}
+            wanted = [(one.place, texts.get(sources[one.seq].id, "")[one.start : one.stop]) for one in passages]
+            vectors = self._embedder.embed([text for _, text in wanted])
+            done += self._store(mark, stop, [(at, vector) for (at, _), vector in zip(wanted, vectors, strict=True)])
+        return done
+
+    def prepare(self, query: str) -> Scorer | None:
+        """Return what scores passages by their nearness to a query; None if the query has no vector."""
+        try:
+            vector = self._embedder.embed([query])[0]
+        except Unavailable:
+            # A query is answered by its words when the service is away.
+            return None
+        if vector is None:
+            return None
+        wanted = quantise(vector)
+
+        def score(db: apsw.Connection, mark: Mark, places: Sequence[int]) -> Mapping[int, float]:
+            return self._score(db, mark, wanted, places)
+
+        return score
+
+    def _score(self, db: apsw.Connection, mark: Mark, wanted: bytes, places: Sequence[int]) -> Mapping[int, float]:
+        """Return how near passages are: the nearest of all that are scanned, and those at ``places``."""
+        if mark.model != self._embedder.name or not mark.embedded:
+            return {}
+        newest = max(0, mark.embedded - SCAN_MAX)
+        found = _read_vectors(db, mark.key(newest), mark.key(mark.embedded))
+        for place in places:
+            if place < newest:
+                found += _read_vectors(db, mark.key(place), mark.key(place) + 1)
+        base = mark.no << SESSION_BITS
+        scored = compare(wanted, found)
+        nearest = sorted(scored, key=lambda key: (-scored[key], key))[:NEAREST_MAX]
+        keep = {*nearest, *(base + place for place in places if base + place in scored)}
+        return {key - base: scored[key] for key in sorted(keep) if scored[key] > 0}
+
+    def _restart(self, mark: Mark) -> None:
+        with self._index.file.write() as db:
+            db.execute("DELETE FROM vector WHERE key >= ? AND key < ?", (mark.key(0), mark.key(0) + (1 << SESSION_BITS)))
+            db.execute("UPDATE indexed SET embedded = 0, model = ? WHERE no = ?", (self._embedder.name, mark.no))
+
+    def _store(self, mark: Mark, stop: int, vectors: Sequence[tuple[int, list[float] | None]]) -> int:
+        """Keep a batch if nobody else did it meanwhile."""
+        stop = min(stop, mark.passages)
+        with self._index.file.write() as db:
+            sql = "UPDATE indexed SET embedded = ? WHERE no = ? AND embedded = ? AND model = ?"
+            db.execute(sql, (stop, mark.no, mark.embedded, mark.model))
+            if db.changes():
+                db.executemany(
+                    # A passage that was forgotten meanwhile keeps no vector.
+                    "INSERT OR REPLACE INTO vector SELECT ?, ? WHERE EXISTS (SELECT 1 FROM passage WHERE key = ?)",
+                    ((mark.key(at), quantise(vector), mark.key(at)) for at, vector in vectors if vector is not None),
+                )
+        return stop - mark.embedded
+
+
+def _read_vectors(db: apsw.Connection, low: int, high: int) -> list[tuple[int, bytes]]:
+    return [(key, value) for key, value in db.execute("SELECT key, value FROM vector WHERE key >= ? AND key < ?", (low, high))]
+
+
+def quantise(vector: Sequence[float]) -> bytes:
+    """Return a vector of unit length with one byte per dimension."""
+    length = math.sqrt(sum(number * number for number in vector)) or 1.0
+    largest = max((abs(number) for number in vector), default=0.0) / length or 1.0
+    return bytes(round(number / length / largest * 127) & 0xFF for number in vector)
+
+
+def compare(query: bytes, stored: Sequence[tuple[int, bytes]]) -> dict[int, float]:
+    """Return the cosine of each stored vector with the query's; those of another length are left out."""
+    fitting = [(key, value) for key, value in stored if len(value) == len(query)]
+    if not fitting:
+        return {}
+    try:
+        import numpy
+    except ImportError:
+        return _compare_plain(query, fitting)
+    return _compare_numpy(numpy, query, fitting)
+
+
+def _compare_numpy(numpy: Any, query: bytes, stored: Sequence[tuple[int, bytes]]) -> dict[int, float]:
+    matrix = numpy.frombuffer(b"".join(value for _, value in stored), dtype=numpy.int8)
+    matrix = matrix.reshape(len(stored), len(query)).astype(numpy.float32)
+    wanted = numpy.frombuffer(query, dtype=numpy.int8).astype(numpy.float32)
+    lengths = numpy.sqrt((matrix * matrix).sum(axis=1)) * float(numpy.sqrt((wanted * wanted).sum()))
+    cosines = (matrix @ wanted) / numpy.maximum(lengths, 1e-9)
+    return {key: round(float(cosine), 6) for (key, _), cosine in zip(stored, cosines.tolist(), strict=True)}
+
+
+def _compare_plain(query: bytes, stored: Sequence[tuple[int, bytes]]) -> dict[int, float]:
+    wanted = memoryview(query).cast("b").tolist()
+    own = math.sqrt(sum(number * number for number in wanted)) or 1.0
+    found: dict[int, float] = {}
+    for key, value in stored:
+        numbers = memoryview(value).cast("b").tolist()
+        length = math.sqrt(sum(number * number for number in numbers)) or 1.0
+        found[key] = round(sum(a * b for a, b in zip(wanted, numbers, strict=True)) / own / length, 6)
+    return found
