@@ -24,6 +24,8 @@ PREFIX = "REFOLD_"
 BYTES_MAX = 1_000_000
 # Variables that are ours but no setting of compression.
 NO_SETTINGS = frozenset({"REFOLD_DEBUG", "REFOLD_TEST_POSTGRES"})
+# Blocks of a file of ours that are no settings of compression; ``load_block`` reads them.
+OTHER_BLOCKS = frozenset({"gateway"})
 # S2.3: the names of the document that preset `offload` comes from.
 ALIASES = {
     f"SYNAPSE_{name}": f"REFOLD_{name}"
@@ -56,6 +58,35 @@ def load_config(
     if call:
         layers.append(read_layer("call", {key: value for key, value in call.items() if value is not None}, "call"))
     return CompressionConfig(layers)
+
+
+def load_block(
+    block: str,
+    variables: Mapping[str, str],
+    workspace: str | Path | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> dict[str, tuple[object, str]]:
+    """Return the settings of another part of refold, each with where it was set: user's file < project's < environment.
+
+    ``variables`` names the setting of each environment variable. Values are as written; who asks checks them.
+    """
+    taken = os.environ if environ is None else environ
+    found: dict[str, tuple[object, str]] = {}
+    for path in (user_file(taken), project_file(workspace)):
+        if path is None or not path.exists() or path.name == "x-agent.yaml":
+            continue
+        place = _shorten(path)
+        settings, lines = read_yaml(_read_text(path, place), place)
+        inner = settings.get(block) or {}
+        if not isinstance(inner, dict):
+            raise ConfigError(f"{place}:{lines.get(block, 1)}: {block} must be a block of settings, not {show(inner)}")
+        for key, value in inner.items():
+            line = lines.get(f"{block}.{key}")
+            found[str(key)] = (value, f"{place}:{line}" if line else place)
+    for variable, name in variables.items():
+        if text := taken.get(variable, "").strip():
+            found[name] = (text, variable)
+    return found
 
 
 def is_debugging() -> bool:
@@ -104,7 +135,7 @@ def _read_settings(layer: Any, settings: dict[object, object], lines: dict[str, 
     inner = read_layer(layer, block or {}, place, inner_places)
     if path.name == "x-agent.yaml":
         return inner  # The rest of that file belongs to another program.
-    outer = read_layer(layer, {key: value for key, value in settings.items() if key != BLOCK}, place, places)
+    outer = read_layer(layer, _leave_others(settings), place, places)
     for name in outer.values.keys() & inner.values.keys():
         if outer.values[name] != inner.values[name]:
             raise ConfigError(
@@ -112,6 +143,10 @@ def _read_settings(layer: Any, settings: dict[object, object], lines: dict[str, 
                 f"{show(inner.values[name])} ({inner.source(name).place}); keep one of them"
             )
     return Layer(layer, {**outer.values, **inner.values}, place, {**places, **inner_places})
+
+
+def _leave_others(settings: Mapping[object, object]) -> dict[object, object]:
+    return {key: value for key, value in settings.items() if key != BLOCK and key not in OTHER_BLOCKS}
 
 
 def _read_text(path: Path, place: str) -> str:

@@ -1,0 +1,164 @@
+"""The application: one callable that sends each request to the gateway, the interface or the probes.
+
+It is plain ASGI, because the path of a request through the gateway must cost next to nothing; only the interface under
+``/api`` is built on a framework. Making it opens nothing: connections and files come with the start of the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from refold.manager import ContextCompressionManager
+from refold.server.asking import Asked, Receive, Scope, Send
+from refold.server.auth import Caller, KeyRing
+from refold.server.gateway import Gateway
+from refold.server.headers import find_header
+from refold.server.identity import Identities
+from refold.server.managers import Managers
+from refold.server.metrics import Metrics
+from refold.server.preparing import Preparer
+from refold.server.relay import send_json
+from refold.server.settings import GatewaySettings
+from refold.server.upstream import Upstreams
+from refold.server.wires import find_side, write_error
+
+_LOCAL_NAMES = frozenset(("127.0.0.1", "localhost", "::1", ""))
+_INTERFACE = ("/api/", "/v1/compress", "/v1/usage")
+
+
+class Application:
+    """The gateway with all that belongs to it."""
+
+    def __init__(
+        self,
+        manager: ContextCompressionManager,
+        settings: GatewaySettings | None = None,
+        *,
+        keys: KeyRing | None = None,
+        llm: object = None,
+        make_interface: Callable[[Application], Any] | None = None,
+    ) -> None:
+        self.settings = settings or GatewaySettings()
+        self.managers = Managers(manager, llm)
+        self.keys = keys or KeyRing(Path(manager.workspace_path))
+        self.metrics = Metrics()
+        self.managers.on("compressed", lambda _: self.metrics.compressions.inc())
+        self.identities = Identities(self.settings.sessions_known_max)
+        self.preparer = Preparer(self.settings, self.managers, self.identities)
+        self.upstreams = Upstreams(self.settings)
+        self.gateway = Gateway(self.settings, self.upstreams, self.preparer, self.metrics)
+        self.is_ready = False
+        self.is_stopping = False
+        self._make_interface = make_interface
+        self._interface: Any = None
+
+    async def start(self) -> None:
+        """Open what the gateway needs."""
+        self.upstreams.open()
+        await self.preparer.load_known()
+        self.is_ready = True
+
+    async def stop(self) -> None:
+        """Close what is open; requests under way have ended by then."""
+        self.is_ready, self.is_stopping = False, True
+        await self.upstreams.close()
+        await asyncio.to_thread(self.managers.main.close)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        elif scope["type"] == "http":
+            await self._answer(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1000})
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                await self.start()
+                await send({"type": "lifespan.startup.complete"})
+            elif message["type"] == "lifespan.shutdown":
+                await self.stop()
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope["path"]
+        if path in ("/livez", "/readyz", "/metrics"):
+            await self._probe(path, scope, send)
+            return
+        headers = scope["headers"]
+        refusal, caller = self._admit(headers)
+        if caller is None:
+            side = find_side(path, bool(find_header(headers, b"anthropic-version")))
+            status = 401 if self.keys.is_required else 403
+            await send_json(send, status, write_error(side, status, f"refold: {refusal}"), [("reason", refusal)])
+        elif path.startswith(_INTERFACE):
+            scope["refold.caller"] = caller
+            await self._find_interface()(scope, receive, send)
+        else:
+            raw = scope.get("raw_path") or path.encode()
+            asked = Asked(
+                scope["method"],
+                raw.decode("latin-1"),
+                scope.get("query_string", b""),
+                headers,
+                caller.tenant,
+                caller.drop,
+            )
+            await self.gateway.serve(asked, receive, send)
+
+    def _admit(self, headers: Any) -> tuple[str, Caller | None]:
+        """Return who asks, or why nobody may."""
+        caller = self.keys.identify(headers)
+        if caller is None:
+            return "a key of this gateway is needed: as x-refold-key, as bearer token or as x-api-key", None
+        if not self.keys.is_required and not self._is_from_here(headers):
+            return "requests of other sites are not answered; the gateway has no keys", None
+        return "", caller
+
+    def _is_from_here(self, headers: Any) -> bool:
+        """Tell whether a browser's request comes from this machine: without keys, a web page must not reach us."""
+        host = urlsplit(f"//{find_header(headers, b'host')}").hostname or ""
+        origin = find_header(headers, b"origin")
+        came_from = urlsplit(origin).hostname or "null" if origin else ""
+        return {host, came_from} <= {*_LOCAL_NAMES, self.settings.host}
+
+    def _find_interface(self) -> Any:
+        if self._interface is None:
+            if self._make_interface is None:
+                from refold.server.api import make_interface
+
+                self._make_interface = make_interface
+            self._interface = self._make_interface(self)
+        return self._interface
+
+    async def _probe(self, path: str, scope: Scope, send: Send) -> None:
+        if path == "/livez":
+            await send_json(send, 200, {"status": "ok"})
+        elif path == "/readyz":
+            is_ready, why = await self._check_ready()
+            await send_json(send, 200 if is_ready else 503, {"status": "ok" if is_ready else why})
+        elif self.keys.is_required and self.keys.identify(scope["headers"]) is None:
+            await send_json(send, 401, {"error": "a key of this gateway is needed"})
+        else:
+            body = self.metrics.write()
+            kind = b"text/plain; version=0.0.4; charset=utf-8"
+            headers = [(b"content-type", kind), (b"content-length", str(len(body)).encode())]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            await send({"type": "http.response.body", "body": body})
+
+    async def _check_ready(self) -> tuple[bool, str]:
+        if not self.is_ready or self.is_stopping:
+            return False, "stopping" if self.is_stopping else "starting"
+        try:
+            async with asyncio.timeout(5):
+                await asyncio.to_thread(self.managers.main.ledger.list_sessions, limit=1)
+        except Exception as error:  # noqa: BLE001 - whatever it is, we are not ready
+            return False, f"the ledger does not answer ({type(error).__name__})"
+        return True, ""

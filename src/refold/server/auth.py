@@ -1,0 +1,180 @@
+"""Keys of the gateway: who may use it, and whose sessions they see. Only hashes of keys are ever stored.
+
+A key is 256 random bits, so one fast hash of it is enough. The file is read again when it changes: a revoked key stops
+working at once. A file that cannot be read lets nobody in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from refold.errors import ConfigError
+from refold.memory.locking import lock_folder
+from refold.server.headers import Headers, find_header
+
+KEYS_FILE = ".refold/keys.json"
+PREFIX = "rk-"
+KEYS_MAX = 10_000
+_TENANT = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
+_ID_CHARS = 8
+_LOOK_AGAIN_S = 0.5
+_PLACES = (b"x-refold-key", b"authorization", b"x-api-key", b"api-key")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredKey:
+    """One key as it lies in the file: everything but the key."""
+
+    id: str
+    tenant: str
+    hash: str
+    created_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks. ``drop`` is the header that held the gateway's key and must not go upstream."""
+
+    tenant: str
+    drop: frozenset[bytes] = frozenset()
+
+
+class KeyRing:
+    """The keys of a workspace."""
+
+    def __init__(self, workspace: str | Path) -> None:
+        self.path = Path(workspace) / KEYS_FILE
+        self._by_hash: dict[str, StoredKey] = {}
+        self._is_required = False
+        self._seen: object = None
+        self._looked_at = 0.0
+
+    @property
+    def is_required(self) -> bool:
+        """True once a key was ever made: from then on nobody comes in without one."""
+        self._refresh()
+        return self._is_required
+
+    @property
+    def has_keys(self) -> bool:
+        """True if there is a key that works."""
+        self._refresh()
+        return bool(self._by_hash)
+
+    def identify(self, headers: Headers) -> Caller | None:
+        """Return who asks; None if a key is needed and none that works is there."""
+        if not self.is_required:
+            return Caller("")
+        for place in _PLACES:
+            given = find_header(headers, place)
+            if place == b"authorization":
+                given = given[7:].strip() if given[:7].lower() == "bearer " else ""
+            found = self._by_hash.get(hash_key(given)) if given.startswith(PREFIX) else None
+            if found is not None:
+                return Caller(found.tenant, frozenset({place}))
+        return None
+
+    def add(self, tenant: str) -> tuple[StoredKey, str]:
+        """Make a key for a tenant; return it and what is stored of it. It is shown this once."""
+        if not _TENANT.fullmatch(tenant):
+            raise ConfigError(
+                f"a tenant is up to 64 of a-z 0-9 _ . - and begins with a letter or a digit, not {tenant[:40]!r}"
+            )
+        key = PREFIX + secrets.token_urlsafe(32)
+        hashed = hash_key(key)
+        stored = StoredKey(f"k-{hashed[:_ID_CHARS]}", tenant, hashed, round(time.time(), 3))
+        with self._locked():
+            keys = self.list_keys()
+            if len(keys) >= KEYS_MAX:
+                raise ConfigError(f"there are {KEYS_MAX} keys; revoke some")
+            self._write([*keys, stored])
+        return stored, key
+
+    def list_keys(self) -> Sequence[StoredKey]:
+        """Return every key that works, oldest first."""
+        return _read_keys(self.path)
+
+    def revoke(self, key_id: str) -> list[StoredKey]:
+        """Revoke a key by its id, or all of a tenant; return what was revoked."""
+        with self._locked():
+            keys = self.list_keys()
+            gone = [one for one in keys if key_id in (one.id, one.tenant)]
+            if not gone:
+                raise ConfigError(f"there is no key or tenant {key_id[:40]!r}; 'refold key list' shows them")
+            self._write([one for one in keys if one not in gone])
+        return gone
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"{self.path.parent} cannot be made: {error.strerror or error}") from None
+        with lock_folder(self.path.parent):
+            yield
+
+    def _write(self, keys: Sequence[StoredKey]) -> None:
+        text = json.dumps({"version": 1, "keys": [asdict(one) for one in keys]}, indent=1)
+        part = self.path.with_name(f"{self.path.name}.{secrets.token_hex(4)}")
+        try:
+            with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(self.path)
+        except OSError as error:
+            part.unlink(missing_ok=True)
+            raise ConfigError(f"{self.path} cannot be written: {error.strerror or error}") from None
+        self._looked_at = 0.0
+
+    def _refresh(self) -> None:
+        now = time.monotonic()
+        if self._looked_at and now - self._looked_at < _LOOK_AGAIN_S:
+            return
+        self._looked_at = now
+        try:
+            status = self.path.stat()
+        except FileNotFoundError:
+            # Keys that vanish while we run do not open the door.
+            self._by_hash, self._seen = {}, None
+            return
+        except OSError:
+            self._by_hash, self._is_required, self._seen = {}, True, None
+            return
+        seen = (status.st_mtime_ns, status.st_size, status.st_ino)
+        if seen == self._seen:
+            return
+        self._seen, self._is_required = seen, True
+        try:
+            self._by_hash = {one.hash: one for one in _read_keys(self.path)}
+        except ConfigError:
+            self._by_hash = {}
+
+
+def hash_key(key: str) -> str:
+    """Return what is stored of a key."""
+    return hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()
+
+
+def _read_keys(path: Path) -> list[StoredKey]:
+    try:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        return [
+            StoredKey(str(one["id"]), str(one["tenant"]), str(one["hash"]), float(one["created_at"]))
+            for one in stored["keys"]
+        ]
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(
+            f"{path} cannot be read ({type(error).__name__}); mend it, or remove it and make new keys"
+        ) from None

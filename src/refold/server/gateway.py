@@ -1,0 +1,181 @@
+"""One request through the gateway: read it, prepare it, send it on, relay the answer, take in what it cost.
+
+Errors of an upstream are relayed with their status and body. Only an overflow is acted on: once, with a smaller
+request. Errors of the gateway itself come in the shape that the client's library reads, and never quote a request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+
+import aiohttp
+
+from refold.errors import ContextOverflow, FormatError, ProviderError
+from refold.llm.errors import classify_response
+from refold.server.asking import Asked, BodyTooLarge, ClientGone, ClientStalled, Receive, Send, read_body
+from refold.server.headers import write_own
+from refold.server.logs import log_request
+from refold.server.metrics import Metrics
+from refold.server.preparing import Outgoing, Preparer
+from refold.server.relay import BrokenOff, read_head, relay_answer, run_watched, send_json
+from refold.server.settings import GatewaySettings
+from refold.server.stream import AnswerReader
+from refold.server.upstream import Upstreams
+from refold.server.wires import Side, Wire, find_path, find_side, find_wire, write_error
+
+ERROR_BYTES_MAX = 1_000_000
+# Statuses with which providers say that a request is too long.
+_MAY_OVERFLOW = frozenset((400, 413, 422, 429, 500))
+
+
+@dataclass(slots=True)
+class Passage:
+    """What is known of one request on its way, for its line in the log."""
+
+    asked: Asked
+    side: Side
+    wire: Wire | None
+    started: float
+    outgoing: Outgoing = field(default_factory=lambda: Outgoing(b""))
+    bytes_in: int = 0
+    bytes_out: int = 0
+    status: int = 0
+    problem: str = ""
+    retries: int = 0
+    has_begun: bool = False
+
+
+class Gateway:
+    """Passes requests on to the upstreams."""
+
+    def __init__(self, settings: GatewaySettings, upstreams: Upstreams, preparer: Preparer, metrics: Metrics) -> None:
+        self._settings = settings
+        self._upstreams = upstreams
+        self._preparer = preparer
+        self._metrics = metrics
+        self.requests = 0
+
+    async def serve(self, asked: Asked, receive: Receive, send: Send) -> None:
+        """Answer a request of a client."""
+        path = find_path(asked.path)
+        is_anthropic = bool(asked.header("anthropic-version"))
+        passage = Passage(
+            asked,
+            find_side(path or "", is_anthropic),
+            find_wire(asked.method, path or ""),
+            time.perf_counter(),
+        )
+        self.requests += 1
+        self._metrics.in_flight.inc()
+        try:
+            await self._serve_limited(passage, path, receive, send)
+        finally:
+            self.requests -= 1
+            self._metrics.in_flight.dec()
+            self._preparer.leave(passage.outgoing)
+            self._metrics.count_passage(passage)
+            log_request(passage)
+
+    async def _serve_limited(self, passage: Passage, path: str | None, receive: Receive, send: Send) -> None:
+        if path is None:
+            await self._refuse(passage, send, 404, "there is nothing at this path")
+        elif self.requests > self._settings.requests_max:
+            await self._refuse(passage, send, 503, "the gateway has as many requests as it takes; try again", 1)
+        else:
+            try:
+                await self._serve(passage, path, receive, send)
+            except ClientGone:
+                passage.problem = "client gone"
+            except ClientStalled:
+                passage.problem = "client stalled"
+                if not passage.has_begun:
+                    await self._refuse(passage, send, 408, "the request did not arrive in time")
+            except BrokenOff as broken:
+                passage.problem = broken.reason
+            except BodyTooLarge:
+                limit = self._settings.body_bytes_max
+                await self._refuse(passage, send, 413, f"the request is larger than the gateway takes: {limit:,} bytes")
+            except (FormatError, ProviderError) as error:
+                await self._refuse(passage, send, error.http_status, str(error))
+
+    async def _serve(self, passage: Passage, path: str, receive: Receive, send: Send) -> None:
+        settings, asked = self._settings, passage.asked
+        body = await read_body(
+            receive, asked.headers, bytes_max=settings.body_bytes_max, stall_s=settings.client_stall_s
+        )
+        passage.bytes_in = len(body)
+        await run_watched(self._pass_on(passage, path, body, send), receive)
+
+    async def _pass_on(self, passage: Passage, path: str, body: bytes, send: Send) -> None:
+        wire = passage.wire
+        passage.outgoing = Outgoing(body)
+        if wire is not None:
+            passage.outgoing = await self._preparer.prepare(passage.asked, wire, body)
+        response = await self._send(passage, path)
+        head = b""
+        try:
+            if response.status in _MAY_OVERFLOW and passage.outgoing.session is not None:
+                head, is_whole = await self._read_head(response)
+                smaller = await self._shrink(passage, response, head) if is_whole else None
+                if smaller is not None:
+                    response.close()
+                    passage.outgoing, passage.retries, head = smaller, 1, b""
+                    response = await self._send(passage, path)
+            await self._relay(passage, response, head, send)
+        finally:
+            response.close()
+
+    async def _send(self, passage: Passage, path: str) -> aiohttp.ClientResponse:
+        is_read = passage.outgoing.session is not None
+        body = passage.outgoing.body
+        return await self._upstreams.send(passage.side, passage.asked, path, body, is_read=is_read)
+
+    async def _read_head(self, response: aiohttp.ClientResponse) -> tuple[bytes, bool]:
+        try:
+            async with asyncio.timeout(self._settings.client_stall_s):
+                return await read_head(response, ERROR_BYTES_MAX)
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise ProviderError(f"the upstream broke off while it refused ({type(error).__name__})") from None
+
+    async def _shrink(self, passage: Passage, response: aiohttp.ClientResponse, head: bytes) -> Outgoing | None:
+        """Return a smaller request if the upstream refused this one as too long; None for any other refusal."""
+        text = _decode_head(head, response.headers.get("content-encoding", ""))
+        error = classify_response(response.status, text)
+        if not isinstance(error, ContextOverflow):
+            return None
+        self._metrics.overflows.inc()
+        return await self._preparer.prepare_harder(passage.outgoing, error.tokens_max)
+
+    async def _relay(self, passage: Passage, response: aiohttp.ClientResponse, head: bytes, send: Send) -> None:
+        outgoing, wire = passage.outgoing, passage.wire
+        reader = None
+        if wire is not None and outgoing.session is not None and response.status == 200:
+            coding = response.headers.get("content-encoding", "")
+            reader = AnswerReader(wire.read_payload, response.headers.get("content-type", ""), coding)
+        passage.status, passage.has_begun = response.status, True
+        own = write_own(outgoing.own_headers())
+        try:
+            passage.bytes_out = await relay_answer(response, send, self._settings, own=own, head=head, reader=reader)
+        finally:
+            if reader is not None:
+                self._preparer.observe(outgoing, reader.finish())
+
+    async def _refuse(self, passage: Passage, send: Send, status: int, message: str, retry_after_s: int = 0) -> None:
+        passage.status, passage.problem = status, passage.problem or message
+        error = write_error(passage.side, status, f"refold: {message}")
+        await send_json(send, status, error, [("reason", message)], retry_after_s=retry_after_s)
+
+
+def _decode_head(head: bytes, coding: str) -> bytes:
+    if coding.strip().lower() not in ("gzip", "deflate", "x-gzip"):
+        return head
+    import zlib
+
+    try:
+        return zlib.decompressobj(wbits=zlib.MAX_WBITS | (16 if "gzip" in coding else 0)).decompress(
+            head, ERROR_BYTES_MAX
+        )
+    except zlib.error:
+        return head

@@ -1,0 +1,112 @@
+"""Relays an upstream's answer to the client, chunk by chunk, as the bytes come.
+
+Every wait has a limit. A client that goes away ends the request upstream; an upstream that breaks off in the middle
+breaks the client's connection too, so that half an answer is never taken for a whole one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import aiohttp
+import orjson
+
+from refold.server.asking import ClientGone, ClientStalled, Receive, Send
+from refold.server.headers import choose_response_headers, write_own
+from refold.server.settings import GatewaySettings
+from refold.server.stream import AnswerReader
+
+
+class BrokenOff(Exception):
+    """The upstream broke off, stalled or went over the time after the answer had begun; ``reason`` says which."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+async def relay_answer(
+    response: aiohttp.ClientResponse,
+    send: Send,
+    settings: GatewaySettings,
+    *,
+    own: Sequence[tuple[bytes, bytes]] = (),
+    head: bytes = b"",
+    reader: AnswerReader | None = None,
+) -> int:
+    """Send status, headers and body; return the bytes of the body. ``head`` are bytes that were read already."""
+    size = 0
+    try:
+        async with asyncio.timeout(settings.request_s_max):
+            headers = [*choose_response_headers(response.raw_headers), *own]
+            await _give(send, {"type": "http.response.start", "status": response.status, "headers": headers}, settings)
+            if head:
+                size += len(head)
+                await _give(send, {"type": "http.response.body", "body": head, "more_body": True}, settings)
+            async for chunk in response.content.iter_any():
+                size += len(chunk)
+                if reader is not None:
+                    reader.feed(chunk)
+                await _give(send, {"type": "http.response.body", "body": chunk, "more_body": True}, settings)
+            await _give(send, {"type": "http.response.body", "body": b"", "more_body": False}, settings)
+    except (aiohttp.ServerTimeoutError, aiohttp.SocketTimeoutError):
+        raise BrokenOff("the upstream stalled") from None
+    except TimeoutError:
+        raise BrokenOff("the answer took longer than gateway.request_s_max") from None
+    except (aiohttp.ClientError, ConnectionError) as error:
+        raise BrokenOff(f"the upstream broke off ({type(error).__name__})") from None
+    return size
+
+
+async def _give(send: Send, message: dict[str, Any], settings: GatewaySettings) -> None:
+    """Hand something to the client; one that takes nothing for too long is let go."""
+    try:
+        async with asyncio.timeout(settings.client_stall_s):
+            await send(message)
+    except TimeoutError:
+        raise ClientStalled from None
+
+
+async def read_head(response: aiohttp.ClientResponse, bytes_max: int) -> tuple[bytes, bool]:
+    """Return the first bytes of an answer, and whether they are all of it."""
+    pieces = bytearray()
+    async for chunk in response.content.iter_any():
+        pieces += chunk
+        if len(pieces) > bytes_max:
+            return bytes(pieces), False
+    return bytes(pieces), True
+
+
+async def watch_client(receive: Receive) -> None:
+    """Return when the client has gone away."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def run_watched(work: Any, receive: Receive) -> Any:
+    """Await ``work``; cancel it and raise ClientGone if the client goes away before it is done."""
+    task = asyncio.ensure_future(work)
+    watcher = asyncio.ensure_future(watch_client(receive))
+    try:
+        await asyncio.wait({task, watcher}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        raise ClientGone
+    finally:
+        for one in (task, watcher):
+            one.cancel()
+        await asyncio.gather(task, watcher, return_exceptions=True)
+
+
+async def send_json(
+    send: Send, status: int, payload: object, own: Sequence[tuple[str, object]] = (), *, retry_after_s: int = 0
+) -> None:
+    """Answer with JSON of our own."""
+    body = orjson.dumps(payload)
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    if retry_after_s:
+        headers.append((b"retry-after", str(retry_after_s).encode()))
+    await send({"type": "http.response.start", "status": status, "headers": [*headers, *write_own(own)]})
+    await send({"type": "http.response.body", "body": body})

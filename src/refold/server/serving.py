@@ -1,0 +1,110 @@
+"""Runs the gateway: the HTTP server around the application, started and stopped as an operator expects.
+
+Stopping is graceful: no new request is taken, those under way finish within ``shutdown_s``, then connections are cut.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from refold.errors import ConfigError
+from refold.server.app import Application
+
+if TYPE_CHECKING:
+    import uvicorn
+
+START_S_MAX = 30.0
+BACKLOG = 2_048
+
+
+def check_binding(application: Application) -> None:
+    """Raise ConfigError if the gateway would be open to other machines without a key."""
+    settings = application.settings
+    if not settings.is_local and not application.keys.has_keys:
+        raise ConfigError(
+            f"binding {settings.host} would open the gateway to other machines without a key; "
+            "make one with 'refold key add TENANT', or bind 127.0.0.1"
+        )
+
+
+def make_server(application: Application) -> uvicorn.Server:
+    """Return the HTTP server of an application, not yet running."""
+    import uvicorn
+
+    check_binding(application)
+    settings = application.settings
+    config = uvicorn.Config(
+        application,
+        host=settings.host,
+        port=settings.port,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        proxy_headers=False,
+        backlog=BACKLOG,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=int(settings.shutdown_s) or 1,
+        h11_max_incomplete_event_size=65_536,
+    )
+    return uvicorn.Server(config)
+
+
+def open_socket(host: str, port: int) -> socket.socket:
+    """Return a socket that is bound, so that a port in use is told before anything else starts."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    made = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind((host, port))
+    except OSError as error:
+        made.close()
+        raise ConfigError(f"{host}:{port} cannot be bound: {error.strerror or error}; choose another --port") from None
+    return made
+
+
+class BackgroundServer:
+    """The gateway in a thread of this process, for tests and for programs that bring it along."""
+
+    def __init__(self, application: Application) -> None:
+        self.application = application
+        self._server = make_server(application)
+        self._socket = open_socket(application.settings.host, application.settings.port)
+        self._thread = threading.Thread(target=self._run, name="refold-gateway", daemon=True)
+
+    @property
+    def url(self) -> str:
+        """The address without a path."""
+        host, port = self._socket.getsockname()[:2]
+        return f"http://{host}:{port}"
+
+    def _run(self) -> None:
+        self._server.run(sockets=[self._socket])
+
+    def start(self) -> Self:
+        """Start, and wait until requests are answered."""
+        self._thread.start()
+        until = time.monotonic() + START_S_MAX
+        while not self._server.started:
+            if not self._thread.is_alive() or time.monotonic() > until:
+                raise ConfigError("the gateway did not start; its log says why")
+            time.sleep(0.01)
+        return self
+
+    def close(self) -> None:
+        """Finish what is under way, then stop."""
+        self._server.should_exit = True
+        self._thread.join(self.application.settings.shutdown_s + 10)
+        self._socket.close()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

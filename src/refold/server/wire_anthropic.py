@@ -1,0 +1,39 @@
+"""Anthropic's interface: when a request must not be touched, and where answers say what they cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from refold.server.answered import Answered
+
+
+def find_pass_reason(body: Mapping[str, Any]) -> str:
+    """Return why a request passes through as it is: the provider edits or compacts the context itself."""
+    messages = body.get("messages")
+    if not isinstance(messages, list):
+        return "no-messages"
+    if body.get("context_management"):
+        return "context-management"
+    for message in messages:
+        content = message.get("content") if isinstance(message, dict) else None
+        for block in content if isinstance(content, list) else ():
+            kind = block.get("type") if isinstance(block, dict) else None
+            if isinstance(kind, str) and "compaction" in kind:
+                return "provider-compaction"
+    return ""
+
+
+def read_payload(payload: Mapping[str, Any], answered: Answered) -> None:
+    """Read an answer, whole or one event of it."""
+    message = payload.get("message")
+    if isinstance(message, dict):
+        answered.add_usage(message.get("usage"))
+    answered.add_usage(payload.get("usage"))
+    delta = payload.get("delta")
+    reason = (delta if isinstance(delta, dict) else payload).get("stop_reason")
+    if isinstance(reason, str):
+        answered.finish_reason = reason
+    error = payload.get("error")
+    if isinstance(error, dict):
+        answered.error_text = f"{error.get('type')} {error.get('message')}"

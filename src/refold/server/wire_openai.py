@@ -1,0 +1,61 @@
+"""OpenAI's two interfaces: when a request must not be touched, and where answers say what they cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from refold.server.answered import Answered
+
+_SEALED = frozenset(("item_reference", "compaction", "compaction_summary", "context_compaction"))
+
+
+def find_chat_pass_reason(body: Mapping[str, Any]) -> str:
+    """Return why a chat request passes through as it is; empty if it may be compressed."""
+    return "" if isinstance(body.get("messages"), list) else "no-messages"
+
+
+def find_responses_pass_reason(body: Mapping[str, Any]) -> str:
+    """Return why a Responses request passes through as it is: the provider holds part of it, or compacts it itself."""
+    for name in ("previous_response_id", "conversation", "context_management", "prompt"):
+        if body.get(name):
+            return name.replace("_", "-")
+    items = body.get("input")
+    if isinstance(items, str):
+        return ""
+    if not isinstance(items, list):
+        return "no-messages"
+    for item in items:
+        if isinstance(item, dict) and (item.get("type") in _SEALED or item.keys() == {"id"}):
+            return "provider-compaction"
+    return ""
+
+
+def read_chat_payload(payload: Mapping[str, Any], answered: Answered) -> None:
+    """Read a chat answer, whole or one chunk of it."""
+    answered.add_usage(payload.get("usage"))
+    choices = payload.get("choices")
+    for choice in choices if isinstance(choices, list) else ():
+        reason = choice.get("finish_reason") if isinstance(choice, dict) else None
+        if isinstance(reason, str):
+            answered.finish_reason = reason
+    _read_error(payload, answered)
+
+
+def read_responses_payload(payload: Mapping[str, Any], answered: Answered) -> None:
+    """Read a Responses answer, whole or one event of it."""
+    response = payload.get("response") if "response" in payload else payload
+    if isinstance(response, dict):
+        answered.add_usage(response.get("usage"))
+        details = response.get("incomplete_details")
+        if isinstance(details, dict) and details.get("reason") == "max_output_tokens":
+            answered.finish_reason = "length"
+        _read_error(response, answered)
+    if payload.get("type") == "error":
+        answered.error_text = f"{payload.get('code')} {payload.get('message')}"
+
+
+def _read_error(payload: Mapping[str, Any], answered: Answered) -> None:
+    error = payload.get("error")
+    if isinstance(error, dict):
+        answered.error_text = f"{error.get('code')} {error.get('message')}"

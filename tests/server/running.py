@@ -1,0 +1,96 @@
+"""Starts gateways for tests, and the conversations that go through them."""
+
+import json
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from refold.config import CompressionConfig
+from refold.manager import ContextCompressionManager
+from refold.server.app import Application
+from refold.server.managers import without_arrival
+from refold.server.serving import BackgroundServer
+from refold.server.settings import GatewaySettings
+from refold.testing import ScriptedProvider
+
+PATHS = {"openai-chat": "/v1/chat/completions", "openai-responses": "/v1/responses", "anthropic": "/v1/messages"}
+
+
+@dataclass(frozen=True)
+class Rig:
+    """A gateway and the provider behind it."""
+
+    url: str
+    provider: ScriptedProvider
+    application: Application
+    http: httpx2.Client
+
+    def post(self, wire: str, body: object, **headers: str) -> httpx2.Response:
+        """Send a request of a wire format as JSON."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        if wire == "anthropic":
+            named = {"anthropic-version": "2023-06-01", **named}
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        return self.http.post(PATHS[wire], content=content, headers={"content-type": "application/json", **named})
+
+    @property
+    def manager(self) -> ContextCompressionManager:
+        return self.application.managers.main
+
+
+@contextmanager
+def start_rig(
+    workspace: Path,
+    script: Any = "ok",
+    *,
+    config: Mapping[str, Any] | None = None,
+    settings: Mapping[str, Any] | None = None,
+    upstream: str = "",
+    **provider: Any,
+) -> Iterator[Rig]:
+    """Run a provider and a gateway in front of it."""
+    with ScriptedProvider(script, **provider) as upstreams:
+        base = upstream or upstreams.url
+        gateway = GatewaySettings(port=0, openai_upstream=f"{base}/v1", anthropic_upstream=base, shutdown_s=2).change(
+            settings or {}
+        )
+        manager = ContextCompressionManager(without_arrival(CompressionConfig(**(config or {}))), workspace)
+        application = Application(manager, gateway)
+        with (
+            BackgroundServer(application) as server,
+            httpx2.Client(base_url=server.url, timeout=30, trust_env=False) as http,
+        ):
+            yield Rig(server.url, upstreams, application, http)
+
+
+def make_dialog(turns: int, words: int = 200, *, end: bool = True) -> list[dict[str, Any]]:
+    """Return a plain conversation of so many turns; ``end``: with a question that waits for its answer."""
+    messages: list[dict[str, Any]] = []
+    for turn in range(turns):
+        filler = " ".join(f"w{turn}x{number}" for number in range(words))
+        messages.append({"role": "user", "content": f"Question {turn}: please look at file_{turn}.py. {filler}"})
+        messages.append({"role": "assistant", "content": f"Answer {turn}: file_{turn}.py is fine. {filler}"})
+    if end:
+        messages.append({"role": "user", "content": f"Question {turns}: and now?"})
+    return messages
+
+
+def make_body(wire: str, messages: Sequence[Any], model: str = "scripted-1", **fields: Any) -> dict[str, Any]:
+    """Return a request of a wire format."""
+    if wire == "openai-responses":
+        return {"model": model, "input": list(messages), **fields}
+    if wire == "anthropic":
+        return {"model": model, "max_tokens": 100, "messages": list(messages), **fields}
+    return {"model": model, "messages": list(messages), **fields}
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
