@@ -8,31 +8,29 @@ fails, the compression stands and a warning says so.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from refold.budget import Budget, Trigger
-from refold.conversation.edit import Edit
 from refold.conversation.view import View
 from refold.errors import LedgerError, RefoldError
 from refold.ladder.plan import Outcome, Plan, detect_view_language, order_stages, prepare
 from refold.ledger.ledger import Batch
 from refold.manager.deciding import BRAKE, FORCED, Brake, decide_plain
-from refold.manager.flow import Flow, Pause
+from refold.manager.files import named_files
+from refold.manager.flow import Flow
 from refold.manager.keeper import Keeper, make_event, read_pinned
+from refold.manager.lease import LEASE_S, give_lease, take_lease
 from refold.manager.notices import Notice
 from refold.manager.record import Archived, describe_archived
 from refold.manager.session import OpenSession
 from refold.manager.undoing import REDO
-from refold.offload import OffloadFolder
-from refold.stages.offload import files_of, offloaded_path
+from refold.stages.offload import files_of
 from refold.stages.stage import Ask, Reply
 
-LEASE_S = 90.0
 SOFT_WAIT_S = 5.0
 HARD_WAIT_S = 120.0
-_PAUSE_S = 0.02
 
 Ending = Literal["done", "stale", "held", "vetoed", "missed"]
 
@@ -70,15 +68,11 @@ class Made:
 
 def run_batch(keeper: Keeper, session: OpenSession, wish: Wish) -> Flow[Made]:
     """Compress a session under its lease."""
-    owner = uuid.uuid4().hex
-    waited = 0.0
-    while not keeper.ledger.acquire_lease(session.id, owner, seconds=LEASE_S, now=keeper.clock()):
-        if waited >= (HARD_WAIT_S if wish.must else SOFT_WAIT_S):
-            if wish.must:
-                raise LedgerError(f"another process has been compressing {session.id!r} for {waited:.0f} s; try again")
-            return Made("held", reason="another process is compressing this session")
-        yield Pause(_PAUSE_S)
-        waited += _PAUSE_S
+    owner = yield from take_lease(keeper, session.id, HARD_WAIT_S if wish.must else SOFT_WAIT_S)
+    if not owner and wish.must:
+        raise LedgerError(f"another process has been compressing {session.id!r} for {HARD_WAIT_S:g} s; try again")
+    if not owner:
+        return Made("held", reason="another process is compressing this session")
     try:
         row = keeper.ledger.read_session(session.id)
         if row is None or not session.is_current(row):
@@ -86,7 +80,7 @@ def run_batch(keeper: Keeper, session: OpenSession, wish: Wish) -> Flow[Made]:
         session.row = row
         return (yield from _compress(keeper, session, wish, owner))
     finally:
-        keeper.ledger.release_lease(session.id, owner)
+        give_lease(keeper, session.id, owner)
 
 
 def _compress(keeper: Keeper, session: OpenSession, wish: Wish, owner: str) -> Flow[Made]:
@@ -103,7 +97,7 @@ def _compress(keeper: Keeper, session: OpenSession, wish: Wish, owner: str) -> F
     view = make_full_view(keeper, session, wish)
     try:
         outcome = yield from plan_batch(keeper, session, wish, view, owner)
-        if not outcome.edits:
+        if not outcome.edits or _shows_the_same(view, outcome.view):
             return _miss(keeper, session, wish, "nothing is left that could be compressed")
         made = _commit(keeper, session, wish, view, outcome, owner)
     except RefoldError as error:
@@ -119,6 +113,10 @@ def _compress(keeper: Keeper, session: OpenSession, wish: Wish, owner: str) -> F
         _tell_failure(keeper, failed)
         raise
     return replace(made, notes=(*made.notes, *notes))
+
+
+def _shows_the_same(before: View, after: View) -> bool:
+    return [item.raw for item in before.items] == [item.raw for item in after.items]
 
 
 def make_full_view(keeper: Keeper, session: OpenSession, wish: Wish) -> View:
@@ -157,7 +155,7 @@ def plan_batch(
 def _commit(keeper: Keeper, session: OpenSession, wish: Wish, view: View, outcome: Outcome, owner: str) -> Made:
     now = keeper.clock()
     folder = keeper.find_folder(session.id)
-    before, after = named_files(view), named_files(outcome.view)
+    after = named_files(outcome.view)
     shown = {edit.id for item in outcome.view.items for edit in item.edits}
     fresh = [edit for edit in outcome.edits if edit.id in shown]
     language = keeper.config.fixed_language or detect_view_language(view)
@@ -170,18 +168,27 @@ def _commit(keeper: Keeper, session: OpenSession, wish: Wish, view: View, outcom
             session.id, batch, now=now, events=[make_event(notice) for notice in notices], owner=owner
         )
     except BaseException:
-        folder.remove(new_files)
+        if not _may_be_stored(keeper, session.id, batch.id):
+            folder.remove(new_files)
         raise
     if not is_stored:
         folder.remove(new_files)
         return Made("stale")
     _take_over(keeper, session, outcome)
-    deleted, warnings = folder.remove(sorted(before - after))
+    deleted, warnings = folder.remove(path for path in folder.list_files() if path not in after)
     keeper.complain(session.id, warnings)
     _move_brake(keeper, session, wish, outcome)
     for notice in notices:
         keeper.complain(session.id, keeper.listeners.tell(notice))
     return Made("done", outcome, view.tokens, wish.trigger.reason, archived, tuple(deleted), tuple(warnings))
+
+
+def _may_be_stored(keeper: Keeper, session_id: str, batch_id: str) -> bool:
+    """Tell whether a commit that failed could have been made: a file too many is better than one too few."""
+    try:
+        return any(batch.id == batch_id for batch in keeper.ledger.read_batches(session_id))
+    except LedgerError:
+        return True
 
 
 def _make_batch(
@@ -271,26 +278,6 @@ def _describe(
         fields={"files": list(files)},
     )
     return [moved, made]
-
-
-def named_files(view: View) -> set[str]:
-    """Return the offloaded files that a view names."""
-    return named_by(edit for item in view.items for edit in item.edits)
-
-
-def named_by(edits: Iterable[Edit]) -> set[str]:
-    """Return the offloaded files that these edits name."""
-    return {path for edit in edits if (path := offloaded_path(edit))}
-
-
-def restore_files(keeper: Keeper, session: OpenSession, folder: OffloadFolder) -> list[str]:
-    """Write the files again that the view names, and remove those it does not name; return what could not go."""
-    shown: list[Edit] = [edit for item in session.items for edit in item.edits if offloaded_path(edit)]
-    if shown:
-        view = session.make_view(keeper.ledger, fixed_tokens=0, pinned=frozenset())
-        folder.write(files_of(shown, view.messages))
-    named = named_by(shown)
-    return folder.remove([path for path in folder.list_files() if path not in named])[1]
 
 
 def _describe_failure(error: RefoldError) -> str:

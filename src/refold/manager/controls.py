@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from refold.errors import FormatError, HandleUnknown
 from refold.ledger.ledger import Event, Usage
-from refold.manager.batch import restore_files
 from refold.manager.deciding import FORCED, REPORTED, Reported
+from refold.manager.files import remove_others, write_named
 from refold.manager.keeper import (
     CALIBRATION,
     PINNED,
@@ -18,6 +18,7 @@ from refold.manager.keeper import (
     read_pinned,
     write_calibration,
 )
+from refold.manager.lease import leased
 from refold.manager.notices import Notice
 from refold.manager.originals import find_stored
 from refold.manager.record import list_summaries
@@ -32,7 +33,7 @@ NEAR_WINDOW = 0.9
 def undo(keeper: Keeper, session_id: str, edit_id: str | None) -> Switched:
     """Switch edits off, with all made from them."""
     keeper.need_row(session_id)
-    with keeper.held(session_id) as slot:
+    with keeper.held(session_id) as slot, leased(keeper, session_id):
         session = _open(keeper, slot, session_id)
         ids = choose_undo(keeper.ledger, session_id, edit_id)
         groups = [*read_redo(session.row.settings.get(REDO)), list(ids)][-REDO_MAX:]
@@ -42,7 +43,7 @@ def undo(keeper: Keeper, session_id: str, edit_id: str | None) -> Switched:
 def redo(keeper: Keeper, session_id: str) -> Switched:
     """Switch on what was undone last."""
     keeper.need_row(session_id)
-    with keeper.held(session_id) as slot:
+    with keeper.held(session_id) as slot, leased(keeper, session_id):
         session = _open(keeper, slot, session_id)
         groups = read_redo(session.row.settings.get(REDO))
         if not groups:
@@ -56,11 +57,13 @@ def _switch(
     now, before = keeper.clock(), session.item_tokens + slot.fixed_tokens
     kind = "redone" if on else "undone"
     event = Event(kind, now, {"edits": list(ids), "tokens_before": before})
+    stored = keeper.ledger.read_edits(session.id, active_only=False)
+    named = write_named(keeper, session, [one.edit for one in stored if (on if one.edit.id in ids else one.is_active)])
     keeper.ledger.switch_edits(session.id, ids, on=on, now=now, event=event)
     keeper.ledger.update_session(session.id, {"settings": {REDO: groups or None}}, now)
     slot.session = None
     session = _open(keeper, slot, session.id)
-    keeper.complain(session.id, restore_files(keeper, session, keeper.find_folder(session.id)))
+    keeper.complain(session.id, remove_others(keeper, session.id, named))
     after = session.item_tokens + slot.fixed_tokens
     notice = Notice(kind, session.id, tokens_before=before, tokens_after=after, time=now, fields={"edits": list(ids)})
     keeper.tell(notice, is_logged=False)

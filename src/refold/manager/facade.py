@@ -14,7 +14,7 @@ from typing import Any
 from refold.compressor import ContextCompressor
 from refold.config import CompressionConfig
 from refold.conversation.language import detect_language
-from refold.errors import ConfigError, FormatError
+from refold.errors import ConfigError, FormatError, LedgerError
 from refold.ledger.ledger import Finding, Ledger
 from refold.manager import controls, forgetting, manual, preparing
 from refold.manager.flow import Flow, run_flow, run_flow_async
@@ -22,7 +22,7 @@ from refold.manager.intake import check_messages
 from refold.manager.keeper import Keeper
 from refold.manager.manual import CompactResult
 from refold.manager.model_seam import ModelSeam
-from refold.manager.notices import Listener
+from refold.manager.notices import Listener, Notice
 from refold.manager.originals import StoredOriginals
 from refold.manager.record import Archived
 from refold.manager.status import SessionStatus, describe_session
@@ -219,8 +219,10 @@ class ContextCompressionManager:
         """Write the page of the day, and what other programs read of the summaries."""
         facts = [fact.text for fact in archived.facts]
         entry = Entry(session_id, archived.time, archived.count, archived.summary, facts, archived.language)
-        await self.md_sync.append_to_daily_log(archived.date, write_entry(entry))
-        self._write_summaries(session_id)
+        try:
+            await self.md_sync.append_to_daily_log(archived.date, write_entry(entry))
+        finally:  # One that fails does not keep the other from being written.
+            self._write_summaries(session_id)
         self.compression_folder.write_config(_plain_settings(self.config))
 
     def _write_summaries(self, session_id: str) -> None:
@@ -230,8 +232,9 @@ class ContextCompressionManager:
             self.compression_folder.write_summaries(
                 session_id, controls.list_session_summaries(self._keeper, session_id)
             )
-        except OSError as error:
-            self._keeper.complain(session_id, [f"summaries.json was not written: {error.strerror or error}"])
+        except (LedgerError, OSError) as error:
+            problem = f"summaries.json was not written: {error}"
+            self._keeper.listeners.tell(Notice("warned", session_id, problem, time=self._keeper.clock()))
 
 
 def _open_ledger(workspace: Path) -> Ledger:

@@ -14,14 +14,14 @@ from refold.conversation.view import Lens
 from refold.errors import LedgerError
 from refold.formats import digest_message, make_format
 from refold.ledger.ledger import Event, Finding, SessionRow, StoredMessage
-from refold.manager.batch import named_by, restore_files
+from refold.manager.files import find_files, remove_others, write_named
 from refold.manager.keeper import Keeper
+from refold.manager.lease import leased
 from refold.manager.originals import find_stored
 from refold.manager.session import FORGOTTEN, parse_stored
 from refold.manager.status import read_all_events
 from refold.memory import MarkdownSync
 from refold.memory.entry import is_section_of
-from refold.stages.offload import files_of
 
 GONE = "[forgotten]"
 
@@ -42,12 +42,11 @@ def forget(keeper: Keeper, session_id: str, handle: str | None, pages: MarkdownS
         sections, warnings = _erase_sections(session_id, pages, _list_entries(keeper, session_id, None))
         delete(keeper, session_id)
         return Forgotten(row.messages, sections, tuple(warnings))
-    with keeper.held(session_id) as slot:
+    with keeper.held(session_id) as slot, leased(keeper, session_id):
         stored = _same_content(keeper, row, find_stored(keeper, row, handle))
         ids = [one.id for one in stored]
         stubs = _make_stubs(keeper, row, stored)
         entries = _list_entries(keeper, session_id, set(ids))
-        folder = keeper.find_folder(session_id)
         now = keeper.clock()
         known = row.settings.get(FORGOTTEN)
         merged = {**(known if isinstance(known, dict) else {}), **stubs}
@@ -56,7 +55,7 @@ def forget(keeper: Keeper, session_id: str, handle: str | None, pages: MarkdownS
         slot.session = None
         fresh = keeper.need_row(session_id)
         session = keeper.open(slot, replace(fresh, wire=fresh.wire or "openai-chat"), fresh.model)
-        warnings = restore_files(keeper, session, folder)
+        warnings = remove_others(keeper, session_id, write_named(keeper, session, session.edits))
         sections, problems = _erase_sections(session_id, pages, entries)
         keeper.ledger.add_event(session_id, Event("forgotten", now, {"messages": count, "sections": sections}))
         return Forgotten(count, sections, (*warnings, *problems))
@@ -89,11 +88,7 @@ def _verify_files(keeper: Keeper, row: SessionRow, *, repair: bool) -> list[Find
         except LedgerError as error:
             return [Finding(row.id, f"the view cannot be computed: {error}", is_derived=False)]
         folder = keeper.find_folder(row.id)
-        shown = [edit for item in session.items for edit in item.edits]
-        if not named_by(shown):
-            return []
-        view = session.make_view(keeper.ledger, fixed_tokens=0, pinned=frozenset())
-        wrong = [file for file in files_of(shown, view.messages) if folder.read(file.path) != file.text]
+        wrong = [file for file in find_files(session.make_view(keeper.ledger)) if folder.read(file.path) != file.text]
         if repair and wrong:
             folder.write(wrong)
         return [

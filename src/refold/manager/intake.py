@@ -39,12 +39,14 @@ def take_history(
     digests = session.prints.digest_all(raws, session.digests, _digest_raw)
     known = len(session.digests)
     if digests[:known] == session.digests:
-        return _append(session, ledger, raws, chain_tail(_tail(session), digests[known:], known), stages, now)
+        links = chain_tail(_tail(session), digests[known:], known)
+        is_stored = _append(session, ledger, raws, links, stages, now)
+        session.prints.settle()
+        return is_stored
     chained = chain_path(session.path(), digests)
     new, arrival = _parse_new(session, raws, chained.new, stages)
     stored = [_store(message, link, session, now) for message, link in zip(new, chained.new, strict=True)]
     version = ledger.append(session.id, stored, chained.splices, version=session.path_version, now=now, arrival=arrival)
-    session.prints.clear()
     session.path_version = -1  # Positions moved: whoever goes on loads it anew.
     return version is not None
 

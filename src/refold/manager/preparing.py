@@ -81,7 +81,9 @@ def finish(keeper: Keeper, session: OpenSession, made: Made | None, remember: Re
     archived = made.archived
     failure = yield Await(lambda: remember(session.id, archived))
     if isinstance(failure, Exception):
-        keeper.complain(session.id, [f"the memory page was not written: {type(failure).__name__}: {failure}"[:300]])
+        keeper.complain(
+            session.id, [f"what people read of it was not written: {type(failure).__name__}: {failure}"[:300]]
+        )
 
 
 def take_in(keeper: Keeper, slot: Slot, request: Request) -> OpenSession:

@@ -20,6 +20,7 @@ class Prints:
 
     def __init__(self) -> None:
         self._prints: dict[int, bytes] = {}
+        self._seen: dict[int, bytes] = {}
 
     def digest_all(
         self, raws: Sequence[object], known: Sequence[str], digest: Callable[[object, int], str]
@@ -37,12 +38,12 @@ class Prints:
                     digests += known[start : start + CHUNK]
                     continue
             digests += [digest(raw, at) for at, raw in enumerate(chunk, start)]
-        self._prints = prints
+        self._seen = prints
         return digests
 
-    def clear(self) -> None:
-        """Forget all: the path is no longer what was handed in."""
-        self._prints = {}
+    def settle(self) -> None:
+        """Say that what was handed in last is the path now. Before that it could still be refused."""
+        self._prints = self._seen
 
 
 def _print(chunk: Sequence[object]) -> bytes | None:

@@ -105,12 +105,23 @@ class OpenSession:
         self.item_tokens += item.tokens
         self.turns += is_user_turn(item.role, item.parts)
 
-    def make_view(self, ledger: Ledger, *, fixed_tokens: int, pinned: frozenset[str]) -> View:
-        """Return the view with every original in it, read from the ledger where this holds none."""
+    def make_view(
+        self,
+        ledger: Ledger,
+        *,
+        fixed_tokens: int = 0,
+        pinned: frozenset[str] = frozenset(),
+        edits: Sequence[Edit] | None = None,
+    ) -> View:
+        """Return the view with every original in it, read from the ledger where this holds none.
+
+        ``edits`` are others than those in force, to see what they would show.
+        """
         wanted = [message_id for message_id in self.ids if message_id not in self.messages]
         known = {**self.messages, **read_originals(ledger, self.row, self.lens, wanted)}
         full = [known[message_id] for message_id in self.ids]
-        return apply(full, self.edits, self.lens, fixed_tokens=fixed_tokens, pinned=pinned)
+        chosen = self.edits if edits is None else edits
+        return apply(full, chosen, self.lens, fixed_tokens=fixed_tokens, pinned=pinned)
 
     def raws(self, given: Sequence[object] | None = None) -> list[object]:
         """Return what the model sees; untouched messages are the caller's own objects where ``given`` has them."""

@@ -28,6 +28,8 @@ SETTINGS = {
     "autoCompress": "auto_compress",
     "importanceThreshold": "importance_threshold",
 }
+# Beside the settings: those that somebody changed, and what we wrote last, so that a change by hand shows.
+_CHANGED = "changed"
 _WRITTEN = "written"
 
 
@@ -63,10 +65,13 @@ class CompressionFolder:
         stored = self._load("config.json")
         if not isinstance(stored, dict):
             return {}
-        written = stored.get(_WRITTEN)
+        written, changed = stored.get(_WRITTEN), stored.get(_CHANGED)
         written = written if isinstance(written, dict) else {}
+        changed = changed if isinstance(changed, list) else []
         return {
-            SETTINGS[name]: value for name, value in stored.items() if name in SETTINGS and value != written.get(name)
+            ours: stored[name]
+            for name, ours in SETTINGS.items()
+            if name in stored and (name in changed or stored[name] != written.get(name))
         }
 
     def write_config(self, values: Mapping[str, object], *, changes: Mapping[str, object] | None = None) -> None:
@@ -75,7 +80,8 @@ class CompressionFolder:
             kept = {**self.read_config(), **(changes or {})}
             plain = {name: values.get(ours) for name, ours in SETTINGS.items()}
             shown = {name: kept.get(ours, plain[name]) for name, ours in SETTINGS.items()}
-            self._store("config.json", {**shown, _WRITTEN: plain})
+            changed = [name for name, ours in SETTINGS.items() if ours in kept]
+            self._store("config.json", {**shown, _CHANGED: changed, _WRITTEN: plain})
 
     def read_summaries(self, session_id: str | None = None) -> list[dict[str, Any]]:
         """Return the summaries of a session, or all, oldest first."""

@@ -15,7 +15,10 @@ from refold.conversation.language import Language
 _CONTROL = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _BREAK = re.compile("\r\n|[\r\n\x0b\x0c\x85\u2028\u2029]")
 _HEADING = re.compile(r"^ {0,3}(#{1,6})(?=[ \t]|$)")
-_OPENER = re.compile(r"^ {0,3}(?=`{3}|~{3}|<[A-Za-z/!?]|=+[ \t]*$|(?:-[ \t]*){2,}$|(?:\*[ \t]*){3,}$|(?:_[ \t]*){3,}$)")
+# Quotes and lists may hold all of it as well.
+_NESTED = re.compile(r"^[ \t]*(?:(?:>|[-*+]|\d{1,9}[.)])[ \t]*)*")
+_RULE = re.compile(r"[ \t]*(?:=+|(?:-[ \t]*){2,}|(?:\*[ \t]*){3,}|(?:_[ \t]*){3,})[ \t]*")
+_OPENER = re.compile(r"`{3}|~{3}|<[A-Za-z/!?]|#{1,6}(?:[ \t]|$)|=+[ \t]*$|-+[ \t]*$")
 _FACTS_MAX = 50
 _FACT_CHARS_MAX = 500
 SHOWN_ID_CHARS = 8
@@ -51,7 +54,7 @@ def write_entry(entry: Entry) -> str:
         quiet_text(entry.summary),
         "",
         f"### {facts}",
-        *(f"- {fact}" for fact in map(quiet_line, entry.key_facts[:_FACTS_MAX]) if fact),
+        *(_quiet_markup(f"- {fact}") for fact in map(quiet_line, entry.key_facts[:_FACTS_MAX]) if fact),
     ]
     return "\n".join(lines) + "\n"
 
@@ -88,5 +91,8 @@ def _quiet_markup(line: str) -> str:
     if heading:
         level = max(4, min(6, len(heading[1]) + 2))
         return "#" * level + line[heading.end() :]
-    opener = _OPENER.match(line)
-    return f"\\{line[opener.end() :]}" if opener else line
+    if _RULE.fullmatch(line):
+        return f"\\{line.lstrip()}"
+    nested = _NESTED.match(line)
+    start = nested.end() if nested else 0
+    return f"{line[:start]}\\{line[start:]}" if _OPENER.match(line, start) else line

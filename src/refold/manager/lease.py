@@ -1,0 +1,54 @@
+"""The lease: one at a time changes what a session's view shows, over all processes.
+
+It runs out by itself, so a process that died stops nobody for long. Waiting for it has an end (L9).
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from refold.errors import LedgerError
+from refold.manager.flow import Flow, Pause
+from refold.manager.keeper import Keeper
+
+LEASE_S = 90.0
+WAIT_S = 120.0
+_PAUSE_S = 0.02
+
+
+def take_lease(keeper: Keeper, session_id: str, wait_s: float) -> Flow[str]:
+    """Wait for the lease on a session; return who owns it now, or nothing if it could not be had in time."""
+    owner = uuid.uuid4().hex
+    waited = 0.0
+    while not keeper.ledger.acquire_lease(session_id, owner, seconds=LEASE_S, now=keeper.clock()):
+        if waited >= wait_s:
+            return ""
+        yield Pause(_PAUSE_S)
+        waited += _PAUSE_S
+    return owner
+
+
+def give_lease(keeper: Keeper, session_id: str, owner: str) -> None:
+    """Give a lease back; if that fails it runs out by itself, and what was done does not fail by it."""
+    with suppress(LedgerError):
+        keeper.ledger.release_lease(session_id, owner)
+
+
+@contextmanager
+def leased(keeper: Keeper, session_id: str) -> Iterator[None]:
+    """Hold the lease on a session in this thread."""
+    flow = take_lease(keeper, session_id, WAIT_S)
+    try:
+        while True:
+            time.sleep(next(flow).seconds)  # type: ignore[union-attr]
+    except StopIteration as done:
+        owner: str = done.value
+    if not owner:
+        raise LedgerError(f"another process has been compressing {session_id!r} for {WAIT_S:g} s; try again")
+    try:
+        yield
+    finally:
+        give_lease(keeper, session_id, owner)

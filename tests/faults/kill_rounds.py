@@ -1,0 +1,106 @@
+"""Kills real processes in the middle of their work, again and again, and checks what they left.
+
+Run as a script: WORKSPACE ROUNDS. A child appends, prepares, undoes and redoes, and says what was acknowledged; the
+parent kills it at a random moment, opens the workspace and checks that all of it is there and whole.
+"""
+
+import json
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+
+from refold import CompressionConfig, ContextCompressionManager, HandleUnknown
+
+CONFIG = CompressionConfig.preset("offload").replace(
+    window=3_000, reserve=300, compact_trigger_threshold=300, threshold_rounds=14
+)
+
+
+def work(workspace: str, start: int, say: int) -> None:
+    """Go on with the session until killed; tell every acknowledged message."""
+    manager = ContextCompressionManager(CONFIG, workspace)
+    number = start
+    while True:
+        call = {"id": f"c{number}", "type": "function", "function": {"name": "run", "arguments": "{}"}}
+        lines = "\n".join(f"{number} line {line} of the output" for line in range(12))
+        manager.append("s1", [{"role": "assistant", "content": None, "tool_calls": [call]}])
+        os.write(say, f"{2 * number}\n".encode())
+        manager.append("s1", [{"role": "tool", "tool_call_id": f"c{number}", "content": lines}])
+        os.write(say, f"{2 * number + 1}\n".encode())
+        manager.prepare_context_sync("s1")
+        if number % 5 == 4:
+            try:
+                manager.undo("s1")
+                manager.redo("s1")
+            except HandleUnknown:
+                pass
+        number += 1
+
+
+def run_child(workspace: str, start: int, lifetime_s: float) -> int:
+    """Let a child work for a while, kill it, and return the highest message that it was told is stored."""
+    listen, say = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.close(listen)
+            work(workspace, start, say)
+        finally:
+            os._exit(3)
+    os.close(say)
+    time.sleep(lifetime_s)
+    os.kill(pid, signal.SIGKILL)
+    told = b""
+    while chunk := os.read(listen, 65_536):
+        told += chunk
+    os.close(listen)
+    _, status = os.waitpid(pid, 0)
+    assert os.WIFSIGNALED(status), f"the child ended by itself: {status}"
+    return max((int(line) for line in told.split()), default=-1)
+
+
+def check(workspace: str, acknowledged: int) -> int:
+    """Check all that must hold after a crash; return how many messages there are."""
+    manager = ContextCompressionManager(CONFIG, workspace)
+    if manager.ledger.read_session("s1") is None:
+        assert acknowledged < 0
+        return 0
+    findings = manager.verify()
+    assert findings == [], findings
+    stored = manager.ledger.read_messages("s1")
+    assert len(stored) > acknowledged, f"{len(stored)} messages, {acknowledged + 1} were acknowledged"
+    for at, message in enumerate(stored):
+        raw = json.loads(message.raw)
+        assert f"c{at // 2}" in (raw.get("tool_call_id"), raw.get("tool_calls", [{}])[0].get("id")), at
+    for path in Path(workspace, "memory").glob("*.md"):
+        assert path.read_text(encoding="utf-8").endswith("\n")
+    manager.close()
+    return len(stored)
+
+
+def main() -> None:
+    workspace, rounds = sys.argv[1], int(sys.argv[2])
+    seed = int(os.environ.get("REFOLD_KILL_SEED", time.time_ns() % 2**32))
+    chance = random.Random(seed)
+    count = 0
+    for number in range(rounds):
+        acknowledged = run_child(workspace, (count + 1) // 2, 0.02 + chance.random() * 0.4)
+        count = check(workspace, acknowledged)
+        if count % 2:
+            manager = ContextCompressionManager(CONFIG, workspace)
+            at = count // 2
+            manager.append("s1", [{"role": "tool", "tool_call_id": f"c{at}", "content": "it was cut short"}])
+            manager.close()
+            count += 1
+        if count > 200:
+            ContextCompressionManager(CONFIG, workspace).delete_session("s1")
+            count = 0
+        print(f"round {number}: {count} messages", flush=True)
+    print(f"{rounds} rounds, seed {seed}")
+
+
+if __name__ == "__main__":
+    main()
