@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import cProfile
 import pstats
-import sys
 import time
 import tracemalloc
 
