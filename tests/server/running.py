@@ -2,7 +2,8 @@
 
 import json
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +52,7 @@ def start_rig(
     config: Mapping[str, Any] | None = None,
     settings: Mapping[str, Any] | None = None,
     upstream: str = "",
+    ledger: Any = None,
     **provider: Any,
 ) -> Iterator[Rig]:
     """Run a provider and a gateway in front of it."""
@@ -59,7 +61,9 @@ def start_rig(
         gateway = GatewaySettings(port=0, openai_upstream=f"{base}/v1", anthropic_upstream=base, shutdown_s=2).change(
             settings or {}
         )
-        manager = ContextCompressionManager(without_arrival(CompressionConfig(**(config or {}))), workspace)
+        manager = ContextCompressionManager(
+            without_arrival(CompressionConfig(**(config or {}))), workspace, ledger=ledger
+        )
         application = Application(manager, gateway)
         with (
             BackgroundServer(application) as server,
@@ -94,3 +98,11 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 5.0) -> None:
+    """Wait until something is so; fail if it does not happen."""
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "it did not happen in time"
+        time.sleep(0.01)
