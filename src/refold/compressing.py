@@ -49,7 +49,6 @@ def compress(
     """
     settings = _choose_config(preset, config)
     model = _check_model(model) or settings.model
-    _check_list(messages)
     edits = _check_edits(edits)
     form = detect(messages, system=system, tools=tools, name=format)
     parsed = parse_messages(form, messages)
@@ -81,11 +80,6 @@ def compress(
         report=report,
         originals=Originals(parsed, fold_originals(outcome.view.edits, parsed)),
     )
-
-
-def _check_list(messages: object) -> None:
-    if not isinstance(messages, Sequence) or isinstance(messages, str | bytes):
-        raise FormatError(f"messages must be a list of messages, not {type(messages).__name__}")
 
 
 def _check_model(model: object) -> str | None:

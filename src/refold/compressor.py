@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from refold.conversation.format import Format
 from refold.conversation.language import Language, detect_language
 from refold.conversation.message import Message, is_user_turn
 from refold.conversation.turn import find_cuts
@@ -26,6 +27,8 @@ _CLOSING: dict[Language, str] = {
 }
 FACTS_MAX = 50
 SUMMARY_TOKENS_MAX = 800
+# Of a few short messages even a fair summary may be longer than they are.
+ANSWER_CHARS_MIN = 2_000
 
 
 class Completion(Protocol):
@@ -82,7 +85,7 @@ class ContextCompressor:
         system = [message.raw for message in parsed[:cut] if message.role == "system"]
         recent = [message.raw for message in parsed[cut:]]
         summary, facts = await self._sum_up(archived) if archived else ("", [])
-        compressed = [*system, *(self._build_compressed_messages(recent, summary) if archived else recent)]
+        compressed = [*system, *(self._build_compressed_messages(recent, summary, form) if archived else recent)]
         return CompressionResult(
             compressed_messages=compressed,
             recent_messages=recent,
@@ -98,13 +101,17 @@ class ContextCompressor:
         counter = TokenCounter()
         options = ExtractOptions(tokens_max=SUMMARY_TOKENS_MAX, style="short", opening=OPENING)
         extract = extract_summary(archived, (), options, counter.count_text, language=language)
-        summary = await self._ask(write_archive_prompt(archived, language=language))
-        listed = await self._ask(write_facts_prompt(archived, language=language))
+        size = sum(len(part.text) for message in archived for part in message.parts)
+        summary = await self._ask(write_archive_prompt(archived, language=language), size)
+        listed = await self._ask(write_facts_prompt(archived, language=language), size)
         facts = _parse_facts(listed) or [fact.text for fact in extract.fold.facts]
         return summary or extract.fold.summary, facts[:FACTS_MAX]
 
-    async def _ask(self, prompt: str) -> str:
-        """Return what the model answers, or nothing if there is none or it fails: the extract then stands in."""
+    async def _ask(self, prompt: str, chars_max: int) -> str:
+        """Return what the model answers; nothing if there is none, it fails or says more than there was to sum up.
+
+        The extract then stands in.
+        """
         if self.llm is None:
             return ""
         try:
@@ -112,11 +119,18 @@ class ContextCompressor:
         except Exception as error:  # noqa: BLE001 - whatever a caller's own client raises must not lose the conversation
             self.last_error = f"{type(error).__name__}: {error}"
             return ""
-        return str(answer.content or "").strip()
+        text = str(answer.content or "").strip()
+        if len(text) > max(chars_max, ANSWER_CHARS_MIN):
+            self.last_error = f"the answer has {len(text):,} characters, what it sums up {chars_max:,}"
+            return ""
+        return text
 
-    def _build_compressed_messages(self, recent_messages: Sequence[object], summary: str) -> list[object]:
+    def _build_compressed_messages(
+        self, recent_messages: Sequence[object], summary: str, form: Format | None = None
+    ) -> list[object]:
         """Return the summary as a message of the conversation's format, followed by the recent messages."""
-        form = detect(recent_messages)
+        # The recent messages alone may not tell the format: calls may all be archived.
+        form = form or detect(recent_messages)
         after = parse_messages(form, recent_messages[:1])
         role = form.allow_role("system", None, after[0].role if after else None)
         closing = _CLOSING[detect_language([summary])]

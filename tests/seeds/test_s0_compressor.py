@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from refold.compressor import OPENING, CompressionResult, ContextCompressor
-from refold.errors import ConfigError
+from refold.errors import ConfigError, FormatError
+from refold.testing import find_violations
 
 
 class Model:
@@ -105,3 +106,27 @@ async def test_s0_6_and_s0_7_the_prompts_ask_for_what_the_document_asks() -> Non
 async def test_a_retention_that_is_no_count_is_refused(count: Any) -> None:
     with pytest.raises(ConfigError, match="retention_count"):
         await ContextCompressor().compress(chat(3), count)
+
+
+async def test_where_only_the_archived_part_tells_the_format_the_summary_still_follows_it() -> None:
+    called = {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "look", "input": {}}]}
+    given = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "42"}]}
+    recent = [{"role": "user", "content": "And now?"}, {"role": "assistant", "content": "Now it is 42."}]
+    messages = [{"role": "user", "content": "Look."}, called, given, *recent]
+    result = await ContextCompressor().compress(messages, 2)
+    assert result.recent_messages == recent
+    assert find_violations("anthropic", result.compressed_messages) == []
+
+
+async def test_an_answer_longer_than_what_it_sums_up_is_no_summary() -> None:
+    compressor = ContextCompressor(Model("x" * 100_000, "y" * 100_000))
+    result = await compressor.compress(chat(40), 5)
+    assert result.compressed_token_count < result.original_token_count
+    assert "xxx" not in result.summary
+    assert "100,000 characters" in compressor.last_error
+
+
+@pytest.mark.parametrize("messages", [None, "text", 5])
+async def test_what_is_no_list_of_messages_is_refused(messages: Any) -> None:
+    with pytest.raises(FormatError, match="list of messages"):
+        await ContextCompressor().compress(messages, 5)

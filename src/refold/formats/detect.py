@@ -59,7 +59,8 @@ def detect(
     *,
     volatile: Volatile | None = None,
 ) -> Format:
-    """Return the format of these messages; raise FormatError if they mix two. ``name`` settles it."""
+    """Return the format of these messages; raise FormatError if they mix two or are no list. ``name`` settles it."""
+    _check_list(messages)
     if name is not None:
         return make_format(name, volatile)
     strong: dict[str, str] = {}
@@ -72,6 +73,11 @@ def detect(
     if strong:
         return make_format(next(iter(strong)), volatile)
     return make_format(_choose_weak(weak, messages, system), volatile)
+
+
+def _check_list(messages: object) -> None:
+    if not isinstance(messages, Sequence) or isinstance(messages, str | bytes):
+        raise FormatError(f"messages must be a list of messages, not {type(messages).__name__}")
 
 
 def _choose_weak(weak: dict[str, str], messages: Sequence[object], system: object) -> str:
