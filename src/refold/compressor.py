@@ -16,7 +16,7 @@ from refold.conversation.message import Message, is_user_turn
 from refold.conversation.turn import find_cuts
 from refold.errors import ConfigError
 from refold.formats import detect, parse_messages
-from refold.stages.extract.archive_prompts import write_archive_prompt, write_facts_prompt
+from refold.stages.prompts.archive import write_archive_prompt, write_facts_prompt
 from refold.stages.extract.summary import ExtractOptions, extract_summary
 from refold.tokens import TokenCounter
 

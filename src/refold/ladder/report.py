@@ -26,6 +26,7 @@ class StageReport:
     edits: tuple[Edit, ...] = ()
     rejected: tuple[Rejected, ...] = ()
     note: str = ""
+    is_failed: bool = False
 
     @property
     def tokens_freed(self) -> int:

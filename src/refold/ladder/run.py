@@ -15,7 +15,7 @@ from refold.conversation.view import View, amend
 from refold.errors import LawBroken
 from refold.ladder.laws import find_broken
 from refold.ladder.report import Rejected, StageReport
-from refold.stages.stage import FOLD, Ask, Goal, Reply, Stage
+from refold.stages.stage import FOLD, Ask, Goal, Proposed, Reply, Stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +47,14 @@ def climb(view: View, goal: Goal, stages: Sequence[Stage], *, strict: bool = Fal
         if view.tokens <= limit and not forces:
             continue
         proposed = stage.propose(view, replace(goal, force=forces, tokens_freed=tokens_before - view.tokens))
-        if not isinstance(proposed, list):
-            proposed = yield from proposed
-        idle = _find_idle(view, proposed) if forces and view.tokens <= limit and not goal.instructions else []
-        wanted = [edit for edit in proposed if edit not in idle]
+        answered = proposed if isinstance(proposed, list) else (yield from proposed)
+        told = answered if isinstance(answered, Proposed) else Proposed(answered)
+        idle = _find_idle(view, told.edits) if forces and view.tokens <= limit and not goal.instructions else []
+        wanted = [edit for edit in told.edits if edit not in idle]
         view, report = take_edits(view, wanted, stage.name, is_forced=forces, strict=strict)
-        report = replace(report, rejected=(*report.rejected, *(Rejected(edit, _NOTHING_NEW) for edit in idle)))
+        rejected = (*report.rejected, *(Rejected(edit, _NOTHING_NEW) for edit in idle))
+        note = "; ".join(filter(None, (report.note, told.note)))
+        report = replace(report, rejected=rejected, note=note, is_failed=told.is_failed)
         reports.append(report)
         edits.extend(report.edits)
     return Climb(view, tuple(edits), tuple(reports))

@@ -15,13 +15,16 @@ from refold.conversation.edit import Edit
 from refold.conversation.message import Role, is_user_turn
 from refold.conversation.turn import Unit, find_turns, newest_step
 from refold.conversation.view import View
-from refold.stages.extract.prompt import write_prompt
+from refold.stages.extract.facts import merge_facts
 from refold.stages.extract.source import Source, find_turn_range
 from refold.stages.extract.summary import Extract, ExtractOptions, Style
 from refold.stages.options import check_options
+from refold.stages.prompts import Demands, PromptStyle
+from refold.stages.prompts.question import Room
 from refold.stages.score import important_units
 from refold.stages.span import earlier_folds, free_runs, items_of
-from refold.stages.stage import Ask, Goal, Proposal, Reply, When
+from refold.stages.stage import Goal, Proposal, Proposed, When
+from refold.stages.summarise import Told, ask_words
 
 # The least a summary gets, however small the room: a frame and a line or two.
 SUMMARY_TOKENS_MIN = 160
@@ -69,6 +72,12 @@ class Fold:
     fresh_share: float = 0.4
     tool_chars_max: int = 2_000
     prompt_chars_max: int = 200_000
+    prompt_tokens_max: int = 100_000
+    prompt_style: PromptStyle = "sections"
+    prompt: str = ""
+    ask_facts: bool = False
+    extract_opening: str = ""
+    on_failure: Literal["extract", "keep"] = "extract"
 
     def __post_init__(self) -> None:
         check_options(self)
@@ -206,38 +215,64 @@ class Fold:
         edits: list[Edit] = []
         for span, options in self._plan_spans(view, goal, spans):
             source = Source.read(view, span, spans, edits)
-            extract = source.extract(view, options, goal)
+            extract = source.extract(view, self._open_extract(options), goal)
             edit = self._make_edit(view, source, extract, _bind_force(goal, view, span, spans))
             if edit is not None:
                 edits.append(edit)
         return edits
 
     def _ask_model(self, view: View, goal: Goal, spans: Sequence[Sequence[Unit]]) -> Proposal:
-        """Ask for each summary; an error or no words at all leave the extract in its place."""
+        """Ask for each summary; where no words can be trusted the extract takes their place, and the note says why."""
         edits: list[Edit] = []
+        notes: list[str] = []
+        is_failed = False
         for span, options in self._plan_spans(view, goal, spans):
             source = Source.read(view, span, spans, edits)
-            extract = source.extract(view, options, goal)
-            prompt = write_prompt(
-                source.fresh,
-                source.previous,
-                tokens_max=options.tokens_max,
-                tool_chars_max=self.tool_chars_max,
-                chars_max=self.prompt_chars_max,
-                language=goal.language,
-                instructions=goal.instructions,
-            )
-            reply: Reply = yield Ask(prompt, tokens_max=options.tokens_max * 6 // 5)
-            words = "" if reply.error else reply.text.strip()
-            edit = None
-            if words:
-                # A model's words must always be shorter than what they replace; only the extract may be forced.
-                told = source.write(view, extract, options, goal, words)
-                edit = self._make_edit(view, source, told, replace(goal, force=False))
-            edit = edit or self._make_edit(view, source, extract, _bind_force(goal, view, span, spans))
+            extract = source.extract(view, self._open_extract(options), goal)
+            demands = self._make_demands(options)
+            room = Room(self.tool_chars_max, self.prompt_chars_max, self.prompt_tokens_max, view.lens.count_text)
+            told = yield from ask_words(source, view, goal, demands, room, self.opening)
+            edit = self._write_told(view, goal, source, extract, options, told) if told.text else None
             if edit is not None:
                 edits.append(edit)
-        return edits
+                notes.append("; ".join(("summary by a model", *told.notes, *_note_index(edit, told))))
+                continue
+            is_failed = True
+            why = told.failure or "the answer would not make the context smaller"
+            # S2.7: the history stays as it is, unless it would not fit.
+            if self.on_failure == "keep" and view.tokens <= goal.hard:
+                notes.append(f"no summary: {why}")
+                continue
+            notes.append(f"extractive summary: {why}")
+            edit = self._make_edit(view, source, extract, _bind_force(goal, view, span, spans))
+            if edit is not None:
+                edits.append(edit)
+        return Proposed(edits, "; ".join(notes), is_failed)
+
+    def _open_extract(self, options: ExtractOptions) -> ExtractOptions:
+        return replace(options, opening=self.extract_opening) if self.extract_opening else options
+
+    def _make_demands(self, options: ExtractOptions) -> Demands:
+        """Say what the model is to write: what the index does not take, unless counts say what stays (S2.6)."""
+        index = 0 if self._keeps_by_count else min(options.index_tokens_max, options.tokens_max // 2)
+        tokens = max(SUMMARY_TOKENS_MIN // 2, options.tokens_max - index)
+        return Demands(self.prompt_style, tokens, self.summary_chars_max, self.prompt, self.ask_facts)
+
+    def _write_told(
+        self, view: View, goal: Goal, source: Source, extract: Extract, options: ExtractOptions, told: Told
+    ) -> Edit | None:
+        """Return the fold with a model's words; None if it does not shrink, or fits where only the extract would."""
+        left = max(0, options.tokens_max * 6 // 5 - view.lens.count_text(told.text))
+        written = source.write(
+            view, extract, replace(options, index_tokens_max=min(options.index_tokens_max, left)), goal, told.text
+        )
+        facts = tuple(replace(fact, handle=written.fold.handle) for fact in told.facts)
+        fold = replace(written.fold, facts=tuple(merge_facts(facts, written.fold.facts)))
+        # A model's words must always be shorter than what they replace; only the extract may be forced.
+        edit = self._make_edit(view, source, Extract(fold, written.text), replace(goal, force=False))
+        if edit is None or view.tokens <= goal.hard:
+            return edit
+        return edit if view.tokens - edit.tokens_freed <= goal.hard or goal.hard <= 0 else None
 
     def _plan_spans(
         self, view: View, goal: Goal, spans: Sequence[Sequence[Unit]]
@@ -305,3 +340,10 @@ def _count_passing(view: View) -> int:
 
 def _without_empty(runs: Iterable[list[Unit]]) -> list[list[Unit]]:
     return [run for run in runs if run]
+
+
+def _note_index(edit: Edit, told: Told) -> list[str]:
+    """Say how many exact values the index adds to a model's words."""
+    artifacts = edit.fold.artifacts if edit.fold else ()
+    added = sum(1 for one in artifacts if one.value in edit.text and one.value not in told.text)
+    return [f"{added} exact values added"] if added else []

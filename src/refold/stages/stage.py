@@ -6,8 +6,8 @@ A stage never reaches out, never changes a message, and never proposes to touch 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal, Protocol
 
 from refold.conversation.edit import Edit
@@ -44,7 +44,8 @@ class Goal:
     """What a batch has to reach: ``target`` tokens for the whole view; ``hard`` is the most it may ever have.
 
     ``force`` is set by a person or by a count (S0, S1): the fold then acts even if the tokens would not ask for it.
-    ``tokens_freed`` is what the stages before this one took out.
+    ``tokens_freed`` is what the stages before this one took out. ``restored`` has what offloaded results were, by the
+    text that stands in their place, where a client sent that text back to us (S2.5).
     """
 
     target: int
@@ -54,9 +55,19 @@ class Goal:
     instructions: str = ""
     force: bool = False
     tokens_freed: int = 0
+    restored: Mapping[str, str] = field(default_factory=dict)
 
 
-Proposal = Generator[Ask, Reply, list[Edit]]
+@dataclass(frozen=True, slots=True)
+class Proposed:
+    """Edits of a stage that has something to tell about them. ``is_failed``: what it wanted could not be had."""
+
+    edits: list[Edit]
+    note: str = ""
+    is_failed: bool = False
+
+
+Proposal = Generator[Ask, Reply, list[Edit] | Proposed]
 
 
 class Stage(Protocol):

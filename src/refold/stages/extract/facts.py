@@ -15,6 +15,15 @@ from refold.stages.extract.words import PASTED_CHARS, SCAN_CHARS, Saying, is_int
 FACT_CHARS_MAX = 240
 FACT_CHARS_MIN = 4
 FACTS_MAX = 60
+# S3.7: a summary, of ours or of another program, is hearsay.
+_SUMMARY = (
+    "[Context Summary]",
+    "[Truncated Summary]",
+    "[COMPACTED_CONTEXT]",
+    "[Compressed History]",
+    "[历史对话摘要]",
+    "⟦",
+)
 
 _QUESTION = re.compile(r"[?？]\s*$|吗\s*[?？。]?\s*$")
 _USER_PREFERS = re.compile(
@@ -56,6 +65,8 @@ def find_facts(sayings: Sequence[Saying]) -> list[Fact]:
     """Return the facts in what was said, in order, each sentence once, the newest if there are too many."""
     found: dict[str, Fact] = {}
     for saying in sayings:
+        if saying.text.startswith(_SUMMARY):
+            continue
         is_pasted = len(saying.text) > PASTED_CHARS and saying.role == "user"
         for sentence in split_sentences(saying.text[:SCAN_CHARS]):
             kind = None if is_pasted else classify_sentence(sentence, saying.role)

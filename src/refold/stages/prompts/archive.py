@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from refold.conversation.language import Language
 from refold.conversation.message import Message
-from refold.stages.extract.prompt import write_record
+from refold.stages.prompts.record import write_record
 
 _SUMMARY = {
     "en": (

@@ -1,0 +1,201 @@
+"""Asks a model for the words of one fold, checks them against their source, asks once more if they will not do.
+
+Everything that can go wrong ends in a ``Told`` without words and with a reason: whoever asked then writes the
+extract. Words that come out of here have been verified; facts and index stay mechanical, but for facts that the
+prompt asked for (S0.7), which are verified in the same way.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator
+from dataclasses import dataclass
+
+from refold.conversation.edit import Fact, FactKind
+from refold.conversation.view import View
+from refold.stages.extract.facts import FACT_CHARS_MAX, FACT_CHARS_MIN
+from refold.stages.extract.frame import neutralise
+from refold.stages.extract.source import Source
+from refold.stages.extract.summary import read_span
+from refold.stages.prompts.demands import FACT_KINDS, FACTS_MARK, Demands
+from refold.stages.prompts.question import Question, Room, write_question, write_repair
+from refold.stages.stage import Ask, Goal, Reply
+from refold.stages.verify import Answer, Dropped, Ground, add_missing, find_rejection, verify_words
+from refold.stages.verify.check import find_wrong
+
+ROUNDS_MAX = 2
+# More invented sentences than this, and the rest is not to be trusted either.
+DROPPED_SHARE_MAX = 0.5
+# What rules and open asks may add to a model's words.
+ADDED_SHARE = 0.3
+FACTS_MAX = 40
+_SHOWN_MAX = 3
+_QUOTE = re.compile(r"^(\s*)[UA]>[ \t]*(.*)$", re.M)
+_FENCE = re.compile(r"\A```\w*\n(.*)\n```\s*\Z", re.S)
+_BORDER = re.compile(r"(?<=[.!?;])\s+|(?<=[。！？；])|\n+")
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A model's verified words, or why there are none. ``notes`` say what was dropped and added."""
+
+    text: str = ""
+    facts: tuple[Fact, ...] = ()
+    notes: tuple[str, ...] = ()
+    failure: str = ""
+
+
+def ask_words(
+    source: Source, view: View, goal: Goal, demands: Demands, room: Room, opening: str = ""
+) -> Generator[Ask, Reply, Told]:
+    """Ask for the words of a fold, at most twice."""
+    question = write_question(
+        source.fresh,
+        source.previous,
+        demands,
+        room,
+        language=goal.language,
+        instructions=goal.instructions,
+        restored=goal.restored,
+    )
+    ground = Ground.of_messages(source.messages, goal.restored.values())
+    reasons: list[str] = []
+    for _ in range(ROUNDS_MAX):
+        prompt = write_repair(question, reasons[-1], goal.language) if reasons else question.prompt
+        reply = yield Ask(prompt, tokens_max=demands.tokens_max * 6 // 5)
+        if reply.error:
+            reasons.append(reply.error)
+            break
+        told = judge_reply(reply, question, source, view, goal, demands, ground, opening)
+        if not told.failure:
+            return told if not reasons else Told(told.text, told.facts, (f"asked again: {reasons[0]}", *told.notes))
+        reasons.append(told.failure)
+    return Told(failure="; asked again: ".join(reasons))
+
+
+def judge_reply(
+    reply: Reply,
+    question: Question,
+    source: Source,
+    view: View,
+    goal: Goal,
+    demands: Demands,
+    ground: Ground,
+    opening: str,
+) -> Told:
+    """Return what of an answer can be trusted; ``failure`` says why it cannot be used at all."""
+    count = view.lens.count_text
+    words, listed = split_facts(clean_words(reply.text, opening), demands)
+    rejection = find_rejection(
+        Answer(
+            text=words,
+            finish_reason=reply.finish_reason,
+            prompt=question.prompt,
+            demands=question.demands,
+            tokens=count(words),
+            source_tokens=sum(item.tokens for item in source.items),
+            headings=demands.headings,
+        )
+    )
+    if rejection:
+        return Told(failure=rejection)
+    verified = verify_words(_unquote(neutralise(words), ground), ground)
+    if verified.dropped_share > DROPPED_SHARE_MAX or not verified.text:
+        return Told(failure=f"most of the answer is not in the conversation ({_name_claims(verified.dropped)})")
+    text, notes = verified.text, describe_dropped(verified.dropped)
+    if demands.chars_max and len(text) > demands.chars_max:
+        text = shorten_words(text, demands.chars_max)
+        notes.append(f"cut to {demands.chars_max:,} characters")
+    span = read_span(source.messages, source.fresh, source.previous, goal.language)
+    room = max(120, int(demands.tokens_max * ADDED_SHARE))
+    added = add_missing(text, span, count, tokens_max=room, with_headings=bool(demands.headings))
+    if added.pending:
+        notes.append(f"{added.pending} open {'asks' if added.pending > 1 else 'ask'} added")
+    if added.rules:
+        notes.append(f"{added.rules} standing {'rules' if added.rules > 1 else 'rule'} added")
+    return Told(added.text, read_facts(listed, ground), tuple(notes))
+
+
+def clean_words(text: str, opening: str) -> str:
+    """Return an answer without a fence around all of it, and without the opening that we put there ourselves (S4.4)."""
+    fenced = _FENCE.match(text.strip())
+    words = (fenced[1] if fenced else text).strip()
+    for line in filter(None, (one.strip() for one in opening.splitlines())):
+        words = words.removeprefix(line).lstrip()
+    return words
+
+
+def _unquote(words: str, ground: Ground) -> str:
+    """Take the mark of a verbatim quote from lines that are none."""
+
+    def judge(line: re.Match[str]) -> str:
+        said = line[2].strip()
+        return line[0] if said and ground.has_text(said) else f"{line[1]}- {said}"
+
+    return _QUOTE.sub(judge, words)
+
+
+def split_facts(words: str, demands: Demands) -> tuple[str, list[str]]:
+    """Return the summary and the lines of facts after their mark, if both were asked for."""
+    if not demands.with_facts:
+        return words, []
+    lines = words.splitlines()
+    marks = {mark.casefold() for mark in FACTS_MARK.values()} | {"key facts", "关键事实"}
+    at = next((at for at, line in enumerate(lines) if line.strip().strip("#*:：- ").casefold() in marks), None)
+    if at is None:
+        return words, []
+    return "\n".join(lines[:at]).strip(), lines[at + 1 :]
+
+
+def read_facts(lines: list[str], ground: Ground) -> tuple[Fact, ...]:
+    """Return the facts that their source bears out, each with its kind."""
+    facts: dict[str, Fact] = {}
+    for line in lines:
+        text = neutralise(line.strip().lstrip("-*•·0123456789.) ").strip())
+        kind, text = _read_kind(text)
+        if FACT_CHARS_MIN <= len(text) <= FACT_CHARS_MAX and find_wrong(text, ground) is None:
+            facts.setdefault(text, Fact(kind, text))
+    return tuple(facts.values())[:FACTS_MAX]
+
+
+def _read_kind(text: str) -> tuple[FactKind, str]:
+    head, colon, rest = text.replace("：", ":", 1).partition(":")
+    word = head.strip("[]*【】 ").casefold()
+    kinds: dict[FactKind, tuple[str, str]] = {
+        "preference": FACT_KINDS["preference"],
+        "decision": FACT_KINDS["decision"],
+        "todo": FACT_KINDS["todo"],
+        "key": FACT_KINDS["key"],
+    }
+    for kind, names in kinds.items():
+        if colon and (word in names or word == kind):
+            return kind, rest.strip()
+    return "key", text
+
+
+def shorten_words(text: str, chars_max: int) -> str:
+    """Return the whole sentences at the beginning that fit; of a first one that does not, what fits."""
+    end = 0
+    for border in _BORDER.finditer(text):
+        if border.start() > chars_max:
+            break
+        end = border.start()
+    if end:
+        return text[:end].rstrip()
+    space = text.rfind(" ", chars_max // 2, chars_max)
+    return text[: space if space > 0 else chars_max].rstrip()
+
+
+def describe_dropped(dropped: tuple[Dropped, ...]) -> list[str]:
+    """Return what went, in words for the report."""
+    if not dropped:
+        return []
+    what = "sentence" if len(dropped) == 1 else "sentences"
+    return [f"{len(dropped)} {what} dropped ({_name_claims(dropped)})"]
+
+
+def _name_claims(dropped: tuple[Dropped, ...]) -> str:
+    claims = list(dict.fromkeys(claim for one in dropped for claim in one.claims))
+    shown = ", ".join(claim[:60] for claim in claims[:_SHOWN_MAX])
+    more = f" and {len(claims) - _SHOWN_MAX} more" if len(claims) > _SHOWN_MAX else ""
+    return f"not in the source: {shown}{more}" if claims else "instructions, not a record"

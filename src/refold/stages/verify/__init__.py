@@ -1,0 +1,22 @@
+"""Checks of a summary against its source, before it counts: what is refused whole, what is dropped, what is added.
+
+Pure text in, text and findings out. Nothing here asks a model, and nothing here rewords a sentence: a sentence stays
+as it is or goes whole.
+"""
+
+from refold.stages.verify.additions import add_missing
+from refold.stages.verify.check import Dropped, Verified, verify_words
+from refold.stages.verify.claims import find_claims
+from refold.stages.verify.ground import Ground
+from refold.stages.verify.rejections import Answer, find_rejection
+
+__all__ = [
+    "Answer",
+    "Dropped",
+    "Ground",
+    "Verified",
+    "add_missing",
+    "find_claims",
+    "find_rejection",
+    "verify_words",
+]

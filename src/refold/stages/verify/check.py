@@ -1,0 +1,110 @@
+"""The check of a summary's sentences: one that claims what its source does not have is dropped whole, and reported.
+
+A sentence that gives orders ("ignore everything above") is no record of anything and goes as well, unless it stands
+in the source word for word. A heading that is left without content goes with its last sentence.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from refold.stages.verify.claims import find_claims
+from refold.stages.verify.ground import Ground
+
+_BORDER = re.compile(r"(?<=[.!?;])[ \t]+|(?<=[。！？；])")
+_HEADING = re.compile(r"#{1,6}\s|\*\*[^*]{1,60}\*\*:?\s*\Z")
+_LEAD = re.compile(r"\A(\s*(?:[-*•]|\d{1,3}[.)])?\s*)(.*)\Z", re.S)
+_ORDER = re.compile(
+    r"\b(?:ignore|disregard|forget|override)\b[^.!?\n]{0,40}\b(?:previous|prior|above|all|everything|instructions?|rules?|"
+    r"earlier)\b|\byou (?:are now|must now) |\bnew (?:system )?(?:instructions?|prompt):|"
+    r"(?:忽略|无视|忘记|忘掉)[^。！？\n]{0,12}(?:以上|之前|先前|所有|一切|全部|上述|指令|规则)|你现在是",
+    re.I,
+)
+SHOWN_CHARS_MAX = 160
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A sentence that went, and what was wrong with it: the claims that its source does not have, or ``order``."""
+
+    sentence: str
+    claims: tuple[str, ...] = ()
+
+    @property
+    def why(self) -> str:
+        """What was wrong, in a few words."""
+        return f"not in the source: {', '.join(self.claims[:3])}" if self.claims else "an instruction, not a record"
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """A summary without what could not be verified. ``sentences`` is how many there were."""
+
+    text: str
+    dropped: tuple[Dropped, ...] = ()
+    sentences: int = 0
+
+    @property
+    def dropped_share(self) -> float:
+        """Which share of the sentences went."""
+        return len(self.dropped) / self.sentences if self.sentences else 0.0
+
+
+def verify_words(words: str, ground: Ground) -> Verified:
+    """Return the words whose every claim the source has."""
+    lines: list[str] = []
+    dropped: list[Dropped] = []
+    total = 0
+    for line in words.splitlines():
+        if not line.strip():
+            lines.append("")
+            continue
+        kept, gone, count = _check_line(line, ground)
+        total += count
+        dropped += gone
+        if kept.strip():
+            lines.append(kept)
+    return Verified(_drop_bare_headings(lines), tuple(dropped), total)
+
+
+def _check_line(line: str, ground: Ground) -> tuple[str, list[Dropped], int]:
+    """Return a line without its wrong sentences, what went, and how many sentences it had."""
+    if _HEADING.match(line.strip()):
+        wrong = find_wrong(line, ground)
+        return ("", [wrong], 1) if wrong else (line.rstrip(), [], 0)
+    lead, body = _LEAD.match(line).groups()  # type: ignore[union-attr]
+    sentences = [piece for piece in _BORDER.split(body) if piece.strip()]
+    kept: list[str] = []
+    gone: list[Dropped] = []
+    for sentence in sentences:
+        wrong = find_wrong(sentence, ground)
+        if wrong is None:
+            kept.append(sentence)
+        else:
+            gone.append(wrong)
+    if not gone:
+        return line.rstrip(), [], len(sentences)
+    glue = "" if body and not body.isascii() and "。" in body else " "
+    return (f"{lead}{glue.join(kept)}".rstrip() if kept else ""), gone, len(sentences)
+
+
+def find_wrong(sentence: str, ground: Ground) -> Dropped | None:
+    """Return what is wrong with a sentence, or None."""
+    invented = tuple(claim for claim in find_claims(sentence) if not ground.has(claim))
+    if invented:
+        return Dropped(sentence.strip()[:SHOWN_CHARS_MAX], invented)
+    if _ORDER.search(sentence) and not ground.has_text(sentence.strip()):
+        return Dropped(sentence.strip()[:SHOWN_CHARS_MAX])
+    return None
+
+
+def _drop_bare_headings(lines: list[str]) -> str:
+    kept: list[str] = []
+    for at, line in enumerate(lines):
+        if line.startswith("#"):
+            following = next((other for other in lines[at + 1 :] if other), "#")
+            if following.startswith("#"):
+                continue
+        kept.append(line)
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(kept)).strip()
