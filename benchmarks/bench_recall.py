@@ -167,7 +167,8 @@ def measure_probes(name: str) -> None:
                 hard_count, found_hard = hard_count + is_hard, found_hard + (is_found and is_hard)
                 if is_hard and not is_found:
                     missed.append(f"{session['id']} {value[:60]!r}")
-    print(f"{name:15} {all_count:5} probes  all {found_all / all_count:.4f}  one single copy {found_hard / hard_count:.4f}")
+    shares = f"all {found_all / all_count:.4f}  one single copy {found_hard / max(1, hard_count):.4f}"
+    print(f"{name:15} {all_count:5} probes  {shares}")
     for line in missed[:5]:
         print(f"    missed: {line}")
 
@@ -206,7 +207,8 @@ def measure_scale(total: int, sessions: int) -> None:
             found = store.recall.recall(name, query, LIMIT)
             took.append(time.perf_counter() - begun)
             assert any(f"ticket-{ticket}" in one.text for one in found), query
-        files = [sum(path.stat().st_size for path in Path(folder).glob(f"{stem}*")) for stem in ("bench.db", "bench.recall")]
+        names = ("bench.db", "bench.recall")
+        files = [sum(path.stat().st_size for path in Path(folder).glob(f"{name}*")) for name in names]
     took.sort()
     print(
         f"{total:9,} messages in {sessions} sessions: query p50 {1e3 * took[100]:.1f} ms p95 {1e3 * took[190]:.1f} ms; "

@@ -11,6 +11,9 @@ from typing import Annotated
 import typer
 
 from refold import __version__
+from refold.cli.key import register as register_key
+from refold.cli.serve import register as register_serve
+from refold.cli.session_commands import register as register_session_commands
 from refold.errors import RefoldError
 
 EXIT_CODES = {
@@ -125,6 +128,60 @@ def config_path(as_json: AsJson = False) -> None:
     from refold.cli.config import show_paths
 
     show_paths(as_json=as_json)
+
+
+Session = Annotated[str | None, typer.Option("--session", "-s", help="The session; unset: the one that changed last.")]
+Everywhere = Annotated[bool, typer.Option("--all", "-a", help="All sessions of the workspace.")]
+Workspace = Annotated[str, typer.Option("--workspace", "-w", help="The folder whose record it is.")]
+
+
+@app.command(epilog=EPILOG)
+def recall(
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="What is looked for, in plain words, or a value.")],
+    session: Session = None,
+    limit: Annotated[int, typer.Option("--limit", "-l", min=1, max=200, help="Results at most.")] = 10,
+    everywhere: Everywhere = False,
+    workspace: Workspace = ".",
+    as_json: AsJson = False,
+) -> None:
+    """Find what was said: exact originals, each with the handle that leads to the rest of it."""
+    from refold.cli.recall import run
+
+    run(query, session, limit, workspace, everywhere=everywhere, as_json=as_json)
+
+
+@app.command(epilog=EPILOG)
+def expand(
+    handle: Annotated[str, typer.Argument(metavar="HANDLE", help="As a placeholder or a result names it.")],
+    session: Session = None,
+    offset: Annotated[int, typer.Option("--offset", min=0, help="The first character to show.")] = 0,
+    limit: Annotated[int | None, typer.Option("--limit", "-l", min=0, help="Characters at most; unset: all.")] = None,
+    workspace: Workspace = ".",
+    as_json: AsJson = False,
+) -> None:
+    """Show the exact original behind a handle, or a page of it."""
+    from refold.cli.expand import run
+
+    run(handle, session, offset, limit, workspace, as_json=as_json)
+
+
+@app.command(epilog=EPILOG)
+def facts(
+    session: Session = None,
+    everywhere: Everywhere = False,
+    with_history: Annotated[bool, typer.Option("--history", help="Also what a later fact replaced.")] = False,
+    workspace: Workspace = ".",
+    as_json: AsJson = False,
+) -> None:
+    """List what is known: preferences, decisions, todos, key information."""
+    from refold.cli.facts import run
+
+    run(session, workspace, everywhere=everywhere, with_history=with_history, as_json=as_json)
+
+
+register_session_commands(app, EPILOG)
+register_serve(app, EPILOG)
+register_key(app, EPILOG)
 
 
 def main() -> None:

@@ -22,22 +22,28 @@ _FILLER = re.compile(
 )
 _NAME = re.compile(r"([A-Za-z][\w-]*|[\u3400-\u9fff]{1,4})$")
 _SUBJECT = re.compile(
-    r"^(?P<who>(?:my|our|the|his|her|their) [\w' -]{2,50}?|i|call me) (?:(?:is|are|was|live in|work at|work as|am)(?: now)?|(?<=call me)) "
-    r"(?P<what>.+)|^(?P<who_zh>我(?:的[\u3400-\u9fff\w]{1,8}?)?|[\u3400-\u9fff\w]{2,8}?)(?:是|叫|住在|改为|改成|换成)(?P<what_zh>.+)",
+    r"^(?P<who>(?:my|our|the|his|her|their) [\w' -]{2,50}?|i|call me) "
+    r"(?:(?:is|are|was|live in|work at|work as|am)(?: now)? |(?<=call me )(?=\w))(?P<what>.+)|"
+    r"^(?P<who_zh>我(?:的[\u3400-\u9fff\w]{1,8}?)?|[\u3400-\u9fff\w]{2,8}?)(?:是|叫|住在|改为|改成|换成)(?P<what_zh>.+)",
     re.I,
 )
 # What these are may be many things at once.
-_OPEN_SUBJECTS = frozenset(("i", "issue", "problem", "bug", "cause", "fix", "error", "step", "result", "next", "tests", "我"))
+_OPEN_SUBJECTS = frozenset(
+    ("i", "issue", "problem", "bug", "cause", "fix", "error", "step", "result", "next", "tests", "我")
+)
 _REPLACES = re.compile(
-    r"\b(?:instead of|rather than|no longer|not|replaces?|from)\s+(?:the\s+|port\s+|version\s+)?$|(?:不再用|不用|而不是|代替|从)\s*$",
+    r"\b(?:instead of|rather than|no longer|not|replaces?|from)\s+(?:the\s+|port\s+|version\s+)?$|"
+    r"(?:不再用|不用|而不是|代替|从)\s*$",
     re.I,
 )
 _NEUTRAL = STOP_WORDS | {
     stem(word)
-    for word in (
-        "use using decide decided go going choose chosen chose set change changed move moved switch switched instead now "
-        "prefer preferred keep run runs listen listens new old number update updated agree agreed pick settle settled"
-    ).split()
+    for word in re.findall(
+        r"\w+",
+        """use using decide decided go going choose chosen chose set change changed move moved switch switched instead
+        now prefer preferred keep run runs listen listens new old number update updated agree agreed pick
+        settle settled""",
+    )
 }
 
 
@@ -66,7 +72,7 @@ def _slots(text: str) -> dict[str, str]:
             continue
         name = _NAME.search(_FILLER.sub("", before))
         if name is not None and not _NEUTRAL.issuperset({stem(name.group().lower())}):
-            found[_shape(match.group()) + stem(name.group().lower())] = match.group().strip("`\"“”.,:;/ ")
+            found[_shape(match.group()) + stem(name.group().lower())] = match.group().strip('`"“”.,:;/ ')
     return found
 
 
@@ -87,11 +93,7 @@ def _same_matter(earlier: str, later: str, slots: set[str]) -> bool:
 def _content(text: str) -> frozenset[str]:
     """Return the words that say what a statement is about, values left out."""
     words = find_words(_VALUE.sub(" ", text))
-    return frozenset(word for word in words if word not in _NEUTRAL and (len(word) > 2 or not word.isascii()) and not _is_single(word))
-
-
-def _is_single(word: str) -> bool:
-    return len(word) == 1
+    return frozenset(word for word in words if word not in _NEUTRAL and len(word) > (2 if word.isascii() else 1))
 
 
 def _is_renounced(later: str, value: str) -> bool:

@@ -48,7 +48,7 @@ def make_embedder(options: EmbeddingOptions) -> Embedder | None:
             if source == "auto":
                 return None
             raise ConfigError(
-                "recall.embeddings is 'static' but wordllama is not installed; pip install 'refold[recall]', or set 'off'"
+                "recall.embeddings is 'static', but wordllama is missing; pip install 'refold[recall]', or set 'off'"
             ) from error
     if source.startswith(("http://", "https://")):
         return ServiceEmbedder(options)
@@ -64,7 +64,7 @@ class StaticEmbedder:
     def __init__(self) -> None:
         from pathlib import Path
 
-        import wordllama
+        import wordllama  # type: ignore[import-untyped]
 
         # Its own search for the files looks one folder too high; the wheel holds both.
         folder = Path(wordllama.__file__).parent
@@ -120,7 +120,7 @@ class ServiceEmbedder:
             rows = sorted(answer["data"], key=lambda row: row["index"])
             vectors = [[float(number) for number in row["embedding"]] for row in rows]
         except (URLError, HTTPException, OSError, ValueError, KeyError, TypeError) as error:
-            raise Unavailable(f"{address} gave no embeddings ({type(error).__name__}); words alone are searched") from error
+            raise Unavailable(f"{address} gave no embeddings ({type(error).__name__}: {error}); try again") from error
         if len(vectors) != len(texts):
-            raise Unavailable(f"{address} gave {len(vectors)} embeddings for {len(texts)} texts; words alone are searched")
+            raise Unavailable(f"{address} gave {len(vectors)} embeddings for {len(texts)} texts; check the model")
         return list(vectors)

@@ -6,17 +6,21 @@ ending. Anything that is not plain lower-case English letters is returned as it 
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 
 STOP_WORDS = frozenset(
-    """a about again all also am an and any are as at be because been before being both but by can cannot could did do
-    doe does doing done for from further get give got had has have having he her here hers him his how i if in into is
-    it its itself just kind let like may me might mine more most much must my need no nor not now of off on once one
-    only or other our out over own please remember said same say shall she should so some such tell than that the their
-    them then there these they thing this those through to too type under until up us use very want was way we well were
-    what when where which while who whom whose why will with would yes you your im ive id dont didnt doesnt isnt wasnt
-    cant wont thats whats""".split()
-)  # fmt: skip
+    re.findall(
+        r"\w+",
+        """a about again all also am an and any are as at be because been before being both but by can cannot could did
+        do doe does doing done for from further get give got had has have having he her here hers him his how
+        i if in into is it its itself just kind let like may me might mine more most much must my need no nor
+        not now of off on once one only or other our out over own please remember said same say shall she
+        should so some such tell than that the their them then there these they thing this those through to
+        too type under until up us use very want was way we well were what when where which while who whom
+        whose why will with would yes you your im ive id dont didnt doesnt isnt wasnt cant wont thats whats""",
+    )
+)
 
 _IRREGULAR = {
     form: base
@@ -33,8 +37,8 @@ _IRREGULAR = {
         "spend": "spent", "stand": "stood", "steal": "stole stolen", "swim": "swam", "tell": "told", "throw": "threw",
         "understand": "understood", "wake": "woke", "wear": "wore worn", "win": "won", "write": "wrote written",
         "child": "children kid kids", "man": "men", "woman": "women", "person": "people", "wife": "wives",
-        "life": "lives", "mother": "mom mum", "father": "dad", "photo": "photograph photos pic picture", "die": "died dying",
-        "movie": "film films",
+        "life": "lives", "mother": "mom mum", "father": "dad", "photo": "photograph photos pic picture",
+        "die": "died dying", "movie": "film films",
     }.items()
     for form in forms.split()
 }  # fmt: skip

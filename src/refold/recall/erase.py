@@ -63,6 +63,13 @@ def erase_session(db: apsw.Connection, mark: Numbered) -> None:
     db.execute("DELETE FROM indexed WHERE no = ?", (mark.no,))
 
 
+def erase_all(db: apsw.Connection) -> None:
+    """Erase every session."""
+    db.execute("INSERT INTO word (word) VALUES ('delete-all')")
+    for table in ("passage", "note", "vector", "source", "indexed"):
+        db.execute(f"DELETE FROM {table}")
+
+
 def _erase_keys(db: apsw.Connection, mark: Numbered, keys: Sequence[int]) -> None:
     _erase_words(db, mark, set(keys))
     for table in ("passage", "vector"):

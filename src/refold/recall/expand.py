@@ -74,7 +74,8 @@ def _pick(original: Original, name: str, part: int | None) -> str:
         return original.text
     if part >= len(original.parts):
         raise HandleUnknown(
-            f"{mark(name)}: that message has {len(original.parts)} parts, counted from 0; {mark(original.handle)} is all of it"
+            f"{mark(name)}: that message has {len(original.parts)} parts, counted from 0; all of it is "
+            f"{mark(original.handle)}"
         )
     return original.parts[part]
 

@@ -75,7 +75,7 @@ class Recall:
         return fit_texts(found[:wanted], room, self.count_text, list(query_words(query)))
 
     def expand(self, session_id: str, handle: str, offset: int = 0, limit: int | None = None) -> Page:
-        """Return a page of the exact original behind a handle; HandleUnknown, which ends the search, if there is none."""
+        """Return a page of the exact original behind a handle; HandleUnknown ends the search."""
         return expand_handle(self.ledger, self._need(session_id), handle, offset, limit)
 
     def facts(self, session_id: str | None, *, with_history: bool = False) -> list[KnownFact]:
@@ -95,7 +95,7 @@ class Recall:
         """Decide whether the newest user message refers to hidden messages (ids), and give the snippets if it does."""
         options = self.options
         if options.inject == "off" or not hidden or not newest.strip():
-            return decide_injection(newest, [], options, hidden=len(hidden), in_view=in_view, count_text=self.count_text)
+            return decide_injection(newest, [], options, hidden=len(hidden), in_view="", count_text=self.count_text)
         row = self._need(session_id)
         self.refresh(row)
         found = search_session(
@@ -122,7 +122,7 @@ class Recall:
         return added
 
     def embed_pending(self, session_id: str, limit: int = 2_000) -> int:
-        """Compute vectors that are missing, at most ``limit``; return how many were made. Can be stopped at any time."""
+        """Compute missing vectors, at most ``limit``; return how many were made. May be stopped at any time."""
         table = self._open_vectors()
         return table.embed_pending(self.ledger, self._need(session_id), limit) if table else 0
 
@@ -149,9 +149,7 @@ class Recall:
         """Close the index. A later call opens it again."""
         self.index.close()
 
-    def _search(
-        self, row: SessionRow, query: str, limit: int, tokens_max: int, now: float, by: str
-    ) -> list[Recalled]:
+    def _search(self, row: SessionRow, query: str, limit: int, tokens_max: int, now: float, by: str) -> list[Recalled]:
         self.refresh(row)
         vectors = self._open_vectors() if by != "words" else None
         if vectors is not None and vectors.is_local:

@@ -68,8 +68,8 @@ def resolve_facts(said: Iterable[tuple[Fact, float]], session_id: str = "") -> l
             continue
         before = known.pop(key, None)
         if before is None:
-            handles = (fact.handle,) if fact.handle else ()
-            known[key] = KnownFact(fact.kind, fact.text, handles, seen, seen, session_id=session_id)
+            said_at = (fact.handle,) if fact.handle else ()
+            known[key] = KnownFact(fact.kind, fact.text, said_at, seen, seen, session_id=session_id)
             continue
         handles = tuple(dict.fromkeys((*before.handles, *filter(None, (fact.handle,)))))
         times = [time for time in (before.first_seen, before.last_seen, seen) if time]

@@ -8,13 +8,13 @@ forgotten there cannot come back from here.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import apsw
 
-from refold.conversation.format import Format
+from refold.errors import LedgerError
 from refold.ledger.encode import decode_text, encode_text
 from refold.ledger.ledger import Ledger, SessionRow
 from refold.recall import erase
@@ -133,28 +133,45 @@ class RecallIndex:
 
     def purge_messages(self, session_id: str, ids: Sequence[str]) -> int:
         """Take messages out, with all notes of their session; return how many there were. Gone from the file too."""
-        if not self.path.exists():
-            return 0
-        with self.file.write() as db:
-            mark = _find_mark(db, session_id)
-            if mark is None:
-                return 0
+
+        def purge(db: apsw.Connection, mark: Mark) -> int:
             count = erase.erase_messages(db, mark, ids)
             erase.erase_notes(db, mark)
             db.execute("UPDATE indexed SET edits_version = -1 WHERE no = ?", (mark.no,))
-        self.file.empty_log()
-        return count
+            return count
+
+        return self._purge(session_id, purge)
 
     def purge_session(self, session_id: str) -> bool:
         """Take a whole session out; False if it was not there."""
-        if not self.path.exists():
-            return False
+
+        def purge(db: apsw.Connection, mark: Mark) -> int:
+            erase.erase_session(db, mark)
+            return 1
+
+        return bool(self._purge(session_id, purge))
+
+    def clear(self) -> None:
+        """Take everything out. Sessions are indexed anew when somebody asks."""
         with self.file.write() as db:
-            mark = _find_mark(db, session_id)
-            if mark is not None:
-                erase.erase_session(db, mark)
+            erase.erase_all(db)
         self.file.empty_log()
-        return mark is not None
+
+    def _purge(self, session_id: str, purge: Callable[[apsw.Connection, Mark], int]) -> int:
+        if not self.path.exists():
+            return 0
+        try:
+            with self.file.write() as db:
+                mark = _find_mark(db, session_id)
+                count = purge(db, mark) if mark is not None else 0
+        except LedgerError as error:
+            if not isinstance(error.__cause__, apsw.CorruptError):
+                raise
+            # What must go has to go, also from an index that is damaged. All of it can be made again.
+            self.clear()
+            return 1
+        self.file.empty_log()
+        return count
 
     def replace_notes(self, session_id: str, notes: Iterable[tuple[str, str, str]], edits_version: int) -> None:
         """Set a session's notes, (kind, handle, text) each, as of a version of its edits."""
@@ -274,4 +291,4 @@ def _add_words(db: apsw.Connection, mark: Mark, key: int, words: Iterable[str]) 
     db.execute("INSERT INTO word (rowid, words) VALUES (?, ?)", (key, prefixed))
 
 
-__all__ = ["Format", "Mark", "Note", "PassageRow", "RecallIndex", "Source"]
+__all__ = ["Mark", "Note", "PassageRow", "RecallIndex", "Source"]

@@ -1,4 +1,4 @@
-"""Notes: what compressions said about a session, made searchable beside the originals. Reads the ledger, writes nothing."""
+"""Notes: what compressions said about a session, to be searched beside the originals. Writes nothing."""
 
 from __future__ import annotations
 

@@ -43,6 +43,6 @@ class RecallOptions:
         if not 1 <= self.limit <= LIMIT_MAX:
             raise ConfigError(f"recall.limit is {self.limit}; give 1 to {LIMIT_MAX}")
         if self.tokens_max < 1 or self.inject_tokens_max < 1 or self.inject_snippets_max < 1:
-            raise ConfigError("recall's limits of tokens and snippets are at least 1; to switch injection off, set inject: off")
+            raise ConfigError("recall's limits of tokens and snippets are at least 1; 'inject: off' adds nothing")
         if self.inject not in ("off", "auto", "always"):
             raise ConfigError(f"recall.inject is {self.inject!r}; give off, auto or always")

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 # Tuned on one half of the recorded questions, reported on the other: benchmarks/bench_recall.py.
 SATURATION = 1.2
 LENGTH_SHARE = 0.3
+# Among very short messages a passage of a tool output would else not count at all.
+LENGTH_MAX = 4.0
 AFTER_FIRST = 0.75
 AFTER_FADE = 0.9
 AFTER_MAX = 15
@@ -32,7 +34,7 @@ SPREAD = (
     *((-distance, share) for distance, share in enumerate(BEFORE, 1)),
 )
 _WANTS_NUMBER = re.compile(
-    r"\bhow (?:many|much|long|old|often|far|tall|big|large)\b|\bwhen\b|\bwhat (?:time|date|day|year|number|port|version|id)\b|"
+    r"\bhow (?:many|much|long|old|often|far|tall|big|large)\b|\bwhen\b|\bwhat (?:time|date|number|id)\b|"
     r"\b(?:which|what) (?:port|version|year|month|day)\b|\b(?:phone|price|cost|fee|total|amount|code)\b|"
     r"电话|号码|评分|票价|门票|价格|费用|时间|多少|几|时长|片长|年份|哪年|生日|日期|身高|体重|人均|端口|版本|编号",
     re.I,
@@ -120,5 +122,5 @@ def score_places(
 
 
 def _saturate(words: int, words_mean: float) -> float:
-    length = 1 - LENGTH_SHARE + LENGTH_SHARE * words / max(1.0, words_mean)
+    length = 1 - LENGTH_SHARE + LENGTH_SHARE * min(LENGTH_MAX, words / max(1.0, words_mean))
     return (1 + SATURATION) / (1 + SATURATION * length) / ((1 + SATURATION) / (1 + SATURATION * (1 - LENGTH_SHARE)))

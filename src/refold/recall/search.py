@@ -1,7 +1,7 @@
 """Search: a question in plain text to the few originals that answer it, bounded, exact, each with its handle.
 
-The query is text, never a pattern. The order is the same every time. What is shown is read from the ledger, not from the
-index. A session that is named is the only one that is searched.
+The query is text, never a pattern. The order is the same every time. What is shown is read from the ledger, not from
+the index. A session that is named is the only one that is searched.
 """
 
 from __future__ import annotations
@@ -22,14 +22,16 @@ from refold.recall.words import clip_query, piece_words, query_words
 # Summaries and facts are about originals, so they stand behind them when both tell the same, and never crowd them out.
 NOTE_SHARE = 0.8
 NOTES_MAX = 2
+NOTE_ROLES = ("summary", "fact")
 LITERAL_BONUS = 0.5
-# Where a value was said first is where it came from.
-FIRST_BONUS = 0.3
-_FIRST_MAX = 8
+# Where a value was said first is where it came from: it stands before its uses.
+FIRST_BONUS = 1.0
+_FIRST_MAX = 24
 VECTOR_SHARE = 0.6
 _LITERAL_CHARS_MAX = 400
 _SPARE = 3
 _SCORE_DIGITS = 6
+
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
@@ -132,10 +134,10 @@ def find_hits(
 
 def _find_early(places: Mapping[str, Sequence[int]], pieces: Sequence[str]) -> frozenset[int]:
     """Return the first places that hold all of these words."""
-    known = [places[word] for word in pieces if word in places]
+    known = [set(places[word]) for word in pieces if word in places]
     if not known:
         return frozenset()
-    shared = set(min(known, key=len)).intersection(*known)
+    shared = known[0].intersection(*known)
     return frozenset(sorted(place for place in shared if place < NOTES_FROM)[:_FIRST_MAX])
 
 
@@ -194,13 +196,14 @@ def _read_hits(
             continue
         if hit.note is not None and allowed is not None:
             continue
-        best.setdefault(source.digest if source else f"note {hit.place}", hit)
+        # Of a message that may be where a value came from, every early passage is looked at.
+        best.setdefault(source.digest if source and not hit.is_early else f"place {hit.place}", hit)
         if len(best) >= count + _FIRST_MAX:
             break
     ids = [sources[hit.row.seq].id for hit in best.values() if hit.row]
     originals = {stored.id: read_original(stored, form) for stored in ledger.read_messages(row.id, ids)}
     literal = query.strip().casefold()
-    first = min((hit.place for hit in best.values() if hit.row and _quotes(hit, originals, sources, literal)), default=-1)
+    first = min((hit.place for hit in best.values() if _quotes(hit, originals, sources, literal)), default=-1)
     found: list[Recalled] = []
     for hit in best.values():
         if hit.note is not None:
@@ -215,12 +218,13 @@ def _read_hits(
         if _quotes(hit, originals, sources, literal):
             score += LITERAL_BONUS + (FIRST_BONUS if hit.place == first else 0.0)
         found.append(_show(original, hit.row, score, row.id))
-    return sorted(found, key=lambda one: -round(one.score, _SCORE_DIGITS))
+    ranked: dict[str, Recalled] = {}
+    for one in sorted(found, key=lambda one: -round(one.score, _SCORE_DIGITS)):
+        ranked.setdefault(one.handle if one.role not in NOTE_ROLES else f"{one.role} {one.text}", one)
+    return list(ranked.values())
 
 
-def _quotes(
-    hit: _Hit, originals: Mapping[str, Original], sources: Mapping[int, rows.Source], literal: str
-) -> bool:
+def _quotes(hit: _Hit, originals: Mapping[str, Original], sources: Mapping[int, rows.Source], literal: str) -> bool:
     """Tell whether a passage holds the query letter by letter."""
     if hit.row is None or not literal or len(literal) > _LITERAL_CHARS_MAX:
         return False
@@ -249,7 +253,7 @@ def _choose(found: Sequence[Recalled], limit: int) -> list[Recalled]:
     chosen: list[Recalled] = []
     notes = 0
     for one in found:
-        is_note = one.role in ("summary", "fact")
+        is_note = one.role in NOTE_ROLES
         if is_note and notes >= NOTES_MAX:
             continue
         notes += is_note

@@ -56,11 +56,10 @@ def _fit(one: Recalled, share: int, count_text: Callable[[str], int], words: Seq
 
 
 def _find_window(text: str, width: int, words: Sequence[str]) -> int:
-    """Return where the part of this width begins that holds most of the words; the first of equals."""
+    """Return where the part of this width begins that holds most of the words, with some text on both sides of them."""
     wanted = set(words)
-    best, best_start = -1, 0
-    for start in range(0, max(1, len(text) - width + 1), _STEP):
-        held = len(wanted.intersection(find_words(text[start : start + width])))
-        if held > best:
-            best, best_start = held, start
-    return best_start
+    starts = range(0, max(1, len(text) - width + 1), _STEP)
+    held = [len(wanted.intersection(find_words(text[start : start + width]))) for start in starts]
+    first = held.index(max(held))
+    last = next((at for at in range(first, len(held)) if held[at] < held[first]), len(held)) - 1
+    return starts[(first + last) // 2]

@@ -39,7 +39,7 @@ class VectorTable:
         return self._embedder.is_local
 
     def embed_pending(self, ledger: Ledger, row: SessionRow, limit: int) -> int:
-        """Make missing vectors of a session, oldest first, a batch per transaction; return how many passages were done."""
+        """Make missing vectors of a session, oldest first, a batch per transaction; return how many were done."""
         form = format_of(row)
         done = 0
         while done < limit:
@@ -95,7 +95,8 @@ class VectorTable:
 
     def _restart(self, mark: Mark) -> None:
         with self._index.file.write() as db:
-            db.execute("DELETE FROM vector WHERE key >= ? AND key < ?", (mark.key(0), mark.key(0) + (1 << SESSION_BITS)))
+            low = mark.key(0)
+            db.execute("DELETE FROM vector WHERE key >= ? AND key < ?", (low, low + (1 << SESSION_BITS)))
             db.execute("UPDATE indexed SET embedded = 0, model = ? WHERE no = ?", (self._embedder.name, mark.no))
 
     def _store(self, mark: Mark, stop: int, vectors: Sequence[tuple[int, list[float] | None]]) -> int:
@@ -114,7 +115,8 @@ class VectorTable:
 
 
 def _read_vectors(db: apsw.Connection, low: int, high: int) -> list[tuple[int, bytes]]:
-    return [(key, value) for key, value in db.execute("SELECT key, value FROM vector WHERE key >= ? AND key < ?", (low, high))]
+    sql = "SELECT key, value FROM vector WHERE key >= ? AND key < ?"
+    return [(key, value) for key, value in db.execute(sql, (low, high))]
 
 
 def quantise(vector: Sequence[float]) -> bytes:

@@ -40,8 +40,7 @@ def _verify_session(index: RecallIndex, ledger: Ledger, name: str, row: SessionR
             return ["the index holds a session that the ledger does not have"]
         kept = collect_words(db, mark)
         sources = {
-            one[0]: one[1:]
-            for one in db.execute("SELECT seq, id, first, count FROM source WHERE no = ?", (mark.no,))
+            one[0]: one[1:] for one in db.execute("SELECT seq, id, first, count FROM source WHERE no = ?", (mark.no,))
         }
     return _compare(ledger, row, mark, {key: set(words) for key, words in kept.items()}, sources)
 
@@ -62,11 +61,13 @@ def _compare(
                 found.append(f"message {stored.id} is not in the index")
                 continue
             if count != len(expected):
-                what = "is still in the index, though forgotten" if stored.is_forgotten else "has other passages in the index"
+                what = (
+                    "is indexed, though forgotten" if stored.is_forgotten else "has other passages in the index"
+                )
                 found.append(f"message {stored.id} {what}")
-            for at, words in enumerate(expected[:count]):
+            for at in range(count):
                 has = kept.pop(mark.key(first + at), set())
-                if has != {f"{mark.prefix}{word}" for word in words}:
+                if at < len(expected) and has != {f"{mark.prefix}{word}" for word in expected[at]}:
                     found.append(f"the words of passage {at} of message {stored.id} differ")
     found += [f"the index holds message {one[0]}, which the ledger does not have" for one in sources.values()]
     low = mark.key(1 << 31)

@@ -8,12 +8,12 @@ A word never holds a space, a quote or a control character: it can be handed to 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import re
 from collections import Counter
 from functools import lru_cache
 
 from refold.recall.english import STOP_WORDS, stem
-import itertools
 
 WORD_CHARS_MAX = 64
 # A query is a question or a value; who pastes a megabyte means its beginning and its end.
@@ -21,9 +21,7 @@ QUERY_CHARS_MAX = 8_000
 QUERY_WORDS_MAX = 64
 
 # Scripts that do not put spaces between words, and Hangul, whose words change their ends.
-_UNSPACED = (
-    "\u0e00-\u0e7f\u3005\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
-)
+_UNSPACED = "\u0e00-\u0e7f\u3005\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
 _SYMBOLS = "\u2190-\u21ff\u2600-\u27bf\U0001f300-\U0001faff"
 _LETTERS = rf"[^\W{_UNSPACED}]"
 # One match is a run of an unspaced script, a compound (letters and digits with joints inside), or one symbol.
@@ -60,25 +58,13 @@ _DATE = re.compile(
 
 def find_words(text: str) -> list[str]:
     """Return the words of a text as the index keeps them, in order, repeated as they repeat."""
-    found: list[str] = []
-    for match in _RUN.finditer(text):
-        kind = match.lastgroup
-        piece = match.group()
-        if kind == "run":
-            found.extend(piece)
-            found.extend(map("".join, itertools.pairwise(piece)))
-        elif kind == "word":
-            found.extend(_split_compound(piece))
-        else:
-            found.append(piece)
-    found.extend(find_dates(text))
-    return found
+    return _walk(text, with_singles=True)
 
 
 def query_words(query: str) -> dict[str, float]:
     """Return the words to look for, each with its weight; common English words only if there are no others."""
     clipped = clip_query(query)
-    counts = Counter(_query_pieces(clipped))
+    counts = Counter(_walk(clipped, with_singles=False))
     words = {word: weight for word, weight in counts.items() if word not in STOP_WORDS} or dict(counts)
     # The first words of a query say most; the limit is for pasted text.
     return {word: 1.0 if times == 1 else 1.3 for word, times in list(words.items())[:QUERY_WORDS_MAX]}
@@ -86,7 +72,7 @@ def query_words(query: str) -> dict[str, float]:
 
 def piece_words(query: str) -> list[str]:
     """Return the smallest words of a query, compounds taken apart: a place that quotes it holds all of them."""
-    found = dict.fromkeys(_query_pieces(clip_query(query)))
+    found = dict.fromkeys(_walk(clip_query(query), with_singles=False))
     return [word for word in found if not set(word) & _JOINTS]
 
 
@@ -98,17 +84,20 @@ def clip_query(query: str) -> str:
     return f"{query[:half]} {query[-half:]}"
 
 
-def _query_pieces(query: str) -> list[str]:
+def _walk(text: str, *, with_singles: bool) -> list[str]:
+    """Return the words of a text; single characters of an unspaced script only if asked, or if they stand alone."""
     found: list[str] = []
-    for match in _RUN.finditer(query):
+    for match in _RUN.finditer(text):
         piece = match.group()
         if match.lastgroup == "run":
-            found.extend(map("".join, itertools.pairwise(piece)) if len(piece) > 1 else piece)
+            if with_singles or len(piece) == 1:
+                found.extend(piece)
+            found.extend(map("".join, itertools.pairwise(piece)))
         elif match.lastgroup == "word":
             found.extend(_split_compound(piece))
         else:
             found.append(piece)
-    found.extend(find_dates(query))
+    found.extend(find_dates(text))
     return found
 
 
@@ -131,7 +120,7 @@ def find_dates(text: str) -> list[str]:
 def _split_compound(compound: str) -> tuple[str, ...]:
     """Return a compound's words: itself whole, its components, and the words that they are made of."""
     if compound.isalpha() and compound.isascii() and (compound.islower() or compound[1:].islower()):
-        return (stem(compound.lower()),)
+        return (shorten(stem(compound.lower())),)
     compound = _POSSESSIVE.sub("", compound)
     if _COMMA_NUMBER.fullmatch(compound):
         return (compound.replace(",", ""),)
@@ -156,7 +145,7 @@ def _split_compound(compound: str) -> tuple[str, ...]:
 
 def _stem_piece(piece: str) -> str:
     lowered = piece.lower().strip("_")
-    return stem(lowered) if lowered.isascii() and lowered.isalpha() else shorten(_NOT_WORD.sub("", lowered))
+    return shorten(stem(lowered) if lowered.isascii() and lowered.isalpha() else _NOT_WORD.sub("", lowered))
 
 
 def shorten(word: str) -> str:

@@ -1,0 +1,40 @@
+"""``refold facts``: preferences, decisions, todos and key information of a session, and what replaced what."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import UTC, datetime
+
+import typer
+
+from refold.cli.recall import choose_session, open_recall, write_json
+from refold.cli.render import clean_line
+from refold.conversation.handle import mark
+from refold.recall.facts import KnownFact
+
+_LINE_CHARS_MAX = 300
+
+
+def run(session: str | None, workspace: str, *, everywhere: bool, with_history: bool, as_json: bool) -> None:
+    """Print facts, one a line, grouped as they were said."""
+    recall = open_recall(workspace)
+    try:
+        name = None if everywhere else choose_session(recall, session)
+        facts = recall.facts(name, with_history=with_history)
+    finally:
+        recall.close()
+        recall.ledger.close()
+    if as_json:
+        write_json([{**asdict(fact), "text": fact.text.encode("utf-8", "replace").decode()} for fact in facts])
+        return
+    if not facts:
+        typer.echo("no facts are known yet")
+    for fact in facts:
+        typer.echo(_write(fact))
+
+
+def _write(fact: KnownFact) -> str:
+    handles = " ".join(mark(handle) for handle in fact.handles[-3:])
+    seen = f" (last said {datetime.fromtimestamp(fact.last_seen, UTC):%Y-%m-%d})" if fact.last_seen > 0 else ""
+    line = f"{fact.kind}: {clean_line(fact.text, _LINE_CHARS_MAX)} {handles}{seen}"
+    return line if fact.holds else f"{line}\n    replaced by: {clean_line(fact.superseded_by, _LINE_CHARS_MAX)}"

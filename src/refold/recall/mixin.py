@@ -1,0 +1,67 @@
+"""What a manager gains by recall: its methods, in one place that a manager inherits. It holds no state of its own file.
+
+A manager gives ``ledger`` and ``workspace_path``; the index stands beside the ledger's file and is opened when first
+asked for. ``forget`` and ``delete_session`` of the manager call ``forget_recalled`` first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from refold.ledger.ledger import Finding, Ledger
+from refold.recall.facade import Recall, index_path
+from refold.recall.facts import KnownFact
+from refold.recall.inject import Injection
+from refold.recall.options import RecallOptions
+from refold.recall.search import Recalled
+
+LEDGER_FILE = ".refold/ledger.db"
+
+
+class Recalling:
+    """Recall for whoever has a ledger and a workspace."""
+
+    workspace_path: Path
+    recall_options: RecallOptions = RecallOptions()
+    _recall: Recall | None = None
+
+    @property
+    def ledger(self) -> Ledger:
+        """The durable record."""
+        raise NotImplementedError
+
+    @property
+    def recalling(self) -> Recall:
+        """The index beside the ledger, opened when first asked for."""
+        if self._recall is None:
+            self._recall = Recall(self.ledger, index_path(self.workspace_path / LEDGER_FILE), self.recall_options)
+        return self._recall
+
+    def recall(
+        self, session_id: str | None, query: str, limit: int | None = None, *, tokens_max: int | None = None
+    ) -> list[Recalled]:
+        """Return what a session holds about a query, best first, within 1,500 tokens unless asked for more.
+
+        None searches all sessions of the workspace.
+        """
+        return self.recalling.recall(session_id, query, limit, tokens_max=tokens_max)
+
+    def facts(self, session_id: str | None, *, with_history: bool = False) -> list[KnownFact]:
+        """Return the facts that hold; with ``with_history`` also those that a later one replaced."""
+        return self.recalling.facts(session_id, with_history=with_history)
+
+    def find_injection(self, session_id: str, newest: str, hidden: Sequence[str], in_view: str = "") -> Injection:
+        """Decide what is added at the tail for the newest user message, and why."""
+        return self.recalling.inject(session_id, newest, hidden, in_view=in_view)
+
+    def forget_recalled(self, session_id: str, ids: Sequence[str] | None = None) -> None:
+        """Take messages, or a whole session, out of the index: to be called before the ledger forgets them."""
+        if ids is None:
+            self.recalling.delete_session(session_id)
+        else:
+            self.recalling.forget(session_id, ids)
+
+    def verify_recalled(self, session_id: str | None = None, *, repair: bool = False) -> list[Finding]:
+        """Compare the index with the ledger."""
+        return self.recalling.verify_index(session_id, repair=repair)

@@ -1,0 +1,130 @@
+"""What a person gets who asks for something that was said."""
+
+from pathlib import Path
+
+import pytest
+
+from refold.conversation.edit import Edit, Fact, Fold
+from refold.errors import LedgerError
+from refold.ledger.ledger import Batch, Event
+from tests.recall.building import Workspace
+
+FILLER = [f"Let us talk about topic {number} and the weather of day {number}." for number in range(60)]
+
+
+def test_a_question_finds_the_message_that_answers_it(workspace: Workspace) -> None:
+    workspace.say("s", *FILLER[:30], "The service listens on port 9090.", *FILLER[30:])
+    assert workspace.find("s", "which port did we choose?")[0] == "The service listens on port 9090."
+
+
+def test_words_of_two_chinese_characters_are_found(workspace: Workspace) -> None:
+    workspace.say("s", *["今天天气很好，我们去公园散步。"] * 3, "服务的端口定为九千零九十。", "好的，明白了。")
+    assert "端口" in workspace.find("s", "端口")[0]
+    assert "端口" in workspace.find("s", "我们选了哪个端口？")[0]
+
+
+def test_a_value_named_a_turn_after_its_subject_is_found_by_the_subject(workspace: Workspace) -> None:
+    workspace.say("s", *FILLER[:20], "推荐您去南锣鼓巷。", "那里的电话是多少？", "010-64051234。", *FILLER[20:])
+    assert "010-64051234。" in workspace.find("s", "南锣鼓巷的电话是什么？", 3)
+
+
+def test_a_value_in_the_middle_of_a_megabyte_comes_back_as_its_passage(workspace: Workspace) -> None:
+    lines = [f"2026-01-01 worker {number % 7} processed batch {number}" for number in range(25_000)]
+    lines[12_345] = "2026-01-01 worker 3 failed with E7731_TIMEOUT at shard-44"
+    text = "\n".join(lines)
+    assert len(text) > 1_000_000
+    workspace.add("s", [{"role": "user", "content": "run it"}, {"role": "tool", "tool_call_id": "c", "content": text}])
+    found = workspace.recall.recall("s", "E7731_TIMEOUT")[0]
+    assert "E7731_TIMEOUT at shard-44" in found.text
+    assert not found.is_whole
+    assert text[found.start : found.stop] == found.text
+    assert workspace.recall.expand("s", found.handle, found.start, len(found.text)).text == found.text
+
+
+def test_results_are_exact_originals_with_handle_role_and_score(workspace: Workspace) -> None:
+    said = "  Deploy with `make ship`;\n\tnever on Fridays.  "
+    (message_id,) = workspace.say("s", said)
+    (found,) = workspace.recall.recall("s", "deploy fridays")
+    assert (found.text, found.role, found.is_whole) == (said, "user", True)
+    assert found.handle == workspace.handle("s", message_id)
+    assert found.score > 0
+
+
+def test_ten_results_have_at_most_1500_tokens_unless_more_is_asked_for(workspace: Workspace) -> None:
+    workspace.say("s", *[f"needle {number} " + "hay and more hay " * 60 for number in range(30)])
+    count = workspace.recall.count_text
+    found = workspace.recall.recall("s", "needle")
+    assert len(found) == 10
+    assert sum(count(one.text) for one in found) <= 1_500
+    assert all("needle" in one.text for one in found)
+    more = workspace.recall.recall("s", "needle", 20, tokens_max=6_000)
+    assert len(more) == 20
+    assert 1_500 < sum(count(one.text) for one in more) <= 6_000
+
+
+def test_the_same_question_gives_the_same_answer_in_the_same_order(workspace: Workspace) -> None:
+    workspace.say("s", *[f"equal words number{number}" for number in range(40)])
+    first = workspace.recall.recall("s", "equal words")
+    assert first == workspace.recall.recall("s", "equal words")
+    assert len({one.handle for one in first}) == 10
+
+
+def test_a_value_leads_to_where_it_was_said_first_among_many_uses(workspace: Workspace) -> None:
+    origin = "The ticket system says " + "many other things " * 30 + "and the code is QX-48213 " + "and so on " * 20
+    workspace.say("s", origin, *[f"using QX-48213 again {number}" for number in range(50)])
+    assert any("code is QX-48213" in one for one in workspace.find("s", "QX-48213"))
+
+
+def test_recall_stays_in_its_session_unless_all_are_asked_for(workspace: Workspace) -> None:
+    workspace.say("mine", "my secret word is albatross")
+    workspace.say("yours", "your secret word is pelican")
+    assert workspace.find("mine", "pelican") == []
+    assert workspace.find("mine", "secret word") == ["my secret word is albatross"]
+    everywhere = workspace.recall.recall(None, "secret word")
+    assert {one.session_id for one in everywhere} == {"mine", "yours"}
+
+
+def test_sessions_whose_names_differ_by_a_digit_share_no_words(workspace: Workspace) -> None:
+    for number in range(40):
+        workspace.say(f"s{number}", f"only here stands marker{number}")
+        workspace.find(f"s{number}", "marker")
+    for number in (1, 11, 16, 17, 31):
+        assert workspace.find(f"s{number}", f"marker{number}") == [f"only here stands marker{number}"]
+        assert workspace.find(f"s{number}", f"stray{number + 1}") == []
+
+
+def test_an_unknown_session_is_an_error_that_says_so(workspace: Workspace) -> None:
+    with pytest.raises(LedgerError, match="no session 'nobody'"):
+        workspace.recall.recall("nobody", "anything")
+
+
+def test_a_date_in_words_of_distance_finds_the_day(workspace: Workspace) -> None:
+    friday = 1_715_904_000.0
+    workspace.say("s", "We talked about the roof.", now=friday - 7 * 86_400)
+    workspace.say("s", "We talked about the cellar.", now=friday - 3 * 86_400)
+    workspace.say("s", *FILLER[:10], now=friday - 86_400)
+    found = workspace.recall.recall("s", "what did we talk about last Friday", now=friday)
+    assert found[0].text == "We talked about the roof."
+
+
+def test_summaries_and_facts_are_found_but_do_not_crowd_out_originals(workspace: Workspace) -> None:
+    ids = workspace.say("s", "Let us use Postgres.", "Fine, Postgres it is.", *FILLER[:6])
+    facts = tuple(Fact("decision", f"The database engine is relational, choice {number}.", "m:aaaa") for number in range(9))
+    fold = Edit("fold", "fold", tuple(ids[:2]), text="x", fold=Fold("f:12345678", "They settled the storage question."))
+    assert workspace.ledger.commit("s", Batch("b1", (fold,), "test", facts=facts), now=2.0)
+    found = workspace.recall.recall("s", "storage question")
+    assert (found[0].role, found[0].handle) == ("summary", "f:12345678")
+    assert sum(one.role == "fact" for one in workspace.recall.recall("s", "relational engine choice")) == 2
+    assert "Let us use Postgres." in workspace.find("s", "postgres")
+    undone = workspace.ledger.switch_edits("s", [fold.id], on=False, now=3.0, event=Event("undone", 3.0))
+    assert undone == 1
+    assert workspace.recall.recall("s", "storage question") == []
+
+
+def test_every_result_still_stands_in_a_fork_that_left_the_path(tmp_path: Path, workspace: Workspace) -> None:
+    workspace.say("s", "first the anchor question", "an answer that the client later trims away: kestrel")
+    path = workspace.ledger.read_path("s")
+    from refold.ledger.ledger import Splice
+
+    workspace.ledger.append("s", [], [Splice(1, 2, ())], version=path.version, now=2.0)
+    assert workspace.find("s", "kestrel", 1) == ["an answer that the client later trims away: kestrel"]
