@@ -215,9 +215,8 @@ async def test_after_an_error_the_session_goes_on(wire: str, tmp_path: Path) -> 
 
 async def test_a_provider_that_goes_silent_is_unavailable_after_the_stall(tmp_path: Path) -> None:
     limits = AgentLimits(answer_stall_s=0.3, attempts_max=1)
-    with ScriptedProvider(hang(20)) as provider, make_manager(tmp_path) as manager:
-        with pytest.raises(Unavailable):
-            await run_all(make_agent(provider, manager, limits=limits), "hi")
+    with ScriptedProvider(hang(20)) as provider, make_manager(tmp_path) as manager, pytest.raises(Unavailable):
+        await run_all(make_agent(provider, manager, limits=limits), "hi")
 
 
 @both

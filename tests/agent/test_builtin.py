@@ -1,0 +1,153 @@
+"""The built-in tools stay in their workspace, name their limits, and ask before they change anything."""
+
+import asyncio
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from refold.agent.builtin import make_builtin_tools
+from refold.agent.shell import Kept
+from refold.agent.tools import Tool
+from refold.agent.workspace import OutsideWorkspace, Workspace
+from refold.errors import ConfigError
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    work = tmp_path / "work"
+    (work / "src").mkdir(parents=True)
+    (work / "src" / "a.py").write_text("one\ntwo\nport = 7341\n", encoding="utf-8")
+    (work / "说明.md").write_text("你好，世界\n", encoding="utf-8")
+    (tmp_path / "secret.txt").write_text("the secret", encoding="utf-8")
+    (tmp_path / "work-evil").mkdir()
+    (tmp_path / "work-evil" / "x").write_text("evil", encoding="utf-8")
+    return work
+
+
+def tools_in(folder: Path) -> dict[str, Tool]:
+    return {tool.name: tool for tool in make_builtin_tools(["files", "shell"], folder)}
+
+
+def call(folder: Path, name: str, **arguments: Any) -> str:
+    return str(tools_in(folder)[name].call(**arguments))
+
+
+def test_files_are_read_listed_and_searched(folder: Path) -> None:
+    assert call(folder, "read_file", path="src/a.py") == "one\ntwo\nport = 7341\n"
+    assert call(folder, "read_file", path="src/a.py", line=2, lines=1) == "two\n\n[1 more lines; go on with line=3]"
+    assert call(folder, "read_file", path="说明.md") == "你好，世界\n"
+    assert call(folder, "list_files").split("\n") == ["说明.md", "src/a.py"]
+    assert call(folder, "list_files", pattern="*.py") == "src/a.py"
+    assert call(folder, "search_files", pattern=r"port = \d+") == "src/a.py:3: port = 7341"
+    assert call(folder, "search_files", pattern="(unclosed") == "nothing matches '(unclosed'"
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["../secret.txt", "/etc/passwd", "src/../../secret.txt", "../work-evil/x", "link.txt", "out/secret.txt", "a\x00b"],
+)
+def test_no_path_leads_out_of_the_workspace(folder: Path, path: str) -> None:
+    (folder / "link.txt").symlink_to(folder.parent / "secret.txt")
+    (folder / "out").symlink_to(folder.parent, target_is_directory=True)
+    for name, more in (("read_file", {}), ("list_files", {}), ("write_file", {"content": "x"})):
+        with pytest.raises(OutsideWorkspace):
+            call(folder, name, path=path, **more)
+    with pytest.raises(OutsideWorkspace):
+        call(folder, "search_files", pattern="secret", path=path)
+    assert (folder.parent / "secret.txt").read_text() == "the secret"
+
+
+def test_walking_does_not_follow_links_out(folder: Path) -> None:
+    (folder / "link.txt").symlink_to(folder.parent / "secret.txt")
+    (folder / "out").symlink_to(folder.parent, target_is_directory=True)
+    (folder / "loop").symlink_to(folder / "loop")
+    assert call(folder, "search_files", pattern="the secret") == "nothing matches 'the secret'"
+    assert "link.txt" not in call(folder, "list_files")
+
+
+def test_a_new_file_behind_a_link_that_leads_out_is_not_written(folder: Path) -> None:
+    (folder / "new.txt").symlink_to(folder.parent / "not-there-yet.txt")
+    with pytest.raises(OutsideWorkspace):
+        call(folder, "write_file", path="new.txt", content="x")
+    assert not (folder.parent / "not-there-yet.txt").exists()
+
+
+def test_refolds_own_record_is_out_of_reach(folder: Path) -> None:
+    (folder / ".refold").mkdir()
+    (folder / ".refold" / "ledger.db").write_text("x")
+    for path in (".refold/ledger.db", "./.refold/../.refold/ledger.db"):
+        with pytest.raises(OutsideWorkspace, match="belongs to refold itself"):
+            call(folder, "write_file", path=path, content="gone")
+    assert ".refold" not in call(folder, "list_files")
+
+
+def test_what_is_no_text_file_is_refused_in_words(folder: Path) -> None:
+    (folder / "image").write_bytes(b"\x89PNG\x00\x00")
+    os.mkfifo(folder / "pipe")
+    assert call(folder, "read_file", path="image") == "image is not text; it has 6 bytes"
+    for path, why in (("pipe", "not a regular file"), ("src", "is a folder"), ("none", "there is no file")):
+        with pytest.raises(ConfigError, match=why):
+            call(folder, "read_file", path=path)
+    assert call(folder, "search_files", pattern="x") == "nothing matches 'x'"
+
+
+def test_writing_and_running_ask_first_and_reading_does_not(folder: Path) -> None:
+    assert {name for name, tool in tools_in(folder).items() if tool.asks} == {"write_file", "run_command"}
+    assert call(folder, "write_file", path="new/b.txt", content="é\n") == "made new/b.txt: 3 bytes"
+    assert call(folder, "write_file", path="new/b.txt", content="x") == "replaced new/b.txt: 1 bytes"
+
+
+def test_an_unknown_group_is_a_clear_error() -> None:
+    with pytest.raises(ConfigError, match="there is no group of tools 'web'; there are files, shell"):
+        make_builtin_tools(["web"])
+
+
+async def run(folder: Path, command: str, **more: Any) -> str:
+    return str(await tools_in(folder)["run_command"].call(command=command, **more))
+
+
+async def test_a_command_has_its_output_and_exit_status(folder: Path) -> None:
+    assert await run(folder, "cat src/a.py | head -1; exit 3") == "one\n[exit status 3]"
+    assert await run(folder, "echo oops >&2") == "oops\n[exit status 0]"
+    assert await run(folder, "true") == "[exit status 0]"
+    assert await run(folder, "cat") == "[exit status 0]"  # It never waits for the keyboard.
+
+
+async def test_a_command_that_prints_100_mb_is_bounded_and_counted(folder: Path) -> None:
+    text = await run(folder, "head -c 100000000 /dev/zero | tr '\\0' 'x'; echo END")
+    assert len(text) < 100_000
+    assert "... [truncated 99920004 bytes] ..." in text
+    assert text.endswith("END\n[exit status 0]")
+
+
+async def test_a_command_that_never_ends_is_stopped_with_all_it_started(folder: Path) -> None:
+    started = time.monotonic()
+    text = await run(folder, "(sleep 77 & echo $! > child; wait)", timeout_s=0.5)
+    assert text == "[stopped after 0.5 s]"
+    assert time.monotonic() - started < 8
+    await asyncio.sleep(0.1)
+    child = int((folder / "child").read_text())
+    state = Path(f"/proc/{child}/stat")
+    assert not state.exists() or state.read_text().split()[2] == "Z"
+
+
+def test_what_is_kept_of_a_stream_is_exact() -> None:
+    for size in (0, 5, 15, 16, 40, 1_000):
+        source = bytes(97 + at % 26 for at in range(size))
+        kept = Kept(10, 5)
+        for at in range(0, size, 7):
+            kept.add(source[at : at + 7])
+        text = kept.read()
+        if size <= 15:
+            assert text == source.decode()
+        else:
+            assert text == f"{source[:10].decode()}\n... [truncated {size - 15} bytes] ...\n{source[-5:].decode()}"
+
+
+def test_a_workspace_may_itself_be_behind_a_link(folder: Path) -> None:
+    link = folder.parent / "here"
+    link.symlink_to(folder, target_is_directory=True)
+    assert Workspace(link).find("src/a.py") == folder.resolve() / "src" / "a.py"

@@ -1,0 +1,154 @@
+"""Stopped at any moment, by a person or by the machine, a session stays one that the provider accepts."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from refold.agent.events import Compressing, Finished, TextDelta, ToolStarted, Warned
+from refold.agent.pending import LOST, find_pending
+from refold.testing import ScriptedCall, ScriptedProvider, ScriptedReply, drip, hang, say
+from tests.agent.talking import both, check_stored, make_agent, make_manager, pick, run_all
+from tests.agent.test_overflow import write_history
+
+pytest.importorskip("openai", reason="needs refold[llm]: the official clients")
+pytest.importorskip("anthropic", reason="needs refold[llm]: the official clients")
+
+
+@both
+async def test_stopped_while_the_answer_comes_in_it_keeps_what_was_said(wire: str, tmp_path: Path) -> None:
+    script = [drip("one two three four five six seven eight nine ten " * 5, pause_s=0.03), say("resumed")]
+    with ScriptedProvider(script) as provider, make_manager(tmp_path) as manager:
+        agent = make_agent(provider, manager, wire)
+        run = agent.run("count")
+        async for event in run:
+            if isinstance(event, TextDelta):
+                break
+        await run.aclose()  # type: ignore[attr-defined]
+        stored = check_stored(manager, wire)
+        assert "one two" in str(stored[-1])
+        assert "interrupted by the user" in str(stored[-1])
+        assert pick(await run_all(agent, "go on"), Finished)[0].text == "resumed"
+
+
+@both
+async def test_cancelled_before_the_first_word_it_can_go_on(wire: str, tmp_path: Path) -> None:
+    with ScriptedProvider([hang(10), say("later")]) as provider, make_manager(tmp_path) as manager:
+        agent = make_agent(provider, manager, wire)
+        task = asyncio.ensure_future(run_all(agent, "hello?"))
+        while not provider.requests:
+            await asyncio.sleep(0.02)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        check_stored(manager, wire)
+        assert pick(await run_all(agent, "again"), Finished)[0].text == "later"
+
+
+@both
+async def test_cancelled_while_tools_run_every_call_has_a_result(wire: str, tmp_path: Path) -> None:
+    async def quick() -> str:
+        return "quick result"
+
+    async def slow() -> str:
+        await asyncio.sleep(30)
+        return "never"
+
+    calls = ScriptedReply(calls=(ScriptedCall("quick", {}, "a"), ScriptedCall("slow", {}, "b")))
+    with ScriptedProvider([calls, say("ok")]) as provider, make_manager(tmp_path) as manager:
+        agent = make_agent(provider, manager, wire, [quick, slow])
+        run = agent.run("go")
+        started = 0
+        async for event in run:
+            started += isinstance(event, ToolStarted)
+            if started == 2:
+                await asyncio.sleep(0.05)
+                break
+        await run.aclose()  # type: ignore[attr-defined]
+        stored = str(check_stored(manager, wire))
+        assert "quick result" in stored
+        assert "interrupted by the user" in stored
+        assert pick(await run_all(agent, "go on"), Finished)[0].text == "ok"
+
+
+@both
+async def test_cancelled_during_a_compression_it_is_made_whole_or_not_at_all(wire: str, tmp_path: Path) -> None:
+    class Slow:
+        async def complete(self, prompt: str) -> object:
+            await asyncio.sleep(20)
+            return "never"
+
+    with ScriptedProvider("fine") as provider, make_manager(tmp_path, Slow(), window=16_000) as manager:
+        manager.append("s", write_history(wire), format=wire)
+        agent = make_agent(provider, manager, wire)
+        run = agent.run("And now?")
+        async for event in run:
+            if isinstance(event, Compressing):
+                await asyncio.sleep(0.2)
+                break
+        await run.aclose()  # type: ignore[attr-defined]
+        assert manager.ledger.read_batches("s") == []
+        assert manager.verify("s") == []
+        assert provider.requests == []
+        manager.configure(fold={"summariser": "extract"})
+        assert pick(await run_all(agent, None), Finished)[0].text == "fine"
+        check_stored(manager, wire)
+
+
+WORKER = """
+import asyncio, sys
+from refold import ContextCompressionManager
+from refold.agent import Agent
+from refold.agent.openai_chat import OpenAIChat
+
+def wait_long() -> str:
+    open(sys.argv[2] + "/started", "w").close()
+    import time
+    time.sleep(60)
+    return "never"
+
+async def main():
+    manager = ContextCompressionManager(workspace_path=sys.argv[2])
+    agent = Agent(OpenAIChat("gpt-4o", "k", sys.argv[1]), [wait_long], manager, session_id="s")
+    async for event in agent.run("go"):
+        pass
+
+asyncio.run(main())
+"""
+
+
+async def test_killed_while_a_tool_runs_the_next_run_tells_the_model(tmp_path: Path) -> None:
+    calls = ScriptedReply(calls=(ScriptedCall("wait_long", {}, "a"), ScriptedCall("wait_long", {}, "b")))
+    with ScriptedProvider([calls, say("I know.")]) as provider:
+        worker = subprocess.Popen([sys.executable, "-c", WORKER, provider.openai_url, str(tmp_path)])
+        until = time.monotonic() + 30
+        while not (tmp_path / "started").exists() and time.monotonic() < until:
+            await asyncio.sleep(0.05)
+        os.kill(worker.pid, signal.SIGKILL)
+        worker.wait()
+        with make_manager(tmp_path) as manager:
+            events = await run_all(make_agent(provider, manager), "What happened?")
+            stored = check_stored(manager, "openai-chat")
+            assert manager.verify("s") == []
+    assert [one["content"] for one in stored[2:4]] == [LOST, LOST]
+    assert "2 calls had no result" in pick(events, Warned)[0].text
+    assert pick(events, Finished)[0].text == "I know."
+
+
+def test_only_calls_at_the_very_end_are_pending() -> None:
+    call = {"role": "assistant", "tool_calls": [{"id": one, "function": {"name": "f"}} for one in "ab"]}
+    result = {"role": "tool", "tool_call_id": "a", "content": "x"}
+    assert [one.id for one in find_pending([call])] == ["a", "b"]
+    assert [one.id for one in find_pending([call, result])] == ["b"]
+    assert find_pending([call, result, {"role": "user", "content": "hi"}]) == []
+    assert find_pending([{"role": "user", "content": "hi"}]) == []
+    block = {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "f", "input": {}}]}
+    assert [one.id for one in find_pending([block])] == ["t"]
+    answered = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "x"}]}
+    assert find_pending([block, answered]) == []
+    assert find_pending([]) == []
