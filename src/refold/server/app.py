@@ -13,7 +13,17 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from refold.manager import ContextCompressionManager
-from refold.server.asking import Asked, Receive, Scope, Send
+from refold.server.asking import (
+    Asked,
+    BodyTooLarge,
+    ClientGone,
+    ClientStalled,
+    Receive,
+    Scope,
+    Send,
+    read_body,
+    replay_body,
+)
 from refold.server.auth import Caller, KeyRing
 from refold.server.gateway import Gateway
 from refold.server.headers import find_header
@@ -53,11 +63,15 @@ class Application:
         self.gateway = Gateway(self.settings, self.upstreams, self.preparer, self.metrics)
         self.is_ready = False
         self.is_stopping = False
+        self.streams = 0
+        self._recall: Any = None
         self._make_interface = make_interface
         self._interface: Any = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def start(self) -> None:
         """Open what the gateway needs."""
+        self._loop = asyncio.get_running_loop()
         self.upstreams.open()
         await self.preparer.load_known()
         self.is_ready = True
@@ -100,7 +114,7 @@ class Application:
             await send_json(send, status, write_error(side, status, f"refold: {refusal}"), [("reason", refusal)])
         elif path.startswith(_INTERFACE):
             scope["refold.caller"] = caller
-            await self._find_interface()(scope, receive, send)
+            await self._ask_interface(scope, receive, send)
         else:
             raw = scope.get("raw_path") or path.encode()
             asked = Asked(
@@ -128,6 +142,37 @@ class Application:
         origin = find_header(headers, b"origin")
         came_from = urlsplit(origin).hostname or "null" if origin else ""
         return {host, came_from} <= {*_LOCAL_NAMES, self.settings.host}
+
+    async def _ask_interface(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Hand a request to the interface with its body read: it knows no limits of its own."""
+        settings = self.settings
+        try:
+            body = await read_body(
+                receive, scope["headers"], bytes_max=settings.body_bytes_max, stall_s=settings.client_stall_s
+            )
+        except BodyTooLarge:
+            await send_json(send, 413, {"error": {"kind": "FormatError", "message": "the request is too large"}})
+        except ClientStalled:
+            await send_json(send, 408, {"error": {"kind": "FormatError", "message": "the request did not arrive"}})
+        except ClientGone:
+            return
+        else:
+            await self._find_interface()(scope, replay_body(body, receive), send)
+
+    def recall(self) -> Any:
+        """Return what searches in originals; made when first asked for."""
+        if self._recall is None:
+            from refold.manager.facade import LEDGER_FILE
+            from refold.recall.facade import Recall, index_path
+
+            main = self.managers.main
+            self._recall = Recall(main.ledger, index_path(Path(main.workspace_path) / LEDGER_FILE))
+        return self._recall
+
+    def forget_known(self, session_id: str) -> None:
+        """Forget a session that was erased; safe from any thread."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self.identities.forget, session_id)
 
     def _find_interface(self) -> Any:
         if self._interface is None:

@@ -66,3 +66,17 @@ async def read_body(receive: Receive, headers: Headers, *, bytes_max: int, stall
             pieces.append(piece)
         if not message.get("more_body", False):
             return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def replay_body(body: bytes, receive: Receive) -> Receive:
+    """Return a ``receive`` that gives a body that was read already, then what really comes."""
+    is_given = False
+
+    async def give() -> Message:
+        nonlocal is_given
+        if is_given:
+            return await receive()
+        is_given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return give

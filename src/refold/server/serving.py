@@ -5,17 +5,19 @@ Stopping is graceful: no new request is taken, those under way finish within ``s
 
 from __future__ import annotations
 
+import signal
 import socket
 import threading
 import time
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType, TracebackType
+from typing import Self
+
+import uvicorn
 
 from refold.errors import ConfigError
 from refold.server.app import Application
-
-if TYPE_CHECKING:
-    import uvicorn
 
 START_S_MAX = 30.0
 BACKLOG = 2_048
@@ -31,10 +33,34 @@ def check_binding(application: Application) -> None:
         )
 
 
-def make_server(application: Application) -> uvicorn.Server:
-    """Return the HTTP server of an application, not yet running."""
-    import uvicorn
+class GatewayServer(uvicorn.Server):
+    """An HTTP server that ends without an error when it is told to stop."""
 
+    def __init__(self, config: uvicorn.Config, application: Application) -> None:
+        super().__init__(config)
+        self._application = application
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Take SIGINT and SIGTERM as the wish to stop; they are not raised again afterwards."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Stop taking requests; a second signal does not wait for those under way."""
+        self._application.is_stopping = True
+        super().handle_exit(sig, frame)
+
+
+def make_server(application: Application) -> GatewayServer:
+    """Return the HTTP server of an application, not yet running."""
     check_binding(application)
     settings = application.settings
     config = uvicorn.Config(
@@ -51,7 +77,7 @@ def make_server(application: Application) -> uvicorn.Server:
         timeout_graceful_shutdown=int(settings.shutdown_s) or 1,
         h11_max_incomplete_event_size=65_536,
     )
-    return uvicorn.Server(config)
+    return GatewayServer(config, application)
 
 
 def open_socket(host: str, port: int) -> socket.socket:
@@ -97,6 +123,7 @@ class BackgroundServer:
 
     def close(self) -> None:
         """Finish what is under way, then stop."""
+        self.application.is_stopping = True
         self._server.should_exit = True
         self._thread.join(self.application.settings.shutdown_s + 10)
         self._socket.close()

@@ -1,0 +1,101 @@
+"""``refold serve``: the gateway and the HTTP interface, until somebody stops it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from refold.errors import ConfigError
+
+if TYPE_CHECKING:
+    from refold.server.app import Application
+
+
+@dataclass(frozen=True, slots=True)
+class ServeWish:
+    """What the command line says; None where it says nothing."""
+
+    workspace: str = "."
+    host: str | None = None
+    port: int | None = None
+    openai_upstream: str | None = None
+    anthropic_upstream: str | None = None
+    cache_marks: str | None = None
+    preset: str | None = None
+    arrival: bool | None = None
+    quiet: bool = False
+
+
+def run(wish: ServeWish) -> None:
+    """Serve until SIGINT or SIGTERM; requests under way are finished first."""
+    try:
+        from refold.server.serving import make_server, open_socket
+    except ImportError as error:
+        if (error.name or "").startswith("refold"):
+            raise
+        raise ConfigError(f"{error.name} is not installed; install it with: pip install 'refold[server]'") from None
+    from refold.server.logs import set_up_logs
+
+    set_up_logs("warning" if wish.quiet else "info")
+    application = _make_application(wish)
+    server = make_server(application)
+    settings = application.settings
+    bound = open_socket(settings.host, settings.port)
+    port = bound.getsockname()[1]
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    typer.echo(f"refold serves on http://{host}:{port}", err=True)
+    typer.echo(f"  OPENAI_BASE_URL=http://{host}:{port}/v1    -> {settings.openai_upstream}", err=True)
+    typer.echo(f"  ANTHROPIC_BASE_URL=http://{host}:{port}    -> {settings.anthropic_upstream}", err=True)
+    server.run(sockets=[bound])
+    typer.echo("refold has stopped", err=True)
+
+
+def _make_application(wish: ServeWish) -> Application:
+    from refold.config.load import load_config
+    from refold.manager import ContextCompressionManager
+    from refold.server.app import Application
+    from refold.server.managers import without_arrival
+    from refold.server.settings import load_settings
+
+    settings = load_settings(
+        wish.workspace,
+        host=wish.host,
+        port=wish.port,
+        openai_upstream=wish.openai_upstream,
+        anthropic_upstream=wish.anthropic_upstream,
+        cache_marks=wish.cache_marks,
+        arrival=wish.arrival,
+    )
+    config = load_config(wish.workspace, call={"preset": wish.preset})
+    if not settings.arrival:
+        config = without_arrival(config)
+    return Application(ContextCompressionManager(config, wish.workspace), settings)
+
+
+def register(app: typer.Typer, epilog: str) -> None:
+    """Add the command to the command line."""
+
+    @app.command(epilog=epilog)
+    def serve(
+        host: Annotated[
+            str | None, typer.Option(help="Where to listen; unset: 127.0.0.1. Wider only with keys.")
+        ] = None,
+        port: Annotated[int | None, typer.Option(help="The port; unset: 7788; 0: any free one.")] = None,
+        openai_upstream: Annotated[
+            str | None, typer.Option(help="Where OpenAI requests go; any compatible URL.")
+        ] = None,
+        anthropic_upstream: Annotated[str | None, typer.Option(help="Where Anthropic requests go.")] = None,
+        cache_marks: Annotated[
+            str | None, typer.Option(help="client: leave Anthropic's marks alone; auto: move them after a compression.")
+        ] = None,
+        arrival: Annotated[
+            bool | None, typer.Option("--arrival/--no-arrival", help="Shorten large tool results when they arrive.")
+        ] = None,
+        preset: Annotated[str | None, typer.Option("--preset", "-p", help="The settings to start from.")] = None,
+        workspace: Annotated[str, typer.Option("--workspace", "-w", help="The folder of ledger and settings.")] = ".",
+        quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Log warnings only, not every request.")] = False,
+    ) -> None:
+        """Run the gateway: any agent, any client, one URL. It compresses on the way and passes the rest through."""
+        run(ServeWish(workspace, host, port, openai_upstream, anthropic_upstream, cache_marks, preset, arrival, quiet))

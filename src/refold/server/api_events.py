@@ -1,0 +1,93 @@
+"""The stream of events: what happens to the caller's sessions, as it happens.
+
+Events come from the ledger, so those of other processes are told too, and a client that was away goes on where it was
+(``Last-Event-ID``). A stream ends when the gateway stops; there are only so many at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Header, Query
+from fastapi.responses import StreamingResponse
+
+from refold.errors import RefoldError
+from refold.server.api_sessions import describe_event
+from refold.server.interface import Access, find_access
+from refold.server.reading import dump_json
+
+router = APIRouter(tags=["events"])
+POLL_S = 0.5
+BEAT_S = 15.0
+STREAMS_MAX = 64
+PAGE = 500
+
+
+class TooMany(RefoldError):
+    """There are as many streams as the gateway serves."""
+
+    http_status = 503
+
+
+@router.get(
+    "/api/events",
+    response_class=StreamingResponse,
+    responses={200: {"content": {"text/event-stream": {}}, "description": "Events as they happen."}},
+)
+async def stream_events(
+    access: Annotated[Access, Depends(find_access)],
+    after: Annotated[int | None, Query(ge=0, le=2**53)] = None,
+    seconds: Annotated[float | None, Query(gt=0, le=86_400)] = None,
+    last_event_id: Annotated[str | None, Header(max_length=30)] = None,
+) -> StreamingResponse:
+    """Stream events from now on, or those with a greater id than ``after``; for ``seconds``, or until either leaves."""
+    start = after
+    if last_event_id is not None and last_event_id.isdecimal():
+        start = min(int(last_event_id), 2**53)
+    application = access.application
+    if application.streams >= STREAMS_MAX:
+        raise TooMany(f"there are {STREAMS_MAX} event streams already; try again later")
+    if start is None:
+        start = await asyncio.to_thread(_find_last, access)
+    return StreamingResponse(_write_events(access, start, seconds), media_type="text/event-stream")
+
+
+def _find_last(access: Access) -> int:
+    """Return the id of the newest event, found by doubling: the ledger lists events upwards only."""
+    low, high = 0, 1
+    while access.ledger.read_events(None, after=high, limit=1):
+        low, high = high, high * 2
+    while low < high:
+        middle = (low + high) // 2
+        if access.ledger.read_events(None, after=middle, limit=1):
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+async def _write_events(access: Access, after: int, seconds: float | None) -> AsyncIterator[bytes]:
+    application = access.application
+    application.streams += 1
+    loop = asyncio.get_running_loop()
+    until = None if seconds is None else loop.time() + seconds
+    quiet = loop.time()
+    try:
+        yield b": refold events\n\n"
+        while not application.is_stopping and (until is None or loop.time() < until):
+            page = await asyncio.to_thread(access.ledger.read_events, None, after=after, limit=PAGE)
+            for event in page:
+                after = event.id
+                if access.owns(event.session_id):
+                    data = dump_json(describe_event(access, event))
+                    yield b"id: %d\nevent: %s\ndata: %s\n\n" % (event.id, event.kind.encode(), data)
+                    quiet = loop.time()
+            if not page:
+                if loop.time() - quiet > BEAT_S:
+                    yield b": still here\n\n"
+                    quiet = loop.time()
+                await asyncio.sleep(POLL_S)
+    finally:
+        application.streams -= 1

@@ -1,0 +1,135 @@
+"""The contract that other gateways already speak: compress a request they hold, tell what it cost.
+
+``POST /v1/compress`` takes the messages of a request and gives them back so that they fit; with a ``session_id`` folds
+are kept from call to call, without one nothing is stored. Settings of other products in ``config`` are named back as
+ignored, never an error.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends
+from pydantic import BaseModel, ConfigDict, Field
+
+from refold.errors import FormatError
+from refold.prepared import PreparedContext
+from refold.server.identity import check_name, make_id
+from refold.server.interface import Access, Json, find_access
+
+router = APIRouter(tags=["sidecar"])
+MESSAGES_MAX = 100_000
+_BUDGET_NAMES = ("budget", "token_budget", "target_tokens", "max_tokens")
+
+
+class CompressRequest(BaseModel):
+    """Messages of a request, as ``messages`` or, for Responses, ``input``."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    model: str = Field(default="", max_length=200)
+    messages: list[dict[str, Any]] | None = Field(default=None, max_length=MESSAGES_MAX)
+    input: list[dict[str, Any]] | str | None = Field(default=None, max_length=100_000_000)
+    system: str | list[dict[str, Any]] | None = None
+    instructions: str | None = None
+    tools: list[dict[str, Any]] | None = None
+    config: dict[str, Any] = Field(default_factory=dict)
+    session_id: str | None = Field(default=None, max_length=128)
+
+
+class UsageReport(BaseModel):
+    """What a provider billed for the context that was compressed last."""
+
+    model_config = ConfigDict(extra="allow")
+
+    session_id: str = Field(min_length=1, max_length=128)
+    usage: dict[str, Any] | None = None
+    finish_reason: str | None = Field(default=None, max_length=100)
+    overflow: bool = False
+
+
+@router.post("/v1/compress")
+def compress(wish: CompressRequest, access: Annotated[Access, Depends(find_access)]) -> Json:
+    """Return the messages of a request so that they fit the model's window."""
+    key = "messages" if wish.messages is not None else "input"
+    given = wish.messages if wish.messages is not None else wish.input
+    if given is None:
+        raise FormatError("give the conversation as messages or as input")
+    messages: list[Any] = [{"role": "user", "content": given}] if isinstance(given, str) else given
+    budget = _find_budget(wish.config)
+    if wish.session_id:
+        prepared = _prepare_session(wish, access, messages, key, budget)
+    else:
+        prepared = _prepare_once(wish, access, messages, key, budget)
+    result = prepared.messages
+    if isinstance(given, str) and len(result) == 1 and result[0] is messages[0]:
+        result = given  # type: ignore[assignment]
+    return Json(_describe(prepared, result, key, wish))
+
+
+def _prepare_session(
+    wish: CompressRequest, access: Access, messages: list[Any], key: str, budget: int | None
+) -> PreparedContext:
+    session_id = make_id(access.tenant, check_name(wish.session_id or ""))
+    managers = access.application.managers
+    manager = managers.choose(wish.model) if budget is None else managers.limit(budget, 1)
+    return manager.prepare_context_sync(
+        session_id,
+        messages,
+        (wish.system if key == "messages" else wish.instructions) or "",
+        tools=wish.tools,
+        model=wish.model or None,
+        format="openai-responses" if key == "input" else None,
+    )
+
+
+def _prepare_once(
+    wish: CompressRequest, access: Access, messages: list[Any], key: str, budget: int | None
+) -> PreparedContext:
+    from refold.compressing import compress as compress_once
+
+    return compress_once(
+        messages,
+        budget,
+        system=wish.system if key == "messages" else wish.instructions,
+        tools=wish.tools,
+        model=wish.model or None,
+        config=access.manager.config,
+        format="openai-responses" if key == "input" else None,
+    )
+
+
+def _find_budget(config: dict[str, Any]) -> int | None:
+    for name in _BUDGET_NAMES:
+        value = config.get(name)
+        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            return min(value, 1_000_000_000)
+    return None
+
+
+def _describe(prepared: PreparedContext, messages: object, key: str, wish: CompressRequest) -> dict[str, object]:
+    report = prepared.report
+    after = prepared.total_tokens
+    before = max(after, report.tokens_before) if report else after
+    return {
+        key: messages,
+        "tokens_before": before,
+        "tokens_after": after,
+        "tokens_saved": before - after,
+        "compression_ratio": round(after / before, 4) if before else 1.0,
+        "transforms_applied": [stage.stage for stage in report.stages if stage.edits] if report else [],
+        "reason": report.reason if report else "",
+        "notes": list(report.notes) if report else [],
+        "edits": len(prepared.edits),
+        "session_id": wish.session_id,
+        "ignored": sorted(str(name)[:80] for name in wish.config if name not in _BUDGET_NAMES)[:50],
+    }
+
+
+@router.post("/v1/usage")
+def report_usage(report: UsageReport, access: Annotated[Access, Depends(find_access)]) -> Json:
+    """Take in what the provider billed; an overflow or a cut-off answer forces a compression before the next one."""
+    row = access.need(check_name(report.session_id))
+    usage = report.usage if report.usage is not None else report.model_extra or {}
+    access.manager.observe_usage(row.id, usage, finish_reason=report.finish_reason, is_overflow=report.overflow)
+    return Json({"ok": True})

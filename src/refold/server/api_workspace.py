@@ -1,0 +1,119 @@
+"""Routes of the whole workspace: how the gateway stands, settings, statistics, daily memory, recall over all sessions.
+
+A tenant sees figures of its own sessions only; what concerns all of them is the operator's, who runs without keys.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query
+from fastapi import Path as InPath
+
+from refold import __version__
+from refold.errors import ConfigError
+from refold.llm.errors import show_url
+from refold.manager.status import Statistics, gather_statistics
+from refold.server.interface import PAGE_MAX, Access, Json, NotFound, Text, find_access
+
+router = APIRouter(prefix="/api", tags=["workspace"])
+Asker = Annotated[Access, Depends(find_access)]
+_SUMS = ("compressions", "manual", "undone", "skipped", "failed", "warned", "tokens_before", "tokens_after", "archived")
+
+
+@router.get("/status")
+def read_status(access: Asker) -> Json:
+    """Return how the gateway stands."""
+    application = access.application
+    settings = application.settings
+    return Json(
+        {
+            "version": __version__,
+            "time": time.time(),
+            "requests_in_flight": application.gateway.requests,
+            "openai_upstream": show_url(settings.openai_upstream),
+            "anthropic_upstream": show_url(settings.anthropic_upstream),
+            "compress": settings.compress,
+            "cache_marks": settings.cache_marks,
+            "keys": application.keys.is_required,
+            "tenant": access.tenant,
+        }
+    )
+
+
+@router.get("/config")
+def read_config(access: Asker) -> Json:
+    """Return every setting of compression, and where it came from."""
+    from refold.config.explain import explain
+
+    rows = [row.to_dict() for row in explain(access.manager.config)]
+    if access.tenant:
+        rows = [{**row, "place": ""} for row in rows]  # Paths of the operator's machine.
+    return Json({"settings": rows})
+
+
+@router.patch("/config")
+def change_config(access: Asker, changes: dict[str, Any]) -> Json:
+    """Change settings of compression from now on; the operator's alone."""
+    access.check_operator()
+    try:
+        access.manager.configure(**changes)
+    except TypeError as error:
+        raise ConfigError(f"a setting is wrong: {str(error)[:200]}") from None
+    return Json({"changed": sorted(changes)})
+
+
+@router.get("/stats")
+def read_statistics(access: Asker) -> Json:
+    """Return what compressions did, over all sessions of the caller."""
+    if not access.tenant:
+        return Json(gather_statistics(access.ledger).to_dict())
+    rows = access.list_rows(PAGE_MAX, 0)
+    parts = [gather_statistics(access.ledger, row.id) for row in rows]
+    total = Statistics(
+        sessions=len(rows),
+        by_stage=_sum_up([one.by_stage for one in parts]),
+        by_reason=_sum_up([one.by_reason for one in parts]),
+        **{name: sum(getattr(one, name) for one in parts) for name in _SUMS},
+    )
+    return Json(total.to_dict())
+
+
+def _sum_up(tables: list[dict[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for table in tables:
+        for name, value in table.items():
+            total[name] = total.get(name, 0) + value
+    return total
+
+
+@router.get("/memory")
+def list_memory(access: Asker) -> Json:
+    """Return the dates that have a daily page; the operator's alone, pages tell of every session."""
+    access.check_operator()
+    return Json({"dates": access.manager.md_sync.list_dates()})
+
+
+@router.get("/memory/{date}")
+def read_memory(date: Annotated[str, InPath(pattern=r"^\d{4}-\d{2}-\d{2}$")], access: Asker) -> Json:
+    """Return the daily page of a date; the operator's alone."""
+    access.check_operator()
+    page = access.manager.md_sync.read(date)
+    if page is None:
+        raise NotFound(f"there is no page of {date}")
+    return Json({"date": date, "text": page})
+
+
+@router.get("/recall")
+def recall(
+    access: Asker,
+    query: Annotated[Text, Query(min_length=1)],
+    limit: Annotated[int, Query(ge=1, le=50)] = 10,
+) -> Json:
+    """Find what was said in any session of the caller, the last changed searched first."""
+    finder = access.application.recall()
+    found = [one for row in access.list_rows(50, 0) for one in finder.recall(row.id, query, limit)]
+    found.sort(key=lambda one: -one.score)
+    return Json({"results": [{**asdict(one), "session_id": access.name(one.session_id)} for one in found[:limit]]})

@@ -1,0 +1,128 @@
+"""What every route of the interface stands on: who asks, which session is meant, how answers and errors look.
+
+A tenant's names are turned into ids here and nowhere else, so no route can reach another tenant's session. Errors never
+quote a request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import Request, Response
+from pydantic import AfterValidator, StringConstraints
+
+from refold.errors import RefoldError
+from refold.ledger.ledger import SessionRow
+from refold.server.auth import Caller
+from refold.server.identity import belongs_to, make_id, name_session
+from refold.server.reading import dump_json
+
+if TYPE_CHECKING:
+    from refold.server.app import Application
+
+PAGE_MAX = 1_000
+SCAN_MAX = 100_000
+NAME_MAX = 200
+
+
+class NotFound(RefoldError):
+    """There is no such session, for this tenant."""
+
+    exit_code = 6
+    http_status = 404
+
+
+class Forbidden(RefoldError):
+    """This concerns all tenants; one of them cannot ask for it."""
+
+    http_status = 403
+
+
+class Json(Response):
+    """JSON of any content, lone surrogates and long integers included."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        """Return the bytes."""
+        return dump_json(content)
+
+
+def _check_text(text: str) -> str:
+    if not text.isprintable() and any("\ud800" <= char <= "\udfff" for char in text):
+        raise ValueError("the text has half a character in it")
+    if "\x00" in text:
+        raise ValueError("the text has a null character in it")
+    return text
+
+
+Text = Annotated[str, StringConstraints(max_length=100_000), AfterValidator(_check_text)]
+Name = Annotated[str, StringConstraints(min_length=1, max_length=NAME_MAX), AfterValidator(_check_text)]
+Handle = Annotated[str, StringConstraints(min_length=1, max_length=100), AfterValidator(_check_text)]
+
+
+class Access:
+    """A caller's way to the sessions that are its own."""
+
+    def __init__(self, application: Application, caller: Caller) -> None:
+        self.application = application
+        self.manager = application.managers.main
+        self.ledger = self.manager.ledger
+        self.tenant = caller.tenant
+
+    def need(self, name: str) -> SessionRow:
+        """Return the row of a session by its name; NotFound if the caller has none of it."""
+        row = self.ledger.read_session(make_id(self.tenant, name))
+        if row is None:
+            raise NotFound(f"there is no session {name[:80]!r}")
+        return row
+
+    def name(self, session_id: str) -> str:
+        """Return a session's name as the caller knows it."""
+        return name_session(self.tenant, session_id)
+
+    def owns(self, session_id: str) -> bool:
+        """Tell whether a session is the caller's."""
+        return belongs_to(self.tenant, session_id)
+
+    def list_rows(self, limit: int, offset: int) -> list[SessionRow]:
+        """Return the caller's sessions, the last changed first."""
+        if not self.tenant:
+            return self.ledger.list_sessions(limit=limit, offset=offset)
+        found: list[SessionRow] = []
+        for start in range(0, SCAN_MAX, PAGE_MAX):
+            page = self.ledger.list_sessions(limit=PAGE_MAX, offset=start)
+            found += [row for row in page if self.owns(row.id)]
+            if len(page) < PAGE_MAX or len(found) >= offset + limit:
+                break
+        return found[offset : offset + limit]
+
+    def check_operator(self) -> None:
+        """Raise Forbidden unless there are no tenants: then the caller is the operator."""
+        if self.tenant:
+            raise Forbidden("this concerns every tenant; ask the operator")
+
+
+def find_access(request: Request) -> Access:
+    """Return the caller's access; a dependency of every route."""
+    return Access(request.app.state.application, request.scope["refold.caller"])
+
+
+def describe_row(access: Access, row: SessionRow) -> dict[str, object]:
+    """Return a session for a list."""
+    return {
+        "session": access.name(row.id),
+        "wire": row.wire,
+        "model": row.model,
+        "messages": row.messages,
+        "tokens": row.tokens,
+        "compressions": row.compression_count,
+        "created_at": row.created_at,
+        "updated_at": row.updated_at,
+    }
+
+
+def write_problem(status: int, kind: str, message: str, fields: Mapping[str, object] | None = None) -> Json:
+    """Return an error as the interface writes it."""
+    return Json({"error": {"kind": kind, "message": message, **(fields or {})}}, status)

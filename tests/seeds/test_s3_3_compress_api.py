@@ -1,0 +1,87 @@
+"""S3.3: ``POST /api/chat/compress`` with provider, messages and config gives a summary."""
+
+import pytest
+
+from refold.testing import ScriptedProvider, fail, hang, say
+from tests.server.running import make_dialog, start_rig
+
+BODY = {"provider": "openai", "messages": make_dialog(3, words=5), "config": {"model": "scripted-1"}}
+
+
+@pytest.fixture
+def ask(tmp_path, empty_home):
+    def ask(body, script="The user asked about three files; all are fine.", **headers):
+        with start_rig(tmp_path / "w", script) as rig:
+            named = {name.replace("_", "-"): value for name, value in headers.items()}
+            return rig.http.post("/api/chat/compress", json=body, headers=named), rig.provider.requests
+
+    return ask
+
+
+@pytest.mark.parametrize("provider", ["openai", "anthropic"])
+def test_s3_3_messages_in_a_summary_out(ask, provider):
+    answer, requests = ask({**BODY, "provider": provider})
+    assert answer.status_code == 200, answer.text
+    assert answer.json() == {"summary": "The user asked about three files; all are fine."}
+    assert "file_2.py" in requests[-1].prompt
+
+
+def test_s3_3_the_temperature_is_low_whatever_the_config_says(ask):
+    _, requests = ask({**BODY, "config": {"model": "scripted-1", "temperature": 1.9}})
+    assert requests[-1].json["temperature"] == 0.2
+
+
+@pytest.mark.parametrize("missing", ["provider", "messages", "config"])
+def test_s3_3_a_missing_field_is_400(ask, missing):
+    answer, requests = ask({name: value for name, value in BODY.items() if name != missing})
+    assert answer.status_code == 400
+    assert "error" in answer.json()
+    assert requests == []
+
+
+@pytest.mark.parametrize("body", [{**BODY, "messages": []}, {**BODY, "provider": ""}, {**BODY, "config": None}])
+def test_s3_3_an_empty_field_is_400(ask, body):
+    assert ask(body)[0].status_code == 400
+
+
+@pytest.mark.parametrize("name", ["http://127.0.0.1:1/v1", "https://elsewhere.example", "azure", "OPENAI"])
+def test_s3_3_a_client_can_never_name_a_url(ask, name):
+    with ScriptedProvider() as elsewhere:
+        for given in (name, elsewhere.url):
+            config = {"model": "scripted-1", "baseUrl": elsewhere.url, "base_url": elsewhere.url}
+            answer, requests = ask({**BODY, "provider": given, "config": config})
+            assert answer.status_code == 400
+            assert requests == []
+        answer, _ = ask({**BODY, "config": {"model": "scripted-1", "baseUrl": elsewhere.url}})
+        assert answer.status_code == 200
+        assert elsewhere.requests == []
+
+
+def test_s3_3_the_clients_own_key_goes_to_the_upstream(ask):
+    _, requests = ask(BODY, authorization="Bearer sk-own-key-of-the-client")
+    assert requests[-1].headers["authorization"] == "Bearer sk-own-key-of-the-client"
+
+
+def test_s3_3_an_upstream_that_fails_is_said_so(ask):
+    answer, _ = ask(BODY, fail(500, "broken"))
+    assert answer.status_code == 503
+    answer, _ = ask(BODY, fail(401, "no"))
+    assert answer.status_code == 502
+    answer, _ = ask(BODY, say("   "))
+    assert answer.status_code == 502
+
+
+def test_s3_3_the_call_has_a_time_limit_of_its_own(ask, monkeypatch):
+    from refold.server import api_chat
+
+    assert api_chat.TIMEOUT_S == 30.0
+    monkeypatch.setattr(api_chat, "TIMEOUT_S", 0.3)
+    answer, _ = ask(BODY, hang(20))
+    assert answer.status_code == 503
+
+
+def test_s3_3_secrets_are_masked_before_a_model_reads_them(ask):
+    secret = "sk-proj-" + "a1B2c3D4" * 6
+    messages = [{"role": "user", "content": f"my key is {secret}"}, {"role": "assistant", "content": "noted"}]
+    _, requests = ask({**BODY, "messages": messages})
+    assert secret not in requests[-1].body.decode()
