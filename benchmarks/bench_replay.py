@@ -25,8 +25,8 @@ from refold.budget import Budget, Tariff, window_budget
 from refold.config import CompressionConfig
 from refold.replay.baselines import BASELINES
 from refold.replay.policy import LadderPolicy, Policy, Room
-from refold.replay.reading import read_session
 from refold.replay.record import SessionRecord
+from refold.replay.request_log import read_session
 from refold.replay.run import Measured, replay_session
 from refold.tokens import CacheRules, counter_for
 

@@ -100,28 +100,37 @@ class _Replay:
     def run(self) -> None:
         """Walk through the recording."""
         messages = self._measured.messages
-        seen = 0
-        for at, message in enumerate(messages):
-            # A step of several items (Responses) is one request: it begins where the other side spoke last.
-            if message.role != "assistant" or at == 0 or (seen == at and messages[at - 1].role == "assistant"):
-                continue
-            self._policy.see(messages[seen:at])
-            seen = at
-            self._request(at, message)
+        seen = at = 0
+        while at < len(messages):
+            stop = self._find_stop(at)
+            if messages[at].role == "assistant" and at > 0:
+                self._policy.see(messages[seen:at])
+                seen = at
+                self._request(at, messages[at:stop])
+            at = stop
 
-    def _request(self, at: int, message: Message) -> None:
+    def _find_stop(self, at: int) -> int:
+        """Return where the message at hand ends; in Responses one answer is several items."""
+        messages = self._measured.messages
+        stop = at + 1
+        if self._session.format == "openai-responses" and messages[at].role == "assistant":
+            while stop < len(messages) and messages[stop].role == "assistant":
+                stop += 1
+        return stop
+
+    def _request(self, at: int, answer: Sequence[Message]) -> None:
         idle_s = self._session.idle_before(at - 1, self._last_at) if self._last_at >= 0 else 0.0
         begun = time.perf_counter()
         step = self._policy.prepare(idle_s)
         self.seconds.append(time.perf_counter() - begun)
         self.problem = self.problem or step.problem
-        self._record(at, message, step, idle_s)
-        for probe in self._probes.get(at, ()):
+        self._record(at, answer, step, idle_s)
+        for probe in (one for used in range(at, at + len(answer)) for one in self._probes.get(used, ())):
             in_view = _shows(step.items, probe.value)
             self.probes.append(ProbeRecord(at, probe.sort, probe.distance, probe.is_hard, in_view))
-        self._sent, self._last_at = step.items, at
+        self._sent, self._last_at = step.items, at + len(answer) - 1
 
-    def _record(self, at: int, message: Message, step: Step, idle_s: float) -> None:
+    def _record(self, at: int, answer: Sequence[Message], step: Step, idle_s: float) -> None:
         shared = common_prefix(self._sent, step.items)
         shared_tokens = sum(item.tokens for item in step.items[:shared])
         # System prompt and tools stand before the messages and never change within a session.
@@ -131,7 +140,7 @@ class _Replay:
                 at=at,
                 tokens=step.tokens,
                 shared_tokens=shared_tokens,
-                output_tokens=self._room.lens.plain(message).tokens,
+                output_tokens=sum(self._room.lens.plain(message).tokens for message in answer),
                 idle_s=idle_s,
                 is_fit=step.tokens <= self._room.budget.hard,
                 violations=tuple(self._find_violations(step)[:VIOLATIONS_MAX]),
@@ -141,7 +150,7 @@ class _Replay:
                 stages=step.stages,
                 reason=step.reason,
                 asked=step.asked,
-                repeated_calls=self._count_repeated(message, step.items),
+                repeated_calls=self._count_repeated(answer, step.items),
             )
         )
 
@@ -170,16 +179,17 @@ class _Replay:
             kept[message.id] = message
         return self._room.fixed_tokens + sum(plain(one).tokens for one in kept.values()) <= self._room.budget.hard
 
-    def _count_repeated(self, message: Message, items: Sequence[Item]) -> int:
+    def _count_repeated(self, answer: Sequence[Message], items: Sequence[Item]) -> int:
         """Count calls of this step that an earlier step made too, where the earlier one is not in view as it was."""
-        calls = [json.dumps((part.name, part.text)) for part in message.parts if part.kind == "call"]
+        parts = [part for message in answer for part in message.parts if part.kind == "call"]
+        calls = [json.dumps((part.name, part.text)) for part in parts]
         again = [self._calls[call] for call in calls if call in self._calls]
         repeated = 0
         if again:
             plain = {item.message.id for item in items if not item.edits}
             repeated = sum(earlier not in plain for earlier in again)
         for call in calls:
-            self._calls[call] = message.id
+            self._calls[call] = answer[0].id
         return repeated
 
 

@@ -28,8 +28,8 @@ from refold.stages.summarise import Told, ask_words
 
 # The least a summary gets, however small the room: a frame and a line or two.
 SUMMARY_TOKENS_MIN = 160
-# A first message larger than this share of the target is not worth its cached place.
-FIRST_USER_SHARE = 0.25
+# A first message larger than this share of the room is not worth its cached place.
+FIRST_USER_SHARE = 0.1
 # A fold that stands alone is written again only if it has outgrown its room by this much.
 OUTGROWN = 1.25
 # A fold that saves less is not worth a broken prefix, unless the view would not fit.
@@ -64,7 +64,7 @@ class Fold:
     style: Style = "sections"
     summariser: Literal["extract", "llm"] = "extract"
     summary_tokens_max: int = 10_000
-    summary_share: float = 0.4
+    summary_share: float = 0.3
     summary_chars_max: int = 0
     index_tokens_max: int = 8_000
     index_share: float = 0.3
@@ -150,7 +150,7 @@ class Fold:
         if first is None or view.items[first].is_fold:
             return set()
         item = view.items[first]
-        fits = item.tokens <= goal.target * FIRST_USER_SHARE
+        fits = item.tokens <= goal.hard * FIRST_USER_SHARE
         return {first} if fits and is_user_turn(item.role, item.parts) else set()
 
     def _find_border(self, view: View) -> int:

@@ -28,7 +28,7 @@ Count = Callable[[str], int]
 Style = Literal["sections", "short", "truncated"]
 
 # Words must have their part too, however small the budget.
-INDEX_SHARE_MAX = 0.6
+INDEX_SHARE_MAX = 0.8
 # Rules and the open ask come before any value.
 VITAL_RANK = 1.0
 HEADING_TOKENS = 8

@@ -1,0 +1,133 @@
+"""Logs of requests in any of the three formats, and exports: a row is a request, a session or a single message.
+
+Clients resend the whole history: rows of which one goes on where another ended are one session, told once. A row may
+wrap its request in ``request``, ``body`` or ``json``; an answer beside it (``response``) is not needed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from refold.errors import RefoldError
+from refold.formats import read_conversation
+from refold.replay.rows import Broken, Row, read_time, settle_times
+from refold.replay.session import Probe, Session
+
+KIND = "requests"
+_WRAPPERS = ("request", "body", "json", "data")
+_TIMES = ("timestamp", "time", "created", "created_at", "ts")
+
+
+def knows(row: dict[str, Any]) -> bool:
+    """Tell whether a row is a request, a session or a message."""
+    return _find_body(row) is not None or "role" in row
+
+
+def read_rows(rows: Sequence[Row], name: str) -> tuple[list[Session], list[Broken]]:
+    """Read the sessions of a log."""
+    broken: list[Broken] = []
+    told: list[Session] = []
+    loose: list[Row] = []
+    for row in rows:
+        body = _find_body(row.value)
+        if body is None:
+            if "role" in row.value or "type" in row.value:
+                loose.append(row)
+            else:
+                broken.append(Broken(row.line, "neither a request nor a message"))
+            continue
+        try:
+            session = read_session({**row.value, **body}, f"{name}:{row.line}")
+        except RefoldError as error:
+            broken.append(Broken(row.line, str(error)[:300]))
+            continue
+        told = _join(told, session)
+    if loose:
+        told += _read_loose(loose, name, broken)
+    return told, broken
+
+
+def read_session(row: dict[str, Any], name: str) -> Session:
+    """Read one row: a request body, or a session of an export with its probes."""
+    conversation = read_conversation(row)
+    time = next((found for key in _TIMES if (found := read_time(row.get(key))) is not None), None)
+    count = len(conversation.messages)
+    times = row.get("times")
+    listed = [read_time(one) for one in times] if isinstance(times, list) and len(times) == count else []
+    return Session(
+        id=str(row.get("id") or row.get("session_id") or name),
+        messages=tuple(conversation.messages),
+        format=conversation.format.name,
+        system=conversation.system,
+        tools=conversation.tools,
+        probes=tuple(probe for one in row.get("probes") or () if (probe := _read_probe(one)) is not None),
+        times=settle_times(listed) if listed else ((time,) * count if time is not None else ()),
+        model=conversation.model,
+    )
+
+
+def _read_probe(one: object) -> Probe | None:
+    if not isinstance(one, dict) or not isinstance(one.get("step"), int) or not isinstance(one.get("value"), str):
+        return None
+    distance = one.get("distance_in_messages", one.get("distance", 0))
+    return Probe(
+        step=one["step"],
+        value=one["value"],
+        sort=str(one.get("cls") or one.get("sort") or ""),
+        distance=distance if isinstance(distance, int) else 0,
+        is_hard=bool(one.get("is_hard")) or (one.get("n_sources") == 1 and not one.get("in_assistant_text")),
+    )
+
+
+def _find_body(row: dict[str, Any]) -> dict[str, Any] | None:
+    if "role" not in row and (isinstance(row.get("messages"), list) or ("input" in row and "type" not in row)):
+        return row
+    for key in _WRAPPERS:
+        inner = row.get(key)
+        if isinstance(inner, dict) and ("messages" in inner or "input" in inner):
+            return inner
+    return None
+
+
+def _join(told: list[Session], session: Session) -> list[Session]:
+    """Add a session, or let it take the place of the newest one that it goes on from."""
+    prints = [_print(message) for message in session.messages]
+    for at in range(len(told) - 1, max(-1, len(told) - 9), -1):
+        known = told[at]
+        size = len(known.messages)
+        if known.format != session.format or size > len(prints) or size == 0:
+            continue
+        if [_print(message) for message in known.messages] == prints[:size]:
+            times = (*known.times, *session.times[size:]) if known.times and session.times else ()
+            joined = Session(
+                known.id,
+                session.messages,
+                session.format,
+                session.system,
+                session.tools,
+                session.probes,
+                times,
+                session.model,
+            )
+            return [*told[:at], joined, *told[at + 1 :]]
+    return [*told, session]
+
+
+def _print(message: object) -> str:
+    if isinstance(message, dict):
+        # A moved breakpoint of the cache makes no other message.
+        message = {key: value for key, value in message.items() if key != "cache_control"}
+    return json.dumps(message, sort_keys=True, default=str).replace(', "cache_control": {"type": "ephemeral"}', "")
+
+
+def _read_loose(rows: Sequence[Row], name: str, broken: list[Broken]) -> list[Session]:
+    """Read rows that are single messages: together they are one conversation."""
+    try:
+        conversation = read_conversation([row.value for row in rows])
+    except RefoldError as error:
+        broken.append(Broken(rows[0].line, str(error)[:300]))
+        return []
+    times = settle_times([read_time(row.value.get("timestamp")) for row in rows])
+    return [Session(name, tuple(conversation.messages), conversation.format.name, times=times)]
