@@ -29,8 +29,9 @@ _NAME = re.compile(
     r"My|Your|If|When|In|On|Also|Key) )[A-Z][a-z]{2,20}(?: (?:of|the|de|van)\b)?(?: [A-Z][a-z]{2,20}){1,3}\b"
 )
 _TAG = re.compile(r"(?<![\w&/])[#@][A-Za-z]\w{2,40}", re.ASCII)
+# Bounded, and never read again from a digit further on: a list of numbers without a space is one long run.
 _ZH_NUMBER = re.compile(
-    r"\d[\d,.]*(?:年\d{1,2}月(?:\d{1,2}日)?|月\d{1,2}[日号]|[万亿]?(?:元|块|美元|米|公里|分钟|小时|天|个月|人|岁|平方米)|点\d{0,2}分?)"
+    r"(?<!\d)\d[\d,.]{0,20}+(?:年\d{1,2}月(?:\d{1,2}日)?|月\d{1,2}[日号]|[万亿]?(?:元|块|美元|米|公里|分钟|小时|天|个月|人|岁|平方米)|点\d{0,2}分?)"
 )
 _JSON_KEY = re.compile(r'"[\w .-]{1,60}"\s*:(?=\s*[\[{"\dtfn-])', re.ASCII)
 _LINE_NUMBER = re.compile(r"^[ \t]{0,12}\d{1,7}(?=[\t:|→-])", re.M)
