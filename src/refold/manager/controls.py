@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from refold.conversation.view import Item
 from refold.errors import FormatError, HandleUnknown
 from refold.ledger.ledger import Event, Usage
 from refold.manager.deciding import FORCED, REPORTED, Reported
@@ -84,6 +85,13 @@ def pin(keeper: Keeper, session_id: str, handle: str, *, on: bool) -> tuple[str,
         kept = [one for one in session.ids if one in pinned]
         keeper.update_settings(session, {PINNED: kept or None})
         return tuple(kept)
+
+
+def read_view(keeper: Keeper, session_id: str) -> list[Item]:
+    """Return the items of a session's view, without their originals."""
+    keeper.need_row(session_id)
+    with keeper.held(session_id) as slot:
+        return list(_open(keeper, slot, session_id).items)
 
 
 def list_session_summaries(keeper: Keeper, session_id: str) -> list[ContextSummary]:

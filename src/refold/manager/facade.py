@@ -14,6 +14,7 @@ from typing import Any
 from refold.compressor import ContextCompressor
 from refold.config import CompressionConfig
 from refold.conversation.language import detect_language
+from refold.conversation.view import Item
 from refold.errors import ConfigError, FormatError, LedgerError
 from refold.ledger.ledger import Finding, Ledger
 from refold.manager import controls, forgetting, manual, preparing
@@ -133,6 +134,10 @@ class ContextCompressionManager:
     def unpin(self, session_id: str, handle: str) -> tuple[str, ...]:
         """Let the message behind a handle be edited again."""
         return controls.pin(self._keeper, _check_session(session_id), handle, on=False)
+
+    def read_view(self, session_id: str) -> list[Item]:
+        """Return what the model sees of a session now, item by item; nothing is compressed."""
+        return controls.read_view(self._keeper, _check_session(session_id))
 
     def status(self, session_id: str) -> SessionStatus:
         """Return how full a session is, and what holds for it."""

@@ -156,4 +156,5 @@ def read_all_events(ledger: Ledger, session_id: str | None) -> Iterable[Event]:
 
 def _name_reason(reason: str) -> str:
     """Return what kind of reason it was, without its figures."""
-    return " ".join(word for word in reason.split() if not any(letter.isdigit() for letter in word))[:60]
+    words = [word for word in reason.split() if not any(letter.isdigit() for letter in word)]
+    return " ".join(words).removesuffix(" of")[:60]

@@ -1,0 +1,43 @@
+"""``refold log``: what happened to a session, and why."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from rich.text import Text
+
+from refold.cli.render import clean_line, make_console, make_table
+from refold.cli.workspace import open_workspace, tell_time, write_json, write_line
+from refold.ledger.ledger import Event
+from refold.manager.status import read_all_events
+
+
+def run(workspace: str, session: str, limit: int, *, as_json: bool) -> None:
+    """Print a session's events, oldest first."""
+    with open_workspace(workspace) as manager:
+        manager.status(session)  # Says so if there is no such session.
+        events = list(islice(read_all_events(manager.ledger, session), limit))
+    if as_json:
+        write_json([{"id": event.id, "kind": event.kind, "at": event.created_at, **event.fields} for event in events])
+        return
+    if not events:
+        write_line("nothing happened to this session yet but messages")
+        return
+    table = make_table("when", "what", "tokens", "why", wide=("why",), wraps=True)
+    for event in events:
+        table.add_row(
+            tell_time(event.created_at), event.kind, _tell_tokens(event), Text(clean_line(_tell_why(event), 300))
+        )
+    make_console(err=False).print(table)
+
+
+def _tell_tokens(event: Event) -> str:
+    before, after = event.fields.get("tokens_before"), event.fields.get("tokens_after")
+    return f"{before:,} → {after:,}" if isinstance(before, int) and isinstance(after, int) else "·"
+
+
+def _tell_why(event: Event) -> str:
+    stages = event.fields.get("stages")
+    by = ", ".join(f"{stage} {-freed:+,}" for stage, freed in stages.items()) if isinstance(stages, dict) else ""
+    reason = str(event.fields.get("reason") or "")
+    return f"{reason} ({by})" if by else reason

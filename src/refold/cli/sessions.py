@@ -1,0 +1,42 @@
+"""``refold sessions``: which sessions a workspace has."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from rich.text import Text
+
+from refold.cli.render import clean_line, make_console, make_table
+from refold.cli.workspace import open_workspace, tell_time, write_json, write_line
+
+
+def run(workspace: str, limit: int, *, as_json: bool) -> None:
+    """Print the sessions, the last changed first."""
+    with open_workspace(workspace) as manager:
+        rows = manager.ledger.list_sessions(limit=limit)
+    if as_json:
+        write_json([{**asdict(row), "settings": dict(row.settings)} for row in rows])
+        return
+    if not rows:
+        write_line("no sessions yet: a session is made by the first message that a manager stores here")
+        return
+    table = make_table(
+        "session",
+        "messages",
+        "tokens",
+        "folds",
+        "model",
+        "changed",
+        numbers=("messages", "tokens", "folds"),
+        wide=("session",),
+    )
+    for row in rows:
+        table.add_row(
+            Text(clean_line(row.id, 100)),
+            f"{row.messages:,}",
+            f"{row.tokens:,}",
+            f"{row.compression_count:,}" if row.compression_count else "·",
+            Text(clean_line(row.model, 20) or "·"),
+            tell_time(row.updated_at),
+        )
+    make_console(err=False).print(table)

@@ -1,0 +1,132 @@
+"""``refold show``: a session as the model sees it, as it came, or as a list of edits. Shows, never changes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from refold.cli.render import clean_line, make_console, make_table
+from refold.cli.workspace import open_workspace, tell_time, write_json, write_line
+from refold.conversation.handle import mark, message_handle
+from refold.errors import ConfigError
+from refold.ledger.encode import load_json
+
+if TYPE_CHECKING:
+    from refold.conversation.view import Item
+    from refold.ledger.ledger import StoredMessage
+    from refold.manager import ContextCompressionManager
+
+
+def run(workspace: str, session: str, *, view: bool, originals: bool, edits: bool, as_json: bool) -> None:
+    """Print what was asked for; the view if nothing was."""
+    if view + originals + edits > 1:
+        raise ConfigError("give one of --view, --originals and --edits")
+    with open_workspace(workspace) as manager:
+        manager.status(session)  # Says so if there is no such session.
+        if originals:
+            _show_originals(manager, session, as_json=as_json)
+        elif edits:
+            _show_edits(manager, session, as_json=as_json)
+        else:
+            _show_view(manager, session, as_json=as_json)
+
+
+def _show_view(manager: ContextCompressionManager, session: str, *, as_json: bool) -> None:
+    items = manager.read_view(session)
+    if as_json:
+        write_json([item.raw for item in items])
+        return
+    status = manager.status(session)
+    table = make_table("#", "role", "tokens", "handle", "says", numbers=("#", "tokens"), wide=("says",))
+    for number, item in enumerate(items):
+        table.add_row(
+            str(number),
+            item.role,
+            f"{item.tokens:,}",
+            name_item(item),
+            Text(_first_words(item), style="dim" if item.edits else ""),
+        )
+    make_console(err=False).print(table)
+    write_line(
+        f"{status.messages:,} messages, {status.messages_in_view:,} in view; {status.tokens:,} of {status.hard:,} "
+        f"tokens ({status.share:.0%}), counted by {status.counter}" + (f"; {status.stopped}" if status.stopped else "")
+    )
+
+
+def name_item(item: Item) -> str:
+    """Return the handle of what an item shows."""
+    if item.is_fold:
+        fold = item.edits[0].fold
+        return mark(fold.handle) if fold else "·"
+    return mark(message_handle(item.message))
+
+
+def _first_words(item: Item) -> str:
+    texts = (f"{part.name}({part.text[:200]})" if part.kind == "call" else part.text[:400] for part in item.parts)
+    return clean_line(" ".join(texts), 200)
+
+
+def _show_originals(manager: ContextCompressionManager, session: str, *, as_json: bool) -> None:
+    stored = manager.ledger.read_messages(session)
+    if as_json:
+        write_json([_tell_original(one) for one in stored])
+        return
+    table = make_table("#", "role", "tokens", "handle", "came", "says", numbers=("#", "tokens"), wide=("says",))
+    for number, one in enumerate(stored):
+        words = "forgotten" if one.is_forgotten else json.dumps(load_json(one.raw), ensure_ascii=False)[:400]
+        table.add_row(
+            str(number),
+            one.role,
+            f"{one.tokens:,}",
+            f"⟨m:{one.digest[:8]}⟩",
+            tell_time(one.created_at)[5:],
+            Text(clean_line(words, 200)),
+            style="dim" if one.is_compressed else "",
+        )
+    make_console(err=False).print(table)
+    folded = sum(one.is_compressed for one in stored)
+    write_line(f"{len(stored):,} messages; {folded:,} stand behind a fold (dim)")
+
+
+def _tell_original(one: StoredMessage) -> dict[str, object]:
+    return {
+        "id": one.id,
+        "role": one.role,
+        "handle": f"m:{one.digest[:8]}",
+        "tokens": one.tokens,
+        "created_at": one.created_at,
+        "compressed": one.is_compressed,
+        "message": None if one.is_forgotten else load_json(one.raw),
+    }
+
+
+def _show_edits(manager: ContextCompressionManager, session: str, *, as_json: bool) -> None:
+    stored = manager.ledger.read_edits(session, active_only=False)
+    if as_json:
+        write_json(
+            [
+                {**asdict(one.edit), "batch": one.batch_id, "is_active": one.is_active, "created_at": one.created_at}
+                for one in stored
+            ]
+        )
+        return
+    if not stored:
+        write_line("no edits: the model sees every message as it came")
+        return
+    table = make_table("edit", "stage", "kind", "over", "tokens", "state", "why", numbers=("over",), wide=("why",))
+    for one in stored:
+        edit = one.edit
+        table.add_row(
+            edit.id,
+            edit.stage,
+            edit.kind,
+            f"{len(edit.covers):,}",
+            f"{edit.tokens_before:,} → {edit.tokens_after:,}",
+            "in force" if one.is_active else "undone",
+            Text(clean_line(edit.reason, 100)),
+            style="" if one.is_active else "dim",
+        )
+    make_console(err=False).print(table)

@@ -1,0 +1,251 @@
+"""The commands over stored sessions: what they say, what they change, how they end.
+
+Most run inside this process, for a process costs more than the command; the last tests start real ones.
+"""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from refold import CompressionConfig, ContextCompressionManager
+from refold.cli.main import app
+from refold.errors import RefoldError
+from tests.cli.running import Ran, Shell
+from tests.manager.sessions import agent, chat
+
+OFFLOAD = CompressionConfig.preset("offload").replace(window=12_000, reserve=500, compact_trigger_threshold=500)
+
+
+@dataclass(frozen=True)
+class Inside:
+    """The command line in this process, in a folder of its own; errors end as they do in a real one."""
+
+    folder: Path
+
+    def refold(self, *args: str, stdin: bytes | None = None) -> Ran:
+        ran = CliRunner().invoke(app, args, input=stdin)
+        if isinstance(ran.exception, RefoldError):
+            return Ran(ran.exception.exit_code, ran.stdout_bytes, f"refold: {ran.exception}\n")
+        if ran.exception is not None and not isinstance(ran.exception, SystemExit):
+            raise ran.exception
+        return Ran(ran.exit_code, ran.stdout_bytes, ran.stderr)
+
+    def write(self, name: str, content: str) -> None:
+        (self.folder / name).write_text(content, encoding="utf-8")
+
+
+@pytest.fixture
+def inside(tmp_path: Path, empty_home: Path, monkeypatch: pytest.MonkeyPatch) -> Inside:
+    folder = tmp_path / "work"
+    (folder / ".git").mkdir(parents=True)
+    monkeypatch.chdir(folder)
+    for name in [name for name in os.environ if name.startswith(("REFOLD_", "SYNAPSE_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("COLUMNS", "80")
+    return Inside(folder)
+
+
+@pytest.fixture
+def stored(inside: Inside) -> Inside:
+    """A workspace with a folded session, one with a strange name, and one that nothing happened to."""
+    manager = ContextCompressionManager(CompressionConfig(window=4_000, reserve=500), inside.folder)
+    manager.prepare_context_sync("s1", agent(30), model="gpt-5")
+    manager.prepare_context_sync("../会话 一", chat(3))
+    manager.append("quiet", chat(2))
+    manager.close()
+    return inside
+
+
+def test_in_an_empty_workspace_nothing_is_listed_and_nothing_is_made(inside: Inside) -> None:
+    before = set(inside.folder.iterdir())
+    assert "no sessions yet" in inside.refold("sessions").text
+    assert json.loads(inside.refold("sessions", "--json").text) == []
+    assert "no pages yet" in inside.refold("memory").text
+    assert "nothing differs" in inside.refold("verify").text
+    assert set(inside.folder.iterdir()) == before
+
+
+def test_sessions_lists_what_is_there(stored: Inside) -> None:
+    ran = stored.refold("sessions")
+    assert ran.code == 0
+    assert all(name in ran.text for name in ("s1", "../会话 一", "quiet", "gpt-5"))
+    rows = json.loads(stored.refold("sessions", "--json").text)
+    assert {row["id"]: row["messages"] for row in rows} == {"s1": 61, "../会话 一": 3, "quiet": 2}
+
+
+def test_show_tells_the_view_the_originals_and_the_edits(stored: Inside) -> None:
+    view = stored.refold("show", "s1")
+    assert view.code == 0
+    assert "61 messages, " in view.text
+    assert "⟨f:" in view.text
+    assert "stand behind a fold" in stored.refold("show", "s1", "--originals").text
+    edits = stored.refold("show", "s1", "--edits")
+    assert "in force" in edits.text
+    assert "no edits" in stored.refold("show", "quiet", "--edits").text
+    assert max(map(len, view.text.splitlines())) <= 80
+    shown = json.loads(stored.refold("show", "s1", "--json").text)
+    originals = json.loads(stored.refold("show", "s1", "--originals", "--json").text)
+    assert [one["message"] for one in originals] == agent(30)
+    assert len(shown) < len(originals)
+    assert sum(one["compressed"] for one in originals) > 40
+    assert json.loads(stored.refold("show", "s1", "--edits", "--json").text)[0]["is_active"] is True
+
+
+def test_show_takes_one_question_at_a_time(stored: Inside) -> None:
+    ran = stored.refold("show", "s1", "--edits", "--originals")
+    assert ran.code == 3
+    assert "give one of" in ran.err
+
+
+def test_undo_and_redo_say_what_became_of_the_view(stored: Inside) -> None:
+    assert "undone" in stored.refold("undo", "s1").text
+    assert json.loads(stored.refold("show", "s1", "--json").text) == agent(30)
+    redone = json.loads(stored.refold("redo", "s1", "--json").text)
+    assert redone["tokens_after"] < redone["tokens_before"]
+    edit = json.loads(stored.refold("show", "s1", "--edits", "--json").text)[0]["id"]
+    assert stored.refold("undo", "s1", edit[:10]).code == 0
+    assert stored.refold("undo", "s1", "nonsense").code == 6
+    assert stored.refold("redo", "quiet").code == 6
+
+
+def test_log_and_stats_tell_what_happened(stored: Inside) -> None:
+    assert "compressed" in stored.refold("log", "s1").text
+    assert json.loads(stored.refold("log", "s1", "--json").text)[0]["kind"] == "compressed"
+    assert "nothing happened" in stored.refold("log", "quiet").text
+    assert "1 (0 by hand, 0 undone)" in stored.refold("stats").text
+    figures = json.loads(stored.refold("stats", "s1", "--json").text)
+    assert figures["compressions"] == 1
+    assert figures["tokens_freed"] > 0
+    assert json.loads(stored.refold("stats", "quiet", "--json").text)["compressions"] == 0
+
+
+def test_memory_prints_the_page(stored: Inside) -> None:
+    page = stored.refold("memory").text
+    assert page.startswith("---\nid: ")
+    assert "## Session s1... context archived" in page
+    (date,) = json.loads(stored.refold("memory", "--json").text)["dates"]
+    assert stored.refold("memory", date).text == page
+    assert stored.refold("memory", "2020-01-01").code == 4
+    assert stored.refold("memory", "../../etc/passwd").code == 4
+
+
+def test_verify_ends_with_one_and_a_list_if_anything_differs(inside: Inside) -> None:
+    manager = ContextCompressionManager(OFFLOAD, inside.folder)
+    manager.prepare_context_sync("s1", agent(45))
+    manager.close()
+    assert inside.refold("verify").code == 0
+    victim = next((inside.folder / "offloaded" / "s1").glob("*.txt"))
+    victim.unlink()
+    ran = inside.refold("verify")
+    assert ran.code == 1
+    assert victim.name in ran.text
+    assert json.loads(inside.refold("verify", "--json").text)["findings"][0]["is_derived"] is True
+    assert inside.refold("verify", "--repair").code == 0
+    assert inside.refold("verify").code == 0
+    assert victim.exists()
+
+
+def test_export_and_import_move_a_session_byte_for_byte(stored: Inside) -> None:
+    stored.refold("undo", "s1")
+    stored.refold("redo", "s1")
+    assert stored.refold("export", "s1", "--out", "s1.json").code == 0
+    piped = stored.refold("export", "s1")
+    assert json.loads(piped.out) == json.loads((stored.folder / "s1.json").read_bytes())
+    (stored.folder / "other").mkdir()
+    ran = stored.refold("import", "s1.json", "--workspace", "other")
+    assert ran.code == 0, ran.err
+    for what in ("--view", "--originals"):
+        assert (
+            stored.refold("show", "s1", what, "--json", "-w", "other").text
+            == stored.refold("show", "s1", what, "--json").text
+        )
+    assert stored.refold("verify", "-w", "other").code == 0
+    assert json.loads(stored.refold("export", "s1", "-w", "other").out)["edits"][0]["edit"]
+    again = stored.refold("import", "s1.json", "-w", "other")
+    assert again.code == 4
+    assert "there is a session 's1' already" in again.err
+    assert stored.refold("import", "-", "--as", "copy", stdin=piped.out).code == 0
+    assert stored.refold("undo", "copy").code == 0
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", '{"refold_session": 1}', '{"refold_session": 2}', "no json"])
+def test_what_is_no_export_is_refused_and_nothing_is_made(inside: Inside, content: str) -> None:
+    inside.write("x.json", content)
+    assert inside.refold("import", "x.json").code == 4
+    assert json.loads(inside.refold("sessions", "--json").text) == []
+
+
+def test_an_export_that_was_changed_is_refused(stored: Inside) -> None:
+    value = json.loads(stored.refold("export", "s1").out)
+    value["messages"][3]["raw"]["content"] = "put in afterwards"
+    stored.write("changed.json", json.dumps(value))
+    ran = stored.refold("import", "changed.json", "--as", "copy")
+    assert ran.code == 4
+    assert "messages[3] is not what its id says" in ran.err
+    value = json.loads(stored.refold("export", "s1").out)
+    value["edits"][0]["edit"]["text"] = "put in afterwards"
+    stored.write("changed.json", json.dumps(value))
+    assert "it was changed after the export" in stored.refold("import", "changed.json", "--as", "copy").err
+    assert "copy" not in stored.refold("sessions").text
+
+
+def test_delete_and_forget_do_nothing_unasked(stored: Inside) -> None:
+    for command in (("delete", "s1"), ("forget", "s1", "m:" + "0" * 8)):
+        ran = stored.refold(*command)
+        assert ran.code != 0
+    assert "give --yes" in stored.refold("delete", "s1").err
+    assert json.loads(stored.refold("show", "s1", "--originals", "--json").text)
+    assert stored.refold("delete", "s1", "--yes").code == 0
+    assert stored.refold("show", "s1").code == 8
+
+
+def test_forget_erases_what_is_behind_a_handle(stored: Inside) -> None:
+    handle = json.loads(stored.refold("show", "quiet", "--originals", "--json").text)[0]["handle"]
+    assert "give --yes" in stored.refold("forget", "quiet", handle).err
+    assert "forgot 1 message" in stored.refold("forget", "quiet", handle, "--yes").text
+    assert json.loads(stored.refold("show", "quiet", "--originals", "--json").text)[0]["message"] is None
+    assert stored.refold("verify").code == 0
+
+
+@pytest.mark.parametrize(
+    "command", [("show", "nobody"), ("undo", "nobody"), ("redo", "nobody"), ("log", "nobody"), ("stats", "nobody")]
+)
+def test_a_session_that_is_not_there_is_one_clear_line(stored: Inside, command: tuple[str, ...]) -> None:
+    ran = stored.refold(*command)
+    assert ran.code == 8
+    assert ran.err == "refold: there is no session 'nobody'; 'refold sessions' lists those there are\n"
+
+
+def test_a_workspace_that_is_not_there_is_one_clear_line(inside: Inside) -> None:
+    ran = inside.refold("sessions", "--workspace", "nowhere")
+    assert ran.code == 3
+    assert "'nowhere' is not a folder" in ran.err
+
+
+def test_what_a_session_says_cannot_move_the_cursor(inside: Inside) -> None:
+    manager = ContextCompressionManager(CompressionConfig(), inside.folder)
+    manager.append("\x1b[2Jname", [{"role": "user", "content": "\x1b[2J[bold]words\u202e"}])
+    manager.close()
+    for command in (("sessions",), ("show", "\x1b[2Jname"), ("show", "\x1b[2Jname", "--originals")):
+        ran = inside.refold(*command)
+        assert ran.code == 0
+        assert "\x1b" not in ran.text
+    assert "[bold]words" in inside.refold("show", "\x1b[2Jname").text
+
+
+def test_in_real_processes_a_session_is_shown_undone_exported_and_deleted(shell: Shell) -> None:
+    manager = ContextCompressionManager(CompressionConfig(window=4_000, reserve=500), shell.folder)
+    manager.prepare_context_sync("s1", agent(30))
+    manager.close()
+    assert "⟨f:" in shell.refold("show", "s1").text
+    assert json.loads(shell.refold("undo", "s1", "--json").text)["undone"]
+    exported = shell.refold("export", "s1").out
+    assert shell.refold("delete", "s1", "--yes").code == 0
+    assert shell.refold("import", "-", stdin=exported).code == 0
+    missing = shell.refold("log", "nobody")
+    assert missing.code == 8
+    assert missing.err == "refold: there is no session 'nobody'; 'refold sessions' lists those there are\n"
