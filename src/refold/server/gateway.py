@@ -156,11 +156,17 @@ class Gateway:
             reader = AnswerReader(wire.read_payload, response.headers.get("content-type", ""), coding)
         passage.status, passage.has_begun = response.status, True
         own = write_own(outgoing.own_headers())
-        try:
-            passage.bytes_out = await relay_answer(response, send, self._settings, own=own, head=head, reader=reader)
-        finally:
-            if reader is not None:
+
+        def finish() -> None:
+            if reader is not None and not reader.is_finished:
                 self._preparer.observe(outgoing, reader.finish())
+
+        try:
+            passage.bytes_out = await relay_answer(
+                response, send, self._settings, own=own, head=head, reader=reader, at_end=finish
+            )
+        finally:
+            finish()
 
     async def _refuse(self, passage: Passage, send: Send, status: int, message: str, retry_after_s: int = 0) -> None:
         passage.status, passage.problem = status, passage.problem or message

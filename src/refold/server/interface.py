@@ -13,7 +13,7 @@ from fastapi import Request, Response
 from pydantic import AfterValidator, StringConstraints
 
 from refold.errors import RefoldError
-from refold.ledger.ledger import SessionRow
+from refold.ledger.ledger import SESSION_ID_MAX, SessionRow
 from refold.server.auth import Caller
 from refold.server.identity import belongs_to, make_id, name_session
 from refold.server.reading import dump_json
@@ -73,7 +73,8 @@ class Access:
 
     def need(self, name: str) -> SessionRow:
         """Return the row of a session by its name; NotFound if the caller has none of it."""
-        row = self.ledger.read_session(make_id(self.tenant, name))
+        session_id = make_id(self.tenant, name)
+        row = self.ledger.read_session(session_id) if len(session_id) <= SESSION_ID_MAX else None
         if row is None:
             raise NotFound(f"there is no session {name[:80]!r}")
         return row

@@ -7,7 +7,7 @@ breaks the client's connection too, so that half an answer is never taken for a 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import aiohttp
@@ -35,8 +35,12 @@ async def relay_answer(
     own: Sequence[tuple[bytes, bytes]] = (),
     head: bytes = b"",
     reader: AnswerReader | None = None,
+    at_end: Callable[[], None] | None = None,
 ) -> int:
-    """Send status, headers and body; return the bytes of the body. ``head`` are bytes that were read already."""
+    """Send status, headers and body; return the bytes of the body. ``head`` are bytes that were read already.
+
+    ``at_end`` is called when the upstream is done, before the client knows it: its next request may follow at once.
+    """
     size = 0
     try:
         async with asyncio.timeout(settings.request_s_max):
@@ -50,6 +54,8 @@ async def relay_answer(
                 if reader is not None:
                     reader.feed(chunk)
                 await _give(send, {"type": "http.response.body", "body": chunk, "more_body": True}, settings)
+            if at_end is not None:
+                at_end()
             await _give(send, {"type": "http.response.body", "body": b"", "more_body": False}, settings)
     except (aiohttp.ServerTimeoutError, aiohttp.SocketTimeoutError):
         raise BrokenOff("the upstream stalled") from None

@@ -31,6 +31,7 @@ class AnswerReader:
         self.answered = Answered()
         self._read_payload = read_payload
         self._is_stream = content_type.partition(";")[0].strip().lower() == "text/event-stream"
+        self.is_finished = False
         self._is_given_up = False
         self._decoder = self._choose_decoder(coding.strip().lower())
         self._rest = bytearray()
@@ -67,6 +68,7 @@ class AnswerReader:
             else:
                 self._read_json(bytes(self._rest))
         self._give_up()
+        self.is_finished = True
         return self.answered
 
     def _give_up(self) -> None:
