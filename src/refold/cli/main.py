@@ -11,7 +11,9 @@ from typing import Annotated
 import typer
 
 from refold import __version__
+from refold.cli.chat import register as register_chat
 from refold.cli.key import register as register_key
+from refold.cli.local import register as register_local
 from refold.cli.serve import register as register_serve
 from refold.cli.session_commands import register as register_session_commands
 from refold.errors import RefoldError
@@ -108,6 +110,35 @@ def presets(as_json: AsJson = False) -> None:
     list_presets(as_json=as_json)
 
 
+@app.command(epilog=EPILOG)
+def replay(
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE...", help="Request logs, exports, session files of Claude Code and Codex; also .gz."
+        ),
+    ],
+    presets: Annotated[
+        str, typer.Option("--presets", help="Presets, and baselines: raw, last-n, mask, chars; separated by commas.")
+    ] = "raw,default",
+    model: Model = None,
+    window: Annotated[int | None, typer.Option("--window", "-w", min=1, help="Tokens; unset: the model's.")] = None,
+    report: Annotated[str | None, typer.Option("--report", "-r", help="Where the page with charts goes.")] = None,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, max=64, help="Processes that work side by side.")] = 1,
+    resume: Annotated[
+        str | None, typer.Option("--resume", help="A file to keep finished sessions in, and to go on from.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what each preset would have done with recorded sessions: fit, bill, and what stayed in view.
+
+    At every point where the assistant spoke, the request is prepared, counted, billed and checked.
+    """
+    from refold.cli.replay import Wish, run
+
+    run(Wish(tuple(files), presets, model, window, report, as_json, jobs, resume))
+
+
 @config_app.command("explain", epilog=EPILOG)
 def config_explain(
     names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Only these settings.")] = None,
@@ -182,6 +213,8 @@ def facts(
 register_session_commands(app, EPILOG)
 register_serve(app, EPILOG)
 register_key(app, EPILOG)
+register_chat(app, EPILOG)
+register_local(app, EPILOG)
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
 """Session files of Codex (``rollout-*.jsonl``), read as Responses items.
 
-A row wraps an item (``response_item``) or bookkeeping (``session_meta``, ``turn_context``, ``event_msg``, ``compacted``);
-older files hold the items bare. Outputs of no call and calls without an output are left out: no provider takes them.
+A row wraps an item (``response_item``) or bookkeeping (``session_meta``, ``turn_context``, ``event_msg``, ...); older
+files hold the items bare. Outputs of no call and calls without an output are left out: no provider takes them.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ def _read_sessions(rows: Sequence[Row], name: str) -> tuple[str, list[Session], 
 
 
 def read_files(paths: Iterable[str], *, with_probes: bool = True) -> Iterator[FileReading]:
-    """Read files one after the other; one that cannot be read at all comes back without sessions and with the reason."""
+    """Read files one after the other; one that cannot be read comes back without sessions and with the reason."""
     for path in paths:
         try:
             yield read_file(path, with_probes=with_probes)

@@ -1,0 +1,114 @@
+"""``refold replay``: what would each preset have done with these sessions? A table, JSON, a page with charts.
+
+Files are only read. The table goes to standard output, progress and what could not be read to standard error.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from refold.cli.reading import refuse_same_file, write_result
+from refold.errors import FormatError
+from refold.replay.batch import Job, Terms, check_presets, run_jobs, unique_ids
+from refold.replay.page import write_page
+from refold.replay.reading import FileReading, read_files
+from refold.replay.report import BROKEN_MAX, Report, describe, write_rows
+from refold.replay.tally import sum_times
+
+PRESETS = "raw,default"
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What the person asked for on the command line."""
+
+    files: tuple[str, ...]
+    presets: str = PRESETS
+    model: str | None = None
+    window: int | None = None
+    report: str | None = None
+    as_json: bool = False
+    jobs: int = 1
+    resume: str | None = None
+
+
+def run(wish: Wish) -> None:
+    """Read the files, replay every session under every preset, and tell."""
+    presets = check_presets([name.strip() for name in wish.presets.split(",") if name.strip()])
+    if not presets:
+        raise FormatError("--presets names none; give some, as --presets raw,default")
+    for path in wish.files:
+        refuse_same_file(path, wish.report)
+    files = tuple(read_files(wish.files))
+    sessions = tuple(unique_ids([session for file in files for session in file.sessions]))
+    if not sessions:
+        tell_broken(files)
+        raise FormatError(f"there is no session in {len(files):,} files; see 'refold replay --help' for what is read")
+    terms = Terms(wish.model, wish.window)
+    jobs = [Job(session, preset, terms) for session in sessions for preset in presets]
+    with show_progress() as tell:
+        records = run_jobs(jobs, processes=wish.jobs, keep=Path(wish.resume) if wish.resume else None, tell=tell)
+    report = Report(terms, tuple(presets), sessions, tuple(records), files)
+    if wish.report is not None:
+        write_result(write_page(report).encode("utf-8", "replace"), wish.report)
+    if wish.as_json:
+        sys.stdout.write(json.dumps(describe(report, with_times=True), indent=2, ensure_ascii=True) + "\n")
+    else:
+        show_table(report)
+    tell_broken(files)
+
+
+def show_table(report: Report) -> None:
+    """Print one row per preset, the notes, and how long preparing took."""
+    from rich.table import Table
+
+    from refold.cli.render import clean_line, make_console
+
+    console = make_console(err=False)
+    head, *rows = write_rows(report)
+    table = Table(box=None, pad_edge=False)
+    for at, name in enumerate(head):
+        table.add_column(name, justify="left" if at == 0 else "right")
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+    console.print()
+    for preset in report.presets:
+        times = sum_times(report.records_of(preset))
+        if times.mean_ms:
+            told = f"{preset}: {times.mean_ms:.1f} ms per request, {times.worst_ms:.0f} ms at most"
+            console.print(clean_line(told, 200), highlight=False)
+    for note in report.notes():
+        console.print(clean_line(note, 300), highlight=False)
+
+
+def tell_broken(files: Sequence[FileReading]) -> None:
+    """Name the lines that could not be read."""
+    from refold.cli.render import clean_line
+
+    broken = [(file.path, one) for file in files for one in file.broken]
+    for path, one in broken[:BROKEN_MAX]:
+        where = f"{path}, line {one.line}" if one.line else path
+        sys.stderr.write(f"not read: {clean_line(f'{where}: {one.why}', 400)}\n")
+    if len(broken) > BROKEN_MAX:
+        sys.stderr.write(f"not read: {len(broken) - BROKEN_MAX:,} more lines\n")
+
+
+@contextmanager
+def show_progress() -> Iterator[Callable[[int, int], None]]:
+    """Show how far it is, where somebody is watching."""
+    if not sys.stderr.isatty():
+        yield lambda _done, _all: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("replaying"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("replaying", total=None)
+        yield lambda done, whole: progress.update(task, completed=done, total=whole)

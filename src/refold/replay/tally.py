@@ -1,0 +1,154 @@
+"""Adding records up: what one preset did over all sessions, in figures that two runs agree on to the last digit.
+
+Times are not here: ``sum_times`` has them, so that a report can leave them out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from refold.budget.economics import Charge, Tariff, sum_charges
+from refold.replay.record import ProbeRecord, RequestRecord, SessionRecord
+
+FAR = 20
+# Upper ends of the distances, in messages, by which probes are told.
+DISTANCES = (5, 10, 20, 40, 80)
+
+TariffOf = Callable[[SessionRecord], Tariff]
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """How many of how many."""
+
+    part: int
+    whole: int
+
+    @property
+    def percent(self) -> float | None:
+        """The share in percent; None of nothing."""
+        return round(100 * self.part / self.whole, 2) if self.whole else None
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """One preset over all sessions."""
+
+    preset: str
+    sessions: int
+    requests: int
+    fit: Share
+    valid: Share
+    intact: Share
+    tokens_peak: int
+    tokens_mean: float
+    tokens_total: int
+    breaks: int
+    tokens_freed: int
+    repeated_calls: int
+    asked: int
+    charge: Charge
+    probes: Share
+    probes_far: Share
+    probes_hard: Share
+    by_distance: dict[str, Share] = field(default_factory=dict)
+    by_sort: dict[str, Share] = field(default_factory=dict)
+    reasons: dict[str, int] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+
+
+def tally_preset(preset: str, records: Sequence[SessionRecord], tariff_of: TariffOf) -> Tally:
+    """Add up what one preset did."""
+    requests = [request for record in records for request in record.requests]
+    probes = [probe for record in records for probe in record.probes]
+    sizes = [request.tokens for request in requests]
+    return Tally(
+        preset=preset,
+        sessions=len(records),
+        requests=len(requests),
+        fit=_share(requests, lambda one: one.is_fit),
+        valid=_share(requests, lambda one: not one.violations),
+        intact=_share(requests, lambda one: one.is_intact),
+        tokens_peak=max(sizes, default=0),
+        tokens_mean=round(sum(sizes) / len(sizes), 1) if sizes else 0.0,
+        tokens_total=sum(sizes),
+        breaks=sum(request.is_break for request in requests),
+        tokens_freed=sum(request.tokens_freed for request in requests),
+        repeated_calls=sum(request.repeated_calls for request in requests),
+        asked=sum(len(request.asked) for request in requests),
+        charge=sum_charges([record.charge(tariff_of(record)) for record in records]),
+        probes=_share_seen(probes),
+        probes_far=_share_seen([probe for probe in probes if probe.distance > FAR]),
+        probes_hard=_share_seen([probe for probe in probes if probe.is_hard]),
+        by_distance={name: _share_seen(found) for name, found in group_distances(probes).items()},
+        by_sort={sort: _share_seen([p for p in probes if p.sort == sort]) for sort in sorted({p.sort for p in probes})},
+        reasons=_count_reasons(requests),
+        problems=tuple(sorted({record.problem for record in records if record.problem}))[:10],
+    )
+
+
+def group_distances(probes: Iterable[ProbeRecord]) -> dict[str, list[ProbeRecord]]:
+    """Sort probes into spans of distance, nearest first; empty spans are left out."""
+    groups: dict[str, list[ProbeRecord]] = {name: [] for name in name_distances()}
+    for probe in probes:
+        groups[_name_distance(probe.distance)].append(probe)
+    return {name: found for name, found in groups.items() if found}
+
+
+def name_distances() -> list[str]:
+    """Return the names of the spans of distance, nearest first."""
+    lows = (1, *(high + 1 for high in DISTANCES))
+    return [*(f"{low}-{high}" for low, high in zip(lows, DISTANCES, strict=False)), f">{DISTANCES[-1]}"]
+
+
+def _name_distance(distance: int) -> str:
+    at = next((at for at, high in enumerate(DISTANCES) if distance <= high), len(DISTANCES))
+    return name_distances()[at]
+
+
+def _share(requests: Sequence[RequestRecord], is_good: Callable[[RequestRecord], bool]) -> Share:
+    return Share(sum(is_good(request) for request in requests), len(requests))
+
+
+def _share_seen(probes: Sequence[ProbeRecord]) -> Share:
+    return Share(sum(probe.in_view for probe in probes), len(probes))
+
+
+def _count_reasons(requests: Sequence[RequestRecord]) -> dict[str, int]:
+    """Count what made a preset act, by the kind of reason."""
+    kinds = {
+        "carrying": "it paid",
+        "cold": "the cache was cold",
+        "over the limit": "over the limit",
+        "soft": "nearly full",
+    }
+    counts: dict[str, int] = {}
+    for request in requests:
+        if request.stages:
+            kind = next((name for word, name in kinds.items() if word in request.reason), "other")
+            counts[kind] = counts.get(kind, 0) + 1
+    return dict(sorted(counts.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Milliseconds per prepare, and how the last quarter of each session compares with its first."""
+
+    mean_ms: float
+    worst_ms: float
+    growth: float
+
+
+def sum_times(records: Iterable[SessionRecord]) -> Times:
+    """Return how long preparing took. A figure of this machine and this run."""
+    spans = [record.seconds for record in records if record.seconds]
+    every = [second for span in spans for second in span]
+    if not every:
+        return Times(0.0, 0.0, 1.0)
+    long = [span for span in spans if len(span) >= 8]
+    early = math.fsum(math.fsum(span[: len(span) // 4]) / (len(span) // 4) for span in long)
+    late = math.fsum(math.fsum(span[-(len(span) // 4) :]) / (len(span) // 4) for span in long)
+    growth = late / early if early else 1.0
+    return Times(1000 * math.fsum(every) / len(every), 1000 * max(every), growth)
