@@ -10,7 +10,7 @@ import pytest
 from refold import CompressionConfig, ContextCompressionManager
 from tests.manager.sessions import Model, agent, chat
 
-COUNTED = CompressionConfig(threshold_rounds=10, retention_count=4)
+COUNTED = CompressionConfig.preset("archive").replace(threshold_rounds=10, retention_count=4)
 WORDS = "The user and the assistant exchanged a few numbered messages."
 
 

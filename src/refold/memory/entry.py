@@ -16,9 +16,10 @@ _CONTROL = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\u200e\u200f\u202a-\
 _BREAK = re.compile("\r\n|[\r\n\x0b\x0c\x85\u2028\u2029]")
 _HEADING = re.compile(r"^ {0,3}(#{1,6})(?=[ \t]|$)")
 # Quotes and lists may hold all of it as well.
-_NESTED = re.compile(r"^[ \t]*(?:(?:>|[-*+]|\d{1,9}[.)])[ \t]*)*")
-_RULE = re.compile(r"[ \t]*(?:=+|(?:-[ \t]*){2,}|(?:\*[ \t]*){3,}|(?:_[ \t]*){3,})[ \t]*")
-_OPENER = re.compile(r"`{3}|~{3}|<[A-Za-z/!?]|#{1,6}(?:[ \t]|$)|=+[ \t]*$|-+[ \t]*$")
+_MARKER = re.compile(r"(?:>|[-*+]|\d{1,9}[.)])[ \t]*")
+_OPENER = re.compile(
+    r"`{3}|~{3}|<[A-Za-z/!?]|#{1,6}(?:[ \t]|$)|=+[ \t]*$|(?:-[ \t]*)+$|(?:\*[ \t]*){3,}$|(?:_[ \t]*){3,}$"
+)
 _FACTS_MAX = 50
 _FACT_CHARS_MAX = 500
 SHOWN_ID_CHARS = 8
@@ -91,8 +92,10 @@ def _quiet_markup(line: str) -> str:
     if heading:
         level = max(4, min(6, len(heading[1]) + 2))
         return "#" * level + line[heading.end() :]
-    if _RULE.fullmatch(line):
-        return f"\\{line.lstrip()}"
-    nested = _NESTED.match(line)
-    start = nested.end() if nested else 0
-    return f"{line[:start]}\\{line[start:]}" if _OPENER.match(line, start) else line
+    start = len(line) - len(line.lstrip(" \t"))
+    while not _OPENER.match(line, start):
+        marker = _MARKER.match(line, start)
+        if marker is None:
+            return line
+        start = marker.end()
+    return f"{line[:start]}\\{line[start:]}"
