@@ -1,4 +1,4 @@
-"""Injection: quiet unless the newest message refers to what left the view; always within its budget, always explained."""
+"""Injection: quiet unless the newest message refers to what left the view; within its budget; always explained."""
 
 from dataclasses import replace
 

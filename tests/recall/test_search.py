@@ -6,7 +6,7 @@ import pytest
 
 from refold.conversation.edit import Edit, Fact, Fold
 from refold.errors import LedgerError
-from refold.ledger.ledger import Batch, Event
+from refold.ledger.ledger import Batch, Event, Splice
 from tests.recall.building import Workspace
 
 FILLER = [f"Let us talk about topic {number} and the weather of day {number}." for number in range(60)]
@@ -109,7 +109,8 @@ def test_a_date_in_words_of_distance_finds_the_day(workspace: Workspace) -> None
 
 def test_summaries_and_facts_are_found_but_do_not_crowd_out_originals(workspace: Workspace) -> None:
     ids = workspace.say("s", "Let us use Postgres.", "Fine, Postgres it is.", *FILLER[:6])
-    facts = tuple(Fact("decision", f"The database engine is relational, choice {number}.", "m:aaaa") for number in range(9))
+    told = "The database engine is relational, choice"
+    facts = tuple(Fact("decision", f"{told} {number}.", "m:aaaa") for number in range(9))
     fold = Edit("fold", "fold", tuple(ids[:2]), text="x", fold=Fold("f:12345678", "They settled the storage question."))
     assert workspace.ledger.commit("s", Batch("b1", (fold,), "test", facts=facts), now=2.0)
     found = workspace.recall.recall("s", "storage question")
@@ -124,7 +125,5 @@ def test_summaries_and_facts_are_found_but_do_not_crowd_out_originals(workspace:
 def test_every_result_still_stands_in_a_fork_that_left_the_path(tmp_path: Path, workspace: Workspace) -> None:
     workspace.say("s", "first the anchor question", "an answer that the client later trims away: kestrel")
     path = workspace.ledger.read_path("s")
-    from refold.ledger.ledger import Splice
-
     workspace.ledger.append("s", [], [Splice(1, 2, ())], version=path.version, now=2.0)
     assert workspace.find("s", "kestrel", 1) == ["an answer that the client later trims away: kestrel"]

@@ -7,6 +7,7 @@ import apsw
 import pytest
 
 from refold.errors import LedgerError
+from refold.recall import Recall
 from refold.recall.index import BATCH_MESSAGES
 from tests.recall.building import WORDS_ONLY, Workspace
 
@@ -121,7 +122,7 @@ def test_what_is_forgotten_is_gone_from_answers_and_from_the_file(tmp_path: Path
 
 
 def test_forgetting_many_passages_leaves_nothing_either(tmp_path: Path, workspace: Workspace) -> None:
-    lines = "\n".join(f"row {number} zebraquux{number} and some more words to fill the line" for number in range(12_000))
+    lines = "\n".join(f"row {number} zebraquux{number} and some more words to fill it" for number in range(12_000))
     ids = workspace.say("s", lines, "kept message")
     assert workspace.find("s", "zebraquux7")
     workspace.recall.forget("s", ids[:1])
@@ -199,8 +200,6 @@ def test_an_index_of_another_layout_is_made_anew_and_a_foreign_file_refused(tmp_
     other = apsw.Connection(str(foreign))
     other.execute("CREATE TABLE theirs (a)")
     other.close()
-    from refold.recall import Recall
-
     with pytest.raises(LedgerError, match="not an index"):
         Recall(workspace.ledger, foreign, WORDS_ONLY).recall("s", "heron")
     workspace.ledger.close()

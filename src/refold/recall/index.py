@@ -226,11 +226,16 @@ def read_passages(db: apsw.Connection, mark: Mark, low: int, high: int) -> Itera
         yield PassageRow(key - (mark.no << SESSION_BITS), *rest)
 
 
+def read_source(db: apsw.Connection, mark: Mark, seq: int) -> Source | None:
+    """Return the message with this number."""
+    found = db.execute("SELECT seq, id, digest, role FROM source WHERE no = ? AND seq = ?", (mark.no, seq)).fetchone()
+    return Source(*found) if found else None
+
+
 def read_sources(db: apsw.Connection, mark: Mark, seqs: Iterable[int]) -> dict[int, Source]:
     """Return the messages with these numbers."""
-    sql = "SELECT seq, id, digest, role FROM source WHERE no = ? AND seq = ?"
-    rows = (db.execute(sql, (mark.no, seq)).fetchone() for seq in seqs)
-    return {row[0]: Source(*row) for row in rows if row is not None}
+    found = ((seq, read_source(db, mark, seq)) for seq in seqs)
+    return {seq: source for seq, source in found if source is not None}
 
 
 def read_note(db: apsw.Connection, mark: Mark, place: int) -> Note | None:
@@ -287,8 +292,10 @@ def _add_originals(db: apsw.Connection, mark: Mark, originals: Sequence[Original
 
 
 def _add_words(db: apsw.Connection, mark: Mark, key: int, words: Iterable[str]) -> None:
-    prefixed = " ".join(f"{mark.prefix}{word}" for word in dict.fromkeys(words))
-    db.execute("INSERT INTO word (rowid, words) VALUES (?, ?)", (key, prefixed))
+    distinct = dict.fromkeys(words)
+    if distinct:
+        prefixed = mark.prefix + f" {mark.prefix}".join(distinct)
+        db.execute("INSERT INTO word (rowid, words) VALUES (?, ?)", (key, prefixed))
 
 
 __all__ = ["Mark", "Note", "PassageRow", "RecallIndex", "Source"]

@@ -15,9 +15,8 @@ from refold.conversation.language import detect_language
 from refold.recall.options import RecallOptions
 from refold.recall.passages import is_question
 from refold.recall.search import Recalled
-from refold.recall.words import query_words
+from refold.recall.words import query_words, value_words
 from refold.stages.extract.frame import CLOSES, OPENS, neutralise
-from refold.stages.extract.values import find_values
 
 # Scores are shares of what the message asks about. Tuned by the tests' conversations: rather too quiet than too loud.
 SCORE_CUED = 0.2
@@ -82,8 +81,8 @@ def _find_reason(newest: str, unseen: Sequence[Recalled], options: RecallOptions
     cue = _CUE.search(newest)
     if cue is not None and len(query_words(newest)) >= _WORDS_MIN:
         return SCORE_CUED, f"the message refers back ({cue.group()!r})"
-    values = [value for _, value in find_values(newest, with_names=True) if value not in in_view]
-    named = next((value for value in values for one in unseen if value in one.text), None)
+    values = [value for value in value_words(newest) if value not in in_view.casefold()]
+    named = next((value for value in values for one in unseen if value in one.text.casefold()), None)
     if named is not None:
         return SCORE_VALUE, f"the message names {named[:60]!r}, which is only in folded messages"
     if is_question(newest.strip()) and len(query_words(newest)) >= _WORDS_MIN:

@@ -25,14 +25,8 @@ QUESTION_SHARE = 0.85
 NUMBER_BONUS = 1.15
 
 BLOCK = 8
-BLOCKS_MAX = 96
+BLOCKS_MAX = 64
 
-# What the words before and after give a place: (distance from the word's place, share).
-SPREAD = (
-    (0, 1.0),
-    *((distance, AFTER_FIRST * AFTER_FADE ** (distance - 1)) for distance in range(1, AFTER_MAX + 1)),
-    *((-distance, share) for distance, share in enumerate(BEFORE, 1)),
-)
 _WANTS_NUMBER = re.compile(
     r"\bhow (?:many|much|long|old|often|far|tall|big|large)\b|\bwhen\b|\bwhat (?:time|date|number|id)\b|"
     r"\b(?:which|what) (?:port|version|year|month|day)\b|\b(?:phone|price|cost|fee|total|amount|code)\b|"
@@ -97,28 +91,47 @@ def score_places(
     sought: Iterable[Sought], said: Mapping[int, Said], words_mean: float, *, asks_number: bool = False
 ) -> dict[int, float]:
     """Return the score of every place in ``said``, 0 to about 1: the share of what is sought that it tells."""
-    scores: defaultdict[int, float] = defaultdict(float)
+    order = sorted(said)
+    own = [_saturate(said[place].words, words_mean) for place in order]
+    totals = [0.0] * len(order)
     most = 0.0
     for word in sought:
         most += word.weight
-        best: dict[int, float] = {}
-        for place in word.places:
-            found = said.get(place)
-            if found is None:
-                continue
-            own = _saturate(found.words, words_mean)
-            for distance, share in SPREAD:
-                near = place + distance
-                if near in said and own * share > best.get(near, 0.0):
-                    best[near] = own * share
-        for place, share in best.items():
-            scores[place] += word.weight * share
-    for place in scores:
-        if said[place].is_question:
-            scores[place] *= QUESTION_SHARE
-        if asks_number and said[place].has_number:
-            scores[place] *= NUMBER_BONUS
-    return {place: score / most for place, score in scores.items()} if most else {}
+        held = said.keys() & set(word.places)
+        if held:
+            shares = [share if place in held else 0.0 for place, share in zip(order, own, strict=True)]
+            for at, share in enumerate(spread_word(order, shares)):
+                totals[at] += word.weight * share
+    scores: dict[int, float] = {}
+    for place, total in zip(order, totals, strict=True):
+        if total > 0:
+            one = said[place]
+            share = total / most * (QUESTION_SHARE if one.is_question else 1.0)
+            scores[place] = share * NUMBER_BONUS if asks_number and one.has_number else share
+    return scores
+
+
+def spread_word(order: Sequence[int], shares: Sequence[float]) -> list[float]:
+    """Return what each place has of a word: its own, or what is left of it from places around. One pass each way."""
+    spread = list(shares)
+    carried, age = 0.0, 0
+    for at in range(1, len(order)):
+        step = order[at] - order[at - 1]
+        if step > 1:
+            carried *= AFTER_FADE ** (step - 1)
+            age += step - 1
+        fresh = shares[at - 1] * AFTER_FIRST if step == 1 else 0.0
+        carried *= AFTER_FADE
+        age += 1
+        if fresh >= carried or age > AFTER_MAX:
+            carried, age = fresh, 1
+        if carried > spread[at]:
+            spread[at] = carried
+        for back, share in enumerate(BEFORE, 1):
+            before = at - back
+            if before >= 0 and order[at] - order[before] == back and shares[at] * share > spread[before]:
+                spread[before] = shares[at] * share
+    return spread
 
 
 def _saturate(words: int, words_mean: float) -> float:

@@ -185,21 +185,8 @@ def _read_hits(
 ) -> list[Recalled]:
     """Read the texts of the best hits, each content once, and put first what holds the query letter by letter."""
     form = format_of(row)
-    with index.file.read() as db:
-        mark = rows.find_mark(db, row.id)
-        assert mark is not None or not hits
-        sources = rows.read_sources(db, mark, {hit.row.seq for hit in hits if hit.row}) if mark else {}
-    best: dict[str, _Hit] = {}
-    for hit in (*(hit for hit in hits if hit.is_early), *hits):
-        source = sources.get(hit.row.seq) if hit.row else None
-        if hit.row is not None and (source is None or (allowed is not None and source.id not in allowed)):
-            continue
-        if hit.note is not None and allowed is not None:
-            continue
-        # Of a message that may be where a value came from, every early passage is looked at.
-        best.setdefault(source.digest if source and not hit.is_early else f"place {hit.place}", hit)
-        if len(best) >= count + _FIRST_MAX:
-            break
+    sources: dict[int, rows.Source] = {}
+    best = _pick_hits(index, row.id, hits, sources, count + _FIRST_MAX, allowed)
     ids = [sources[hit.row.seq].id for hit in best.values() if hit.row]
     originals = {stored.id: read_original(stored, form) for stored in ledger.read_messages(row.id, ids)}
     literal = query.strip().casefold()
@@ -222,6 +209,34 @@ def _read_hits(
     for one in sorted(found, key=lambda one: -round(one.score, _SCORE_DIGITS)):
         ranked.setdefault(one.handle if one.role not in NOTE_ROLES else f"{one.role} {one.text}", one)
     return list(ranked.values())
+
+
+def _pick_hits(
+    index: RecallIndex,
+    session_id: str,
+    hits: Sequence[_Hit],
+    sources: dict[int, rows.Source],
+    count: int,
+    allowed: frozenset[str] | None,
+) -> dict[str, _Hit]:
+    """Return the best hits, one for each content, and put the messages they are in into ``sources``."""
+    best: dict[str, _Hit] = {}
+    with index.file.read() as db:
+        mark = rows.find_mark(db, session_id)
+        for hit in (*(hit for hit in hits if hit.is_early), *hits):
+            if mark is None or len(best) >= count:
+                break
+            if hit.row is None:
+                if allowed is None:
+                    best.setdefault(f"note {hit.place}", hit)
+                continue
+            source = sources.get(hit.row.seq) or rows.read_source(db, mark, hit.row.seq)
+            if source is None or (allowed is not None and source.id not in allowed):
+                continue
+            sources[hit.row.seq] = source
+            # Of a message that may be where a value came from, every early passage is looked at.
+            best.setdefault(f"place {hit.place}" if hit.is_early else source.digest, hit)
+    return best
 
 
 def _quotes(hit: _Hit, originals: Mapping[str, Original], sources: Mapping[int, rows.Source], literal: str) -> bool:

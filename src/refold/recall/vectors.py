@@ -7,7 +7,7 @@ scanned up to a limit, its newest passages first; older ones are compared where 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 import apsw
@@ -19,7 +19,7 @@ from refold.recall.embed import Embedder
 from refold.recall.index import SESSION_BITS, Mark, RecallIndex
 from refold.recall.originals import format_of, read_original
 
-SCAN_MAX = 50_000
+SCAN_MAX = 20_000
 NEAREST_MAX = 60
 BATCH = 256
 
@@ -88,10 +88,8 @@ class VectorTable:
             if place < newest:
                 found += _read_vectors(db, mark.key(place), mark.key(place) + 1)
         base = mark.no << SESSION_BITS
-        scored = compare(wanted, found)
-        nearest = sorted(scored, key=lambda key: (-scored[key], key))[:NEAREST_MAX]
-        keep = {*nearest, *(base + place for place in places if base + place in scored)}
-        return {key - base: scored[key] for key in sorted(keep) if scored[key] > 0}
+        scored = compare(wanted, found, {base + place for place in places})
+        return {key - base: scored[key] for key in sorted(scored) if scored[key] > 0}
 
     def _restart(self, mark: Mark) -> None:
         with self._index.file.write() as db:
@@ -126,33 +124,40 @@ def quantise(vector: Sequence[float]) -> bytes:
     return bytes(round(number / length / largest * 127) & 0xFF for number in vector)
 
 
-def compare(query: bytes, stored: Sequence[tuple[int, bytes]]) -> dict[int, float]:
-    """Return the cosine of each stored vector with the query's; those of another length are left out."""
+def compare(query: bytes, stored: Sequence[tuple[int, bytes]], wanted: Set[int] = frozenset()) -> dict[int, float]:
+    """Return the cosine with the query's of the nearest stored vectors and of those at ``wanted``, by key.
+
+    Vectors of another length are left out.
+    """
     fitting = [(key, value) for key, value in stored if len(value) == len(query)]
     if not fitting:
         return {}
     try:
         import numpy
     except ImportError:
-        return _compare_plain(query, fitting)
-    return _compare_numpy(numpy, query, fitting)
+        cosines = _compare_plain(query, fitting)
+    else:
+        cosines = _compare_numpy(numpy, query, fitting)
+    nearest = sorted(range(len(fitting)), key=lambda at: (-cosines[at], fitting[at][0]))[:NEAREST_MAX]
+    chosen = {*nearest, *(at for at, (key, _) in enumerate(fitting) if key in wanted)}
+    return {fitting[at][0]: round(cosines[at], 6) for at in chosen}
 
 
-def _compare_numpy(numpy: Any, query: bytes, stored: Sequence[tuple[int, bytes]]) -> dict[int, float]:
+def _compare_numpy(numpy: Any, query: bytes, stored: Sequence[tuple[int, bytes]]) -> list[float]:
     matrix = numpy.frombuffer(b"".join(value for _, value in stored), dtype=numpy.int8)
     matrix = matrix.reshape(len(stored), len(query)).astype(numpy.float32)
-    wanted = numpy.frombuffer(query, dtype=numpy.int8).astype(numpy.float32)
-    lengths = numpy.sqrt((matrix * matrix).sum(axis=1)) * float(numpy.sqrt((wanted * wanted).sum()))
-    cosines = (matrix @ wanted) / numpy.maximum(lengths, 1e-9)
-    return {key: round(float(cosine), 6) for (key, _), cosine in zip(stored, cosines.tolist(), strict=True)}
+    vector = numpy.frombuffer(query, dtype=numpy.int8).astype(numpy.float32)
+    lengths = numpy.sqrt(numpy.einsum("ij,ij->i", matrix, matrix)) * float(numpy.sqrt(vector @ vector))
+    cosines: list[float] = ((matrix @ vector) / numpy.maximum(lengths, 1e-9)).tolist()
+    return cosines
 
 
-def _compare_plain(query: bytes, stored: Sequence[tuple[int, bytes]]) -> dict[int, float]:
-    wanted = memoryview(query).cast("b").tolist()
-    own = math.sqrt(sum(number * number for number in wanted)) or 1.0
-    found: dict[int, float] = {}
-    for key, value in stored:
+def _compare_plain(query: bytes, stored: Sequence[tuple[int, bytes]]) -> list[float]:
+    vector = memoryview(query).cast("b").tolist()
+    own = math.sqrt(sum(number * number for number in vector)) or 1.0
+    cosines = []
+    for _, value in stored:
         numbers = memoryview(value).cast("b").tolist()
         length = math.sqrt(sum(number * number for number in numbers)) or 1.0
-        found[key] = round(sum(a * b for a, b in zip(wanted, numbers, strict=True)) / own / length, 6)
-    return found
+        cosines.append(sum(a * b for a, b in zip(vector, numbers, strict=True)) / own / length)
+    return cosines

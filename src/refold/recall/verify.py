@@ -61,9 +61,7 @@ def _compare(
                 found.append(f"message {stored.id} is not in the index")
                 continue
             if count != len(expected):
-                what = (
-                    "is indexed, though forgotten" if stored.is_forgotten else "has other passages in the index"
-                )
+                what = "is indexed, though forgotten" if stored.is_forgotten else "has other passages in the index"
                 found.append(f"message {stored.id} {what}")
             for at in range(count):
                 has = kept.pop(mark.key(first + at), set())

@@ -28,6 +28,14 @@ _LETTERS = rf"[^\W{_UNSPACED}]"
 _RUN = re.compile(
     rf"(?P<run>[{_UNSPACED}]+)|(?P<word>{_LETTERS}+(?:(?:[.:/\\@+#%~'’-]{{1,3}}|,(?=\d)){_LETTERS}+)*)|(?P<symbol>[{_SYMBOLS}])"
 )
+# A pair with one of these crosses the border of a word, or is none.
+_STOP_CHARACTERS = frozenset("的是了吗呢么吧啊")
+_STOP_PAIRS = frozenset(
+    re.findall(r"\w+", "多少 哪个 哪些 哪里 怎样 之前 刚才 上次 我们 你们 他们 请问 可以 一下 这个 那个 没有 记得")
+)
+# The same words where a text is plain ASCII, in one pass.
+_ASCII_WORD = re.compile(r"\w+(?:(?:[.:/\\@+#%~'-]{1,3}|,(?=\d))\w+)*", re.ASCII)
+_VALUE_MARK = re.compile(r"\d{3}|[A-Za-z]\d|\d[A-Za-z]|[\w-][_./@:]\w")
 _JOINTS = frozenset("_./:@+#%~-")
 _PIECE = re.compile(rf"{_LETTERS}+")
 _NOT_WORD = re.compile(r"[^\w./:@+#%~-]")
@@ -47,13 +55,15 @@ _MONTHS = {
     for name in names
 }  # fmt: skip
 _MONTH = "|".join(sorted(_MONTHS, key=len, reverse=True))
-_DATE = re.compile(
-    rf"(?P<y1>\d{{4}})[-/.年](?P<m1>\d{{1,2}})[-/.月](?P<d1>\d{{1,2}})(?!\d)"
-    rf"|(?<!\d)(?P<d2>\d{{1,2}})(?:st|nd|rd|th)?(?: of)? (?P<m2>{_MONTH})\b\.?(?:,? (?P<y2>\d{{4}})\b)?"
-    rf"|\b(?P<m3>{_MONTH})\b\.? (?P<d3>\d{{1,2}})(?:st|nd|rd|th)?\b(?:,? (?P<y3>\d{{4}})\b)?"
-    rf"|(?<!\d)(?P<m4>\d{{1,2}})月(?P<d4>\d{{1,2}})[日号]",
+_DATE_NUMERIC = re.compile(
+    r"(?P<y1>\d{4})[-/.年](?P<m1>\d{1,2})[-/.月](?P<d1>\d{1,2})(?!\d)|(?<!\d)(?P<m4>\d{1,2})月(?P<d4>\d{1,2})[日号]"
+)
+_DATE_NAMED = re.compile(
+    rf"(?<!\d)(?P<d2>\d{{1,2}})(?:st|nd|rd|th)?(?: of)? (?P<m2>{_MONTH})\b\.?(?:,? (?P<y2>\d{{4}})\b)?"
+    rf"|\b(?P<m3>{_MONTH})\b\.? (?P<d3>\d{{1,2}})(?:st|nd|rd|th)?\b(?:,? (?P<y3>\d{{4}})\b)?",
     re.I,
 )
+_MONTH_HEADS = tuple(sorted({name[:3] for name in _MONTHS}))
 
 
 def find_words(text: str) -> list[str]:
@@ -62,12 +72,23 @@ def find_words(text: str) -> list[str]:
 
 
 def query_words(query: str) -> dict[str, float]:
-    """Return the words to look for, each with its weight; common English words only if there are no others."""
+    """Return the words to look for, each with its weight; common ones only if there are no others."""
     clipped = clip_query(query)
     counts = Counter(_walk(clipped, with_singles=False))
-    words = {word: weight for word, weight in counts.items() if word not in STOP_WORDS} or dict(counts)
+    words = {word: times for word, times in counts.items() if not _is_common(word)} or dict(counts)
     # The first words of a query say most; the limit is for pasted text.
     return {word: 1.0 if times == 1 else 1.3 for word, times in list(words.items())[:QUERY_WORDS_MAX]}
+
+
+def _is_common(word: str) -> bool:
+    """Tell whether a word is in every other question, and so says nothing about what this one is after."""
+    return word in STOP_WORDS or word in _STOP_PAIRS or (len(word) == 2 and not _STOP_CHARACTERS.isdisjoint(word))
+
+
+def value_words(text: str) -> list[str]:
+    """Return the words of a text that only exact values have: paths, versions, identifiers, codes, longer numbers."""
+    found = dict.fromkeys(_walk(clip_query(text), with_singles=False))
+    return [word for word in found if len(word) > 2 and word[0] != "@" and _VALUE_MARK.search(word)]
 
 
 def piece_words(query: str) -> list[str]:
@@ -86,6 +107,8 @@ def clip_query(query: str) -> str:
 
 def _walk(text: str, *, with_singles: bool) -> list[str]:
     """Return the words of a text; single characters of an unspaced script only if asked, or if they stand alone."""
+    if text.isascii():
+        return [*itertools.chain.from_iterable(map(_split_compound, _ASCII_WORD.findall(text))), *find_dates(text)]
     found: list[str] = []
     for match in _RUN.finditer(text):
         piece = match.group()
@@ -103,8 +126,13 @@ def _walk(text: str, *, with_singles: bool) -> list[str]:
 
 def find_dates(text: str) -> list[str]:
     """Return the dates that a text names, however written, as ``@2023-02-04`` and ``@02-04``."""
-    found = []
-    for match in _DATE.finditer(text):
+    matches = [*_DATE_NUMERIC.finditer(text)] if any(mark in text for mark in "-/.月") else []
+    lowered = text.lower()
+    # Most texts name no month; looking for its head is far cheaper than the pattern.
+    if any(head in lowered for head in _MONTH_HEADS):
+        matches += _DATE_NAMED.finditer(text)
+    found: list[str] = []
+    for match in matches:
         groups = {name[0]: value for name, value in match.groupdict().items() if value}
         month = _MONTHS.get(groups["m"].lower()) or int(groups["m"])
         day = int(groups["d"])
