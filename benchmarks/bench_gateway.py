@@ -1,0 +1,236 @@
+"""What the gateway adds: latency and throughput beside a bare pass-through on the same stack, in the same run.
+
+Provider, bare pass-through and gateway are processes of their own; the driver sends requests of 1k, 50k and 200k tokens
+that grow by one turn each time, as an agent's do. Writes a Markdown section to standard output.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import resource
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+SIZES = {"1k": 1_000, "50k": 50_000, "200k": 200_000}
+REQUESTS = 40
+CONCURRENT = 8
+PEERS = {"litellm proxy": "litellm", "headroom proxy": "headroom"}
+
+UPSTREAM = """
+import sys
+ANSWER = b'{"id":"x","object":"chat.completion","created":1,"model":"gpt-4o","choices":[{"index":0,"message":{"role":"assistant","content":"ok"},"finish_reason":"stop"}],"usage":{"prompt_tokens":0,"completion_tokens":1,"total_tokens":1}}'
+HEAD = [(b"content-type", b"application/json"), (b"content-length", str(len(ANSWER)).encode())]
+async def app(scope, receive, send):
+    if scope["type"] == "lifespan":
+        while True:
+            message = await receive()
+            await send({"type": message["type"] + ".complete"})
+            if message["type"] == "lifespan.shutdown":
+                return
+    while (await receive()).get("more_body"):
+        pass
+    await send({"type": "http.response.start", "status": 200, "headers": HEAD})
+    await send({"type": "http.response.body", "body": ANSWER})
+import uvicorn
+uvicorn.run(app, port=int(sys.argv[1]), log_level="critical", access_log=False)
+"""
+
+BARE = """
+import sys
+import aiohttp, uvicorn
+client = None
+async def app(scope, receive, send):
+    global client
+    if scope["type"] == "lifespan":
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                client = aiohttp.ClientSession(auto_decompress=False, connector=aiohttp.TCPConnector(limit=0))
+            await send({"type": message["type"] + ".complete"})
+            if message["type"] == "lifespan.shutdown":
+                return
+    pieces = []
+    more = True
+    while more:
+        message = await receive()
+        pieces.append(message.get("body", b""))
+        more = message.get("more_body", False)
+    headers = {key.decode(): value.decode() for key, value in scope["headers"] if key not in (b"host", b"content-length")}
+    url = f"http://127.0.0.1:{sys.argv[2]}{scope['path']}"
+    async with client.post(url, data=b"".join(pieces), headers=headers) as answer:
+        raw = [(key.lower(), value) for key, value in answer.raw_headers]
+        await send({"type": "http.response.start", "status": answer.status, "headers": raw})
+        async for chunk in answer.content.iter_any():
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+uvicorn.run(app, port=int(sys.argv[1]), log_level="critical", access_log=False)
+"""
+
+
+def find_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def run_process(command: list[str], port: int, **env: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a server and wait until it listens; its start time is kept on the process."""
+    started = time.perf_counter()
+    environment = {**os.environ, **env}
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        while True:
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            if process.poll() is not None or time.perf_counter() - started > 90:
+                raise RuntimeError(f"{command[0]} did not start")
+            time.sleep(0.01)
+        process.start_seconds = time.perf_counter() - started  # type: ignore[attr-defined]
+        yield process
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def make_history(tokens: int, talk: int) -> list[dict[str, str]]:
+    """A talk of about so many tokens, 200 or so in each message."""
+    text = " ".join(f"value{talk}x{number} of the file" for number in range(22))
+    count = max(2, tokens // 200)
+    roles = ("user", "assistant")
+    return [{"role": roles[at % 2], "content": f"{at}: {text}"} for at in range(count - count % 2)]
+
+
+def make_bodies(tokens: int, talk: int, count: int) -> list[bytes]:
+    """The requests of a talk that goes on: each one longer by an answer and a question."""
+    history = make_history(tokens, talk)
+    bodies = []
+    for turn in range(count):
+        history += [{"role": "user", "content": f"question {turn}"}]
+        bodies.append(json.dumps({"model": "bench-1m", "messages": history}).encode())
+        history += [{"role": "assistant", "content": "ok"}]
+    return bodies
+
+
+async def measure(url: str, tokens: int, concurrent: int) -> tuple[list[float], float]:
+    """Return the latencies, sorted, and requests per second; the first requests of each talk warm it up."""
+    import aiohttp
+
+    latencies: list[float] = []
+    warm = 3
+    talks = [make_bodies(tokens, talk, REQUESTS // concurrent + warm) for talk in range(concurrent)]
+    headers = {"content-type": "application/json"}
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+
+        async def ask(body: bytes) -> float:
+            started = time.perf_counter()
+            async with session.post(f"{url}/v1/chat/completions", data=body, headers=headers) as answer:
+                assert answer.status == 200, await answer.text()
+                await answer.read()
+            return time.perf_counter() - started
+
+        for bodies in talks:
+            for body in bodies[:warm]:
+                await ask(body)
+
+        async def talk(bodies: list[bytes]) -> None:
+            for body in bodies[warm:]:
+                latencies.append(await ask(body))
+
+        started = time.perf_counter()
+        await asyncio.gather(*map(talk, talks))
+        seconds = time.perf_counter() - started
+    return sorted(latencies), len(latencies) / seconds
+
+
+def read_memory_mb(pid: int) -> float:
+    """Resident memory of a process; Linux only, 0 elsewhere."""
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    except OSError:
+        return 0.0
+    return pages * resource.getpagesize() / 1e6
+
+
+def find_peer(name: str) -> Path | None:
+    """A peer's own virtual environment beside the project's, if somebody made one."""
+    python = Path(f".venv-{name}/bin/{name}")
+    return python if python.exists() else None
+
+
+def pick(latencies: list[float], share: float) -> float:
+    return latencies[min(len(latencies) - 1, int(len(latencies) * share))] * 1_000
+
+
+async def ask_many(url: str, count: int) -> None:
+    """Send many small requests of many talks."""
+    import aiohttp
+
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=16)) as session:
+
+        async def ask(number: int) -> None:
+            text = f"talk {number % 500}, request {number // 500}"
+            body = {"model": "bench-1m", "messages": [{"role": "user", "content": text}]}
+            async with session.post(f"{url}/v1/chat/completions", json=body) as answer:
+                await answer.read()
+
+        for start in range(0, count, 200):
+            await asyncio.gather(*(ask(number) for number in range(start, min(count, start + 200))))
+
+
+def print_rows(servers: dict[str, str]) -> None:
+    print("| request | concurrent | server | p50 ms | p99 ms | requests/s | p50 ÷ bare | throughput ÷ bare |")
+    print("|---|---|---|---|---|---|---|---|")
+    for size, tokens in SIZES.items():
+        for concurrent in (1, CONCURRENT):
+            base: tuple[float, float] | None = None
+            for name, url in servers.items():
+                print(f"{size} x{concurrent} {name}", file=sys.stderr)
+                latencies, rate = asyncio.run(measure(url, tokens, concurrent))
+                p50 = pick(latencies, 0.5)
+                base = (p50, rate) if name == "bare pass-through" else base
+                ratio = f"{p50 / base[0]:.2f} | {rate / base[1]:.2f}" if base else "– | –"
+                row = f"| {size} | {concurrent} | {name} | {p50:.2f} | {pick(latencies, 0.99):.2f} | {rate:.0f} | {ratio} |"
+                print(row, flush=True)
+
+
+def main() -> None:
+    upstream, bare, gateway = find_port(), find_port(), find_port()
+    many = int(os.environ.get("BENCH_REQUESTS", "10000"))
+    with ExitStack() as stack:
+        workspace = stack.enter_context(tempfile.TemporaryDirectory())
+        stack.enter_context(run_process([sys.executable, "-c", UPSTREAM, str(upstream)], upstream))
+        stack.enter_context(run_process([sys.executable, "-c", BARE, str(bare), str(upstream)], bare))
+        command = [sys.executable, "-m", "refold", "serve", "--quiet", "--port", str(gateway), "-w", workspace]
+        command += ["--openai-upstream", f"http://127.0.0.1:{upstream}/v1"]
+        process = stack.enter_context(run_process(command, gateway, REFOLD_WINDOW="1000000"))
+        servers = {
+            "provider alone": f"http://127.0.0.1:{upstream}",
+            "bare pass-through": f"http://127.0.0.1:{bare}",
+            "refold gateway": f"http://127.0.0.1:{gateway}",
+        }
+        print("## Gateway\n")
+        print("`benchmarks/bench_gateway.py`: a warm session that grows by one turn per request and needs no compression;")
+        print("every process on the same machine, so ratios count.\n")
+        idle = read_memory_mb(process.pid)
+        print_rows(servers)
+        asyncio.run(ask_many(servers["refold gateway"], many))
+        started: float = process.start_seconds  # type: ignore[attr-defined]
+        print(f"\nStart to first connection {started:.2f} s. Resident memory: {idle:.0f} MB idle, ", end="")
+        print(f"{read_memory_mb(process.pid):.0f} MB after the requests above and {many:,} more.")
+    for peer, name in PEERS.items():
+        if find_peer(name) is None:
+            print(f"\nNot measured here: {peer} (no `.venv-{name}` beside the project).")
+
+
+if __name__ == "__main__":
+    main()
