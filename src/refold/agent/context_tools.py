@@ -7,8 +7,9 @@ unknown handle gets an answer that ends the search. Only settings that cannot br
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from refold.agent.texts import Texts, texts_in
 from refold.agent.tools import Tool, make_tool
@@ -18,10 +19,14 @@ from refold.ledger.encode import load_json
 from refold.manager import ContextCompressionManager
 from refold.memory.compression_folder import SETTINGS
 
+if TYPE_CHECKING:
+    from refold.recall import Recall
+
 PAGE_CHARS = 8_000
 PAGE_CHARS_MAX = 40_000
 SUMMARIES_MAX = 20
 RECALL_MAX = 10
+RECALL_TOKENS = 2_000
 SNIPPET_CHARS = 600
 _LANGUAGE_MESSAGES = 12
 # What a model may set: none of these can make a session lose anything or stop fitting.
@@ -167,14 +172,11 @@ class ContextTools:
 
     def _search(self, query: str, limit: int) -> list[tuple[str, str, str]]:
         """Return (handle, role, text) of what fits a query: by the manager's index, else by its words."""
-        recall = getattr(self.manager, "recall", None)
-        if callable(recall):
-            found = recall(self.session_id, query, limit)
-        elif recall is not None:
-            found = recall.recall(self.session_id, query, limit)
-        else:
-            return self._search_words(query, limit)
-        return [(one.handle, getattr(one, "role", ""), one.text) for one in found]
+        with find_recall(self.manager) as recall:
+            if recall is None:
+                return self._search_words(query, limit)
+            found = recall.recall(self.session_id, query, limit, tokens_max=RECALL_TOKENS)
+        return [(one.handle, one.role, one.text) for one in found]
 
     def _search_words(self, query: str, limit: int) -> list[tuple[str, str, str]]:
         ledger = self.manager.ledger
@@ -207,6 +209,28 @@ class ContextTools:
         if any(text.strip() for text in said):
             self._language = detect_language(said)
         return self._language or "en"
+
+
+@contextmanager
+def find_recall(manager: ContextCompressionManager) -> Iterator[Recall | None]:
+    """Lend the index over a manager's record: its own, else the one beside its ledger's file; None if there is none."""
+    own = getattr(manager, "recall", None)
+    if own is not None and not callable(own):
+        yield own
+        return
+    path = getattr(manager.ledger, "path", None)
+    try:
+        from refold.recall import Recall, index_path
+    except ImportError:
+        path = None
+    if path is None:
+        yield None
+        return
+    recall = Recall(manager.ledger, index_path(path))
+    try:
+        yield recall
+    finally:
+        recall.close()
 
 
 def _read_settings(manager: ContextCompressionManager) -> dict[str, object]:

@@ -26,7 +26,7 @@ WINDOW_MIN = 256
 # A request this far below the limit that we knew was refused because the limit is another one.
 _CLEARLY_BELOW = 0.85
 _STEP_DOWN = 0.75
-_recovering: WeakKeyDictionary[ContextCompressionManager, int] = WeakKeyDictionary()
+_recovering: WeakKeyDictionary[ContextCompressionManager, tuple[int, str]] = WeakKeyDictionary()
 _guard = threading.Lock()
 
 
@@ -96,22 +96,19 @@ def without_summariser(manager: ContextCompressionManager) -> Iterator[None]:
     Sessions of the same manager that are compressed at this moment get an extract as well; the last one out restores.
     """
     with _guard:
-        depth = _recovering.get(manager)
-        if depth is None and manager.config.fold.summariser != "llm":
-            depth = -1
-        elif depth is None:
+        known = _recovering.get(manager)
+        chosen = known[1] if known else manager.config.fold.summariser
+        if known is None and chosen != "extract":
             manager.configure(fold={"summariser": "extract"})
-            depth = 0
-        if depth >= 0:
-            _recovering[manager] = depth + 1
+        _recovering[manager] = (known[0] + 1 if known else 1, chosen)
     try:
         yield
     finally:
         with _guard:
-            if depth >= 0:
-                left = _recovering[manager] - 1
-                if left:
-                    _recovering[manager] = left
-                else:
-                    del _recovering[manager]
-                    manager.configure(fold={"summariser": "llm"})
+            depth = _recovering[manager][0] - 1
+            if depth:
+                _recovering[manager] = (depth, chosen)
+            else:
+                del _recovering[manager]
+                if chosen != "extract":
+                    manager.configure(fold={"summariser": chosen})

@@ -69,7 +69,7 @@ class Texts:
 
     def compressed(self, done: CompactResult) -> str:
         """Return what a compression did."""
-        stages = ", ".join(f"{one.stage} −{one.tokens_freed:,}" for one in done.stages if one.edits)
+        stages = ", ".join(f"{one.stage} {tell_change(one.tokens_freed)}" for one in done.stages if one.edits)
         files = len(done.deleted_files)
         gone = self._say(f" {files:,} files deleted.", f"删除文件 {files:,} 个。") if files else ""
         return self._say(
@@ -161,6 +161,11 @@ class Texts:
             f"{handle} is pinned and will not be compressed; {count:,} messages are pinned now.",
             f"{handle} 已固定，不会被压缩；现共固定 {count:,} 条。",
         )
+
+
+def tell_change(freed: int) -> str:
+    """Return what a stage did to the size: ``−2,046``, or ``+8`` where the summary is the longer one."""
+    return f"−{freed:,}" if freed >= 0 else f"+{-freed:,}"
 
 
 _ENGLISH, _CHINESE = Texts("en"), Texts("zh")

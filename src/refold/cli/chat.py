@@ -1,0 +1,169 @@
+"""``refold chat``: a chat that never runs out of window, in a terminal or a pipe."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from refold.errors import ConfigError
+
+if TYPE_CHECKING:
+    from refold.agent.choosing import Chosen
+    from refold.cli.repl.chat_session import ChatSession
+    from refold.cli.repl.screen import Screen
+    from refold.config import CompressionConfig
+
+
+@dataclass(frozen=True, slots=True)
+class ChatWish:
+    """What the command line says."""
+
+    prompt: str = ""
+    model: str = ""
+    base_url: str = ""
+    preset: str | None = None
+    session: str = ""
+    resume: bool = False
+    tools: str = ""
+    once: bool = False
+    workspace: str = "."
+    system: str = ""
+    summaries: str = "extract"
+    yes: bool = False
+
+
+def register(app: typer.Typer, epilog: str) -> None:
+    """Add the command to the command line."""
+    app.command("chat", epilog=epilog)(chat)
+
+
+def chat(
+    prompt: Annotated[str, typer.Argument(metavar="[PROMPT]", help="Answer this and end; unset: a chat.")] = "",
+    model: Annotated[str, typer.Option("--model", "-m", help="The model; unset: the first there is, and why.")] = "",
+    base_url: Annotated[str, typer.Option("--base-url", help="Where it is: an OpenAI-compatible address.")] = "",
+    preset: Annotated[str | None, typer.Option("--preset", "-p", help="See 'refold presets'.")] = None,
+    session: Annotated[str, typer.Option("--session", "-s", help="The session's name; a known one goes on.")] = "",
+    resume: Annotated[bool, typer.Option("--resume", "-r", help="Go on with the session that changed last.")] = False,
+    tools: Annotated[str, typer.Option("--tools", "-t", help="What the model may use: files,shell.")] = "",
+    once: Annotated[bool, typer.Option("--once", help="Answer the standard input and end.")] = False,
+    workspace: Annotated[str, typer.Option("--workspace", "-w", metavar="FOLDER", help="Where .refold is.")] = ".",
+    system: Annotated[str, typer.Option("--system", help="A system prompt of your own.")] = "",
+    summaries: Annotated[
+        str, typer.Option("--summaries", help="extract (quick, free) or llm (the model).")
+    ] = "extract",
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Let tools write and run without asking.")] = False,
+) -> None:
+    """Chat with a model; the context is compressed before it overflows, and nothing is lost."""
+    run(ChatWish(prompt, model, base_url, preset, session, resume, tools, once, workspace, system, summaries, yes))
+
+
+def run(wish: ChatWish) -> None:
+    """Chat until somebody leaves."""
+    import asyncio
+
+    folder = Path(wish.workspace)
+    if not folder.is_dir():
+        raise ConfigError(f"{wish.workspace!r} is not a folder; --workspace names the folder to work in")
+    is_typed = _is_terminal(sys.stdin) and _is_terminal(sys.stdout) and not wish.once and not wish.prompt
+    if is_typed:
+        _need_keyboard()
+    from refold.cli.repl.screen import make_screen
+    from refold.cli.repl.talk import talk, talk_from_pipe
+
+    with make_screen(plain=not is_typed) as screen:
+        session = open_chat(wish, folder)
+        try:
+            _greet(session, screen, is_typed=is_typed)
+            if is_typed:
+                asyncio.run(talk(session, screen, folder))
+                screen.note(f"session {session.session_id}; go on with: refold chat --session {session.session_id}")
+            else:
+                asyncio.run(talk_from_pipe(session, screen, wish.prompt, is_once=wish.once))
+        finally:
+            session.manager.close()
+
+
+def open_chat(wish: ChatWish, folder: Path) -> ChatSession:
+    """Return a chat with all that the command line and the settings say."""
+    from datetime import datetime
+
+    from refold.agent.builtin import make_builtin_tools
+    from refold.cli.repl.chat_session import SYSTEM, ChatSession, name_session
+    from refold.config import load_config
+    from refold.manager import ContextCompressionManager
+
+    if wish.summaries not in ("extract", "llm"):
+        raise ConfigError(f"--summaries is {wish.summaries[:40]!r}; give extract or llm")
+    config = load_config(folder, call={"preset": wish.preset})
+    choose = _make_choose(wish, config)
+    chosen = choose(wish.model)
+    if (window := getattr(chosen.model, "window", None)) and config.window is None:
+        config = config.replace(window={chosen.model.name: window})
+    manager = ContextCompressionManager(config, folder, llm=_find_llm(wish, chosen))
+    name = wish.session
+    if wish.resume and not name:
+        known = manager.ledger.list_sessions(limit=1)
+        if not known:
+            raise ConfigError("there is no session to resume here; leave --resume away to begin one")
+        name = known[0].id
+    groups = [one.strip() for one in wish.tools.split(",") if one.strip()]
+    return ChatSession(
+        manager,
+        chosen,
+        choose,
+        name or name_session(datetime.now()),
+        tools=make_builtin_tools(groups, folder),
+        system=wish.system or SYSTEM,
+        approve=(lambda _call, _tool: True) if wish.yes else None,
+    )
+
+
+def _make_choose(wish: ChatWish, config: CompressionConfig):  # type: ignore[no-untyped-def]
+    from refold.agent.choosing import Wanted, choose_chat_model
+    from refold.config.load import read_model_variables
+
+    def choose(name: str) -> Chosen:
+        told = "asked for" if name or wish.base_url else "set as model in the settings"
+        return choose_chat_model(Wanted(name or config.model or "", wish.base_url, told=told), read_model_variables())
+
+    return choose
+
+
+def _find_llm(wish: ChatWish, chosen: Chosen) -> object:
+    """Return the model that writes summaries, if one shall: the one that is talked to."""
+    if wish.summaries != "llm":
+        return None
+    from refold.llm.anthropic import AnthropicModel
+    from refold.llm.openai import OpenAIModel
+
+    model = chosen.model
+    kind = AnthropicModel if model.wire == "anthropic" else OpenAIModel
+    return kind(model.name, getattr(model, "key", ""), getattr(model, "url", ""))
+
+
+def _greet(session: ChatSession, screen: Screen, *, is_typed: bool) -> None:
+    source = getattr(session.chosen.model, "source", session.chosen.model.name)
+    screen.note(f"{source} ({session.chosen.why}) · session {session.session_id}")
+    status = session.status()
+    if status is not None and is_typed:
+        screen.note(f"{status.messages:,} messages · {session.gauge()}")
+    if is_typed:
+        screen.note("/help lists the commands; Ctrl-D leaves")
+
+
+def _need_keyboard() -> None:
+    try:
+        import prompt_toolkit  # noqa: F401
+    except ImportError:
+        raise ConfigError(
+            "a chat in a terminal needs prompt_toolkit; pip install 'refold[chat]', or pipe a question into --once"
+        ) from None
+
+
+def _is_terminal(stream: object) -> bool:
+    isatty = getattr(stream, "isatty", None)
+    return bool(isatty and isatty())

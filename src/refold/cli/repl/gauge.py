@@ -1,0 +1,71 @@
+"""How full the context is, in one line and as a breakdown. Numbers in, text out; nothing is looked up here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from refold.conversation.view import Item
+from refold.manager.status import SessionStatus
+
+CELLS = 5
+FULL, EMPTY = "▰", "▱"
+
+
+def write_gauge(status: SessionStatus, cells: int = CELLS) -> str:
+    """Return the gauge: ``▰▰▰▱▱ 61 % · 78k/128k · soft at 96k``."""
+    share = status.tokens / status.hard if status.hard else 0.0
+    filled = max(0, min(cells, round(share * cells)))
+    bar = FULL * filled + EMPTY * (cells - filled)
+    parts = [f"{bar} {share * 100:.0f} %", f"{tell_tokens(status.tokens)}/{tell_tokens(status.hard)}"]
+    if status.stopped:
+        parts.append("automatic compression is off" if "off" in status.stopped else "automatic compression has stopped")
+    else:
+        parts.append(f"soft at {tell_tokens(status.soft)}")
+    return " · ".join(parts)
+
+
+def tell_tokens(tokens: int) -> str:
+    """Return a number of tokens in a few letters: 940, 7.8k, 128k, 1.05M."""
+    if tokens < 1_000:
+        return str(tokens)
+    if tokens < 9_950:
+        return f"{tokens / 1_000:.1f}k"
+    if tokens < 999_500:
+        return f"{tokens / 1_000:.0f}k"
+    return f"{tokens / 1_000_000:.2f}M"
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One row of the breakdown."""
+
+    name: str
+    tokens: int
+    messages: int = 0
+
+
+def break_down(items: Sequence[Item], status: SessionStatus, system_tokens: int) -> list[Share]:
+    """Return where the tokens of a context are: they add up to what status says, and with *free* to the room."""
+    tokens = dict.fromkeys(("user", "assistant", "tool output", "folds", "system"), 0)
+    counts = dict.fromkeys(tokens, 0)
+    for item in items:
+        name = _name_item(item)
+        tokens[name] += item.tokens
+        counts[name] += 1
+    fixed = max(0, status.tokens - sum(tokens.values()))
+    system = min(fixed, system_tokens)
+    rows = [
+        Share("system prompt", system + tokens.pop("system"), counts.pop("system")),
+        Share("tools", fixed - system),
+        *(Share(name, tokens[name], counts[name]) for name in tokens),
+    ]
+    return [*rows, Share("free", max(0, status.hard - status.tokens))]
+
+
+def _name_item(item: Item) -> str:
+    if item.is_fold:
+        return "folds"
+    if item.role == "tool" or any(part.kind == "result" for part in item.parts):
+        return "tool output"
+    return item.role if item.role in ("user", "assistant", "system") else "system"

@@ -1,0 +1,160 @@
+"""Reads what people type: history, several lines, completion of commands, a gauge below, pastes of any size.
+
+A large paste is kept aside and stands in the line as a short mark, so that a megabyte does not have to be drawn; it is
+put back when the line is sent.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.document import Document
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.keys import Keys
+
+from refold.cli.repl.commands import COMMANDS
+
+PROMPT = "you › "
+PASTE_CHARS = 2_000
+PASTES_MAX = 50
+_MARK = re.compile(r"\[pasted #(\d+): [\d,]+ characters\]")
+
+
+class CommandCompleter(Completer):
+    """Completes the name of a slash command."""
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:  # noqa: ARG002
+        """Yield commands that begin like what is typed."""
+        text = document.text_before_cursor
+        if not text.startswith("/") or " " in text or "\n" in text:
+            return
+        for command in COMMANDS.values():
+            if command.name.startswith(text[1:].lower()):
+                yield Completion(f"/{command.name}", -len(text), display_meta=command.means)
+
+
+class Pastes:
+    """Large pastes, kept aside under marks."""
+
+    def __init__(self) -> None:
+        self._texts: dict[int, str] = {}
+        self._count = 0
+
+    def keep(self, text: str) -> str:
+        """Return what stands in the line for a paste."""
+        if len(text) <= PASTE_CHARS:
+            return text
+        self._count += 1
+        self._texts[self._count] = text
+        self._texts.pop(self._count - PASTES_MAX, None)
+        return f"[pasted #{self._count}: {len(text):,} characters]"
+
+    def put_back(self, line: str) -> str:
+        """Return a line with what was pasted."""
+        return _MARK.sub(lambda found: self._texts.get(int(found[1]), found[0]), line)
+
+
+class ShortHistory(FileHistory):
+    """A history in a file that keeps no giant entries."""
+
+    def store_string(self, string: str) -> None:
+        """Write an entry, unless nobody would want to type it again."""
+        if len(string) <= PASTE_CHARS:
+            super().store_string(string)
+
+
+def make_keyboard(folder: Path, gauge: Callable[[], str], **more: Any) -> Keyboard:
+    """Return the keyboard of a chat; its history is in the workspace."""
+    history: History
+    try:
+        (folder / ".refold").mkdir(parents=True, exist_ok=True)
+        history = ShortHistory(str(folder / ".refold" / "chat_history"))
+    except OSError:
+        history = InMemoryHistory()
+    return Keyboard(history, gauge, **more)
+
+
+class Keyboard:
+    """Reads lines, and answers of yes or no."""
+
+    def __init__(self, history: History, gauge: Callable[[], str], **more: Any) -> None:
+        self.pastes = Pastes()
+        self._session: PromptSession[str] = PromptSession(
+            history=history,
+            completer=CommandCompleter(),
+            complete_while_typing=True,
+            key_bindings=_bind_keys(self.pastes),
+            bottom_toolbar=lambda: gauge() or None,
+            multiline=False,
+            reserve_space_for_menu=4,
+            enable_open_in_editor=False,
+            # The gauge is information, not a bar of light.
+            style=_make_style(),
+            **more,
+        )
+
+    async def read(self) -> str:
+        """Return what a person sends; KeyboardInterrupt and EOFError as the keys say."""
+        line = await self._session.prompt_async(PROMPT, prompt_continuation="    · ")
+        return self.pastes.put_back(line)
+
+    async def agrees(self, question: str) -> str:
+        """Ask and return the answer's first letter, empty for none."""
+        asking: PromptSession[str] = PromptSession(history=InMemoryHistory())
+        try:
+            answer = await asking.prompt_async(question)
+        except (KeyboardInterrupt, EOFError):
+            return ""
+        return answer.strip().lower()[:1]
+
+
+@contextmanager
+def hushed() -> Iterator[None]:
+    """Let keys that are pressed meanwhile not show between the lines of an answer; they wait for the next prompt."""
+    try:
+        import termios
+    except ImportError:  # Another system: keys show, and that is all.
+        yield
+        return
+    try:
+        terminal = sys.stdin.fileno()
+        before = termios.tcgetattr(terminal)
+    except (OSError, ValueError, termios.error):
+        yield
+        return
+    quiet = [*before[:3], before[3] & ~termios.ECHO, *before[4:]]
+    termios.tcsetattr(terminal, termios.TCSADRAIN, quiet)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+
+
+def _make_style() -> Any:
+    from prompt_toolkit.styles import Style
+
+    return Style.from_dict({"bottom-toolbar": "noreverse fg:ansibrightblack"})
+
+
+def _bind_keys(pastes: Pastes) -> KeyBindings:
+    keys = KeyBindings()
+
+    @keys.add(Keys.BracketedPaste)
+    def _(event: KeyPressEvent) -> None:
+        text = event.data.replace("\r\n", "\n").replace("\r", "\n")
+        event.current_buffer.insert_text(pastes.keep(text))
+
+    # Not Ctrl-J: what is typed ahead, before the terminal is ours, ends with it.
+    @keys.add("escape", "enter")
+    def _(event: KeyPressEvent) -> None:
+        event.current_buffer.insert_text("\n")
+
+    return keys
