@@ -1,4 +1,4 @@
-"""``compress``: one call, no store, no network. A conversation in, one that fits out.
+"""``compress``: one call, no store. A conversation in, one that fits out; no network unless a model is given.
 
 The simplest face of the engine: it parses, computes the view, runs the ladder and renders. It keeps nothing between
 calls; who wants folds that stay hands the edits of the last call in again.
@@ -38,16 +38,19 @@ def compress(
     edits: Iterable[Edit] = (),
     pinned: Iterable[int] = (),
     instructions: str = "",
-    answer: Answer = answer_nothing,
+    llm: object = None,
+    answer: Answer | None = None,
     strict: bool = False,
 ) -> PreparedContext:
     """Return the conversation within ``budget`` tokens, system prompt and tools included.
 
     Without ``budget`` the window of ``model`` counts. Messages that need no change come out as the very objects that
     came in. ``edits`` are those of an earlier call, to be kept; ``pinned`` are positions that must not change.
-    ``dry_run`` reports what would be done and changes nothing.
+    ``dry_run`` reports what would be done and changes nothing; it asks no model. ``llm`` writes the summaries: anything
+    with ``complete(prompt)``; without it a model that ``load_config`` found, else rules. ``answer`` takes the place of
+    both.
     """
-    settings = _choose_config(preset, config)
+    settings, answer = _choose_answer(_choose_config(preset, config), llm, answer, dry_run=dry_run)
     model = _check_model(model) or settings.model
     edits = _check_edits(edits)
     form = detect(messages, system=system, tools=tools, name=format)
@@ -80,6 +83,22 @@ def compress(
         report=report,
         originals=Originals(parsed, fold_originals(outcome.view.edits, parsed)),
     )
+
+
+def _choose_answer(
+    settings: CompressionConfig, llm: object, answer: Answer | None, *, dry_run: bool
+) -> tuple[CompressionConfig, Answer]:
+    """Return who answers the questions of a fold, and the settings that go with it."""
+    if answer is not None:
+        return settings, answer
+    if llm is not None and not hasattr(llm, "complete"):
+        raise ConfigError(f"llm must have complete(prompt); a {type(llm).__name__} has none")
+    if dry_run or (llm is None and not settings.variables and not settings.compact_url):
+        return settings, answer_nothing
+    from refold.llm.summariser import settle_summariser
+
+    settled, summariser = settle_summariser(settings, llm)
+    return settled, summariser.answer_now
 
 
 def _check_model(model: object) -> str | None:

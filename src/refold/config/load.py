@@ -23,7 +23,15 @@ PROJECT_FILES = ("refold.yaml", "x-agent.yaml")
 PREFIX = "REFOLD_"
 BYTES_MAX = 1_000_000
 # Variables that are ours but no setting of compression.
-NO_SETTINGS = frozenset({"REFOLD_DEBUG", "REFOLD_TEST_POSTGRES"})
+NO_SETTINGS = frozenset({"REFOLD_DEBUG", "REFOLD_COMPACT_KEY", "REFOLD_TEST_POSTGRES"})
+# The providers' own names, and ours for the key of the summaries' own model (S3.10).
+MODEL_VARIABLES = (
+    "OPENAI_API_KEY",
+    "OPENAI_BASE_URL",
+    "ANTHROPIC_API_KEY",
+    "ANTHROPIC_BASE_URL",
+    "REFOLD_COMPACT_KEY",
+)
 # Blocks of a file of ours that are no settings of compression; ``load_block`` reads them.
 OTHER_BLOCKS = frozenset({"gateway"})
 # S2.3: the names of the document that preset `offload` comes from.
@@ -57,7 +65,13 @@ def load_config(
         layers.append(read_layer("session", session, "session"))
     if call:
         layers.append(read_layer("call", {key: value for key, value in call.items() if value is not None}, "call"))
-    return CompressionConfig(layers)
+    return CompressionConfig(layers).with_variables(read_model_variables(variables))
+
+
+def read_model_variables(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the variables that say where models are reached; a key stands in the environment and nowhere else."""
+    variables = os.environ if environ is None else environ
+    return {name: text for name in MODEL_VARIABLES if (text := variables.get(name, "").strip())}
 
 
 def load_block(

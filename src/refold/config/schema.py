@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import fields as stage_fields
 from dataclasses import is_dataclass
+from dataclasses import replace as change
 from typing import Any, ClassVar, Literal, Self, cast
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
@@ -21,7 +22,7 @@ from refold.config.layers import Layer, LayerName, Source
 from refold.config.layers import merge as merge_layers
 from refold.config.presets import preset_layers
 from refold.config.reading import Known, flatten, show
-from refold.config.values import Attempts, Count, LanguageName, Limit, Positive, Score, Share
+from refold.config.values import Attempts, Count, LanguageName, Limit, Positive, Score, Seconds, Share
 from refold.errors import ConfigError
 from refold.stages.clamp import Clamp
 from refold.stages.dedupe import Dedupe
@@ -88,6 +89,13 @@ class CompressionConfig(BaseModel):
     )
     compact_model: str | None = Field(None, description="S2.3: the model that writes summaries; unset: the one in use")
     compact_retry_count: Attempts = Field(3, description="S2.3: attempts to get a summary from a model")
+    compact_url: str | None = Field(None, description="S3.10: address of the model that writes summaries")
+    compact_timeout_s: Seconds = Field(30.0, description="S3.3: seconds that a summary may take, all attempts together")
+    summariser: Literal["auto", "llm", "extract"] = Field(
+        "auto", description="who writes summaries: a model if there is one (auto), always a model, or rules alone"
+    )
+    redact: bool = Field(True, description="mask keys and passwords before a model, a memory page or a log sees them")
+    background: bool = Field(True, description="prepare summaries by a model in the background while there is room")
 
     # The ladder, and one block per stage
     ladder: tuple[str, ...] = Field((), description="stages by name, cheapest first")
@@ -105,6 +113,10 @@ class CompressionConfig(BaseModel):
 
     _layers: tuple[Layer, ...] = PrivateAttr(())
     _sources: dict[str, Source] = PrivateAttr(default_factory=dict)
+    # The providers' own variables, keys among them: never shown, never stored. Only ``load`` hands them in.
+    _variables: Mapping[str, str] = PrivateAttr(default_factory=dict)
+    _has_model: bool = PrivateAttr(False)
+    _prompt_tokens: int | None = PrivateAttr(None)
 
     known: ClassVar[Known]
 
@@ -129,7 +141,27 @@ class CompressionConfig(BaseModel):
 
     def replace(self, **changes: Any) -> Self:
         """Return these settings with some of them set anew."""
-        return type(self)([*self._layers, read_layer("call", changes)])
+        made = type(self)([*self._layers, read_layer("call", changes)])
+        made._variables = self._variables
+        made._has_model, made._prompt_tokens = self._has_model, self._prompt_tokens
+        return made
+
+    def with_variables(self, variables: Mapping[str, str]) -> Self:
+        """Return these settings with the variables that say where models are reached."""
+        made = self.replace()
+        made._variables = dict(variables)
+        return made
+
+    def with_model(self, prompt_tokens: int | None = None) -> Self:
+        """Return these settings for whoever has a model for summaries; its prompts may have so many tokens."""
+        made = self.replace()
+        made._has_model, made._prompt_tokens = True, prompt_tokens
+        return made
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """The variables that say where models are reached, keys among them; empty unless ``load`` read them."""
+        return self._variables
 
     def __eq__(self, other: object) -> bool:
         # Where a value came from is not part of what it is.
@@ -158,7 +190,19 @@ class CompressionConfig(BaseModel):
         if not self.write_files:
             # A view that names a file must find it written.
             names = [name for name in names if name != "offload"]
-        return [cast("Stage", getattr(self, block_of(name))) for name in names]
+        return [
+            self._settle_fold() if name == "fold" else cast("Stage", getattr(self, block_of(name))) for name in names
+        ]
+
+    def _settle_fold(self) -> Fold:
+        """Return the fold as it will run: asking a model if there is one, unless somebody chose otherwise."""
+        fold = self.fold
+        if self.source("fold.summariser") is None:
+            asks = self.summariser == "llm" or (self.summariser == "auto" and self._has_model)
+            fold = change(fold, summariser="llm" if asks else "extract")
+        if self._prompt_tokens is not None:
+            fold = change(fold, prompt_tokens_max=max(500, min(fold.prompt_tokens_max, self._prompt_tokens)))
+        return fold
 
     def arrival_stages(self) -> list[ArrivalStage]:
         """Return the stages that render a message once, when it first appears."""

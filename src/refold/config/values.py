@@ -51,6 +51,7 @@ Share = Annotated[float, BeforeValidator(_read_share), Field(gt=0, le=1)]
 Score = Annotated[float, BeforeValidator(_read_share), Field(ge=0, le=1)]
 Limit = Annotated[float, BeforeValidator(_read_limit), Field(gt=0, le=TOKENS_MAX)]
 Attempts = Annotated[int, BeforeValidator(_refuse_switch), Field(ge=1, le=20)]
+Seconds = Annotated[float, BeforeValidator(_refuse_switch), Field(gt=0, le=3_600)]
 LanguageName = Literal["en", "zh"]
 
 

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from refold.budget import Budget, Counts, Thresholds, Trigger, decide
 from refold.budget.economics import Carry, Economics, check_economics, count_removable
@@ -29,7 +29,8 @@ class Plan:
     """How a context is to be prepared: room, counts that also trigger, and the ladder.
 
     ``trigger`` is set when somebody else decided already: a person, a provider's overflow error. ``economics`` lets a
-    change happen when it pays; whoever holds the session hands the carry of the last outcome in again.
+    change happen when it pays; whoever holds the session hands the carry of the last outcome in again. ``restored`` has
+    what offloaded results were, by the text in their place, where a client sent that text back.
     """
 
     budget: Budget
@@ -41,6 +42,7 @@ class Plan:
     is_auto: bool = True
     strict: bool = False
     economics: Economics | None = None
+    restored: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ def prepare(view: View, plan: Plan, reported_tokens: int | None = None) -> Gener
         language=plan.language or detect_view_language(view),
         instructions=plan.instructions,
         force=trigger.by_count,
+        restored=plan.restored,
     )
     climbed = yield from climb(view, goal, plan.stages, strict=plan.strict)
     check_fit(climbed.view, budget)

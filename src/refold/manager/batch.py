@@ -17,6 +17,7 @@ from refold.conversation.view import View
 from refold.errors import LedgerError, RefoldError
 from refold.ladder.plan import Outcome, Plan, detect_view_language, order_stages, prepare
 from refold.ledger.ledger import Batch
+from refold.llm.redact import redact_text
 from refold.manager.deciding import BRAKE, FORCED, Brake, decide_plain
 from refold.manager.files import named_files
 from refold.manager.flow import Flow
@@ -24,15 +25,18 @@ from refold.manager.keeper import Keeper, make_event, read_pinned
 from refold.manager.lease import LEASE_S, give_lease, take_lease
 from refold.manager.notices import Notice
 from refold.manager.record import Archived, describe_archived
+from refold.manager.restoring import restore_results
 from refold.manager.session import OpenSession
 from refold.manager.undoing import REDO
+from refold.stages.fold import Fold
 from refold.stages.offload import files_of
-from refold.stages.stage import Ask, Reply
+from refold.stages.stage import FOLD, Ask, Reply
 
 SOFT_WAIT_S = 5.0
 HARD_WAIT_S = 120.0
+_NOTE_CHARS_MAX = 2_000
 
-Ending = Literal["done", "stale", "held", "vetoed", "missed"]
+Ending = Literal["done", "stale", "held", "vetoed", "missed", "begun"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,8 @@ class Wish:
     instructions: str = ""
     is_manual: bool = False
     note: str = ""
+    is_background: bool = False
+    asks_no_model: bool = False
 
     @property
     def must(self) -> bool:
@@ -55,7 +61,8 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """How a compression ended. ``stale``: somebody else changed the session, look again."""
+    """How a compression ended. ``stale``: somebody else changed the session, look again. ``begun``: it goes on in the
+    background. ``is_failed``: a summary was wanted and could not be had (S2.7)."""
 
     ending: Ending
     outcome: Outcome | None = None
@@ -64,6 +71,7 @@ class Made:
     archived: Archived | None = None
     deleted_files: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    is_failed: bool = False
 
 
 def run_batch(keeper: Keeper, session: OpenSession, wish: Wish) -> Flow[Made]:
@@ -85,34 +93,49 @@ def run_batch(keeper: Keeper, session: OpenSession, wish: Wish) -> Flow[Made]:
 
 def _compress(keeper: Keeper, session: OpenSession, wish: Wish, owner: str) -> Flow[Made]:
     started = keeper.clock()
-    tokens_before = session.item_tokens + wish.fixed_tokens
-    asked = Notice("before_compress", session.id, wish.trigger.reason, tokens_before, time=started)
-    is_vetoed, problems = keeper.listeners.is_vetoed(asked)
-    keeper.complain(session.id, problems)
     notes = [wish.note] if wish.note else []
-    if is_vetoed and not wish.must:
+    vetoed = is_vetoed(keeper, session, wish)
+    if vetoed and not wish.must:
         return Made("vetoed", reason=f"vetoed: {wish.trigger.reason}")
-    if is_vetoed and wish.trigger.strength == "hard":
+    if vetoed and wish.trigger.strength == "hard":
         notes.append(f"a veto was overridden: {wish.trigger.reason}")
     view = make_full_view(keeper, session, wish)
     try:
         outcome = yield from plan_batch(keeper, session, wish, view, owner)
-        if not outcome.edits or _shows_the_same(view, outcome.view):
-            return _miss(keeper, session, wish, "nothing is left that could be compressed")
-        made = _commit(keeper, session, wish, view, outcome, owner)
+        made = commit_outcome(keeper, session, wish, view, outcome, owner)
     except RefoldError as error:
-        failed = Notice(
-            "failed",
-            session.id,
-            _describe_failure(error),
-            tokens_before,
-            tokens_before,
-            started,
-            keeper.clock() - started,
-        )
-        _tell_failure(keeper, failed)
+        tell_failed(keeper, session, wish, error, started)
         raise
     return replace(made, notes=(*made.notes, *notes))
+
+
+def is_vetoed(keeper: Keeper, session: OpenSession, wish: Wish) -> bool:
+    """Ask whoever listens whether a compression may be made."""
+    tokens = session.item_tokens + wish.fixed_tokens
+    asked = Notice("before_compress", session.id, wish.trigger.reason, tokens, time=keeper.clock())
+    vetoed, problems = keeper.listeners.is_vetoed(asked)
+    keeper.complain(session.id, problems)
+    return vetoed
+
+
+def commit_outcome(keeper: Keeper, session: OpenSession, wish: Wish, view: View, outcome: Outcome, owner: str) -> Made:
+    """Store what a run of the ladder made; a run that made nothing counts as one that did not help."""
+    failure = "; ".join(report.note for report in outcome.stages if report.is_failed)
+    if not outcome.edits or _shows_the_same(view, outcome.view):
+        if failure:
+            keeper.tell(Notice("failed", session.id, redact_text(failure), view.tokens, view.tokens, keeper.clock()))
+        missed = _miss(keeper, session, wish, redact_text(failure) or "nothing is left that could be compressed")
+        return replace(missed, is_failed=bool(failure))
+    return _commit(keeper, session, wish, view, outcome, owner)
+
+
+def tell_failed(
+    keeper: Keeper, session: OpenSession, wish: Wish, error: RefoldError, started: float | None = None
+) -> None:
+    """Log and tell that a compression could not be made; the session is as it was."""
+    tokens, now = session.item_tokens + wish.fixed_tokens, keeper.clock()
+    begun = now if started is None else started
+    _tell_failure(keeper, Notice("failed", session.id, _describe_failure(error), tokens, tokens, begun, now - begun))
 
 
 def _shows_the_same(before: View, after: View) -> bool:
@@ -131,9 +154,13 @@ def plan_batch(
     keeper: Keeper, session: OpenSession, wish: Wish, view: View, owner: str = ""
 ) -> Generator[Ask, Reply, Outcome]:
     """Run the ladder over a view; the lease is prolonged whenever a model has answered."""
+    stages = order_stages(keeper.batch_stages(session.id))
+    if wish.asks_no_model:
+        stages = tuple(replace(one, summariser="extract") if isinstance(one, Fold) else one for one in stages)
     plan = Plan(
         budget=wish.budget,
-        stages=order_stages(keeper.batch_stages(session.id)),
+        stages=stages,
+        restored=restore_results(view.messages, keeper.find_folder(session.id)),
         thresholds=keeper.config.thresholds(),
         language=keeper.config.fixed_language,
         instructions=wish.instructions,
@@ -264,6 +291,10 @@ def _describe(
         "messages_after": len(outcome.view.items),
         "memory": {"date": archived.date, "time": archived.time} if archived.count else None,
     }
+    if wish.is_background:
+        fields["is_background"] = True
+    if told := describe_summaries(outcome):
+        fields["summaries"] = told
     made = Notice("compressed", session.id, wish.trigger.reason, view.tokens, outcome.view.tokens, now, fields=fields)
     if not files:
         return [made]
@@ -278,6 +309,13 @@ def _describe(
         fields={"files": list(files)},
     )
     return [moved, made]
+
+
+def describe_summaries(outcome: Outcome) -> dict[str, object]:
+    """Return who wrote the summaries of a compression, and what was dropped, added or wrong about them."""
+    by = [edit.fold.by for edit in outcome.edits if edit.fold is not None]
+    note = redact_text("; ".join(report.note for report in outcome.stages if report.stage == FOLD and report.note))
+    return {"by": by, "note": note[:_NOTE_CHARS_MAX]} if by and note else {}
 
 
 def _describe_failure(error: RefoldError) -> str:

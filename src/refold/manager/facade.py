@@ -7,6 +7,7 @@ reads no environment and starts no thread. Every public method is safe from any 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,14 @@ from refold.conversation.language import detect_language
 from refold.conversation.view import Item
 from refold.errors import ConfigError, FormatError, LedgerError
 from refold.ledger.ledger import Finding, Ledger
+from refold.llm.redact import redact_text
 from refold.manager import controls, forgetting, manual, preparing
+from refold.manager.background import Background
 from refold.manager.flow import Flow, run_flow, run_flow_async
 from refold.manager.intake import check_messages
 from refold.manager.keeper import Keeper
 from refold.manager.manual import CompactResult
-from refold.manager.model_seam import ModelSeam
+from refold.manager.model_seam import settle_model
 from refold.manager.notices import Listener, Notice
 from refold.manager.originals import StoredOriginals
 from refold.manager.record import Archived
@@ -50,13 +53,14 @@ class ContextCompressionManager:
     ) -> None:
         self.workspace_path = Path(workspace_path)
         self.compression_folder = CompressionFolder(self.workspace_path)
-        chosen = _with_model(config if config is not None else CompressionConfig(), llm)
+        chosen, self._model = settle_model(config if config is not None else CompressionConfig(), llm)
         self.config = _with_folder(chosen, self.compression_folder)
         self.token_counter = TokenCounter()
         self.compressor = ContextCompressor(llm, self.token_counter)  # type: ignore[arg-type]
         self.md_sync = MarkdownSync(self.workspace_path)
-        self._model = ModelSeam(llm)
         self._keeper = Keeper(self.config, self.workspace_path, ledger or _open_ledger(self.workspace_path))
+        self._background = Background(self._keeper, lambda: self._model, self._remember)
+        self._keeper.background = self._background
 
     @property
     def ledger(self) -> Ledger:
@@ -111,19 +115,22 @@ class ContextCompressionManager:
         return await run_flow_async(self._compress_flow(session_id, instructions, dry_run), self._model)
 
     def _compress_flow(self, session_id: str, instructions: str, dry_run: bool) -> Flow[CompactResult]:
-        return manual.compress_flow(
-            self._keeper, _check_session(session_id), instructions, self._remember, dry_run=dry_run
-        )
+        # Who asks now does not wait for what was begun by itself.
+        yield from self._background.cancel_flow(_check_session(session_id))
+        asked = manual.compress_flow(self._keeper, session_id, instructions, self._remember, dry_run=dry_run)
+        return (yield from asked)
 
     def undo(self, session_id: str, edit_id: str | None = None) -> Switched:
         """Take the last compression back, or one edit by its id; what was made from it goes with it."""
-        switched = controls.undo(self._keeper, _check_session(session_id), edit_id)
+        self._background.cancel(_check_session(session_id))
+        switched = controls.undo(self._keeper, session_id, edit_id)
         self._write_summaries(session_id)
         return switched
 
     def redo(self, session_id: str) -> Switched:
         """Put what was undone last in force again."""
-        switched = controls.redo(self._keeper, _check_session(session_id))
+        self._background.cancel(_check_session(session_id))
+        switched = controls.redo(self._keeper, session_id)
         self._write_summaries(session_id)
         return switched
 
@@ -172,13 +179,15 @@ class ContextCompressionManager:
 
     def forget(self, session_id: str, handle: str | None = None) -> forgetting.Forgotten:
         """Erase for good what is behind a handle, or the whole session: ledger, files, pages. There is no undo."""
-        forgotten = forgetting.forget(self._keeper, _check_session(session_id), handle, self.md_sync)
+        self._background.cancel(_check_session(session_id))
+        forgotten = forgetting.forget(self._keeper, session_id, handle, self.md_sync)
         self._write_summaries(session_id)
         return forgotten
 
     def delete_session(self, session_id: str) -> bool:
         """Erase a session and its folder of files; daily pages stay. False if there was none."""
-        is_gone = forgetting.delete(self._keeper, _check_session(session_id))
+        self._background.cancel(_check_session(session_id))
+        is_gone = forgetting.delete(self._keeper, session_id)
         self._write_summaries(session_id)
         return is_gone
 
@@ -192,12 +201,14 @@ class ContextCompressionManager:
 
     def configure(self, **changes: Any) -> CompressionConfig:
         """Change settings from now on, in this workspace (S1.5, S1.6); return the settings in force."""
-        self.config = self._keeper.config = self.config.replace(**changes)
+        changed, self._model = settle_model(self.config.replace(**changes), self._model.llm)
+        self.config = self._keeper.config = changed
         self.compression_folder.write_config(_plain_settings(self.config), changes=_file_settings(changes))
         return self.config
 
     def close(self) -> None:
         """Let go of everything in memory and of the ledger. The manager can be used again: it opens it anew."""
+        self._background.close()
         self._keeper.drop_all()
         self._keeper.ledger.close()
 
@@ -217,26 +228,35 @@ class ContextCompressionManager:
         self, session_id: str, summary: str, key_facts: Sequence[str], archived_count: int
     ) -> None:
         now = datetime.now()
+        summary, key_facts = self._mask(summary), [self._mask(fact) for fact in key_facts]
         entry = Entry(session_id, now.isoformat(), archived_count, summary, key_facts, detect_language([summary]))
         await self.md_sync.append_to_daily_log(now.strftime("%Y-%m-%d"), write_entry(entry))
 
     async def _remember(self, session_id: str, archived: Archived) -> None:
         """Write the page of the day, and what other programs read of the summaries."""
-        facts = [fact.text for fact in archived.facts]
-        entry = Entry(session_id, archived.time, archived.count, archived.summary, facts, archived.language)
+        facts = [self._mask(fact.text) for fact in archived.facts]
+        summary = self._mask(archived.summary)
+        entry = Entry(session_id, archived.time, archived.count, summary, facts, archived.language)
         try:
             await self.md_sync.append_to_daily_log(archived.date, write_entry(entry))
         finally:  # One that fails does not keep the other from being written.
             self._write_summaries(session_id)
         self.compression_folder.write_config(_plain_settings(self.config))
 
+    def _mask(self, text: str) -> str:
+        """Return a text as people's pages may have it: secrets masked, unless somebody switched that off."""
+        return redact_text(text) if self.config.redact else text
+
     def _write_summaries(self, session_id: str) -> None:
         if not self.compression_folder.folder.is_dir() and not self.ledger.read_session(session_id):
             return
         try:
-            self.compression_folder.write_summaries(
-                session_id, controls.list_session_summaries(self._keeper, session_id)
-            )
+            listed = controls.list_session_summaries(self._keeper, session_id)
+            masked = [
+                replace(one, content=self._mask(one.content), key_points=tuple(map(self._mask, one.key_points)))
+                for one in listed
+            ]
+            self.compression_folder.write_summaries(session_id, masked)
         except (LedgerError, OSError) as error:
             problem = f"summaries.json was not written: {error}"
             self._keeper.listeners.tell(Notice("warned", session_id, problem, time=self._keeper.clock()))
@@ -246,14 +266,6 @@ def _open_ledger(workspace: Path) -> Ledger:
     from refold.ledger.sqlite import SqliteLedger
 
     return SqliteLedger(workspace / LEDGER_FILE)
-
-
-def _with_model(config: CompressionConfig, llm: object) -> CompressionConfig:
-    """Let a model that is handed in write the summaries, unless somebody chose otherwise."""
-    source = config.source("fold.summariser")
-    if llm is None or (source is not None and source.layer != "preset"):
-        return config
-    return config.replace(fold={"summariser": "llm"})
 
 
 def _with_folder(config: CompressionConfig, folder: CompressionFolder) -> CompressionConfig:

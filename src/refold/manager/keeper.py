@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from refold.budget import Budget, Carry
 from refold.config import CompressionConfig
@@ -24,11 +25,15 @@ from refold.manager.flow import Flow, Pause
 from refold.manager.notices import Listeners, Notice
 from refold.manager.session import OpenSession, load_session
 from refold.offload import OffloadFolder
+from refold.stages.fold import Fold
 from refold.stages.offload import Offload
 from refold.stages.stage import ArrivalStage, Stage
 from refold.tokens import Calibration, Counter, counter_for, model_info
 from refold.tokens.calibration import Track
 from refold.tokens.counter import REPLY_TOKENS
+
+if TYPE_CHECKING:
+    from refold.manager.background import Background
 
 SESSIONS_OPEN_MAX = 64
 LOCK_WAIT_S = 300.0
@@ -74,6 +79,7 @@ class Keeper:
         self._slots: OrderedDict[str, Slot] = OrderedDict()
         self._guard = threading.Lock()
         self._counters: dict[tuple[str, float | None], Counter] = {}
+        self.background: Background | None = None
 
     def hold(self, session_id: str) -> Flow[Slot]:
         """Wait for a session's turn in this process; whoever holds the slot gives it back with ``let_go``."""
@@ -194,6 +200,11 @@ class Keeper:
             for stage in self.config.stages()
             if stage.when != "arrival"
         ]
+
+    @property
+    def asks_model(self) -> bool:
+        """True if folding asks a model, which takes a while."""
+        return any(isinstance(stage, Fold) and stage.summariser == "llm" for stage in self.config.stages())
 
     def update_settings(self, session: OpenSession, changes: Mapping[str, object]) -> None:
         """Store settings of a session, key by key; None takes one away."""

@@ -82,7 +82,8 @@ def _try_out(keeper: Keeper, session: OpenSession, wish: Wish) -> Flow[CompactRe
 
 def _tell(session: OpenSession, made: Made, tokens_before: int, fixed: int) -> CompactResult:
     if made.ending != "done" or made.outcome is None:
-        return _unchanged(session, tokens_before, made.reason or "nothing to compress")
+        unchanged = _unchanged(session, tokens_before, made.reason or "nothing to compress")
+        return replace(unchanged, success=not made.is_failed)
     tokens = session.item_tokens + fixed
     new = {edit.id for edit in made.outcome.edits}
     return CompactResult(

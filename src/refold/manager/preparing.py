@@ -50,28 +50,62 @@ class Request:
 
 def prepare_flow(keeper: Keeper, request: Request, remember: Remember) -> Flow[PreparedContext]:
     """Prepare a context for a request."""
-    slot = yield from keeper.hold(request.session_id)
-    try:
-        session = take_in(keeper, slot, request)
-        model = session.row.model
-        fixed = count_fixed(slot, session, request)
-        made: Made | None = None
-        for _ in range(ROUNDS_MAX):
-            decision, budget = _decide(keeper, slot, session, model, fixed)
-            if not decision.acts:
+    waited_in_vain = False
+    for _ in range(ROUNDS_MAX):
+        slot = yield from keeper.hold(request.session_id)
+        try:
+            session = take_in(keeper, slot, request)
+            prepared = yield from _prepare_held(keeper, slot, session, request, remember, waited_in_vain)
+            if prepared is not None:
+                return prepared
+        finally:
+            keeper.let_go(slot)
+        # It does not fit, and a fold is under way that needs the session to be swapped in: wait for it, within limits.
+        assert keeper.background is not None
+        is_done = yield from keeper.background.wait(request.session_id, keeper.config.compact_timeout_s)
+        waited_in_vain = waited_in_vain or not is_done
+    raise LedgerError(f"session {request.session_id!r} was changed by others {ROUNDS_MAX} times in a row; try again")
+
+
+def _prepare_held(
+    keeper: Keeper,
+    slot: Slot,
+    session: OpenSession,
+    request: Request,
+    remember: Remember,
+    waited_in_vain: bool,
+) -> Flow[PreparedContext | None]:
+    """Prepare a session that is held; None if a fold in the background has to be waited for first."""
+    model = session.row.model
+    fixed = count_fixed(slot, session, request)
+    made: Made | None = None
+    for _ in range(ROUNDS_MAX):
+        decision, budget = _decide(keeper, slot, session, model, fixed)
+        if not decision.acts:
+            break
+        wish = Wish(decision.trigger, model, budget, fixed, note=decision.note, asks_no_model=waited_in_vain)
+        if _may_wait(keeper, decision) and keeper.background is not None:
+            begun = keeper.background.begin(session.id, replace(wish, is_background=True))
+            if begun:
+                made = Made("begun", reason=f"{decision.trigger.reason}: a summary is being prepared in the background")
                 break
-            wish = Wish(decision.trigger, model, budget, fixed, note=decision.note)
-            made = yield from run_batch(keeper, session, wish)
-            if made.ending != "stale":
-                break
-            session = keeper.open(slot, keeper.need_row(session.id), model)
-        else:
-            raise LedgerError(f"session {session.id!r} was changed by others {ROUNDS_MAX} times in a row; try again")
-        yield from finish(keeper, session, made, remember)
-        _tell_skipped(keeper, slot, session, decision, made)
-        return _hand_back(keeper, slot, session, request, decision, made, budget, fixed)
-    finally:
-        keeper.let_go(slot)
+        if keeper.background is not None and keeper.background.is_busy(session.id):
+            return None
+        made = yield from run_batch(keeper, session, wish)
+        if made.ending != "stale":
+            break
+        session = keeper.open(slot, keeper.need_row(session.id), model)
+    else:
+        raise LedgerError(f"session {session.id!r} was changed by others {ROUNDS_MAX} times in a row; try again")
+    yield from finish(keeper, session, made, remember)
+    _tell_skipped(keeper, slot, session, decision, made)
+    return _hand_back(keeper, slot, session, request, decision, made, budget, fixed)
+
+
+def _may_wait(keeper: Keeper, decision: Decision) -> bool:
+    """Tell whether a compression may come later: there is room, nobody counts on it now, and a model writes it."""
+    is_soft = decision.trigger.strength == "soft" and not decision.trigger.by_count
+    return is_soft and keeper.config.background and keeper.asks_model
 
 
 def finish(keeper: Keeper, session: OpenSession, made: Made | None, remember: Remember) -> Flow[None]:
@@ -278,7 +312,7 @@ def _write_report(session: OpenSession, decision: Decision, made: Made | None, b
     notes = [decision.note] if decision.note and not decision.acts else []
     if made is not None:
         notes += made.notes
-        notes += [made.reason] if made.ending in ("held", "vetoed", "missed") else []
+        notes += [made.reason] if made.ending in ("held", "vetoed", "missed", "begun") else []
     if model and not model_info(model).is_known:
         notes.append(f"the model {model!r} is not known: a window of {budget.window:,} tokens is assumed")
     outcome = made.outcome if made is not None and made.ending == "done" else None

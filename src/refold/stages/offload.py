@@ -130,8 +130,13 @@ def offloaded_path(edit: Edit) -> str | None:
     """Return the path that an edit of this stage names; None for any other edit, whatever its text says."""
     if edit.stage != Offload.name or edit.kind != "replace":
         return None
-    found = _LINE.match(edit.text)
-    return found[1] if found else None
+    return read_path(edit.text) or None
+
+
+def read_path(text: str) -> str:
+    """Return the path that a text names as the place of a result; empty if it names none. It proves nothing."""
+    found = _LINE.match(text)
+    return found[1] if found else ""
 
 
 def files_of(edits: Iterable[Edit], messages: Sequence[Message]) -> list[OffloadFile]:

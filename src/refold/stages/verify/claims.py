@@ -16,7 +16,7 @@ _QUOTED = re.compile(r"`([^`\s]{2,120})`")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _NUMBER = re.compile(r"[-+$#~]?\d+(?:\.\d+)*%?")
 _LETTER = re.compile(rf"[{LETTERS}]")
-_HUMP = re.compile(r"[a-z0-9][A-Z]")
+_HUMP = re.compile(r"[a-z][A-Z]")
 # 2nd, 10k, 30ms, 5x, 3pm, 16GB, 90s: amounts with a small number say nothing that could be looked up.
 _AMOUNT = re.compile(r"\d{1,2}(?:\.\d)?(?:st|nd|rd|th|x|[kKmMgGtT]i?[bB]?|s|ms|min|h|hrs?|d|am|pm|px|em|rem|%)")
 _COUNTED = re.compile(r"\d{1,2}(?:-[a-z]+)+")

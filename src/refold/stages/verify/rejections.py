@@ -36,7 +36,7 @@ _CALL = re.compile(
     re.I,
 )
 _PAGE = re.compile(r"\A\s*(?:<!doctype|<html|<\?xml|<head|<body)", re.I)
-_DATA = re.compile(r"\A\s*(?:```(?:json)?\s*)?[\[{]\s*(?:[\"{\[]|\Z)")
+_DATA = re.compile(r"\A\s*(?:```(?:json)?\s*)?[\[{]\s*(?:[\"'{\[]|\Z)")
 _WORD = re.compile(r"\w{2}|[\u3400-\u9fff]")
 
 

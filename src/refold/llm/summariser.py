@@ -1,0 +1,102 @@
+"""The summariser that settings and a caller give: which model is asked, with how much patience, behind which mask.
+
+A model that is set for summaries comes first, then one that was handed in, then the conversation's own (S2.3, S3.10).
+Nothing is asked over the network before there is a question.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from refold.llm.answer import Redact, answer_async, answer_sync
+from refold.llm.choose import Choice, Endpoint, choose_model, read_endpoint, read_own
+from refold.llm.model import Completes, Model
+from refold.llm.redact import redact_text
+from refold.llm.retry import Limits
+from refold.stages.stage import Ask, Reply
+
+if TYPE_CHECKING:
+    from refold.config import CompressionConfig
+
+NO_MODEL = "no model is configured"
+# Without a tokenizer at hand: no text has more tokens than this per character, give or take.
+_TOKENS_PER_CHAR = 0.4
+# A prompt is counted by our counter, which may not be the model's: so much of its window is left free.
+WINDOW_SHARE = 0.7
+
+
+class Summariser:
+    """Answers what stages ask. ``llm`` is anything with ``complete(prompt)``; None if nobody handed one in."""
+
+    def __init__(self, config: CompressionConfig, llm: object = None) -> None:
+        self.llm = llm
+        self.timeout_s = config.compact_timeout_s
+        self.attempts_max = config.compact_retry_count
+        self.is_masking = config.redact
+        self.own, self.conversation = find_endpoints(config)
+
+    @property
+    def is_there(self) -> bool:
+        """True if there is a model to ask."""
+        return hasattr(self.llm, "complete") or self.own is not None or self.conversation is not None
+
+    @property
+    def window(self) -> int | None:
+        """The largest window among the models that may be asked; None if one of them is not known."""
+        known = [one.tokens_max for one in (self.own, None if self.llm else self.conversation) if one is not None]
+        if self.llm is not None:
+            handed = getattr(self.llm, "window", None)
+            known.append(handed if isinstance(handed, int) else None)
+        return None if None in known else max((one for one in known if one), default=None)
+
+    def choose(self, ask: Ask) -> Choice:
+        """Return the model for one question."""
+        handed = self.llm if hasattr(self.llm, "complete") else None
+        conversation: Endpoint | Model | Completes | None = handed or self.conversation  # type: ignore[assignment]
+        needed = int(len(ask.prompt) * _TOKENS_PER_CHAR) + ask.tokens_max
+        return choose_model(self.own, conversation, tokens_needed=needed, timeout_s=self.timeout_s)
+
+    async def answer(self, ask: Ask) -> Reply:
+        """Return the model's reply, or why there is none."""
+        chosen = self.choose(ask)
+        if chosen.model is None:
+            return Reply(error=chosen.note or NO_MODEL, finish_reason="error")
+        return await answer_async(ask, chosen.model, limits=self._limits, redact=self._redact)
+
+    def answer_now(self, ask: Ask) -> Reply:
+        """The same for callers that do not await."""
+        chosen = self.choose(ask)
+        if chosen.model is None:
+            return Reply(error=chosen.note or NO_MODEL, finish_reason="error")
+        return answer_sync(ask, chosen.model, limits=self._limits, redact=self._redact)
+
+    @property
+    def _limits(self) -> Limits:
+        return Limits(attempts_max=self.attempts_max, timeout_s=self.timeout_s)
+
+    @property
+    def _redact(self) -> Redact | None:
+        return redact_text if self.is_masking else None
+
+
+def find_endpoints(config: CompressionConfig) -> tuple[Endpoint | None, Endpoint | None]:
+    """Return where the summaries' own model is reached, and where the conversation's is; None for what nobody set."""
+    values = config.variables
+    conversation = read_endpoint(values, config.model) if values else None
+    own = read_own(
+        values,
+        conversation,
+        model=config.compact_model or "",
+        url=config.compact_url or "",
+        key=values.get("REFOLD_COMPACT_KEY", ""),
+    )
+    return own, conversation
+
+
+def settle_summariser(config: CompressionConfig, llm: object = None) -> tuple[CompressionConfig, Summariser]:
+    """Return the settings with the fold asking a model if there is one and nobody chose otherwise, and the model."""
+    summariser = Summariser(config, llm)
+    if not summariser.is_there:
+        return config, summariser
+    window = summariser.window
+    return config.with_model(int(window * WINDOW_SHARE) if window else None), summariser

@@ -1,0 +1,211 @@
+"""Folds in the background: between *soft* and *hard* a model writes a summary while the conversation goes on.
+
+One worker per manager, one fold at a time for a session. A fold is made over a snapshot and swapped in when it is
+ready, if what it covers is unchanged; the session may have grown meanwhile. Nothing is stored before that moment, so
+a process that ends leaves nothing half-done: the next request asks for the fold again. The worker is a thread that
+ends when there is nothing left to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from refold.conversation.view import Lens, View
+from refold.errors import RefoldError
+from refold.formats import make_format
+from refold.ladder.plan import Outcome
+from refold.manager.batch import Made, Wish, commit_outcome, is_vetoed, make_full_view, plan_batch, tell_failed
+from refold.manager.flow import Flow, Pause, run_flow_async
+from refold.manager.keeper import Keeper, read_pinned
+from refold.manager.lease import give_lease, take_lease
+from refold.manager.model_seam import ModelSeam
+from refold.manager.notices import Notice
+from refold.manager.preparing import Remember, finish
+from refold.manager.session import OpenSession, load_session
+
+WAITING_MAX = 1_000
+_PAUSE_S = 0.01
+
+
+@dataclass(slots=True)
+class Job:
+    """One fold under way. ``stop`` ends it, from any thread."""
+
+    session_id: str
+    wish: Wish
+    loop: asyncio.AbstractEventLoop | None = None
+    task: asyncio.Task[object] | None = None
+    is_stopped: bool = False
+
+    def stop(self) -> None:
+        """End the fold; nothing of it is stored, unless it was being stored already."""
+        self.is_stopped = True
+        if self.loop is not None and self.task is not None and not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(self.task.cancel)
+
+
+class Background:
+    """The worker of one manager."""
+
+    def __init__(self, keeper: Keeper, model: Callable[[], ModelSeam], remember: Remember) -> None:
+        self._keeper = keeper
+        self._model = model
+        self._remember = remember
+        self._jobs: OrderedDict[str, Job] = OrderedDict()
+        self._running: Job | None = None
+        self._guard = threading.Lock()
+        self._worker: threading.Thread | None = None
+
+    def begin(self, session_id: str, wish: Wish) -> bool:
+        """Have a session folded in the background, once; False if too many are waiting."""
+        with self._guard:
+            if self._find(session_id) is not None:
+                return True
+            if len(self._jobs) >= WAITING_MAX:
+                return False
+            self._jobs[session_id] = Job(session_id, wish)
+            if self._worker is None:
+                self._worker = threading.Thread(target=self._work, name="refold-background", daemon=True)
+                self._worker.start()
+            return True
+
+    def is_busy(self, session_id: str) -> bool:
+        """Tell whether a fold of this session is under way or waiting."""
+        with self._guard:
+            return self._find(session_id) is not None
+
+    def wait(self, session_id: str, seconds: float) -> Flow[bool]:
+        """Wait for a session's fold; one that takes longer is ended. True if it came to its end by itself."""
+        waited = 0.0
+        while self.is_busy(session_id):
+            if waited >= seconds:
+                yield from self.cancel_flow(session_id)
+                return False
+            yield Pause(_PAUSE_S)
+            waited += _PAUSE_S
+        return True
+
+    def cancel_flow(self, session_id: str) -> Flow[None]:
+        """End a session's fold and wait until it has let go of everything."""
+        self._stop(session_id)
+        while self.is_busy(session_id):
+            yield Pause(_PAUSE_S)
+
+    def cancel(self, session_id: str) -> None:
+        """The same, in this thread."""
+        self._stop(session_id)
+        self.join(session_id)
+
+    def join(self, session_id: str | None = None, seconds: float = 60.0) -> None:
+        """Wait until a session's fold, or all of them, have ended."""
+        pause = threading.Event()
+        left = seconds
+        while left > 0 and (self.is_busy(session_id) if session_id is not None else self._worker is not None):
+            pause.wait(_PAUSE_S)
+            left -= _PAUSE_S
+
+    def close(self) -> None:
+        """End all that is under way, whole or not at all."""
+        with self._guard:
+            self._jobs.clear()
+            running = self._running
+        if running is not None:
+            running.stop()
+        self.join()
+
+    def _find(self, session_id: str) -> Job | None:
+        if self._running is not None and self._running.session_id == session_id:
+            return self._running
+        return self._jobs.get(session_id)
+
+    def _stop(self, session_id: str) -> None:
+        with self._guard:
+            self._jobs.pop(session_id, None)
+            running = self._running
+        if running is not None and running.session_id == session_id:
+            running.stop()
+
+    def _work(self) -> None:
+        while True:
+            with self._guard:
+                if not self._jobs:
+                    self._worker = None
+                    return
+                _, job = self._jobs.popitem(last=False)
+                self._running = job
+            try:
+                asyncio.run(self._run(job))
+            finally:
+                with self._guard:
+                    self._running = None
+
+    async def _run(self, job: Job) -> None:
+        flow = fold_flow(self._keeper, job.session_id, job.wish, self._remember)
+        job.task = asyncio.ensure_future(run_flow_async(flow, self._model()))
+        job.loop = asyncio.get_running_loop()
+        if job.is_stopped:
+            job.task.cancel()
+        try:
+            await job.task
+        except asyncio.CancelledError:
+            return
+        except RefoldError:
+            return  # Told and logged where it happened; the next request decides anew.
+        except Exception as error:  # noqa: BLE001 - a worker must outlive whatever one session does to it
+            why = f"{type(error).__name__}: {error}"[:300]
+            self._keeper.listeners.tell(Notice("failed", job.session_id, why, time=self._keeper.clock()))
+
+
+def fold_flow(keeper: Keeper, session_id: str, wish: Wish, remember: Remember) -> Flow[Made]:
+    """Make a fold over a snapshot without holding the session, and swap it in if what it covers is unchanged."""
+    owner = yield from take_lease(keeper, session_id, 0.0)
+    if not owner:
+        return Made("held", reason="another process is compressing this session")
+    try:
+        session = _load(keeper, session_id)
+        if session is None:
+            return Made("stale")
+        if is_vetoed(keeper, session, wish):
+            return Made("vetoed", reason=f"vetoed: {wish.trigger.reason}")
+        view = make_full_view(keeper, session, wish)
+        try:
+            outcome = yield from plan_batch(keeper, session, wish, view, owner)
+            slot = yield from keeper.hold(session_id)
+            try:
+                made = _swap(keeper, session, wish, view, outcome, owner)
+                slot.session = None  # It has grown: whoever comes next loads it anew.
+            finally:
+                keeper.let_go(slot)
+        except RefoldError as error:
+            tell_failed(keeper, session, wish, error)
+            raise
+    finally:
+        give_lease(keeper, session_id, owner)
+    yield from finish(keeper, session, made, remember)
+    return made
+
+
+def _load(keeper: Keeper, session_id: str) -> OpenSession | None:
+    """Return the session as it is stored, apart from the one that requests use: threads share no lens."""
+    row = keeper.ledger.read_session(session_id)
+    if row is None or not row.messages:
+        return None
+    row = replace(row, wire=row.wire or "openai-chat")
+    counter = keeper.find_counter(row, row.model)
+    lens = Lens(make_format(row.wire), counter.count_parts, counter.count_text)
+    return load_session(keeper.ledger, row, lens, counter)
+
+
+def _swap(keeper: Keeper, session: OpenSession, wish: Wish, view: View, outcome: Outcome, owner: str) -> Made:
+    row = keeper.ledger.read_session(session.id)
+    if row is None:
+        return Made("stale")
+    covered = {message_id for edit in outcome.edits for message_id in edit.covers}
+    if not covered.isdisjoint(read_pinned(row.settings)):
+        return Made("stale", reason="a message was pinned meanwhile")
+    session.row = row
+    return commit_outcome(keeper, session, wish, view, outcome, owner)
