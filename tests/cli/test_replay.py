@@ -1,0 +1,108 @@
+"""``refold replay`` as people run it: a table, JSON, a page that opens from disk, and files with flaws."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.cli.running import Shell
+from tests.replay.files import agent_messages, claude_rows, codex_rows, write_rows
+
+
+@pytest.fixture
+def logs(shell: Shell) -> Shell:
+    write_rows(shell.folder / "claude.jsonl", claude_rows())
+    write_rows(shell.folder / "rollout-1.jsonl", codex_rows())
+    write_rows(shell.folder / "agent.jsonl", [{"id": "agent", "messages": agent_messages(30)}])
+    return shell
+
+
+def test_every_kind_of_file_is_replayed_and_what_is_broken_is_named(logs: Shell) -> None:
+    ran = logs.refold("replay", "claude.jsonl", "rollout-1.jsonl", "agent.jsonl", "none.jsonl", "--window", "2500")
+    assert ran.code == 0, ran.err
+    assert ran.text.splitlines()[0].split()[:2] == ["preset", "fits"]
+    assert [line.split()[0] for line in ran.text.splitlines()[1:3]] == ["raw", "default"]
+    assert "claude.jsonl, line 5: no JSON" in ran.err
+    assert "rollout-1.jsonl, line 9: a function_call without call_id" in ran.err
+    assert "none.jsonl" in ran.err
+
+
+def test_json_tells_all_of_it_and_two_runs_agree(logs: Shell) -> None:
+    runs = [
+        logs.refold("replay", "agent.jsonl", "-w", "2500", "--presets", "raw,default,last-n", "--json", "-j", jobs)
+        for jobs in ("1", "2")
+    ]
+    told = [json.loads(ran.text) for ran in runs]
+    for one in told:
+        assert set(one.pop("times")) == {"raw", "default", "last-n"}
+    assert told[0] == told[1]
+    default = told[0]["presets"][1]
+    assert (default["preset"], default["fit_percent"], default["valid_percent"]) == ("default", 100.0, 100.0)
+    assert default["bill_to_raw"] < 1
+    decisions = next(one for one in told[0]["per_session"] if one["preset"] == "default")["decisions"]
+    assert all(one["reason"] for one in decisions)
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "says"),
+    [
+        (("replay",), 2, "FILE"),
+        (("replay", "none.jsonl"), 4, "no session"),
+        (("replay", "agent.jsonl", "--presets", "nope"), 3, "nope"),
+        (("replay", "agent.jsonl", "--presets", ","), 4, "--presets"),
+        (("replay", "agent.jsonl", "--window", "0"), 2, "window"),
+        (("replay", "agent.jsonl", "--report", "agent.jsonl"), 9, "agent.jsonl"),
+    ],
+)
+def test_what_cannot_be_done_is_one_clear_line(logs: Shell, args: tuple[str, ...], code: int, says: str) -> None:
+    ran = logs.refold(*args)
+    assert ran.code == code, ran.err
+    assert says in ran.err
+    assert "Traceback" not in ran.err
+
+
+def test_a_run_keeps_what_it_finished(logs: Shell) -> None:
+    first = logs.refold("replay", "agent.jsonl", "-w", "2500", "--resume", "kept.jsonl", "--json")
+    again = logs.refold("replay", "agent.jsonl", "-w", "2500", "--resume", "kept.jsonl", "--json")
+    assert json.loads(first.text) == json.loads(again.text), "times too: nothing was run again"
+
+
+def test_the_page_opens_in_a_browser_without_network(logs: Shell, tmp_path: Path) -> None:
+    ran = logs.refold("replay", "agent.jsonl", "-w", "2500", "--report", "report.html")
+    assert ran.code == 0, ran.err
+    page = logs.folder / "report.html"
+    check_page(page.read_text(encoding="utf-8"))
+    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if browser is None:
+        pytest.skip("no chromium on this machine")
+    seen = subprocess.run(
+        [
+            browser,
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            f"--user-data-dir={tmp_path / 'profile'}",
+            "--host-resolver-rules=MAP * ~NOTFOUND",
+            "--dump-dom",
+            page.as_uri(),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    ).stdout
+    check_page(seen)
+
+
+def check_page(seen: str) -> None:
+    assert seen.count("<svg") == 3, "the bill, the probes, and one session"
+    assert 'class="fold"' in seen
+    assert 'class="limit"' in seen
+    assert {cause for cause in ("read", "write", "output") if f'data-cause="{cause}"' in seen} == {
+        "read",
+        "write",
+        "output",
+    }
+    assert 'class="probe"' in seen

@@ -1,0 +1,132 @@
+"""Session files as they lie on disk: what is whole is read, what is broken is counted and named."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from refold.errors import FormatError
+from refold.replay.reading import read_file, read_files
+from refold.replay.rows import read_time
+from refold.testing.convert import to_anthropic, to_responses
+from refold.testing.provider_rules import find_violations
+from tests.replay.files import agent_messages, claude_rows, codex_rows, write_rows
+
+
+def test_a_claude_code_file_becomes_valid_anthropic_messages(tmp_path: Path) -> None:
+    reading = read_file(str(write_rows(tmp_path / "s.jsonl", claude_rows())))
+    main, side = reading.sessions
+    assert reading.kind == "claude-code"
+    assert (main.id, main.format, main.model) == ("s-1", "anthropic", "claude-opus-5-5")
+    assert find_violations("anthropic", main.messages) == []
+    roles = [(message["role"], [block["type"] for block in message["content"]]) for message in main.messages]
+    assert roles[:4] == [
+        ("user", ["text"]),
+        ("assistant", ["thinking", "tool_use", "tool_use"]),
+        ("user", ["tool_result", "tool_result"]),
+        ("assistant", ["text"]),
+    ]
+    assert "continued from" not in json.dumps(main.messages), "its own summary is no part of the history"
+    assert "toolu_9" not in json.dumps(main.messages), "a call without a result would be refused"
+    assert [message["role"] for message in side.messages] == ["user", "assistant"]
+
+
+def test_broken_lines_are_named_and_unknown_kinds_passed_over(tmp_path: Path) -> None:
+    reading = read_file(str(write_rows(tmp_path / "s.jsonl", claude_rows())))
+    assert [one.line for one in reading.broken] == [5, 12]
+    assert "no JSON" in reading.broken[0].why
+    assert "content" in reading.broken[1].why
+
+
+def test_times_of_a_recording_are_kept(tmp_path: Path) -> None:
+    main = read_file(str(write_rows(tmp_path / "s.jsonl", claude_rows()))).sessions[0]
+    assert main.idle_before(3, 2) == 18 * 60
+    assert main.idle_before(2, 3) == 0.0
+
+
+def test_a_codex_file_becomes_valid_responses_items(tmp_path: Path) -> None:
+    reading = read_file(str(write_rows(tmp_path / "rollout-1.jsonl", codex_rows())))
+    (session,) = reading.sessions
+    assert reading.kind == "codex"
+    assert (session.id, session.system, session.model) == ("r-7", "Be brief.", "gpt-5.6")
+    kinds = [item["type"] for item in session.messages]
+    assert kinds == ["message", "reasoning", "function_call", "function_call_output", "message", "message"]
+    assert find_violations("openai-responses", session.messages) == []
+    assert [one.line for one in reading.broken] == [8, 9]
+
+
+def test_older_codex_files_hold_their_items_bare(tmp_path: Path) -> None:
+    rows = [row["payload"] for row in codex_rows() if isinstance(row, dict) and row["type"] == "response_item"]
+    session = read_file(str(write_rows(tmp_path / "rollout-0.jsonl", rows))).sessions[0]
+    assert len(session.messages) == 6
+
+
+@pytest.mark.parametrize("wire", ["openai-chat", "anthropic", "openai-responses"])
+def test_a_log_that_resends_the_history_is_one_session_told_once(tmp_path: Path, wire: str) -> None:
+    messages = agent_messages(6)
+    rows = []
+    for end in (4, 8, 12):
+        chat = {"messages": messages[:end]}
+        body = {"openai-chat": chat, "anthropic": to_anthropic(chat["messages"])}.get(wire) or to_responses(
+            chat["messages"]
+        )
+        rows.append({"timestamp": 1_000.0 + end, "request": {**body, "model": "m"}, "response": {"id": 1}})
+    rows.append({"request": {"messages": [{"role": "user", "content": "something else"}]}})
+    reading = read_file(str(write_rows(tmp_path / "log.jsonl", rows)))
+    assert len(reading.sessions) == 2
+    assert reading.sessions[0].format == wire
+    assert len(reading.sessions[0].times) == len(reading.sessions[0].messages)
+    assert reading.sessions[0].idle_before(len(reading.sessions[0].messages) - 1, 0) == 8.0
+
+
+def test_an_export_brings_its_probes_and_other_files_get_theirs(tmp_path: Path) -> None:
+    probe = {"step": 4, "value": "PARSE-4711", "cls": "id", "distance_in_messages": 3, "n_sources": 1}
+    told = read_file(
+        str(write_rows(tmp_path / "a.jsonl", [{"id": "x", "messages": agent_messages(3), "probes": [probe, 7]}]))
+    )
+    assert [one.value for one in told.sessions[0].probes] == ["PARSE-4711"]
+    found = read_file(str(write_rows(tmp_path / "b.jsonl", [{"id": "x", "messages": agent_messages(12)}]))).sessions[0]
+    reused = [one for one in found.probes if one.value == "lib/used_003.py"]
+    assert [(one.step, one.distance, one.is_hard) for one in reused] == [(18, 9, True)]
+
+
+def test_messages_one_by_one_a_list_and_gzip_are_read(tmp_path: Path) -> None:
+    messages = agent_messages(3)
+    rows = read_file(str(write_rows(tmp_path / "rows.jsonl", list(messages)))).sessions
+    whole = tmp_path / "whole.json.gz"
+    whole.write_bytes(gzip.compress(json.dumps(messages, indent=1).encode()))
+    packed = read_file(str(whole)).sessions
+    assert len(rows[0].messages) == len(packed[0].messages) == len(messages)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\n\n", b"[]", b"7", b"\xff\xfe\x00", b'{"a": 1}', b"[" * 100_000, b"\x1f\x8b\x08"]
+)
+def test_a_file_without_a_session_is_an_error_that_says_so(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "bad.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(FormatError, match=r"bad\.jsonl"):
+        read_file(str(path))
+    (told,) = read_files([str(path)])
+    assert told.sessions == ()
+    assert "bad.jsonl" in told.broken[0].why
+
+
+def test_a_file_that_is_not_there_does_not_stop_the_others(tmp_path: Path) -> None:
+    good = write_rows(tmp_path / "good.jsonl", [{"messages": agent_messages(2)}])
+    missing, read = read_files([str(tmp_path / "none.jsonl"), str(good)])
+    assert (len(missing.sessions), len(read.sessions)) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [(12, 12.0), (1.5, 1.5), (1_700_000_000_000, 1_700_000_000.0), ("1970-01-01T00:01:00Z", 60.0)],
+)
+def test_times_are_read_in_any_of_their_usual_forms(value: object, seconds: float) -> None:
+    assert read_time(value) == seconds
+
+
+@pytest.mark.parametrize("value", [None, True, "yesterday", [], float("nan"), float("inf")])
+def test_what_is_no_time_is_none(value: object) -> None:
+    assert read_time(value) is None

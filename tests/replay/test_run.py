@@ -1,0 +1,193 @@
+"""Replaying request by request: what is counted, billed and checked, on sessions small enough to follow."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from refold.budget import Budget, Tariff
+from refold.config import CompressionConfig
+from refold.errors import ConfigError
+from refold.replay.baselines import BASELINES
+from refold.replay.batch import Job, Terms, check_presets, run_jobs
+from refold.replay.page import write_page
+from refold.replay.policy import LadderPolicy
+from refold.replay.record import SessionRecord
+from refold.replay.report import Report, describe
+from refold.replay.run import replay_session
+from refold.replay.session import Probe, Session
+from refold.replay.tally import tally_preset
+from refold.testing.convert import to_anthropic, to_responses
+from refold.tokens import CacheRules, counter_for
+from tests.replay.files import agent_messages
+
+CACHE = CacheRules(read=0.1, write=1.25, lifetime_s=300)
+TARIFF = Tariff(CACHE, output=5.0)
+COUNTER = counter_for("gpt-4o")
+
+
+def make_budget(hard: int) -> Budget:
+    return Budget(hard=hard, soft=hard * 98 // 100, warn=hard // 2, target=hard // 5, window=hard)
+
+
+def replay(session: Session, preset: str, hard: int) -> SessionRecord:
+    baseline = BASELINES.get(preset)
+    make = baseline or (lambda room: LadderPolicy(room, CompressionConfig(preset=preset)))
+    return replay_session(session, preset, make, lambda _: make_budget(hard), COUNTER, TARIFF)
+
+
+@pytest.fixture
+def session() -> Session:
+    return Session("s", tuple(agent_messages(30)), probes=(Probe(18, "lib/used_003.py", "file", 9, True),))
+
+
+def test_there_is_a_request_wherever_the_assistant_spoke(session: Session) -> None:
+    record = replay(session, "raw", 10**6)
+    spoken = [at for at, message in enumerate(session.messages) if message["role"] == "assistant"]
+    assert [request.at for request in record.requests] == spoken
+    sizes = [COUNTER.count_messages(list(session.messages[:at])) for at in spoken]
+    assert [request.tokens for request in record.requests] == sizes
+
+
+def test_raw_shares_all_that_was_sent_before(session: Session) -> None:
+    record = replay(session, "raw", 10**6)
+    assert record.requests[0].shared_tokens == 0
+    for one, two in zip(record.requests, record.requests[1:], strict=False):
+        assert two.shared_tokens == one.tokens
+    first = record.requests[0]
+    assert record.charge(TARIFF).write == pytest.approx(1.25 * (record.requests[-1].tokens))
+    assert first.charge(TARIFF).output == 5.0 * first.output_tokens
+
+
+@pytest.mark.parametrize("hard", [1_500, 4_000])
+def test_default_fits_is_valid_and_keeps_the_newest_message(session: Session, hard: int) -> None:
+    record = replay(session, "default", hard)
+    assert all(request.is_fit and not request.violations and request.is_intact for request in record.requests)
+    acted = [request for request in record.requests if request.stages]
+    assert acted
+    assert all(request.reason for request in acted)
+    assert all(request.is_break == bool(request.stages) for request in record.requests)
+    raw = replay(session, "raw", hard)
+    assert record.charge(TARIFF).total < raw.charge(TARIFF).total
+    assert not all(request.is_fit for request in raw.requests)
+
+
+def test_what_was_prepared_stays_until_the_next_change(session: Session) -> None:
+    record = replay(session, "default", 3_000)
+    for one, two in zip(record.requests, record.requests[1:], strict=False):
+        if not two.stages:
+            assert two.shared_tokens == one.tokens
+
+
+def test_a_probe_is_looked_for_in_the_view_of_its_own_request(session: Session) -> None:
+    assert [probe.in_view for probe in replay(session, "raw", 10**6).probes] == [True]
+    assert [probe.in_view for probe in replay(session, "last-n", 500).probes] == [False]
+
+
+def test_a_call_made_again_after_its_result_went_is_counted() -> None:
+    messages = agent_messages(20)
+    again = [dict(messages[2]), dict(messages[3])]
+    session = Session("s", (*messages[:-1], *again, messages[-1]))
+    assert sum(request.repeated_calls for request in replay(session, "raw", 10**6).requests) == 0
+    assert sum(request.repeated_calls for request in replay(session, "default", 1_500).requests) == 1
+
+
+@pytest.mark.parametrize("wire", ["anthropic", "openai-responses"])
+def test_other_formats_are_replayed_as_they_are(wire: str) -> None:
+    messages = agent_messages(30)
+    body = to_anthropic(messages) if wire == "anthropic" else to_responses(messages, reasoning=True)
+    system = body.get("system")
+    session = Session("s", tuple(body.get("messages") or body["input"]), wire, system)
+    record = replay(session, "default", 2_500)
+    assert len(record.requests) == 31, "one for each answer, however many items it has"
+    assert all(request.is_fit and not request.violations for request in record.requests)
+    assert any(request.stages for request in record.requests)
+
+
+@pytest.mark.parametrize("preset", list(BASELINES))
+def test_every_baseline_replays_a_session(session: Session, preset: str) -> None:
+    record = replay(session, preset, 2_000)
+    assert len(record.requests) == 31
+    assert not any(request.violations for request in record.requests)
+
+
+def test_a_cold_cache_is_billed_and_acted_on() -> None:
+    messages = agent_messages(30)
+    times = tuple(float(at) if at < 39 else 10_000.0 + at for at in range(len(messages)))
+    cold = replay(Session("s", tuple(messages), times=times), "default", 10_000)
+    warm = replay(Session("s", tuple(messages)), "default", 10_000)
+    assert any("cold" in request.reason for request in cold.requests if request.stages)
+    assert not any("cold" in request.reason for request in warm.requests)
+
+
+def test_a_window_that_nothing_fits_into_is_told_not_raised() -> None:
+    record = replay(Session("s", tuple(agent_messages(5))), "default", 20)
+    assert not any(request.is_fit for request in record.requests)
+    assert "budget" in record.problem
+
+
+def test_a_record_comes_back_from_json_as_it_was(session: Session) -> None:
+    record = replay(session, "default", 2_000)
+    assert SessionRecord.from_dict(json.loads(json.dumps(record.to_dict()))) == record
+
+
+def make_report(processes: int = 1, keep: Path | None = None) -> Report:
+    sessions = tuple(
+        Session(f"s{n}", tuple(agent_messages(20 + n)), probes=(Probe(18, "lib/used_003.py", "file", 9, True),))
+        for n in range(3)
+    )
+    terms = Terms("gpt-4o", 2_500)
+    jobs = [Job(one, preset, terms) for one in sessions for preset in ("raw", "default", "turns")]
+    records = run_jobs(jobs, processes=processes, keep=keep)
+    return Report(terms, ("raw", "default", "turns"), sessions, tuple(records))
+
+
+def test_the_same_input_gives_the_same_report_whatever_runs_beside_it() -> None:
+    one, two = make_report(1), make_report(2)
+    assert json.dumps(describe(one)) == json.dumps(describe(two))
+    assert write_page(one) == write_page(two)
+
+
+def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path) -> None:
+    keep = tmp_path / "kept.jsonl"
+    whole = make_report(keep=keep)
+    lines = keep.read_text(encoding="utf-8").splitlines(keepends=True)
+    assert len(lines) == 9
+    keep.write_text("".join(lines[:4]) + lines[4][:100] + "\n", encoding="utf-8")
+    again = make_report(keep=keep)
+    assert write_page(again) == write_page(whole)
+    assert len(keep.read_text(encoding="utf-8").splitlines()) == 10, "four were kept, one was cut off, five came new"
+
+
+def test_the_tally_adds_up_and_raw_is_the_measure() -> None:
+    report = make_report()
+    raw, default, _ = report.tallies()
+    assert raw.requests == default.requests == sum(len(one.requests) for one in report.records_of("raw"))
+    assert default.fit.percent == 100.0
+    assert raw.probes.percent == 100.0
+    assert default.charge.total < raw.charge.total
+    told = describe(report)["presets"]
+    assert isinstance(told, list)
+    assert told[0]["bill_to_raw"] == 1.0
+    assert sum(default.reasons.values()) == default.breaks
+
+
+def test_nothing_to_tally_is_no_error() -> None:
+    tally = tally_preset("default", [], lambda _: TARIFF)
+    assert (tally.requests, tally.fit.percent, tally.charge.total) == (0, None, 0.0)
+
+
+def test_an_unknown_preset_is_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match="defualt"):
+        check_presets(["raw", "defualt"])
+    assert check_presets(["raw", "turns", "raw"]) == ["raw", "turns"]
+
+
+def test_text_of_a_recording_cannot_leave_its_place_on_the_page() -> None:
+    name = "<script>alert(1)</script>\"'&"
+    sessions = (Session(name, tuple(agent_messages(12))),)
+    records = run_jobs([Job(sessions[0], "default", Terms(None, 1_500))])
+    page = write_page(Report(Terms(None, 1_500), ("default",), sessions, tuple(records)))
+    assert "<script" not in page
+    assert "&lt;script&gt;" in page
+    assert "http" not in page.replace("http-equiv", "")
