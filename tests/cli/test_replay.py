@@ -70,7 +70,7 @@ def test_a_run_keeps_what_it_finished(logs: Shell) -> None:
 
 
 def test_the_page_opens_in_a_browser_without_network(logs: Shell, tmp_path: Path) -> None:
-    ran = logs.refold("replay", "agent.jsonl", "-w", "2500", "--report", "report.html")
+    ran = logs.refold("replay", "agent.jsonl", "-w", "2500", "-m", "gpt-5.5", "--report", "report.html")
     assert ran.code == 0, ran.err
     page = logs.folder / "report.html"
     check_page(page.read_text(encoding="utf-8"))
