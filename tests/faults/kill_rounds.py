@@ -4,6 +4,7 @@ Run as a script: WORKSPACE ROUNDS. A child appends, prepares, undoes and redoes,
 parent kills it at a random moment, opens the workspace and checks that all of it is there and whole.
 """
 
+import contextlib
 import json
 import os
 import random
@@ -22,6 +23,7 @@ CONFIG = CompressionConfig.preset("offload").replace(
 def work(workspace: str, start: int, say: int) -> None:
     """Go on with the session until killed; tell every acknowledged message."""
     manager = ContextCompressionManager(CONFIG, workspace)
+    manager._keeper.lease_s = 0.2  # A killed child leaves its lease; the next one is not to wait for it.
     number = start
     while True:
         call = {"id": f"c{number}", "type": "function", "function": {"name": "run", "arguments": "{}"}}
@@ -31,12 +33,13 @@ def work(workspace: str, start: int, say: int) -> None:
         manager.append("s1", [{"role": "tool", "tool_call_id": f"c{number}", "content": lines}])
         os.write(say, f"{2 * number + 1}\n".encode())
         manager.prepare_context_sync("s1")
-        if number % 5 == 4:
-            try:
+        # By hand as well: an undo that was cut short would else stop the automatic ones for good.
+        if number % 3 == 1:
+            manager.compress("s1")
+        if number % 3 == 2:
+            with contextlib.suppress(HandleUnknown):
                 manager.undo("s1")
                 manager.redo("s1")
-            except HandleUnknown:
-                pass
         number += 1
 
 
@@ -81,13 +84,18 @@ def check(workspace: str, acknowledged: int) -> int:
     return len(stored)
 
 
+def count_compressions(workspace: str) -> int:
+    row = ContextCompressionManager(CONFIG, workspace).ledger.read_session("s1")
+    return row.compression_count if row else 0
+
+
 def main() -> None:
     workspace, rounds = sys.argv[1], int(sys.argv[2])
     seed = int(os.environ.get("REFOLD_KILL_SEED", time.time_ns() % 2**32))
     chance = random.Random(seed)
-    count = 0
+    count = compressions = 0
     for number in range(rounds):
-        acknowledged = run_child(workspace, (count + 1) // 2, 0.02 + chance.random() * 0.4)
+        acknowledged = run_child(workspace, (count + 1) // 2, 0.02 + chance.random() * 0.5)
         count = check(workspace, acknowledged)
         if count % 2:
             manager = ContextCompressionManager(CONFIG, workspace)
@@ -96,10 +104,13 @@ def main() -> None:
             manager.close()
             count += 1
         if count > 200:
+            compressions += count_compressions(workspace)
             ContextCompressionManager(CONFIG, workspace).delete_session("s1")
             count = 0
         print(f"round {number}: {count} messages", flush=True)
-    print(f"{rounds} rounds, seed {seed}")
+    compressions += count_compressions(workspace)
+    assert compressions > rounds // 4, f"only {compressions} compressions: the rounds did not reach what they are for"
+    print(f"{rounds} rounds, {compressions} compressions, seed {seed}")
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from refold.manager.deciding import BRAKE, FORCED, Brake, decide_plain
 from refold.manager.files import named_files
 from refold.manager.flow import Flow
 from refold.manager.keeper import Keeper, make_event, read_pinned
-from refold.manager.lease import LEASE_S, give_lease, take_lease
+from refold.manager.lease import give_lease, prolong_lease, take_lease
 from refold.manager.notices import Notice
 from refold.manager.record import Archived, describe_archived
 from refold.manager.restoring import restore_results
@@ -33,7 +33,7 @@ from refold.stages.offload import files_of
 from refold.stages.stage import FOLD, Ask, Reply
 
 SOFT_WAIT_S = 5.0
-HARD_WAIT_S = 120.0
+HARD_WAIT_S = 150.0
 _NOTE_CHARS_MAX = 2_000
 
 Ending = Literal["done", "stale", "held", "vetoed", "missed", "begun"]
@@ -170,8 +170,10 @@ def plan_batch(
     try:
         ask = next(asking)
         while True:
+            if owner:
+                prolong_lease(keeper, session.id, owner, is_asking=True)
             reply: Reply = yield ask
-            if owner and not keeper.ledger.acquire_lease(session.id, owner, seconds=LEASE_S, now=keeper.clock()):
+            if owner and not prolong_lease(keeper, session.id, owner):
                 raise LedgerError(f"the lease on {session.id!r} ran out while a model was asked; nothing was changed")
             ask = asking.send(reply)
     except StopIteration as done:
@@ -180,6 +182,8 @@ def plan_batch(
 
 
 def _commit(keeper: Keeper, session: OpenSession, wish: Wish, view: View, outcome: Outcome, owner: str) -> Made:
+    if not prolong_lease(keeper, session.id, owner):
+        return Made("stale")
     now = keeper.clock()
     folder = keeper.find_folder(session.id)
     after = named_files(outcome.view)

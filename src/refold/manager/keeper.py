@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 SESSIONS_OPEN_MAX = 64
 LOCK_WAIT_S = 300.0
+LEASE_S = 10.0
 CALIBRATION = "calibration"
 PINNED = "pinned"
 
@@ -76,6 +77,7 @@ class Keeper:
         self.listeners = Listeners()
         self.clock: Callable[[], float] = time.time
         self.sessions_open_max = SESSIONS_OPEN_MAX
+        self.lease_s = LEASE_S
         self._slots: OrderedDict[str, Slot] = OrderedDict()
         self._guard = threading.Lock()
         self._counters: dict[tuple[str, float | None], Counter] = {}

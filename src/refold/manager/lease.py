@@ -1,6 +1,7 @@
 """The lease: one at a time changes what a session's view shows, over all processes.
 
-It runs out by itself, so a process that died stops nobody for long. Waiting for it has an end (L9).
+It runs out by itself, so a process that died stops nobody for long: it is short while we work, and longer only while
+a model is asked. One that ran out and that nobody took is prolonged. Waiting for it has an end (L9).
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from refold.errors import LedgerError
 from refold.manager.flow import Flow, Pause
 from refold.manager.keeper import Keeper
 
-LEASE_S = 90.0
-WAIT_S = 120.0
+ASKING_S = 120.0
+WAIT_S = 150.0
 _PAUSE_S = 0.02
 
 
@@ -23,12 +24,18 @@ def take_lease(keeper: Keeper, session_id: str, wait_s: float) -> Flow[str]:
     """Wait for the lease on a session; return who owns it now, or nothing if it could not be had in time."""
     owner = uuid.uuid4().hex
     waited = 0.0
-    while not keeper.ledger.acquire_lease(session_id, owner, seconds=LEASE_S, now=keeper.clock()):
+    while not prolong_lease(keeper, session_id, owner):
         if waited >= wait_s:
             return ""
         yield Pause(_PAUSE_S)
         waited += _PAUSE_S
     return owner
+
+
+def prolong_lease(keeper: Keeper, session_id: str, owner: str, *, is_asking: bool = False) -> bool:
+    """Take the lease or prolong it; False if somebody else has it."""
+    seconds = keeper.lease_s + (ASKING_S if is_asking else 0.0)
+    return keeper.ledger.acquire_lease(session_id, owner, seconds=seconds, now=keeper.clock())
 
 
 def give_lease(keeper: Keeper, session_id: str, owner: str) -> None:
