@@ -256,6 +256,9 @@ class Fold:
         """Say what the model is to write: what the index does not take, unless counts say what stays (S2.6)."""
         index = 0 if self._keeps_by_count else min(options.index_tokens_max, options.tokens_max // 2)
         tokens = max(SUMMARY_TOKENS_MIN // 2, options.tokens_max - index)
+        if self.prompt_tokens_max:
+            # A model with a small window needs room for its answer, too.
+            tokens = min(tokens, max(SUMMARY_TOKENS_MIN // 2, self.prompt_tokens_max // 4))
         return Demands(self.prompt_style, tokens, self.summary_chars_max, self.prompt, self.ask_facts)
 
     def _write_told(
