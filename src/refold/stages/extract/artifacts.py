@@ -6,6 +6,7 @@ index is cumulative: a later fold takes the artifacts of an earlier one in and r
 
 from __future__ import annotations
 
+import heapq
 import math
 import re
 from collections import Counter
@@ -57,12 +58,13 @@ def find_artifacts(messages: Sequence[Message], actions: Sequence[Action] | None
                 _collect(met, at, message, number, part)
     notes = _note_files(find_actions(messages) if actions is None else actions)
     spoken = Counter(stem for seen in met.values() if seen.is_spoken for stem in _stems(seen.value))
-    found = []
-    for value, seen in met.items():
-        note = notes.get(value, "")
-        weight = weigh(seen, note=note, kinship=_kinship(seen, spoken), size=len(messages))
-        found.append(Artifact(seen.sort, value, seen.handle, note, weight))
-    return rank(found)[:ARTIFACTS_MAX]
+    weights = {
+        value: weigh(seen, note=notes.get(value, ""), kinship=_kinship(seen, spoken), size=len(messages))
+        for value, seen in met.items()
+    }
+    # Most values of a long span never make the index: only the best become artifacts.
+    best = heapq.nsmallest(ARTIFACTS_MAX, weights, key=lambda value: (-weights[value], value))
+    return [Artifact(met[value].sort, value, met[value].handle, notes.get(value, ""), weights[value]) for value in best]
 
 
 def rank(artifacts: Iterable[Artifact]) -> list[Artifact]:

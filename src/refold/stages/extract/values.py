@@ -112,7 +112,7 @@ _SORTS: tuple[tuple[str, re.Pattern[str]], ...] = (
 )
 
 
-@lru_cache(maxsize=65_536)
+@lru_cache(maxsize=8_192)
 def classify_word(word: str) -> tuple[str, str] | None:
     """Return the sort and the value in one word of a text, or None if it is an ordinary word."""
     value = _TAIL.sub("", _HEAD.sub("", word))
