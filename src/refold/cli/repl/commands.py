@@ -105,7 +105,13 @@ async def compact(chat: ChatSession, screen: Screen, argument: str) -> None:
     files = f" · {count_things(len(done.deleted_files), 'file')} deleted" if done.deleted_files else ""
     kept = f"kept as they are: {count_things(done.preserved_count, 'message')}"
     screen.note(f"{kept} · went: {gone}{files} · back with /undo {find_undo(chat.manager, chat.session_id)}")
-    screen.note(chat.gauge())
+    _show_gauge(chat, screen)
+
+
+def _show_gauge(chat: ChatSession, screen: Screen) -> None:
+    """Print the gauge where no prompt shows it."""
+    if not screen.is_live:
+        screen.note(chat.gauge())
 
 
 def undo(chat: ChatSession, screen: Screen, argument: str) -> None:
@@ -120,7 +126,7 @@ def redo(chat: ChatSession, screen: Screen, argument: str) -> None:  # noqa: ARG
 
 def _tell_switched(chat: ChatSession, screen: Screen, what: str, edits: int, before: int, after: int) -> None:
     screen.show(f"{what} {count_things(edits, 'edit')}: {before:,} → {after:,} tokens")
-    screen.note(chat.gauge())
+    _show_gauge(chat, screen)
 
 
 def pin(chat: ChatSession, screen: Screen, argument: str) -> None:

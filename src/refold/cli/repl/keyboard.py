@@ -1,4 +1,4 @@
-"""Reads what people type: history, several lines, completion of commands, a gauge below, pastes of any size.
+"""Reads what people type: history, several lines, completion of commands, a gauge above, pastes of any size.
 
 A large paste is kept aside and stands in the line as a short mark, so that a megabyte does not have to be drawn; it is
 put back when the line is sent.
@@ -19,6 +19,7 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
+from prompt_toolkit.styles import Style
 
 from refold.cli.repl.commands import COMMANDS
 
@@ -87,23 +88,25 @@ class Keyboard:
 
     def __init__(self, history: History, gauge: Callable[[], str], **more: Any) -> None:
         self.pastes = Pastes()
+        self._gauge = gauge
         self._session: PromptSession[str] = PromptSession(
             history=history,
             completer=CommandCompleter(),
             complete_while_typing=True,
             key_bindings=_bind_keys(self.pastes),
-            bottom_toolbar=lambda: gauge() or None,
             multiline=False,
             reserve_space_for_menu=4,
             enable_open_in_editor=False,
-            # The gauge is information, not a bar of light.
-            style=_make_style(),
+            style=Style.from_dict({"gauge": "fg:ansibrightblack"}),
             **more,
         )
 
     async def read(self) -> str:
         """Return what a person sends; KeyboardInterrupt and EOFError as the keys say."""
-        line = await self._session.prompt_async(PROMPT, prompt_continuation="    · ")
+        # Above the line, not in a toolbar: a toolbar is only drawn by terminals that tell where their cursor is.
+        gauge = self._gauge()
+        head = [("class:gauge", f"{gauge}\n")] if gauge else []
+        line = await self._session.prompt_async([*head, ("", PROMPT)], prompt_continuation="    · ")
         return self.pastes.put_back(line)
 
     async def agrees(self, question: str) -> str:
@@ -136,12 +139,6 @@ def hushed() -> Iterator[None]:
         yield
     finally:
         termios.tcsetattr(terminal, termios.TCSADRAIN, before)
-
-
-def _make_style() -> Any:
-    from prompt_toolkit.styles import Style
-
-    return Style.from_dict({"bottom-toolbar": "noreverse fg:ansibrightblack"})
 
 
 def _bind_keys(pastes: Pastes) -> KeyBindings:

@@ -59,7 +59,7 @@ async def talk(chat: ChatSession, screen: Screen, folder: Path) -> None:
             screen.note("Ctrl-C again, Ctrl-D or /quit leaves")
             continue
         was_interrupted = False
-        # The toolbar below the line shows the gauge.
+        # The prompt shows the gauge.
         with hushed():
             await take_line(chat, screen, line, shows_gauge=False)
 

@@ -1,0 +1,236 @@
+"""``refold chat`` through a pseudo-terminal: what a person sees, types, pastes and interrupts."""
+
+import os
+import re
+import signal
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("openai", reason="needs refold[llm]: the official clients")
+pytest.importorskip("prompt_toolkit", reason="needs refold[chat]")
+pytest.importorskip("pexpect", reason="needs pexpect: a pseudo-terminal")
+
+from refold import ContextCompressionManager
+from refold.testing import RecordedRequest, ScriptedProvider, call_tool, drip, hang, say
+from tests.agent.talking import check_stored, make_manager
+from tests.agent.test_overflow import write_history
+from tests.repl.terminal import chatting, wait_for
+
+
+def test_an_answer_is_shown_as_markdown_and_the_gauge_follows(tmp_path: Path) -> None:
+    with (
+        ScriptedProvider(say("# Findings\n\nThe **port** is `7341`.\n")) as provider,
+        chatting(tmp_path, provider) as chat,
+    ):
+        head = chat.ready()
+        assert "gpt-4o at http://127.0.0.1" in head
+        assert "(asked for)" in head
+        chat.send("which port?")
+        chat.expect("The port is 7341.")
+        chat.expect("soft at")
+        assert chat.end() == 0
+
+
+def test_commands_work_before_and_after_the_first_message(tmp_path: Path) -> None:
+    with ScriptedProvider("All right.") as provider, chatting(tmp_path, provider) as chat:
+        chat.ready()
+        for line, answer in (
+            ("/context", "no messages yet"),
+            ("/undo", "there is no"),
+            ("/cost", "no usage was reported yet"),
+            ("/facts", "no facts are known yet"),
+            ("/recal x", "did you mean /recall?"),
+            ("/expand m:00000000", "Not found"),
+            ("/memory", "no pages yet"),
+            ("/help", "Ctrl-D leaves"),
+        ):
+            chat.send(line)
+            chat.expect(answer)
+            chat.ready()
+        chat.send("hello")
+        chat.expect("All right.")
+        for line, answer in (
+            ("/context", "next: compresses after"),
+            ("/cost", "1 requests"),
+            ("/recall hello", "passages for"),
+            ("/model", "gpt-4o at"),
+            ("/sessions", "chat-"),
+            ("/config keepRecent=5", "Set keep_recent = 5"),
+            ("/export out.json", "wrote out.json"),
+            ("/quit", "go on with: refold chat --session"),
+        ):
+            chat.send(line)
+            chat.expect(answer)
+    assert (tmp_path / "out.json").stat().st_size > 100
+
+
+def test_compact_says_before_and_after_and_undo_takes_it_back(tmp_path: Path) -> None:
+    with make_manager(tmp_path) as manager:
+        manager.append("long", write_history("openai-chat", 60), format="openai-chat")
+        before = manager.status("long").tokens
+    with ScriptedProvider("ok") as provider, chatting(tmp_path, provider, "--session", "long") as chat:
+        assert "120 messages" in chat.ready()
+        chat.send("/compact keep the ports")
+        chat.expect(f"{before:,} → ")
+        said = chat.expect("back with /undo ")
+        assert "freed" in said
+        assert "kept as they are:" in said
+        chat.ready()
+        chat.send("/undo")
+        chat.expect(f"→ {before:,} tokens")
+        chat.send("/redo")
+        chat.expect("redone")
+        assert chat.end() == 0
+
+
+def test_a_compression_is_announced_told_and_the_gauge_shows_the_new_figure(tmp_path: Path) -> None:
+    with make_manager(tmp_path) as manager:
+        manager.append("long", write_history("openai-chat", 60), format="openai-chat")
+    more = {"REFOLD_WINDOW": "12000", "REFOLD_ECONOMIC": "off"}
+    with ScriptedProvider("fine") as provider, chatting(tmp_path, provider, "--session", "long", **more) as chat:
+        chat.ready()
+        chat.send("and now?")
+        chat.expect("Optimising context…")
+        chat.expect("context ")
+        told = chat.expect("back with /undo")
+        after = re.search(r"→ ([\d,]+) tokens", told)
+        assert after
+        chat.expect("fine")
+        gauge = chat.expect("soft at")
+        shown = re.findall(r"([\d.]+)k/", gauge)
+        # The figure after it, with this answer: never the one from before the compression.
+        assert abs(float(shown[-1]) * 1_000 - int(after[1].replace(",", ""))) < 500
+        assert chat.end() == 0
+
+
+def test_ctrl_c_during_an_answer_stops_the_answer_and_not_the_chat(tmp_path: Path) -> None:
+    script = [drip("one two three " * 60, pause_s=0.05), say("resumed")]
+    with ScriptedProvider(script) as provider, chatting(tmp_path, provider, "--session", "s") as chat:
+        chat.ready()
+        chat.send("count")
+        chat.expect("one two")
+        chat.press("c")
+        chat.expect("stopped; the session is in order")
+        chat.ready()
+        chat.send("go on")
+        chat.expect("resumed")
+        assert chat.end() == 0
+    with ContextCompressionManager(workspace_path=tmp_path) as manager:
+        check_stored(manager, "openai-chat")
+
+
+def test_ctrl_c_during_a_compression_leaves_everything_as_it_was(tmp_path: Path) -> None:
+    with make_manager(tmp_path) as manager:
+        manager.append("s", write_history("openai-chat", 60), format="openai-chat")
+
+    def answer(request: RecordedRequest) -> object:
+        return say("fine") if request.json.get("tools") else hang(30)
+
+    more = {"REFOLD_WINDOW": "12000", "REFOLD_ECONOMIC": "off"}
+    options = ("--session", "s", "--summaries", "llm")
+    with ScriptedProvider(answer) as provider, chatting(tmp_path, provider, *options, **more) as chat:  # type: ignore[arg-type]
+        chat.ready()
+        chat.send("/compact")
+        chat.expect("Optimising context…")
+        wait_for(lambda: provider.requests)
+        chat.press("c")
+        chat.expect("stopped; nothing was changed")
+        chat.ready()
+        chat.send("and now?")
+        wait_for(lambda: len(provider.requests) > 1)
+        chat.press("c")
+        chat.expect("stopped; the session is in order")
+        chat.ready()
+        assert chat.end() == 0
+    with ContextCompressionManager(workspace_path=tmp_path) as manager:
+        assert manager.ledger.read_batches("s") == []
+        assert manager.verify("s") == []
+        check_stored(manager, "openai-chat")
+
+
+def test_a_resize_in_the_middle_of_an_answer_does_no_harm(tmp_path: Path) -> None:
+    script = drip("A line of words that is wrapped to the width of the terminal. " * 30, pause_s=0.03)
+    with ScriptedProvider(script) as provider, chatting(tmp_path, provider) as chat:
+        chat.ready()
+        chat.send("talk")
+        chat.expect("A line")
+        for rows, columns in ((10, 40), (50, 200), (5, 12), (30, 80)):
+            chat.child.setwinsize(rows, columns)
+            chat.expect("words")
+        chat.ready()
+        assert chat.end() == 0
+
+
+def test_after_kill_9_the_session_goes_on_where_it_stood(tmp_path: Path) -> None:
+    script = [call_tool("run_command", {"command": "touch started; sleep 30"}), say("I know what happened.")]
+    with ScriptedProvider(script) as provider:
+        with chatting(tmp_path, provider, "--session", "s", "--tools", "shell", "--yes") as chat:
+            chat.ready()
+            chat.send("run it")
+            chat.expect("run it? ")
+            chat.send("y")
+            wait_for(lambda: (tmp_path / "started").exists())
+            os.kill(chat.child.pid, signal.SIGKILL)
+        with chatting(tmp_path, provider, "--resume") as chat:
+            assert "session s" in chat.ready()
+            chat.send("what happened?")
+            chat.expect("1 calls had no result when the last run ended")
+            chat.expect("I know what happened.")
+            assert chat.end() == 0
+    with ContextCompressionManager(workspace_path=tmp_path) as manager:
+        assert manager.verify("s") == []
+        check_stored(manager, "openai-chat")
+
+
+def test_a_paste_of_a_megabyte_is_one_message_and_is_quick(tmp_path: Path) -> None:
+    pasted = "\n".join(f"line {number} of the log, all of it" for number in range(32_000))
+    assert len(pasted) > 1_000_000
+    with ScriptedProvider("got it") as provider, chatting(tmp_path, provider, REFOLD_WINDOW="2000000") as chat:
+        chat.ready()
+        chat.child.send("look: \x1b[200~")
+        for at in range(0, len(pasted), 8_192):
+            chat.child.send(pasted[at : at + 8_192])
+        chat.child.send("\x1b[201~")
+        chat.expect(f"[pasted #1: {len(pasted):,} characters]", timeout=60)
+        chat.send("")
+        chat.expect("got it", timeout=60)
+        assert provider.requests[-1].prompt == f"look: {pasted}"
+        assert chat.end() == 0
+
+
+def test_it_speaks_chinese_in_forty_columns_without_colour(tmp_path: Path) -> None:
+    answer = "端口是 **7341**，已经写入配置文件。\n\n- 第一点\n- 第二点\n"
+    with ScriptedProvider(answer) as provider, chatting(tmp_path, provider, columns=40, NO_COLOR="1") as chat:
+        chat.ready()
+        chat.send("端口是多少？")
+        chat.expect("端口是 7341，")
+        chat.expect("第二点")
+        chat.ready()
+        chat.send("/recall 端口")
+        chat.expect("段；context_expand")
+        assert chat.end() == 0
+
+
+def test_what_a_model_says_cannot_move_the_cursor(tmp_path: Path) -> None:
+    with ScriptedProvider("before \x1b[2J\x1b]0;owned\x07 after") as provider, chatting(tmp_path, provider) as chat:
+        chat.ready()
+        chat.send("hi")
+        chat.expect("before")
+        chat.expect("after")
+        assert "\x1b[2J" not in chat.raw
+        assert "\x1b]0;owned" not in chat.raw
+        assert chat.end() == 0
+
+
+def test_a_tool_asks_and_no_means_no(tmp_path: Path) -> None:
+    script = [call_tool("write_file", {"path": "x.txt", "content": "hello"}), say("As you like.")]
+    with ScriptedProvider(script) as provider, chatting(tmp_path, provider, "--tools", "files") as chat:
+        chat.ready()
+        chat.send("write")
+        chat.expect("write_file wants to run with")
+        chat.expect("run it? ")
+        chat.send("n")
+        chat.expect("As you like.")
+        assert chat.end() == 0
+    assert not (tmp_path / "x.txt").exists()
