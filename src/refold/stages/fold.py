@@ -232,21 +232,23 @@ class Fold:
             demands = self._make_demands(options)
             room = Room(self.tool_chars_max, self.prompt_chars_max, self.prompt_tokens_max, view.lens.count_text)
             told = yield from ask_words(source, view, goal, demands, room, self.opening)
+            plain = self._make_edit(view, source, extract, _bind_force(goal, view, span, spans))
             edit = self._write_told(view, goal, source, extract, options, told) if told.text else None
+            if edit is not None and plain is not None and _only_plain_fits(view, goal, (*edits, edit), (*edits, plain)):
+                edit = None
             if edit is not None:
                 edits.append(edit)
                 notes.append("; ".join(("summary by a model", *told.notes, *_note_index(edit, told))))
                 continue
             is_failed = True
-            why = told.failure or "the answer would not make the context smaller"
+            why = told.failure or "with the answer the context would not be small enough"
             # S2.7: the history stays as it is, unless it would not fit.
             if self.on_failure == "keep" and view.tokens <= goal.hard:
                 notes.append(f"no summary: {why}")
                 continue
             notes.append(f"extractive summary: {why}")
-            edit = self._make_edit(view, source, extract, _bind_force(goal, view, span, spans))
-            if edit is not None:
-                edits.append(edit)
+            if plain is not None:
+                edits.append(plain)
         return Proposed(edits, "; ".join(notes), is_failed)
 
     def _open_extract(self, options: ExtractOptions) -> ExtractOptions:
@@ -264,7 +266,7 @@ class Fold:
     def _write_told(
         self, view: View, goal: Goal, source: Source, extract: Extract, options: ExtractOptions, told: Told
     ) -> Edit | None:
-        """Return the fold with a model's words; None if it does not shrink, or fits where only the extract would."""
+        """Return the fold with a model's words; None if it would not be smaller than what it stands for."""
         left = max(0, options.tokens_max * 6 // 5 - view.lens.count_text(told.text))
         written = source.write(
             view, extract, replace(options, index_tokens_max=min(options.index_tokens_max, left)), goal, told.text
@@ -272,10 +274,7 @@ class Fold:
         facts = tuple(replace(fact, handle=written.fold.handle) for fact in told.facts)
         fold = replace(written.fold, facts=tuple(merge_facts(facts, written.fold.facts)))
         # A model's words must always be shorter than what they replace; only the extract may be forced.
-        edit = self._make_edit(view, source, Extract(fold, written.text), replace(goal, force=False))
-        if edit is None or view.tokens <= goal.hard:
-            return edit
-        return edit if view.tokens - edit.tokens_freed <= goal.hard or goal.hard <= 0 else None
+        return self._make_edit(view, source, Extract(fold, written.text), replace(goal, force=False))
 
     def _plan_spans(
         self, view: View, goal: Goal, spans: Sequence[Sequence[Unit]]
@@ -343,6 +342,12 @@ def _count_passing(view: View) -> int:
 
 def _without_empty(runs: Iterable[list[Unit]]) -> list[list[Unit]]:
     return [run for run in runs if run]
+
+
+def _only_plain_fits(view: View, goal: Goal, told: Sequence[Edit], plain: Sequence[Edit]) -> bool:
+    """Tell whether the view fits with the extract but not with a model's longer words."""
+    left, shorter = (view.tokens - sum(edit.tokens_freed for edit in edits) for edits in (told, plain))
+    return left > goal.hard >= shorter
 
 
 def _note_index(edit: Edit, told: Told) -> list[str]:
