@@ -217,6 +217,26 @@ def measure_scale(total: int, sessions: int) -> None:
     )
 
 
+def measure_append(exchanges: int = 400) -> None:
+    """Time one exchange after the other, each appended durably, with and without the index brought up to date."""
+    took = {}
+    for with_index in (False, True, False, True):
+        chance = random.Random(7)
+        with tempfile.TemporaryDirectory() as folder:
+            store = Store(Path(folder))
+            begun = time.perf_counter()
+            for number in range(exchanges):
+                store.add("s", [make_message(chance, 2 * number), make_message(chance, 2 * number + 1)])
+                if with_index:
+                    store.recall.refresh("s")
+            took[with_index] = min(took.get(with_index, math.inf), time.perf_counter() - begun)
+    print(
+        f"appending an exchange: {1e3 * took[False] / exchanges:.2f} ms, "
+        f"with the index {1e3 * took[True] / exchanges:.2f} ms "
+        f"({took[True] / took[False]:.2f}x)"
+    )
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--half", choices=("report", "tune"), default="report")
@@ -225,6 +245,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", default="", help="only the file with this name")
     wish = parser.parse_args(arguments)
     if wish.scale:
+        measure_append()
         for total, sessions in ((10_000, 1), (100_000, 10), *(((1_000_000, 100),) if wish.million else ())):
             measure_scale(total, sessions)
         return 0

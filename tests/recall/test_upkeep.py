@@ -38,7 +38,7 @@ def test_a_crash_between_two_batches_leaves_a_prefix_that_the_next_call_complete
         """Reads for the index until it dies, as a process does."""
 
         def __init__(self) -> None:
-            self.left = 3
+            self.left = 1
 
         def __getattr__(self, name: str) -> object:
             return getattr(workspace.ledger, name)

@@ -34,13 +34,14 @@ from refold.manager.undoing import Switched
 from refold.memory import CompressionFolder, ContextSummary, MarkdownSync
 from refold.memory.entry import Entry, write_entry
 from refold.prepared import PreparedContext
+from refold.recall.mixin import Recalling
 from refold.tokens import TokenCounter
 
 LEDGER_FILE = ".refold/ledger.db"
 EXPAND_CHARS_MAX = 1_000_000
 
 
-class ContextCompressionManager:
+class ContextCompressionManager(Recalling):
     """Keeps sessions inside the model's window, durably. One for each workspace is enough."""
 
     def __init__(
@@ -180,6 +181,7 @@ class ContextCompressionManager:
     def forget(self, session_id: str, handle: str | None = None) -> forgetting.Forgotten:
         """Erase for good what is behind a handle, or the whole session: ledger, files, pages. There is no undo."""
         self._background.cancel(_check_session(session_id))
+        self.forget_recalled(_check_session(session_id), handle)
         forgotten = forgetting.forget(self._keeper, session_id, handle, self.md_sync)
         self._write_summaries(session_id)
         return forgotten
@@ -187,13 +189,15 @@ class ContextCompressionManager:
     def delete_session(self, session_id: str) -> bool:
         """Erase a session and its folder of files; daily pages stay. False if there was none."""
         self._background.cancel(_check_session(session_id))
+        self.forget_recalled(_check_session(session_id))
         is_gone = forgetting.delete(self._keeper, session_id)
         self._write_summaries(session_id)
         return is_gone
 
     def verify(self, session_id: str | None = None, *, repair: bool = False) -> list[Finding]:
         """Recompute all that is derived, files included, and say what differs; ``repair`` rebuilds it."""
-        return forgetting.verify(self._keeper, session_id, repair=repair)
+        findings = forgetting.verify(self._keeper, session_id, repair=repair)
+        return findings + self.verify_recalled(session_id, repair=repair)
 
     def on(self, event: str, listener: Listener) -> None:
         """Call ``listener`` with a Notice whenever this happens; ``before_compress`` may return False to veto."""
@@ -211,6 +215,7 @@ class ContextCompressionManager:
         self._background.close()
         self._keeper.drop_all()
         self._keeper.ledger.close()
+        self.close_recall()
 
     def __enter__(self) -> ContextCompressionManager:
         return self

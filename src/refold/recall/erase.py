@@ -7,28 +7,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Protocol
 
 import apsw
 
-_NOTES_FROM = 1 << 31
+from refold.recall.rows import NOTES_FROM, SESSION_BITS, Mark
+
 # Above so many passages, rewriting the whole index once is cheaper than cutting each out of it.
 _CUT_MAX = 500
 
 
-class Numbered(Protocol):
-    """What is needed of a session's mark."""
-
-    @property
-    def no(self) -> int: ...
-
-    @property
-    def prefix(self) -> str: ...
-
-    def key(self, place: int) -> int: ...
-
-
-def erase_messages(db: apsw.Connection, mark: Numbered, ids: Sequence[str]) -> int:
+def erase_messages(db: apsw.Connection, mark: Mark, ids: Sequence[str]) -> int:
     """Erase the passages, words and vectors of messages; return how many of them were indexed."""
     keys: list[int] = []
     count = 0
@@ -43,19 +31,19 @@ def erase_messages(db: apsw.Connection, mark: Numbered, ids: Sequence[str]) -> i
     return count
 
 
-def erase_notes(db: apsw.Connection, mark: Numbered) -> None:
+def erase_notes(db: apsw.Connection, mark: Mark) -> None:
     """Erase all notes of a session."""
     sql = "SELECT key FROM note WHERE key >= ? AND key < ?"
-    low, high = mark.key(_NOTES_FROM), mark.key(0) + (1 << 32)
+    low, high = mark.key(NOTES_FROM), mark.key(0) + (1 << SESSION_BITS)
     keys = [key for (key,) in db.execute(sql, (low, high))]
     if keys:
         _erase_keys(db, mark, keys)
         db.execute("DELETE FROM note WHERE key >= ? AND key < ?", (low, high))
 
 
-def erase_session(db: apsw.Connection, mark: Numbered) -> None:
+def erase_session(db: apsw.Connection, mark: Mark) -> None:
     """Erase a whole session."""
-    low, high = mark.key(0), mark.key(0) + (1 << 32)
+    low, high = mark.key(0), mark.key(0) + (1 << SESSION_BITS)
     _erase_words(db, mark, None)
     for table in ("passage", "note", "vector"):
         db.execute(f"DELETE FROM {table} WHERE key >= ? AND key < ?", (low, high))
@@ -70,13 +58,13 @@ def erase_all(db: apsw.Connection) -> None:
         db.execute(f"DELETE FROM {table}")
 
 
-def _erase_keys(db: apsw.Connection, mark: Numbered, keys: Sequence[int]) -> None:
+def _erase_keys(db: apsw.Connection, mark: Mark, keys: Sequence[int]) -> None:
     _erase_words(db, mark, set(keys))
     for table in ("passage", "vector"):
         db.executemany(f"DELETE FROM {table} WHERE key = ?", ((key,) for key in keys))
 
 
-def _erase_words(db: apsw.Connection, mark: Numbered, keys: set[int] | None) -> None:
+def _erase_words(db: apsw.Connection, mark: Mark, keys: set[int] | None) -> None:
     """Erase the words at these rows, or all of the session's."""
     if keys is not None and not keys:
         return
@@ -91,7 +79,7 @@ def _erase_words(db: apsw.Connection, mark: Numbered, keys: set[int] | None) -> 
         db.execute("INSERT INTO word (word, rank) VALUES ('secure-delete', 1)")
 
 
-def collect_words(db: apsw.Connection, mark: Numbered, keys: Iterable[int] | None = None) -> dict[int, list[str]]:
+def collect_words(db: apsw.Connection, mark: Mark, keys: Iterable[int] | None = None) -> dict[int, list[str]]:
     """Return the words of a session as the index has them, with their prefix, by row."""
     wanted = None if keys is None else set(keys)
     found: defaultdict[int, list[str]] = defaultdict(list)

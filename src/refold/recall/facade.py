@@ -114,12 +114,11 @@ class Recall:
     def refresh(self, row: SessionRow | str) -> int:
         """Bring a session's index up to date; return how many messages were new. Cheap when there is nothing new."""
         session = self._need(row) if isinstance(row, str) else row
-        added = self.index.catch_up(self.ledger, session)
-        mark = self.index.find_mark(session.id)
-        if mark is not None and mark.edits_version != session.edits_version:
+        done = self.index.catch_up(self.ledger, session)
+        if done.mark.edits_version != session.edits_version:
             notes = list_notes(self.ledger, session.id)
             self.index.replace_notes(session.id, notes, session.edits_version)
-        return added
+        return done.added
 
     def embed_pending(self, session_id: str, limit: int = 2_000) -> int:
         """Compute missing vectors, at most ``limit``; return how many were made. May be stopped at any time."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import apsw
@@ -22,70 +22,20 @@ from refold.recall.dates import name_day
 from refold.recall.file import IndexFile
 from refold.recall.originals import Original, format_of, read_original
 from refold.recall.passages import has_number, is_question, split_passages
+from refold.recall.rows import NOTES_FROM, Mark, find_mark
 from refold.recall.words import find_words
 
 BATCH_MESSAGES = 200
-# A word that stands in more passages than this says little: only its newest places are read.
-PLACES_MAX = 20_000
-NOTES_FROM = 1 << 31
-SESSION_BITS = 32
-
 QUESTION = 1
 NUMBER = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
-    """How far a session is indexed."""
+class CaughtUp:
+    """How far a session is indexed now, and how many messages were added for that."""
 
-    no: int
-    seq: int = 0
-    passages: int = 0
-    words: int = 0
-    edits_version: int = -1
-    embedded: int = 0
-    model: str = ""
-
-    def key(self, place: int) -> int:
-        """Return the row of a place in this session."""
-        return self.no << SESSION_BITS | place
-
-    @property
-    def prefix(self) -> str:
-        """What this session's words begin with."""
-        return f"{self.no:x}|"
-
-
-@dataclass(frozen=True, slots=True)
-class PassageRow:
-    """One passage: its message by ``seq``, where it stands in its text, and what ranking needs to know."""
-
-    place: int
-    seq: int
-    start: int
-    stop: int
-    words: int
-    flags: int
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    """A summary or a fact, with the handle of what it tells about."""
-
-    place: int
-    kind: str
-    handle: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """The message that passages belong to."""
-
-    seq: int
-    id: str
-    digest: str
-    role: str
+    mark: Mark
+    added: int
 
 
 class RecallIndex:
@@ -104,32 +54,33 @@ class RecallIndex:
         if not self.path.exists():
             return None
         with self.file.read() as db:
-            return _find_mark(db, session_id)
+            return find_mark(db, session_id)
 
-    def catch_up(self, ledger: Ledger, row: SessionRow) -> int:
-        """Index the messages that came since the last time; return how many. Costs O(new messages)."""
+    def catch_up(self, ledger: Ledger, row: SessionRow) -> CaughtUp:
+        """Index the messages that came since the last time. Costs O(new messages)."""
         form = format_of(row)
         added = 0
         mark = self.find_mark(row.id)
-        if mark is None or not self._is_same(row):
-            mark = self._begin(row)
-        while ledger.list_messages(row.id, after=mark.seq, limit=1):
+        if mark is not None and mark.created_at != row.created_at:
+            # A session of the same name was deleted since: its words are not this one's.
+            self.purge_session(row.id)
+            mark = None
+        while True:
+            messages = ledger.list_messages(row.id, after=mark.seq if mark else 0, limit=BATCH_MESSAGES)
+            if mark is not None and not messages:
+                return CaughtUp(mark, added)
+            # Words are cut before the lock is taken; whoever came first meanwhile has done the same work.
+            pieces = [
+                (original, list(split_original(original))) for original in (read_original(m, form) for m in messages)
+            ]
             with self.file.write() as db:
-                mark = _find_mark(db, row.id) or Mark(_add_session(db, row))
-                originals = [
-                    read_original(stored, form)
-                    for stored in ledger.list_messages(row.id, after=mark.seq, limit=BATCH_MESSAGES)
-                ]
-                if not originals:
-                    break
-                mark = _add_originals(db, mark, originals)
-                added += len(originals)
-        return added
-
-    def find_places(self, mark: Mark, word: str) -> list[int]:
-        """Return the places of a word in a session, in order; of a very common one the newest."""
-        with self.file.read() as db:
-            return find_places(db, mark, word)
+                now = find_mark(db, row.id) or Mark(_add_session(db, row), row.created_at)
+                if now.seq == (mark.seq if mark else 0) and pieces:
+                    now = _add_originals(db, now, pieces)
+                    added += len(pieces)
+            mark = now
+            if len(messages) < BATCH_MESSAGES and mark.seq >= (messages[-1].seq if messages else 0):
+                return CaughtUp(mark, added)
 
     def purge_messages(self, session_id: str, ids: Sequence[str]) -> int:
         """Take messages out, with all notes of their session; return how many there were. Gone from the file too."""
@@ -162,7 +113,7 @@ class RecallIndex:
             return 0
         try:
             with self.file.write() as db:
-                mark = _find_mark(db, session_id)
+                mark = find_mark(db, session_id)
                 count = purge(db, mark) if mark is not None else 0
         except LedgerError as error:
             if not isinstance(error.__cause__, apsw.CorruptError):
@@ -176,7 +127,7 @@ class RecallIndex:
     def replace_notes(self, session_id: str, notes: Iterable[tuple[str, str, str]], edits_version: int) -> None:
         """Set a session's notes, (kind, handle, text) each, as of a version of its edits."""
         with self.file.write() as db:
-            mark = _find_mark(db, session_id)
+            mark = find_mark(db, session_id)
             if mark is None:
                 return
             erase.erase_notes(db, mark)
@@ -197,57 +148,6 @@ class RecallIndex:
         """Close the file. A later call opens it again."""
         self.file.close()
 
-    def _is_same(self, row: SessionRow) -> bool:
-        """Tell whether the indexed session is this one, and not one of the same name that was deleted since."""
-        with self.file.read() as db:
-            sql = "SELECT created_at FROM indexed WHERE session_id = ?"
-            return bool(db.execute(sql, (encode_text(row.id),)).get == row.created_at)
-
-    def _begin(self, row: SessionRow) -> Mark:
-        self.purge_session(row.id)
-        with self.file.write() as db:
-            return _find_mark(db, row.id) or Mark(_add_session(db, row))
-
-
-def find_places(db: apsw.Connection, mark: Mark, word: str) -> list[int]:
-    """Return the places of a word, see ``RecallIndex.find_places``."""
-    # The word is quoted, and holds no quote: it is text, never an operator.
-    sql = "SELECT rowid FROM word WHERE word MATCH ? ORDER BY rowid DESC LIMIT ?"
-    base = mark.no << SESSION_BITS
-    found = [key - base for (key,) in db.execute(sql, (f'"{mark.prefix}{word}"', PLACES_MAX))]
-    found.reverse()
-    return found
-
-
-def read_passages(db: apsw.Connection, mark: Mark, low: int, high: int) -> Iterator[PassageRow]:
-    """Yield the passages at places ``low`` to ``high``, without the latter."""
-    sql = "SELECT key, seq, start, stop, words, flags FROM passage WHERE key >= ? AND key < ? ORDER BY key"
-    for key, *rest in db.execute(sql, (mark.key(max(0, low)), mark.key(min(high, NOTES_FROM)))):
-        yield PassageRow(key - (mark.no << SESSION_BITS), *rest)
-
-
-def read_source(db: apsw.Connection, mark: Mark, seq: int) -> Source | None:
-    """Return the message with this number."""
-    found = db.execute("SELECT seq, id, digest, role FROM source WHERE no = ? AND seq = ?", (mark.no, seq)).fetchone()
-    return Source(*found) if found else None
-
-
-def read_sources(db: apsw.Connection, mark: Mark, seqs: Iterable[int]) -> dict[int, Source]:
-    """Return the messages with these numbers."""
-    found = ((seq, read_source(db, mark, seq)) for seq in seqs)
-    return {seq: source for seq, source in found if source is not None}
-
-
-def read_note(db: apsw.Connection, mark: Mark, place: int) -> Note | None:
-    """Return the note at a place."""
-    found = db.execute("SELECT kind, handle, text FROM note WHERE key = ?", (mark.key(place),)).fetchone()
-    return Note(place, found[0], found[1], decode_text(found[2])) if found else None
-
-
-def find_mark(db: apsw.Connection, session_id: str) -> Mark | None:
-    """Return how far a session is indexed, read in the caller's transaction."""
-    return _find_mark(db, session_id)
-
 
 def split_original(original: Original) -> Iterator[tuple[int, int, list[str], int]]:
     """Yield each passage of an original: its start and stop, its words, its flags."""
@@ -260,23 +160,20 @@ def split_original(original: Original) -> Iterator[tuple[int, int, list[str], in
         beside = []
 
 
-def _find_mark(db: apsw.Connection, session_id: str) -> Mark | None:
-    sql = "SELECT no, seq, passages, words, edits_version, embedded, model FROM indexed WHERE session_id = ?"
-    found = db.execute(sql, (encode_text(session_id),)).fetchone()
-    return Mark(*found) if found else None
-
-
 def _add_session(db: apsw.Connection, row: SessionRow) -> int:
     sql = "INSERT INTO indexed (session_id, created_at) VALUES (?, ?)"
     db.execute(sql, (encode_text(row.id), row.created_at))
     return db.last_insert_rowid()
 
 
-def _add_originals(db: apsw.Connection, mark: Mark, originals: Sequence[Original]) -> Mark:
+_Pieces = list[tuple[int, int, list[str], int]]
+
+
+def _add_originals(db: apsw.Connection, mark: Mark, originals: Sequence[tuple[Original, _Pieces]]) -> Mark:
     place, words_all = mark.passages, mark.words
-    for original in originals:
+    for original, pieces in originals:
         first = place
-        for start, stop, words, flags in split_original(original):
+        for start, stop, words, flags in pieces:
             key = mark.key(place)
             db.execute(
                 "INSERT INTO passage VALUES (?, ?, ?, ?, ?, ?)", (key, original.seq, start, stop, len(words), flags)
@@ -285,10 +182,10 @@ def _add_originals(db: apsw.Connection, mark: Mark, originals: Sequence[Original
             place, words_all = place + 1, words_all + len(words)
         row = (mark.no, original.seq, original.id, original.digest, original.role, first, place - first)
         db.execute("INSERT INTO source VALUES (?, ?, ?, ?, ?, ?, ?)", row)
-    seq = originals[-1].seq
+    seq = originals[-1][0].seq
     sql = "UPDATE indexed SET seq = ?, passages = ?, words = ? WHERE no = ?"
     db.execute(sql, (seq, place, words_all, mark.no))
-    return Mark(mark.no, seq, place, words_all, mark.edits_version, mark.embedded, mark.model)
+    return replace(mark, seq=seq, passages=place, words=words_all)
 
 
 def _add_words(db: apsw.Connection, mark: Mark, key: int, words: Iterable[str]) -> None:
@@ -296,6 +193,3 @@ def _add_words(db: apsw.Connection, mark: Mark, key: int, words: Iterable[str]) 
     if distinct:
         prefixed = mark.prefix + f" {mark.prefix}".join(distinct)
         db.execute("INSERT INTO word (rowid, words) VALUES (?, ?)", (key, prefixed))
-
-
-__all__ = ["Mark", "Note", "PassageRow", "RecallIndex", "Source"]

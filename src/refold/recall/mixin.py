@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from refold.ledger.ledger import Finding, Ledger
+from refold.recall.expand import find_handle
 from refold.recall.facade import Recall, index_path
 from refold.recall.facts import KnownFact
 from refold.recall.inject import Injection
@@ -55,13 +56,21 @@ class Recalling:
         """Decide what is added at the tail for the newest user message, and why."""
         return self.recalling.inject(session_id, newest, hidden, in_view=in_view)
 
-    def forget_recalled(self, session_id: str, ids: Sequence[str] | None = None) -> None:
-        """Take messages, or a whole session, out of the index: to be called before the ledger forgets them."""
-        if ids is None:
+    def forget_recalled(self, session_id: str, handle: str | None = None) -> None:
+        """Take what is behind a handle, or a whole session, out of the index: before the ledger forgets it."""
+        if handle is None:
             self.recalling.delete_session(session_id)
-        else:
+            return
+        row = self.ledger.read_session(session_id)
+        if row is not None:
+            ids = [stored.id for stored in find_handle(self.ledger, row, handle)]
             self.recalling.forget(session_id, ids)
 
     def verify_recalled(self, session_id: str | None = None, *, repair: bool = False) -> list[Finding]:
         """Compare the index with the ledger."""
         return self.recalling.verify_index(session_id, repair=repair)
+
+    def close_recall(self) -> None:
+        """Close the index, if it was opened."""
+        if self._recall is not None:
+            self._recall.close()

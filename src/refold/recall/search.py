@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import apsw
+
 from refold.ledger.ledger import Ledger, SessionRow
-from refold.recall import index as rows
+from refold.recall import rows
 from refold.recall.dates import find_relative_days
-from refold.recall.index import NOTES_FROM, NUMBER, QUESTION, Mark, PassageRow, RecallIndex
+from refold.recall.index import NUMBER, QUESTION, RecallIndex
 from refold.recall.originals import Original, format_of, read_original
 from refold.recall.rank import BLOCK, Said, Sought, choose_blocks, join_ranges, score_places, wants_number, weigh_word
+from refold.recall.rows import NOTES_FROM, PLACES_MAX, Mark, PassageRow
 from refold.recall.snippets import fit_texts
 from refold.recall.vectors import Scorer
 from refold.recall.words import clip_query, piece_words, query_words
@@ -27,6 +30,7 @@ LITERAL_BONUS = 0.5
 # Where a value was said first is where it came from: it stands before its uses.
 FIRST_BONUS = 1.0
 _FIRST_MAX = 24
+_DULL_MIN = 1_000
 VECTOR_SHARE = 0.6
 _LITERAL_CHARS_MAX = 400
 _SPARE = 3
@@ -107,7 +111,7 @@ def find_hits(
         words = query_words(query)
         words.update((day, 1.0) for day in find_relative_days(query, now))
         places = {word: rows.find_places(db, mark, word) for word in words}
-        sought = [Sought(words[word] * weigh_word(len(found), mark.passages), found) for word, found in places.items()]
+        sought = _weigh(db, mark, words, places)
         early = _find_early(places, piece_words(query))
         near = sorted({*choose_blocks(_without_notes(sought)), *(place // BLOCK for place in early)})
         lenders = [place for low, high in join_ranges(near) for place in range(low, high)]
@@ -130,6 +134,19 @@ def find_hits(
         ]
         hits += _find_notes(db, mark, sought)
     return sorted(hits, key=lambda hit: (-round(hit.score, _SCORE_DIGITS), -hit.place))
+
+
+def _weigh(
+    db: apsw.Connection, mark: Mark, words: Mapping[str, float], places: Mapping[str, Sequence[int]]
+) -> list[Sought]:
+    """Return the words with what each tells; one that stands in most places only if there is no better one."""
+    sought: list[Sought] = []
+    dull: list[Sought] = []
+    for word, found in places.items():
+        count = len(found) if len(found) < PLACES_MAX else rows.count_places(db, mark, word)
+        weighed = Sought(words[word] * weigh_word(count, mark.passages), found)
+        (dull if count >= _DULL_MIN and 2 * count > mark.passages else sought).append(weighed)
+    return sought if any(one.places for one in sought) else dull
 
 
 def _find_early(places: Mapping[str, Sequence[int]], pieces: Sequence[str]) -> frozenset[int]:
@@ -162,7 +179,7 @@ def _without_notes(sought: Iterable[Sought]) -> list[Sought]:
     ]  # fmt: skip
 
 
-def _find_notes(db: object, mark: Mark, sought: Sequence[Sought]) -> list[_Hit]:
+def _find_notes(db: apsw.Connection, mark: Mark, sought: Sequence[Sought]) -> list[_Hit]:
     scores: dict[int, float] = {}
     most = sum(word.weight for word in sought)
     for word in sought:
@@ -170,7 +187,7 @@ def _find_notes(db: object, mark: Mark, sought: Sequence[Sought]) -> list[_Hit]:
             if place >= NOTES_FROM:
                 scores[place] = scores.get(place, 0.0) + NOTE_SHARE * word.weight / most
     best = sorted(scores, key=lambda place: (-scores[place], -place))[: NOTES_MAX * _SPARE]
-    notes = ((place, rows.read_note(db, mark, place)) for place in best)  # type: ignore[arg-type]
+    notes = ((place, rows.read_note(db, mark, place)) for place in best)
     return [_Hit(place, scores[place], note=note) for place, note in notes if note is not None]
 
 

@@ -14,10 +14,11 @@ import apsw
 
 from refold.errors import Unavailable
 from refold.ledger.ledger import Ledger, SessionRow
-from refold.recall import index as rows
+from refold.recall import rows
 from refold.recall.embed import Embedder
-from refold.recall.index import SESSION_BITS, Mark, RecallIndex
+from refold.recall.index import RecallIndex
 from refold.recall.originals import format_of, read_original
+from refold.recall.rows import SESSION_BITS, Mark
 
 SCAN_MAX = 20_000
 NEAREST_MAX = 60

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from refold.ledger.ledger import Finding, Ledger, SessionRow
 from refold.recall.erase import collect_words
-from refold.recall.index import Mark, RecallIndex, find_mark, split_original
+from refold.recall.index import RecallIndex, split_original
 from refold.recall.originals import format_of, read_original
+from refold.recall.rows import Mark, find_mark
 
 _PAGE = 1_000
 _FINDINGS_MAX = 20
