@@ -42,13 +42,14 @@ print(json.dumps(report))
 # Parts that an extra brings: they may import its libraries at their top, and be absent without it.
 EXTRA_PARTS = {"server", "web", "mcp", "integrations", "llm", "recall"}
 # One release with another, pinned to each other: declaring the first declares the second.
-TWINS = {"pydantic-core": "pydantic"}
-EXTRA_MODULES = {"refold.ledger.postgres"}
+# What a declared library brings along and shows in its own interface.
+TWINS = {"pydantic-core": "pydantic", "starlette": "fastapi", "yarl": "aiohttp"}
+EXTRA_MODULES = ("refold.ledger.postgres", "refold.cli.repl")
 
 
 def is_behind_extra(module: str) -> bool:
     parts = module.split(".")
-    return module in EXTRA_MODULES or (len(parts) > 1 and parts[1] in EXTRA_PARTS)
+    return module.startswith(EXTRA_MODULES) or (len(parts) > 1 and parts[1] in EXTRA_PARTS)
 
 
 def run_python(code: str, *args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
