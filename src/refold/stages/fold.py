@@ -39,6 +39,8 @@ SIZE_SHARE_MAX = 0.7
 TIGHT_SHARE = 0.8
 # However small the room, a fold that stands should be able to hold a few dozen values.
 FRESH_TOKENS_MIN = 320
+# Room that a standing fold does not need for values is better left to the folds after it than filled with words.
+STANDING_WORDS_SHARE = 0.4
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,6 +298,7 @@ class Fold:
                 style=self.style,
                 opening=self.opening,
                 chars_max=self.summary_chars_max,
+                words_share=STANDING_WORDS_SHARE if self._stands(goal) else 1.0,
                 turn_range=find_turn_range(view, items),
             )
             planned.append((span, options))

@@ -41,13 +41,17 @@ _INDEX_TITLE = {"en": "## Exact values", "zh": "## 精确值"}
 
 @dataclass(frozen=True, slots=True)
 class ExtractOptions:
-    """How a summary is written. ``chars_max`` of 0 sets no limit in characters; ``opening`` of "" is the full frame."""
+    """How a summary is written. ``chars_max`` of 0 sets no limit in characters; ``opening`` of "" is the full frame.
+
+    ``words_share`` is how much of the room the words may take where the index does not need its own.
+    """
 
     tokens_max: int = 4_000
     index_tokens_max: int = 1_500
     style: Style = "sections"
     opening: str = ""
     chars_max: int = 0
+    words_share: float = 1.0
     turn_range: tuple[int, int] = (0, 0)
 
 
@@ -148,6 +152,12 @@ def _write_body(
     if room_left <= 0:
         return body
     index = write_index(fold.artifacts, room_left, count, seen=f"{seen}\n{body}", language=span.language)
+    needed = count(f"{title}\n{index.text}\n")
+    if words is None and needed < index_max - HEADING_TOKENS:
+        # Few values: what the index leaves of its room is for the words, within their share.
+        words_max = max(room - index_max, min(room - needed, int(room * options.words_share)))
+        body = _write_words(pieces, span, options, words_max, count)
+        index = write_index(fold.artifacts, needed, count, seen=f"{seen}\n{body}", language=span.language)
     return f"{body}\n{title}\n{neutralise(index.text)}".lstrip("\n") if index.text else body
 
 
