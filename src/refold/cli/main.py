@@ -14,6 +14,7 @@ from refold import __version__
 from refold.cli.chat import register as register_chat
 from refold.cli.key import register as register_key
 from refold.cli.local import register as register_local
+from refold.cli.mcp import register as register_mcp
 from refold.cli.serve import register as register_serve
 from refold.cli.session_commands import register as register_session_commands
 from refold.errors import RefoldError
@@ -215,6 +216,7 @@ register_serve(app, EPILOG)
 register_key(app, EPILOG)
 register_chat(app, EPILOG)
 register_local(app, EPILOG)
+register_mcp(app, EPILOG)
 
 
 def main() -> None:

@@ -1,0 +1,145 @@
+"""An MCP server with the context tools of a workspace's sessions, over stdio or HTTP on loopback.
+
+The session is an argument of every call; without one it is the server's own, else the session that changed last. The
+server keeps nothing between calls but the manager: the record is the workspace's. It answers in words.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from mcp.server.mcpserver import MCPServer
+from pydantic import Field
+
+from refold import __version__
+from refold.agent.context_tools import PAGE_CHARS, ContextTools
+from refold.errors import RefoldError
+from refold.manager import ContextCompressionManager
+
+INSTRUCTIONS = (
+    "refold keeps every message of a session and folds old ones. context_status says how full a context is, "
+    "context_compress folds now, context_recall searches everything ever said, context_expand reads an original by its "
+    "handle, context_append stores messages, context_prepare returns a context that fits."
+)
+MESSAGES_MAX = 10_000
+Session = Annotated[
+    str, Field(description="the session's name; empty: the server's own, else the newest", max_length=256)
+]
+
+
+class Sessions:
+    """Finds the tools of a session."""
+
+    def __init__(self, manager: ContextCompressionManager, default: str = "") -> None:
+        self.manager = manager
+        self.default = default
+
+    def find(self, session: str) -> ContextTools:
+        """Return the tools of a session by name, of the server's own, or of the one that changed last."""
+        name = session or self.default
+        if not name:
+            newest = self.manager.ledger.list_sessions(limit=1)
+            name = newest[0].id if newest else "default"
+        return ContextTools(self.manager, name)
+
+
+def make_server(manager: ContextCompressionManager, session: str = "") -> MCPServer[Any]:
+    """Return the server; ``session`` is taken where a call names none."""
+    server: MCPServer[Any] = MCPServer(
+        "refold", title="refold context", instructions=INSTRUCTIONS, version=__version__, log_level="WARNING"
+    )
+    sessions = Sessions(manager, session)
+    _add_reading(server, sessions)
+    _add_changing(server, sessions)
+    return server
+
+
+def _add_reading(server: MCPServer[Any], sessions: Sessions) -> None:
+    @server.tool(structured_output=False)
+    async def context_status(session: Session = "") -> str:
+        """Tell how full the context is: tokens, window, turns, compressions, and what happens next."""
+        return await asyncio.to_thread(lambda: sessions.find(session).context_status())
+
+    @server.tool(structured_output=False)
+    async def context_summary(limit: int = 3, session: Session = "") -> str:
+        """Read the newest summaries of what was compressed."""
+        return await asyncio.to_thread(lambda: sessions.find(session).context_summary(limit))
+
+    @server.tool(structured_output=False)
+    async def context_recall(query: str, limit: int = 5, session: Session = "") -> str:
+        """Search everything ever said in the session, also what is no longer in view."""
+        return await asyncio.to_thread(lambda: sessions.find(session).context_recall(query, limit))
+
+    @server.tool(structured_output=False)
+    async def context_expand(handle: str, offset: int = 0, limit: int = PAGE_CHARS, session: Session = "") -> str:
+        """Read the exact original behind a handle such as m:4f2a91c3, page by page."""
+        return await asyncio.to_thread(lambda: sessions.find(session).context_expand(handle, offset, limit))
+
+    @server.tool(structured_output=False)
+    async def context_sessions(limit: int = 20) -> str:
+        """List the sessions of this workspace, the last changed first."""
+        rows = await asyncio.to_thread(sessions.manager.ledger.list_sessions, limit=max(1, min(200, limit)))
+        lines = [
+            f"{row.id}: {row.messages:,} messages, {row.tokens:,} tokens, {row.model or 'no model'}" for row in rows
+        ]
+        return "\n".join(lines) or "no sessions yet"
+
+
+def _add_changing(server: MCPServer[Any], sessions: Sessions) -> None:
+    @server.tool(structured_output=False)
+    async def context_compress(instructions: str = "", session: Session = "") -> str:
+        """Compress the context now; nothing is lost. Say in a sentence what to keep in view above all."""
+        return await sessions.find(session).context_compress(instructions)
+
+    @server.tool(structured_output=False)
+    async def context_config(changes: dict[str, Any] | None = None, session: Session = "") -> str:
+        """Show the settings of compression, or change some, such as {"keepRecent": 6}."""
+        return await asyncio.to_thread(lambda: sessions.find(session).context_config(changes))
+
+    @server.tool(structured_output=False)
+    async def context_pin(handle: str, session: Session = "") -> str:
+        """Keep the message behind a handle from ever being compressed."""
+        return await asyncio.to_thread(lambda: sessions.find(session).context_pin(handle))
+
+    @server.tool(structured_output=False)
+    async def context_append(messages: list[dict[str, Any]], session: Session = "") -> str:
+        """Store messages of a conversation, in the format of OpenAI or Anthropic, so that they can be found again."""
+        tools = sessions.find(session)
+        if not 0 < len(messages) <= MESSAGES_MAX:
+            return f"give 1 to {MESSAGES_MAX:,} messages"
+        try:
+            count = await asyncio.to_thread(tools.manager.append, tools.session_id, messages)
+        except RefoldError as error:
+            return str(error)
+        return f"session {tools.session_id} has {count:,} messages now"
+
+    @server.tool(structured_output=False)
+    async def context_prepare(model: str = "", session: Session = "") -> str:
+        """Return the session as a context that fits the model's window, as JSON; compresses if it has to."""
+        tools = sessions.find(session)
+        try:
+            prepared = await tools.manager.prepare_context(tools.session_id, None, model=model or None)
+        except RefoldError as error:
+            return str(error)
+        return json.dumps(
+            {"session": tools.session_id, "tokens": prepared.total_tokens, "messages": prepared.messages},
+            ensure_ascii=False,
+        )
+
+
+def serve_stdio(server: MCPServer[Any]) -> None:
+    """Serve the client that started us, until it leaves."""
+    server.run("stdio")
+
+
+def serve_http(server: MCPServer[Any], host: str, port: int) -> None:
+    """Serve over HTTP at ``/mcp``; the library refuses names of hosts that are not this one."""
+    server.run("streamable-http", host=host, port=port)
+
+
+def list_names(server: MCPServer[Any]) -> Sequence[str]:
+    """Return the names of the tools that are served."""
+    return [tool.name for tool in asyncio.run(server.list_tools())]

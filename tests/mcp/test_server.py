@@ -1,0 +1,143 @@
+"""The context tools over MCP, with the official client: a real process over stdio, and a real port."""
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.agent.talking import make_manager
+from tests.agent.test_overflow import write_history
+from tests.cli.running import Shell
+
+mcp = pytest.importorskip("mcp", reason="needs refold[mcp]: the official library")
+pytest.importorskip("openai", reason="needs refold[llm]: the official clients")
+
+TOOLS = {
+    "context_status",
+    "context_compress",
+    "context_config",
+    "context_summary",
+    "context_recall",
+    "context_expand",
+    "context_pin",
+    "context_sessions",
+    "context_append",
+    "context_prepare",
+}
+
+
+@asynccontextmanager
+async def connect(folder: Path, *options: str, **environment: str) -> AsyncIterator[Any]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("REFOLD_")}
+    server = mcp.StdioServerParameters(
+        command=sys.executable,
+        args=["-m", "refold", "mcp", "--workspace", str(folder), *options],
+        env={**kept, "HOME": str(folder), **environment},
+    )
+    async with mcp.Client(server) as client:
+        yield client
+
+
+async def call(client: Any, name: str, **arguments: Any) -> str:
+    answer = await client.call_tool(name, arguments)
+    assert not answer.is_error, answer.content
+    return "".join(block.text for block in answer.content)
+
+
+def fill(folder: Path, session: str = "s") -> None:
+    (folder / ".git").mkdir(exist_ok=True)
+    with make_manager(folder) as manager:
+        manager.append(session, write_history("openai-chat", 30), format="openai-chat")
+
+
+async def test_every_context_tool_answers_over_stdio(tmp_path: Path) -> None:
+    fill(tmp_path)
+    async with connect(tmp_path, "--session", "s") as client:
+        listed = (await client.list_tools()).tools
+        assert {tool.name for tool in listed} == TOOLS
+        assert all(tool.description for tool in listed)
+        assert "60 of 60 messages" in await call(client, "context_status")
+        assert (await call(client, "context_compress", instructions="keep ports")).startswith("Compressed: ")
+        assert (await call(client, "context_summary", limit=1)).startswith("[turns 1–")
+        found = await call(client, "context_recall", query="The port of service 4 is 4028")
+        handle = re.search(r"⟨(m:[0-9a-f]{8})", found)
+        assert handle
+        assert "The port of service 4 is 4028." in found
+        assert "characters 0–50; go on with offset=50" in await call(
+            client, "context_expand", handle=handle[1], limit=50
+        )
+        assert "is pinned" in await call(client, "context_pin", handle=handle[1])
+        assert "Set keep_recent = 4" in await call(client, "context_config", changes={"keepRecent": 4})
+        assert (await call(client, "context_sessions")).startswith("s: 60 messages")
+    assert json.loads((tmp_path / ".compression" / "config.json").read_text())["keepRecent"] == 4
+
+
+async def test_a_session_is_named_by_argument_by_option_by_environment_or_is_the_newest(tmp_path: Path) -> None:
+    fill(tmp_path, "older")
+    with make_manager(tmp_path) as manager:
+        manager.append("newer", [{"role": "user", "content": "hello"}], format="openai-chat")
+    async with connect(tmp_path) as client:
+        assert "1 of 1 messages" in await call(client, "context_status")
+        assert "60 of 60 messages" in await call(client, "context_status", session="older")
+    async with connect(tmp_path, REFOLD_SESSION="older") as client:
+        assert "60 of 60 messages" in await call(client, "context_status")
+    async with connect(tmp_path, "--session", "newer", REFOLD_SESSION="older") as client:
+        assert "1 of 1 messages" in await call(client, "context_status")
+
+
+async def test_messages_are_stored_prepared_and_found(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    async with connect(tmp_path) as client:
+        assert await call(client, "context_status") == "This session has no messages yet."
+        messages = [{"role": "user", "content": "端口是 7341"}, {"role": "assistant", "content": "知道了"}]
+        assert await call(client, "context_append", messages=messages, session="新") == "session 新 has 2 messages now"
+        prepared = json.loads(await call(client, "context_prepare", model="gpt-4o", session="新"))
+        assert prepared["messages"] == messages
+        assert "7341" in await call(client, "context_recall", query="端口", session="新")
+
+
+async def test_what_is_wrong_is_an_answer_and_the_server_goes_on(tmp_path: Path) -> None:
+    fill(tmp_path)
+    async with connect(tmp_path) as client:
+        assert (await call(client, "context_expand", handle="nonsense")).startswith("Not found")
+        assert "give 1 to" in await call(client, "context_append", messages=[])
+        assert "no setting" in await call(client, "context_config", changes={"window": 3})
+        wrong = await client.call_tool("context_expand", {"handle": 3.5, "offset": "x"})
+        assert wrong.is_error
+        assert "60 of 60 messages" in await call(client, "context_status")
+
+
+async def test_it_serves_over_http_on_loopback(tmp_path: Path) -> None:
+    fill(tmp_path)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "refold", "mcp", "--http", "--port", str(port), "--workspace", str(tmp_path)]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        until = time.monotonic() + 30
+        while time.monotonic() < until:
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.1)
+        async with mcp.Client(f"http://127.0.0.1:{port}/mcp") as client:
+            assert "60 of 60 messages" in await call(client, "context_status")
+    finally:
+        server.terminate()
+        server.wait(10)
+
+
+def test_it_refuses_to_listen_for_other_machines(tmp_path: Path) -> None:
+    ran = Shell(tmp_path).refold("mcp", "--http", "--host", "192.0.2.1")
+    assert ran.code == 3
+    assert "is not this machine" in ran.err
