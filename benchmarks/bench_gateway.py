@@ -20,13 +20,16 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 SIZES = {"1k": 1_000, "50k": 50_000, "200k": 200_000}
-REQUESTS = 40
+REQUESTS = 120
 CONCURRENT = 8
 PEERS = {"litellm proxy": "litellm", "headroom proxy": "headroom"}
 
 UPSTREAM = """
 import sys
-ANSWER = b'{"id":"x","object":"chat.completion","created":1,"model":"gpt-4o","choices":[{"index":0,"message":{"role":"assistant","content":"ok"},"finish_reason":"stop"}],"usage":{"prompt_tokens":0,"completion_tokens":1,"total_tokens":1}}'
+ANSWER = (
+    b'{"id":"x","object":"chat.completion","created":1,"model":"bench-1m","choices":[{"index":0,"message":'
+    b'{"role":"assistant","content":"ok"},"finish_reason":"stop"}],"usage":{"prompt_tokens":0,"completion_tokens":1}}'
+)
 HEAD = [(b"content-type", b"application/json"), (b"content-length", str(len(ANSWER)).encode())]
 async def app(scope, receive, send):
     if scope["type"] == "lifespan":
@@ -63,7 +66,8 @@ async def app(scope, receive, send):
         message = await receive()
         pieces.append(message.get("body", b""))
         more = message.get("more_body", False)
-    headers = {key.decode(): value.decode() for key, value in scope["headers"] if key not in (b"host", b"content-length")}
+    own = (b"host", b"content-length")
+    headers = {key.decode(): value.decode() for key, value in scope["headers"] if key not in own}
     url = f"http://127.0.0.1:{sys.argv[2]}{scope['path']}"
     async with client.post(url, data=b"".join(pieces), headers=headers) as answer:
         raw = [(key.lower(), value) for key, value in answer.raw_headers]
@@ -121,8 +125,11 @@ def make_bodies(tokens: int, talk: int, count: int) -> list[bytes]:
     return bodies
 
 
-async def measure(url: str, tokens: int, concurrent: int) -> tuple[list[float], float]:
-    """Return the latencies, sorted, and requests per second; the first requests of each talk warm it up."""
+async def measure(url: str, tokens: int, concurrent: int, pid: int) -> tuple[list[float], float, float]:
+    """Return latencies, sorted, requests per second, and the server's own time per request in milliseconds.
+
+    The first requests of each talk warm it up.
+    """
     import aiohttp
 
     latencies: list[float] = []
@@ -143,13 +150,12 @@ async def measure(url: str, tokens: int, concurrent: int) -> tuple[list[float], 
                 await ask(body)
 
         async def talk(bodies: list[bytes]) -> None:
-            for body in bodies[warm:]:
-                latencies.append(await ask(body))
+            latencies.extend([await ask(body) for body in bodies[warm:]])
 
-        started = time.perf_counter()
+        started, cpu = time.perf_counter(), read_cpu_s(pid)
         await asyncio.gather(*map(talk, talks))
-        seconds = time.perf_counter() - started
-    return sorted(latencies), len(latencies) / seconds
+        seconds, cpu = time.perf_counter() - started, read_cpu_s(pid) - cpu
+    return sorted(latencies), len(latencies) / seconds, cpu / len(latencies) * 1_000
 
 
 def read_memory_mb(pid: int) -> float:
@@ -159,6 +165,15 @@ def read_memory_mb(pid: int) -> float:
     except OSError:
         return 0.0
     return pages * resource.getpagesize() / 1e6
+
+
+def read_cpu_s(pid: int) -> float:
+    """Processor time of a process so far; Linux only, 0 elsewhere."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def find_peer(name: str) -> Path | None:
@@ -187,20 +202,20 @@ async def ask_many(url: str, count: int) -> None:
             await asyncio.gather(*(ask(number) for number in range(start, min(count, start + 200))))
 
 
-def print_rows(servers: dict[str, str]) -> None:
-    print("| request | concurrent | server | p50 ms | p99 ms | requests/s | p50 ÷ bare | throughput ÷ bare |")
-    print("|---|---|---|---|---|---|---|---|")
+def print_rows(servers: dict[str, tuple[str, int]]) -> None:
+    print("| request | concurrent | server | p50 ms | p99 ms | requests/s | CPU ms | p50 ÷ bare | throughput ÷ bare |")
+    print("|---|---|---|---|---|---|---|---|---|")
     for size, tokens in SIZES.items():
         for concurrent in (1, CONCURRENT):
             base: tuple[float, float] | None = None
-            for name, url in servers.items():
+            for name, (url, pid) in servers.items():
                 print(f"{size} x{concurrent} {name}", file=sys.stderr)
-                latencies, rate = asyncio.run(measure(url, tokens, concurrent))
-                p50 = pick(latencies, 0.5)
+                latencies, rate, cpu = asyncio.run(measure(url, tokens, concurrent, pid))
+                p50, p99 = pick(latencies, 0.5), pick(latencies, 0.99)
                 base = (p50, rate) if name == "bare pass-through" else base
                 ratio = f"{p50 / base[0]:.2f} | {rate / base[1]:.2f}" if base else "– | –"
-                row = f"| {size} | {concurrent} | {name} | {p50:.2f} | {pick(latencies, 0.99):.2f} | {rate:.0f} | {ratio} |"
-                print(row, flush=True)
+                head = f"| {size} | {concurrent} | {name}"
+                print(f"{head} | {p50:.2f} | {p99:.2f} | {rate:.0f} | {cpu:.2f} | {ratio} |", flush=True)
 
 
 def main() -> None:
@@ -208,22 +223,24 @@ def main() -> None:
     many = int(os.environ.get("BENCH_REQUESTS", "10000"))
     with ExitStack() as stack:
         workspace = stack.enter_context(tempfile.TemporaryDirectory())
-        stack.enter_context(run_process([sys.executable, "-c", UPSTREAM, str(upstream)], upstream))
-        stack.enter_context(run_process([sys.executable, "-c", BARE, str(bare), str(upstream)], bare))
+        provider = stack.enter_context(run_process([sys.executable, "-c", UPSTREAM, str(upstream)], upstream))
+        passing = stack.enter_context(run_process([sys.executable, "-c", BARE, str(bare), str(upstream)], bare))
         command = [sys.executable, "-m", "refold", "serve", "--quiet", "--port", str(gateway), "-w", workspace]
         command += ["--openai-upstream", f"http://127.0.0.1:{upstream}/v1"]
         process = stack.enter_context(run_process(command, gateway, REFOLD_WINDOW="1000000"))
         servers = {
-            "provider alone": f"http://127.0.0.1:{upstream}",
-            "bare pass-through": f"http://127.0.0.1:{bare}",
-            "refold gateway": f"http://127.0.0.1:{gateway}",
+            "provider alone": (f"http://127.0.0.1:{upstream}", provider.pid),
+            "bare pass-through": (f"http://127.0.0.1:{bare}", passing.pid),
+            "refold gateway": (f"http://127.0.0.1:{gateway}", process.pid),
         }
         print("## Gateway\n")
-        print("`benchmarks/bench_gateway.py`: a warm session that grows by one turn per request and needs no compression;")
+        print(
+            "`benchmarks/bench_gateway.py`: a warm session that grows by one turn per request and needs no compression;"
+        )
         print("every process on the same machine, so ratios count.\n")
         idle = read_memory_mb(process.pid)
         print_rows(servers)
-        asyncio.run(ask_many(servers["refold gateway"], many))
+        asyncio.run(ask_many(servers["refold gateway"][0], many))
         started: float = process.start_seconds  # type: ignore[attr-defined]
         print(f"\nStart to first connection {started:.2f} s. Resident memory: {idle:.0f} MB idle, ", end="")
         print(f"{read_memory_mb(process.pid):.0f} MB after the requests above and {many:,} more.")

@@ -172,7 +172,7 @@ class Application:
     def forget_known(self, session_id: str) -> None:
         """Forget a session that was erased; safe from any thread."""
         if self._loop is not None:
-            self._loop.call_soon_threadsafe(self.identities.forget, session_id)
+            self._loop.call_soon_threadsafe(self.preparer.forget, session_id)
 
     def _find_interface(self) -> Any:
         if self._interface is None:

@@ -18,7 +18,8 @@ from refold.server.asking import Asked, BodyTooLarge, ClientGone, ClientStalled,
 from refold.server.headers import write_own
 from refold.server.logs import log_request
 from refold.server.metrics import Metrics
-from refold.server.preparing import Outgoing, Preparer
+from refold.server.outgoing import Outgoing
+from refold.server.preparing import Preparer
 from refold.server.relay import BrokenOff, read_head, relay_answer, run_watched, send_json
 from refold.server.settings import GatewaySettings
 from refold.server.stream import AnswerReader
@@ -118,7 +119,7 @@ class Gateway:
         try:
             if response.status in _MAY_OVERFLOW and passage.outgoing.session is not None:
                 head, is_whole = await self._read_head(response)
-                smaller = await self._shrink(passage, response, head) if is_whole else None
+                smaller = await self._shrink(passage, response, head, body) if is_whole else None
                 if smaller is not None:
                     response.close()
                     passage.outgoing, passage.retries, head = smaller, 1, b""
@@ -139,14 +140,16 @@ class Gateway:
         except (aiohttp.ClientError, TimeoutError) as error:
             raise ProviderError(f"the upstream broke off while it refused ({type(error).__name__})") from None
 
-    async def _shrink(self, passage: Passage, response: aiohttp.ClientResponse, head: bytes) -> Outgoing | None:
+    async def _shrink(
+        self, passage: Passage, response: aiohttp.ClientResponse, head: bytes, body: bytes
+    ) -> Outgoing | None:
         """Return a smaller request if the upstream refused this one as too long; None for any other refusal."""
         text = _decode_head(head, response.headers.get("content-encoding", ""))
         error = classify_response(response.status, text)
         if not isinstance(error, ContextOverflow):
             return None
         self._metrics.overflows.inc()
-        return await self._preparer.prepare_harder(passage.outgoing, error.tokens_max)
+        return await self._preparer.prepare_harder(passage.outgoing, body, error.tokens_max)
 
     async def _relay(self, passage: Passage, response: aiohttp.ClientResponse, head: bytes, send: Send) -> None:
         outgoing, wire = passage.outgoing, passage.wire

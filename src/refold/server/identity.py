@@ -39,6 +39,7 @@ class KnownSession:
     in_flight: int = 0
     generation: int = 0
     is_stored: bool = False
+    synced: tuple[str, ...] = ()
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     reports: set[asyncio.Task[None]] = field(default_factory=set)
 
@@ -99,12 +100,14 @@ class Identities:
         self._continue(known, request)
         return known
 
-    def add(self, session_id: str, tenant: str, wire: str, digests: Sequence[str], system_digest: str) -> None:
+    def go_on(self, known: KnownSession, request: ReadRequest) -> None:
+        """Take in that a request goes on with a session."""
+        self._continue(known, request)
+
+    def add(self, known: KnownSession) -> None:
         """Make a stored session known again."""
-        if session_id in self._known or not digests:
-            return
-        known = KnownSession(session_id, tenant, wire, tuple(digests), system_digest, is_stored=True)
-        self._enter(known)
+        if known.id not in self._known and known.digests:
+            self._enter(known)
 
     def forget(self, session_id: str) -> None:
         """Forget a session that is no longer there."""
@@ -119,7 +122,7 @@ class Identities:
         for known in list(starts.values())[-CANDIDATES_MAX:]:
             common = _count_common(known.digests, request.digests)
             rank = (common == len(known.digests), common)
-            if rank >= best_rank and _continues(known, request, common):
+            if rank >= best_rank and continues(known, request, common):
                 best, best_rank = known, rank
         return best
 
@@ -177,7 +180,7 @@ def _start_of(known: KnownSession) -> tuple[str, str, str]:
     return known.tenant, known.wire, known.digests[0]
 
 
-def _continues(known: KnownSession, request: ReadRequest, common: int) -> bool:
+def continues(known: KnownSession, request: ReadRequest, common: int) -> bool:
     """Tell whether a request that has so much in common with a session goes on with it."""
     is_dialog = any(request.replies[:common])
     if common == len(known.digests):

@@ -54,6 +54,7 @@ class GatewaySettings:
     prepare_s_max: float = 60.0
     shutdown_s: float = 30.0
     sessions_known_max: int = 2_000
+    memory_bytes_max: int = 64_000_000
 
     def __post_init__(self) -> None:
         for name in ("openai_upstream", "anthropic_upstream"):

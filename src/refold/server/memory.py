@@ -1,0 +1,106 @@
+"""The last request of each session, as bytes: a client that sends it again with more at its end is known at once.
+
+Comparing bytes runs at the speed of memory, parsing and hashing a long history does not. Whatever does not fit this
+pattern takes the long way and comes to the same result. All of it has a limit in bytes, the oldest goes first.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from refold.server.identity import KnownSession, continues
+from refold.server.places import Places
+from refold.server.reading import ReadRequest, Unreadable, read_request
+from refold.server.wires import Wire
+
+CANDIDATES_MAX = 32
+HEAD_BYTES = 48
+
+Key = tuple[str, str, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """A session's last request that was prepared: its bytes, and what was read from them."""
+
+    session: KnownSession
+    places: Places
+    request: ReadRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Continued:
+    """A request that goes on from a remembered one: ``request`` holds its new messages only."""
+
+    session: KnownSession
+    request: ReadRequest
+    remembered: Remembered
+    kept: int
+
+
+class RequestMemory:
+    """Remembers requests by how they begin. For one event loop."""
+
+    def __init__(self, bytes_max: int = 64_000_000) -> None:
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._by_session: OrderedDict[str, tuple[Key, Remembered]] = OrderedDict()
+        self._by_start: dict[Key, OrderedDict[str, Remembered]] = {}
+
+    def find(self, tenant: str, wire: Wire, body: bytes, session_id: str = "") -> Continued | None:
+        """Return what a request continues, if that is plain to see; of one session only if it is named."""
+        key = tenant, wire.name, body[:HEAD_BYTES]
+        best: Remembered | None = None
+        best_kept = 0
+        for one in list(self._by_start.get(key, {}).values())[-CANDIDATES_MAX:]:
+            if session_id and one.session.id != session_id:
+                continue
+            kept = one.places.count_shared(body)
+            if kept >= max(1, best_kept):
+                best, best_kept = one, kept
+        return _continue(best, best_kept, wire, body, is_named=bool(session_id)) if best is not None else None
+
+    def remember(self, remembered: Remembered) -> None:
+        """Remember a session's last request in the place of the one before."""
+        session, body = remembered.session, remembered.places.body
+        self.forget(session.id)
+        if len(body) > self._bytes_max // 4:
+            return
+        key = session.tenant, session.wire, body[:HEAD_BYTES]
+        self._by_session[session.id] = key, remembered
+        self._by_start.setdefault(key, OrderedDict())[session.id] = remembered
+        self._bytes += len(body)
+        while self._bytes > self._bytes_max:
+            self.forget(next(iter(self._by_session)))
+
+    def forget(self, session_id: str) -> None:
+        """Forget a session's last request."""
+        found = self._by_session.pop(session_id, None)
+        if found is None:
+            return
+        key, remembered = found
+        self._bytes -= len(remembered.places.body)
+        starts = self._by_start[key]
+        del starts[session_id]
+        if not starts:
+            del self._by_start[key]
+
+
+def _continue(remembered: Remembered, kept: int, wire: Wire, body: bytes, *, is_named: bool) -> Continued | None:
+    """Return the request with what is new in it; None if it does not go on from all that is known."""
+    before, session = remembered.request, remembered.session
+    if session.digests is not before.digests or kept <= before.lead:
+        return None
+    try:
+        tail = read_request(wire, remembered.places.leave_out(body, kept), is_tail=True)
+    except Unreadable:
+        return None
+    known = before.digests[kept - before.lead :]
+    if tail.digests[: len(known)] != known:
+        return None
+    new = len(known)
+    request = tail.follow(before, new)
+    if not is_named and not continues(session, request, len(before.digests)):
+        return None
+    return Continued(session, request, remembered, kept)

@@ -1,0 +1,140 @@
+"""Where the messages stand in the bytes of a request, so that they can be told apart and copied without being parsed.
+
+Offsets are found by a JSON reader on the bytes taken as Latin-1: one character is one byte, and JSON's own signs are
+ASCII. With them a request is known by the bytes it shares with the one before, and a compressed request keeps every
+untouched message byte for byte.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from refold.server.reading import dump_json
+
+_BLOCK = 65_536
+_GAP = re.compile(r"[ \t\n\r]*")
+_scan = json.JSONDecoder(strict=False).raw_decode
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The messages of a body: ``start`` is where the first may begin, ``spans`` where each begins and ends."""
+
+    body: bytes = field(repr=False)
+    start: int
+    spans: tuple[tuple[int, int], ...] = field(repr=False)
+
+    @property
+    def end(self) -> int:
+        """Where the last message ends."""
+        return self.spans[-1][1] if self.spans else self.start
+
+    def count_shared(self, body: bytes) -> int:
+        """Return how many of these messages another body begins with, byte for byte."""
+        shared = count_shared_bytes(self.body, body, self.end)
+        low, high = 0, len(self.spans)
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self.spans[middle - 1][1] <= shared:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    def leave_out(self, body: bytes, known: int) -> bytes:
+        """Return a body without its first messages, which are these: valid JSON again, and small."""
+        rest = self.spans[known - 1][1]
+        comma = skip_gap(body, rest)
+        if body[comma : comma + 1] == b",":
+            rest = comma + 1
+        return body[: self.start] + body[rest:]
+
+    def write(self, pieces: Sequence[int | object]) -> bytes:
+        """Return the body with these messages: a number stands for the one at that place, as it came."""
+        texts = [
+            self.body[slice(*self.spans[piece])] if isinstance(piece, int) else dump_json(piece) for piece in pieces
+        ]
+        return b"".join((self.body[: self.start], b",".join(texts), self.body[self.end :]))
+
+
+def find_places(body: bytes, key: str, known: Places | None = None, kept: int = 0) -> Places | None:
+    """Return where the messages stand under a key of the outermost object; None if that cannot be told.
+
+    ``known`` are the places of a body that begins with the same ``kept`` messages: only the others are looked at.
+    """
+    # Without this a cut in the middle of a multi-byte character could not happen, but a wrong offset could.
+    text = body.decode("latin-1")
+    try:
+        if known is not None and kept:
+            start, spans = known.start, list(known.spans[:kept])
+            at = _GAP.match(text, known.spans[kept - 1][1]).end()  # type: ignore[union-attr]
+            at += text[at] == ","
+        else:
+            start = _find_array(text, key)
+            spans, at = [], start
+        at = _find_spans(text, at, spans)
+    except (ValueError, IndexError, RecursionError):
+        return None
+    # The same key once more would overrule what was found.
+    if f'"{key}"'.encode() in body[at:]:
+        return None
+    return Places(body, start, tuple(spans))
+
+
+def _find_array(text: str, key: str) -> int:
+    at = _skip(text, 0, "{")
+    while True:
+        name, at = _scan(text, _GAP.match(text, at).end())  # type: ignore[union-attr]
+        at = _skip(text, at, ":")
+        at = _GAP.match(text, at).end()  # type: ignore[union-attr]
+        if name == key:
+            return _skip(text, at, "[")
+        _, at = _scan(text, at)
+        at = _skip(text, at, ",")
+
+
+def _find_spans(text: str, at: int, spans: list[tuple[int, int]]) -> int:
+    at = _GAP.match(text, at).end()  # type: ignore[union-attr]
+    while text[at] != "]":
+        _, end = _scan(text, at)
+        spans.append((at, end))
+        at = _GAP.match(text, end).end()  # type: ignore[union-attr]
+        if text[at] == ",":
+            at = _GAP.match(text, at + 1).end()  # type: ignore[union-attr]
+        elif text[at] != "]":
+            raise ValueError(at)
+    return at
+
+
+def _skip(text: str, at: int, sign: str) -> int:
+    at = _GAP.match(text, at).end()  # type: ignore[union-attr]
+    if text[at] != sign:
+        raise ValueError(at)
+    return at + 1
+
+
+def skip_gap(body: bytes, at: int) -> int:
+    """Return where the white space at some place ends."""
+    while body[at : at + 1] in (b" ", b"\t", b"\n", b"\r"):
+        at += 1
+    return at
+
+
+def count_shared_bytes(left: bytes, right: bytes, limit: int) -> int:
+    """Return how many bytes two bodies have in common at their beginning, ``limit`` at most."""
+    limit = min(limit, len(left), len(right))
+    at = 0
+    # Slices are compared at memory speed; a block at a time keeps them in the cache.
+    while at < limit and left[at : min(at + _BLOCK, limit)] == right[at : min(at + _BLOCK, limit)]:
+        at = min(at + _BLOCK, limit)
+    low, high = at, min(at + _BLOCK, limit)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if left[at:middle] == right[at:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low

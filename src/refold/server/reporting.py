@@ -1,0 +1,88 @@
+"""What an answer cost goes back to the manager: in threads, after the answer, before the session's next request.
+
+A report speaks of the context that was prepared last. One that comes after another request was prepared is left out:
+it would teach the counter nonsense.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+from refold.errors import RefoldError
+from refold.ledger.ledger import Event
+from refold.llm.overflow import find_overflow
+from refold.manager import ContextCompressionManager
+from refold.server.answered import Answered
+from refold.server.identity import KnownSession
+from refold.server.managers import Managers
+from refold.server.outgoing import Outgoing
+
+log = logging.getLogger("refold.server")
+WAIT_S = 5.0
+
+
+class Reporter:
+    """Takes in what answers cost, and what went wrong."""
+
+    def __init__(self, managers: Managers) -> None:
+        self._managers = managers
+
+    def observe(self, outgoing: Outgoing, answered: Answered) -> None:
+        """Take in what an answer cost."""
+        session = outgoing.session
+        if session is None or outgoing.is_failed_open or not (answered.has_usage or answered.error_text):
+            return
+        manager = outgoing.manager or self._managers.main
+
+        def record() -> None:
+            if session.generation == outgoing.generation:
+                _observe(session, manager, answered)
+
+        self.start(session, record)
+
+    def tell_failure(self, session: KnownSession, error: Exception) -> None:
+        """Log a failure of ours, without content: our own errors may name places, others only their kind."""
+        said = str(error)[:300] if isinstance(error, RefoldError) else ""
+        log.error("failed open", extra={"fields": {"session": session.id, "error": type(error).__name__, "said": said}})
+        ledger = self._managers.main.ledger
+
+        def record() -> None:
+            event = Event("failed", time.time(), {"reason": f"failed open: {type(error).__name__}", "by": "gateway"})
+            if ledger.read_session(session.id) is not None:
+                ledger.add_event(session.id, event)
+
+        self.start(session, record)
+
+    def start(self, session: KnownSession, record: Callable[[], object]) -> asyncio.Task[None]:
+        """Run something for a session in a thread; its next request waits for it."""
+        task = asyncio.ensure_future(_run_quietly(record))
+        session.reports.add(task)
+        task.add_done_callback(session.reports.discard)
+        return task
+
+    async def run(self, session: KnownSession, record: Callable[[], object]) -> None:
+        """Run something for a session and wait for it, but not for ever."""
+        await asyncio.wait({self.start(session, record)}, timeout=WAIT_S)
+
+    async def wait(self, session: KnownSession) -> None:
+        """Wait until all that was started for a session is done, but not for ever."""
+        if session.reports:
+            await asyncio.wait(set(session.reports), timeout=WAIT_S)
+
+
+def _observe(session: KnownSession, manager: ContextCompressionManager, answered: Answered) -> None:
+    if answered.has_usage:
+        manager.observe_usage(session.id, answered.usage, finish_reason=answered.finish_reason or None)
+    elif find_overflow(answered.error_text) is not None:
+        manager.observe_usage(session.id, 0, is_overflow=True)
+
+
+async def _run_quietly(record: Callable[[], Any]) -> None:
+    try:
+        await asyncio.to_thread(record)
+    except Exception as error:  # noqa: BLE001 - figures that cannot be stored cost nothing but their use
+        log.warning("a report was lost", extra={"fields": {"error": type(error).__name__}})
