@@ -15,7 +15,7 @@ from refold.conversation.language import detect_language
 from refold.recall.options import RecallOptions
 from refold.recall.passages import is_question
 from refold.recall.search import Recalled
-from refold.recall.words import query_words, value_words
+from refold.recall.words import find_words, query_words, value_words
 from refold.stages.extract.frame import CLOSES, OPENS, neutralise
 
 # Scores are shares of what the message asks about. Tuned by the tests' conversations: rather too quiet than too loud.
@@ -64,9 +64,12 @@ def decide_injection(
         return Injection(False, "nothing is folded")
     if not newest.strip():
         return Injection(False, "the newest user message has no words")
-    unseen = [one for one in found if one.text.strip() and one.text.strip() not in in_view]
+    # What only stands near a match may answer a search; unasked, it would be noise.
+    asked = query_words(newest).keys()
+    matching = [one for one in found if not asked.isdisjoint(find_words(one.text))]
+    unseen = [one for one in matching if one.text.strip() not in in_view]
     if not unseen:
-        return Injection(False, "nothing hidden matches" if not found else "what matches is in view already")
+        return Injection(False, "nothing hidden matches" if not matching else "what matches is in view already")
     needed, why = _find_reason(newest, unseen, options, in_view)
     chosen = [one for one in unseen if one.score >= needed]
     if not chosen:

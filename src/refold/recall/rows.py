@@ -1,7 +1,7 @@
 """The rows of the index as search reads them, each in the caller's transaction. Nothing here writes.
 
-A place numbers a session's passages in order; the key of its row is the session's number and the place. Notes (summaries,
-facts) have places of their own, far behind.
+A place numbers a session's passages in order; the key of its row is the session's number and the place. Notes, that is
+summaries and facts, have places of their own, far behind.
 """
 
 from __future__ import annotations
