@@ -1,0 +1,171 @@
+"""``refold serve`` and ``refold key`` as an operator runs them: processes, signals, exit codes, settings."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+
+import httpx2
+import pytest
+
+from refold.errors import ConfigError
+from refold.server.settings import GatewaySettings, load_settings
+from refold.testing import ScriptedProvider, drip
+from tests.cli.running import Shell
+from tests.server.running import make_body, make_dialog
+
+
+@pytest.fixture
+def shell(tmp_path):
+    (tmp_path / ".git").mkdir()
+    return Shell(tmp_path)
+
+
+@contextmanager
+def run_gateway(folder, *args, **environment):
+    """Run the command in a process; give its address and the process."""
+    plain = {name: value for name, value in os.environ.items() if not name.startswith(("REFOLD_", "XDG_"))}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "refold", "serve", "--port", "0", *args],
+        cwd=folder,
+        env={**plain, "HOME": str(folder), **environment},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        line = process.stderr.readline()
+        address = re.search(r"http://[\d.]+:\d+", line)
+        assert address, line + process.stderr.read()
+        yield address[0], process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def ask(url, stream=False):
+    body = make_body("openai-chat", make_dialog(1), stream=stream)
+    return httpx2.post(f"{url}/v1/chat/completions", json=body, trust_env=False, timeout=30)
+
+
+def wait_ready(url):
+    until = time.monotonic() + 20
+    while time.monotonic() < until:
+        try:
+            if httpx2.get(f"{url}/readyz", trust_env=False).status_code == 200:
+                return
+        except httpx2.TransportError:
+            time.sleep(0.05)
+    raise AssertionError("the gateway did not become ready")
+
+
+def test_a_gateway_serves_and_stops_without_an_error_when_told_to(tmp_path):
+    with (
+        ScriptedProvider(drip("word " * 30, pause_s=0.02)) as provider,
+        run_gateway(tmp_path, REFOLD_OPENAI_UPSTREAM=provider.openai_url) as (url, process),
+    ):
+        wait_ready(url)
+        with httpx2.stream(
+            "POST",
+            f"{url}/v1/chat/completions",
+            json=make_body("openai-chat", make_dialog(1), stream=True),
+            trust_env=False,
+        ) as answer:
+            process.send_signal(signal.SIGTERM)
+            whole = b"".join(answer.iter_bytes())
+        assert whole.endswith(b"data: [DONE]\n\n"), "the stream under way is finished first"
+        assert process.wait(20) == 0
+        log = process.stderr.read()
+    lines = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
+    assert [line["path"] for line in lines if line["event"] == "request"] == ["/v1/chat/completions"]
+    assert "refold has stopped" in log
+
+
+def test_upstreams_come_from_the_file_the_environment_and_the_command_line(tmp_path, monkeypatch, empty_home):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "refold.yaml").write_text("window: 9000\ngateway:\n  openai_upstream: http://file:1/v1\n  port: 7000\n")
+    assert load_settings().openai_upstream == "http://file:1/v1"
+    assert load_settings().port == 7000
+    monkeypatch.setenv("REFOLD_OPENAI_UPSTREAM", "http://env:2/v1")
+    assert load_settings().openai_upstream == "http://env:2/v1"
+    assert load_settings(openai_upstream="http://call:3/v1", port=None).openai_upstream == "http://call:3/v1"
+    monkeypatch.setenv("REFOLD_ANTHROPIC_KEY", "sk-held")
+    assert load_settings().anthropic_key == "sk-held"
+
+
+@pytest.mark.parametrize(
+    ("block", "told"),
+    [
+        ("openai_upstrem: http://x/v1", "did you mean 'openai_upstream'"),
+        ("openai_key: sk-secret", "REFOLD_OPENAI_KEY"),
+        ("port: many", "must be a int"),
+        ("body_bytes_max: 0", "more than 0"),
+        ("cache_marks: sometimes", "client or auto"),
+        ("openai_upstream: ftp://x", "no address"),
+        ("openai_upstream: https://user:pw@x/v1", "bare address"),
+        ("compress: perhaps", "must be a bool"),
+    ],
+)
+def test_a_wrong_setting_is_told_with_its_place_and_never_with_a_secret(tmp_path, empty_home, block, told):
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "refold.yaml").write_text(f"gateway:\n  {block}\n")
+    with pytest.raises(ConfigError) as error:
+        load_settings(tmp_path)
+    assert told in str(error.value)
+    assert "sk-secret" not in str(error.value)
+    assert "pw@" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "path", "url"),
+    [
+        ("http://h:1/v1", "/v1/chat/completions", "http://h:1/v1/chat/completions"),
+        ("http://h:1", "/v1/models", "http://h:1/v1/models"),
+        ("https://h/api/v1/", "/v1/responses", "https://h/api/v1/responses"),
+        ("https://h/openai/v4", "/v1/responses", "https://h/openai/v4/responses"),
+    ],
+)
+def test_an_openai_address_is_taken_as_its_clients_take_it(given, path, url):
+    from refold.server.upstream import Upstreams
+
+    assert str(Upstreams(GatewaySettings(openai_upstream=given)).make_url("openai", path)) == url
+
+
+@pytest.mark.parametrize("given", ["http://h:1", "http://h:1/", "http://h:1/v1"])
+def test_an_anthropic_address_is_taken_with_and_without_its_version(given):
+    from refold.server.upstream import Upstreams
+
+    made = Upstreams(GatewaySettings(anthropic_upstream=given)).make_url("anthropic", "/v1/messages", b"beta=true")
+    assert str(made) == "http://h:1/v1/messages?beta=true"
+
+
+def test_keys_are_made_listed_and_revoked(shell):
+    made = shell.refold("key", "add", "alice")
+    key = made.text.strip()
+    assert made.code == 0
+    assert key.startswith("rk-")
+    listed = json.loads(shell.refold("key", "list", "--json").text)
+    assert [(one["tenant"], set(one)) for one in listed] == [("alice", {"id", "tenant", "created_at"})]
+    assert key not in shell.refold("key", "list").text
+    assert shell.refold("key", "revoke", listed[0]["id"]).code == 0
+    assert json.loads(shell.refold("key", "list", "--json").text) == []
+    assert shell.refold("key", "revoke", "alice").code == 3
+    assert shell.refold("key", "add", "No Such Name").code == 3
+
+
+def test_serving_other_machines_without_a_key_is_refused(shell):
+    ran = shell.refold("serve", "--host", "0.0.0.0", "--port", "0")  # noqa: S104
+    assert ran.code == 3
+    assert "refold key add" in ran.err
+
+
+def test_a_port_in_use_is_told_in_one_line(shell, tmp_path):
+    with run_gateway(tmp_path) as (url, _):
+        ran = shell.refold("serve", "--port", url.rpartition(":")[2])
+    assert ran.code == 3
+    assert "--port" in ran.err
