@@ -1,45 +1,30 @@
 """Reads what people type: history, several lines, completion of commands, a gauge above, pastes of any size.
 
 A large paste is kept aside and stands in the line as a short mark, so that a megabyte does not have to be drawn; it is
-put back when the line is sent.
+put back when the line is sent. prompt_toolkit is imported when a keyboard is made: pipes do without it.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-
-from prompt_toolkit import PromptSession
-from prompt_toolkit.completion import CompleteEvent, Completer, Completion
-from prompt_toolkit.document import Document
-from prompt_toolkit.history import FileHistory, History, InMemoryHistory
-from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
-from prompt_toolkit.keys import Keys
-from prompt_toolkit.styles import Style
+from typing import TYPE_CHECKING
 
 from refold.cli.repl.commands import COMMANDS
+
+if TYPE_CHECKING:
+    from prompt_toolkit import PromptSession
+    from prompt_toolkit.completion import Completer
+    from prompt_toolkit.history import History
+    from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
 PROMPT = "you › "
 PASTE_CHARS = 2_000
 PASTES_MAX = 50
 _MARK = re.compile(r"\[pasted #(\d+): [\d,]+ characters\]")
-
-
-class CommandCompleter(Completer):
-    """Completes the name of a slash command."""
-
-    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:  # noqa: ARG002
-        """Yield commands that begin like what is typed."""
-        text = document.text_before_cursor
-        if not text.startswith("/") or " " in text or "\n" in text:
-            return
-        for command in COMMANDS.values():
-            if command.name.startswith(text[1:].lower()):
-                yield Completion(f"/{command.name}", -len(text), display_meta=command.means)
 
 
 class Pastes:
@@ -63,42 +48,23 @@ class Pastes:
         return _MARK.sub(lambda found: self._texts.get(int(found[1]), found[0]), line)
 
 
-class ShortHistory(FileHistory):
-    """A history in a file that keeps no giant entries."""
-
-    def store_string(self, string: str) -> None:
-        """Write an entry, unless nobody would want to type it again."""
-        if len(string) <= PASTE_CHARS:
-            super().store_string(string)
-
-
-def make_keyboard(folder: Path, gauge: Callable[[], str], **more: Any) -> Keyboard:
-    """Return the keyboard of a chat; its history is in the workspace."""
-    history: History
-    try:
-        (folder / ".refold").mkdir(parents=True, exist_ok=True)
-        history = ShortHistory(str(folder / ".refold" / "chat_history"))
-    except OSError:
-        history = InMemoryHistory()
-    return Keyboard(history, gauge, **more)
-
-
 class Keyboard:
-    """Reads lines, and answers of yes or no."""
+    """Reads lines, and answers to a question."""
 
-    def __init__(self, history: History, gauge: Callable[[], str], **more: Any) -> None:
+    def __init__(self, folder: Path, gauge: Callable[[], str]) -> None:
+        from prompt_toolkit import PromptSession
+        from prompt_toolkit.styles import Style
+
         self.pastes = Pastes()
         self._gauge = gauge
         self._session: PromptSession[str] = PromptSession(
-            history=history,
-            completer=CommandCompleter(),
+            history=_open_history(folder),
+            completer=_make_completer(),
             complete_while_typing=True,
             key_bindings=_bind_keys(self.pastes),
-            multiline=False,
             reserve_space_for_menu=4,
             enable_open_in_editor=False,
             style=Style.from_dict({"gauge": "fg:ansibrightblack"}),
-            **more,
         )
 
     async def read(self) -> str:
@@ -109,8 +75,11 @@ class Keyboard:
         line = await self._session.prompt_async([*head, ("", PROMPT)], prompt_continuation="    · ")
         return self.pastes.put_back(line)
 
-    async def agrees(self, question: str) -> str:
+    async def ask(self, question: str) -> str:
         """Ask and return the answer's first letter, empty for none."""
+        from prompt_toolkit import PromptSession
+        from prompt_toolkit.history import InMemoryHistory
+
         asking: PromptSession[str] = PromptSession(history=InMemoryHistory())
         try:
             answer = await asking.prompt_async(question)
@@ -141,7 +110,33 @@ def hushed() -> Iterator[None]:
         termios.tcsetattr(terminal, termios.TCSADRAIN, before)
 
 
+def _open_history(folder: Path) -> History:
+    """Return the history of a workspace; giant entries are not worth typing again, and are not kept."""
+    from prompt_toolkit.history import FileHistory, InMemoryHistory
+
+    class ShortHistory(FileHistory):
+        def store_string(self, string: str) -> None:
+            if len(string) <= PASTE_CHARS:
+                super().store_string(string)
+
+    try:
+        (folder / ".refold").mkdir(parents=True, exist_ok=True)
+        return ShortHistory(str(folder / ".refold" / "chat_history"))
+    except OSError:
+        return InMemoryHistory()
+
+
+def _make_completer() -> Completer:
+    from prompt_toolkit.completion import WordCompleter
+
+    meanings = {f"/{command.name}": command.means for command in COMMANDS.values()}
+    return WordCompleter(list(meanings), meta_dict=dict(meanings), sentence=True)
+
+
 def _bind_keys(pastes: Pastes) -> KeyBindings:
+    from prompt_toolkit.key_binding import KeyBindings
+    from prompt_toolkit.keys import Keys
+
     keys = KeyBindings()
 
     @keys.add(Keys.BracketedPaste)

@@ -25,9 +25,9 @@ _PREVIEW_CHARS = 400
 
 async def talk(chat: ChatSession, screen: Screen, folder: Path) -> None:
     """Talk with a person at a terminal."""
-    from refold.cli.repl.keyboard import hushed, make_keyboard
+    from refold.cli.repl.keyboard import Keyboard, hushed
 
-    keyboard = make_keyboard(folder, chat.gauge)
+    keyboard = Keyboard(folder, chat.gauge)
     always: set[str] = set()
     one_at_a_time = asyncio.Lock()
 
@@ -38,7 +38,7 @@ async def talk(chat: ChatSession, screen: Screen, folder: Path) -> None:
             await asyncio.sleep(0.05)  # What was told of the call is shown first.
             screen.note(f"{call.name} wants to run with {clean_line(call.arguments, _PREVIEW_CHARS)}", "bold")
             with screen.holding():
-                answer = await keyboard.agrees("run it? [y]es, [a]lways, [N]o: ")
+                answer = await keyboard.ask("run it? [y]es, [a]lways, [N]o: ")
             if answer == "a":
                 always.add(tool.name)
             return answer in ("y", "a")

@@ -1,0 +1,74 @@
+"""What the chat shows, as functions of numbers and texts."""
+
+import pytest
+
+from refold.cli.repl.gauge import tell_tokens, write_gauge
+from refold.cli.repl.keyboard import Pastes
+from refold.cli.repl.screen import clean_block, split_blocks
+from refold.manager.status import SessionStatus
+
+
+def make_status(tokens: int, hard: int = 128_000, soft: int = 96_000, stopped: str = "") -> SessionStatus:
+    return SessionStatus(
+        session_id="s",
+        wire="openai-chat",
+        model="gpt-4o",
+        counter="o200k_base",
+        messages=1,
+        messages_in_view=1,
+        turns=1,
+        tokens=tokens,
+        tokens_original=tokens,
+        window=hard,
+        hard=hard,
+        soft=soft,
+        share=tokens / hard,
+        compression_count=0,
+        edits=0,
+        pinned=0,
+        stopped=stopped,
+    )
+
+
+@pytest.mark.parametrize(
+    ("tokens", "gauge"),
+    [
+        (78_080, "▰▰▰▱▱ 61 % · 78k/128k · soft at 96k"),
+        (0, "▱▱▱▱▱ 0 % · 0/128k · soft at 96k"),
+        (128_000, "▰▰▰▰▰ 100 % · 128k/128k · soft at 96k"),
+        (300_000, "▰▰▰▰▰ 234 % · 300k/128k · soft at 96k"),
+    ],
+)
+def test_the_gauge_is_one_line(tokens: int, gauge: str) -> None:
+    assert write_gauge(make_status(tokens)) == gauge
+
+
+def test_the_gauge_says_when_nothing_is_automatic() -> None:
+    assert write_gauge(make_status(1, stopped="automatic compression is off")).endswith("automatic compression is off")
+
+
+@pytest.mark.parametrize(
+    ("tokens", "told"), [(0, "0"), (999, "999"), (1_000, "1.0k"), (9_949, "9.9k"), (9_960, "10k"), (1_048_576, "1.05M")]
+)
+def test_tokens_in_a_few_letters(tokens: int, told: str) -> None:
+    assert tell_tokens(tokens) == told
+
+
+def test_a_block_is_finished_at_a_blank_line_that_is_not_in_a_fence() -> None:
+    assert split_blocks("one\ntwo") == ("", "one\ntwo")
+    assert split_blocks("one\n\ntwo") == ("one\n\n", "two")
+    assert split_blocks("one\n\n```\na\n\nb") == ("one\n\n", "```\na\n\nb")
+    assert split_blocks("```\na\n\nb\n```\n\nc") == ("```\na\n\nb\n```\n\n", "c")
+
+
+def test_no_control_character_survives() -> None:
+    assert clean_block("a\x1b[2Jb\x07\tc\r\nd\u202ee\ud800") == "a[2Jb\tc\nde"
+
+
+def test_small_pastes_stay_and_large_ones_are_put_back_when_sent() -> None:
+    pastes = Pastes()
+    assert pastes.keep("short") == "short"
+    mark = pastes.keep("x" * 5_000)
+    assert mark == "[pasted #1: 5,000 characters]"
+    assert pastes.put_back(f"see {mark}!") == f"see {'x' * 5_000}!"
+    assert pastes.put_back("[pasted #9: 1 characters]") == "[pasted #9: 1 characters]"
