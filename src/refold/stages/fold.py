@@ -118,6 +118,8 @@ class Fold:
         if self.importance_threshold is not None:
             important = important_units(view, self.importance_threshold)
             kept |= {view.units[number].start for number in important}
+        if not goal.force and view.tokens <= goal.hard:
+            kept |= _find_unread(view)
         runs = [[unit for unit in run if unit.start not in kept] for run in free_runs(view)]
         return _without_empty([self._leave_standing(view, goal, run) for run in runs])
 
@@ -330,6 +332,12 @@ def _bind_force(goal: Goal, view: View, span: Sequence[Unit], spans: Sequence[Se
     """Let force hold for the largest span only: who asks for a compression does not ask for small ones that grow."""
     sizes = {id(one): sum(item.tokens for item in items_of(view, one)) for one in spans}
     return replace(goal, force=goal.force and sizes[id(span)] == max(sizes.values()))
+
+
+def _find_unread(view: View) -> set[int]:
+    """Return where the messages stand that came after the assistant spoke last: nobody has answered them yet."""
+    spoken = (at for at in range(len(view.items) - 1, -1, -1) if view.items[at].role == "assistant")
+    return set(range(next(spoken, -1) + 1, len(view.items)))
 
 
 def _count_lasting(view: View) -> int:
