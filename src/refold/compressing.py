@@ -69,6 +69,7 @@ def compress(
         instructions=instructions,
         is_auto=settings.is_auto or budget is not None,
         strict=strict,
+        find_secrets=_find_secrets if settings.redact else None,
     )
     outcome = drive(prepare(view, plan), answer)
     report = _write_report(view, outcome, room, counter, _notes(model, budget))
@@ -99,6 +100,12 @@ def _choose_answer(
 
     settled, summariser = settle_summariser(settings, llm)
     return settled, summariser.answer_now
+
+
+def _find_secrets(texts: Iterable[str]) -> frozenset[str]:
+    from refold.llm.redact import find_secrets  # When something is folded, and not before: it takes a moment to import.
+
+    return find_secrets(texts)
 
 
 def _check_model(model: object) -> str | None:

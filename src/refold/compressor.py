@@ -16,8 +16,8 @@ from refold.conversation.message import Message, is_user_turn
 from refold.conversation.turn import find_cuts
 from refold.errors import ConfigError
 from refold.formats import detect, parse_messages
-from refold.stages.prompts.archive import write_archive_prompt, write_facts_prompt
 from refold.stages.extract.summary import ExtractOptions, extract_summary
+from refold.stages.prompts.archive import write_archive_prompt, write_facts_prompt
 from refold.tokens import TokenCounter
 
 OPENING = "[历史对话摘要]"

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from refold.budget import Budget, Counts, Thresholds, Trigger, decide
@@ -43,6 +43,7 @@ class Plan:
     strict: bool = False
     economics: Economics | None = None
     restored: Mapping[str, str] = field(default_factory=dict)
+    find_secrets: Callable[[Iterable[str]], frozenset[str]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +72,18 @@ def prepare(view: View, plan: Plan, reported_tokens: int | None = None) -> Gener
         instructions=plan.instructions,
         force=trigger.by_count,
         restored=plan.restored,
+        secrets=_find_secrets(view, plan),
     )
     climbed = yield from climb(view, goal, plan.stages, strict=plan.strict)
     check_fit(climbed.view, budget)
     carry = Carry().restart(climbed.view.tokens, _count_rewritten(view, climbed.view))
     return Outcome(climbed.view, trigger, climbed.edits, climbed.stages, carry)
+
+
+def _find_secrets(view: View, plan: Plan) -> frozenset[str]:
+    if plan.find_secrets is None:
+        return frozenset()
+    return plan.find_secrets(part.text for message in view.messages for part in message.parts if part.text)
 
 
 def _count_rewritten(before: View, after: View) -> int:

@@ -8,11 +8,12 @@ linear in the text, also on text made to be slow. Originals are never touched: t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 Check = Callable[[str], bool]
 PRIVATE_KEY_CHARS_MAX = 20_000
+SECRET_CHARS_MIN = 5
 _BEGIN = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 _KEY_BODY = re.compile(r"(?:[A-Za-z0-9+/=:,. -]|\s|\\[nr])*")
 _PLACEHOLDER = re.compile(
@@ -41,22 +42,35 @@ class Rule:
 
 def redact_text(text: str) -> str:
     """Return the text with every secret replaced by ``[redacted: its kind]``."""
+    return _mask_all(text, [])
+
+
+def find_secrets(texts: Iterable[str]) -> frozenset[str]:
+    """Return every secret in these texts: out of its context, nothing would tell that it is one."""
+    met: list[str] = []
+    for text in texts:
+        _mask_all(text, met)
+    return frozenset(secret for secret in met if len(secret) >= SECRET_CHARS_MIN)
+
+
+def _mask_all(text: str, met: list[str]) -> str:
     if "PRIVATE KEY" in text:
         text = _mask_private_keys(text)
     lowered = text.lower()
     for rule in RULES:
         if any(hint in lowered for hint in rule.hints):
-            text = rule.pattern.sub(_make_mask(rule), text)
+            text = rule.pattern.sub(_make_mask(rule, met), text)
     return text
 
 
-def _make_mask(rule: Rule) -> Callable[[re.Match[str]], str]:
+def _make_mask(rule: Rule, met: list[str]) -> Callable[[re.Match[str]], str]:
     def mask(found: re.Match[str]) -> str:
         name = "secret" if found["secret"] is not None else "bare"
         if rule.name is not None and not _is_named(rule.name, found):
             return found[0]
         if rule.check is not None and not rule.check(found[name]):
             return found[0]
+        met.append(found[name])
         start, end = found.span(name)
         whole, at = found[0], found.start()
         return f"{whole[: start - at]}[redacted: {rule.kind}]{whole[end - at :]}"

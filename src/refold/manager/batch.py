@@ -17,7 +17,7 @@ from refold.conversation.view import View
 from refold.errors import LedgerError, RefoldError
 from refold.ladder.plan import Outcome, Plan, detect_view_language, order_stages, prepare
 from refold.ledger.ledger import Batch
-from refold.llm.redact import redact_text
+from refold.llm.redact import find_secrets, redact_text
 from refold.manager.deciding import BRAKE, FORCED, Brake, decide_plain
 from refold.manager.files import named_files
 from refold.manager.flow import Flow
@@ -160,6 +160,7 @@ def plan_batch(
     plan = Plan(
         budget=wish.budget,
         stages=stages,
+        find_secrets=find_secrets if keeper.config.redact else None,
         restored=restore_results(view.messages, keeper.find_folder(session.id)),
         thresholds=keeper.config.thresholds(),
         language=keeper.config.fixed_language,

@@ -45,7 +45,8 @@ class Goal:
 
     ``force`` is set by a person or by a count (S0, S1): the fold then acts even if the tokens would not ask for it.
     ``tokens_freed`` is what the stages before this one took out. ``restored`` has what offloaded results were, by the
-    text that stands in their place, where a client sent that text back to us (S2.5).
+    text that stands in their place, where a client sent that text back to us (S2.5). ``secrets`` are keys and
+    passwords that were said: an index of exact values would take them out of the words that tell what they are.
     """
 
     target: int
@@ -56,6 +57,7 @@ class Goal:
     force: bool = False
     tokens_freed: int = 0
     restored: Mapping[str, str] = field(default_factory=dict)
+    secrets: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

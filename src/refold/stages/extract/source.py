@@ -39,7 +39,7 @@ class Source:
         before = next((view.items[at].role for at in reversed(kept) if at < first), None)
         after = next((view.items[at].role for at in kept if at > first), None)
         messages = covered_messages(view, items)
-        # A fold without facts and artifacts (the window's) knows nothing that could be carried on.
+        # A fold without facts, artifacts and a model's words (the window's) knows nothing that could be carried on.
         known = [item for item in items if item.is_fold and _knows(item)]
         behind = {message.id for item in known for message in item.messages}
         seen = "\n".join(part.text for at in kept for part in view.items[at].parts)
@@ -57,7 +57,14 @@ class Source:
         known = frozenset(message.id for message in self.messages) - {message.id for message in self.fresh}
         count = view.lens.count_text
         return extract_summary(
-            self.messages, self.previous, options, count, language=goal.language, known=known, seen=self.seen
+            self.messages,
+            self.previous,
+            options,
+            count,
+            language=goal.language,
+            known=known,
+            seen=self.seen,
+            secrets=goal.secrets,
         )
 
     def write(self, view: View, extract: Extract, options: ExtractOptions, goal: Goal, words: str) -> Extract:
@@ -69,7 +76,7 @@ class Source:
 
 def _knows(item: Item) -> bool:
     fold = item.edits[0].fold
-    return fold is not None and bool(fold.facts or fold.artifacts)
+    return fold is not None and bool(fold.facts or fold.artifacts or fold.by == "llm")
 
 
 def find_turn_range(view: View, items: Sequence[Item]) -> tuple[int, int]:

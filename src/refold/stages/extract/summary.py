@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from refold.conversation.edit import Fact, Fold
-from refold.conversation.handle import fold_handle
+from refold.conversation.edit import Artifact, Fact, Fold
+from refold.conversation.handle import fold_handle, mark
 from refold.conversation.language import Language
 from refold.conversation.message import Message
 from refold.stages.extract.actions import find_actions, first_line
@@ -72,10 +72,11 @@ def extract_summary(
     language: Language = "en",
     known: frozenset[str] = frozenset(),
     seen: str = "",
+    secrets: frozenset[str] = frozenset(),
 ) -> Extract:
     """Return the summary of ``messages``; those with ids in ``known`` are behind the ``previous`` folds.
 
-    ``seen`` is what stays in view: exact values that it shows are not written again.
+    ``seen`` is what stays in view: exact values that it shows are not written again. ``secrets`` never are.
     """
     fresh = [message for message in messages if message.id not in known]
     span = read_span(messages, fresh, previous, language)
@@ -84,12 +85,20 @@ def extract_summary(
         handle=fold_handle(messages),
         summary="",
         facts=tuple(span.facts),
-        artifacts=tuple(merge_artifacts(carried, find_artifacts(fresh))),
+        artifacts=tuple(_leave_secrets(merge_artifacts(carried, find_artifacts(fresh)), secrets)),
         key_points=_find_key_points(span),
         turn_range=options.turn_range,
         by="extract",
     )
     return write_extract(fold, span, options, count, seen=seen)
+
+
+def _leave_secrets(artifacts: list[Artifact], secrets: frozenset[str]) -> list[Artifact]:
+    """Leave out values that are a secret, a piece of one, or hold one."""
+    if not secrets:
+        return artifacts
+    whole = "\n".join(secrets)
+    return [one for one in artifacts if one.value not in whole and not any(secret in one.value for secret in secrets)]
 
 
 def write_extract(
@@ -102,7 +111,7 @@ def write_extract(
     # Counts do not add up exactly; a text over its limit is written again with less room, at most a few times.
     for _ in range(8):
         body = _write_body(fold, span, options, room, count, seen, words)
-        text = wrap_prefix(body, opening) if options.opening else wrap_record(body, opening, closing)
+        text = wrap_prefix(body, opening, closing) if options.opening else wrap_record(body, opening, closing)
         size = count(text)
         if size <= options.tokens_max or not body or words is not None:
             break
@@ -130,7 +139,7 @@ def read_span(whole: Sequence[Message], fresh: Sequence[Message], previous: Sequ
 
 def _make_frame(options: ExtractOptions, size: int, handle: str, language: Language) -> tuple[str, str]:
     if options.opening:
-        return options.opening, ""
+        return options.opening, mark(handle)
     is_small = options.tokens_max < SMALL_TOKENS
     opening = open_frame(count=size, turns=options.turn_range, handle=handle, language=language, is_small=is_small)
     return opening, close_frame(language=language)

@@ -1,0 +1,140 @@
+"""From settings and variables to the model that writes summaries, through every face of the library."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import refold
+from refold import CompressionConfig, ConfigError, ContextCompressionManager
+from refold.config import explain, load_config
+from refold.llm.summariser import Summariser
+from refold.testing import ScriptedModel, ScriptedProvider
+from tests.fold_llm.talk import GOOD, working
+
+pytest.importorskip("openai", reason="needs refold[llm]: the official clients")
+pytest.importorskip("anthropic", reason="needs refold[llm]: the official clients")
+
+SECRET = "sk-very-secret-key-000111222333"
+
+
+def folds(prepared: Any) -> list[str]:
+    return [edit.fold.by for edit in prepared.edits if edit.fold is not None]
+
+
+def load(folder: Path, **variables: str) -> CompressionConfig:
+    return load_config(folder, environ=variables)
+
+
+@pytest.mark.usefixtures("empty_home")
+def test_a_key_in_the_environment_is_all_it_takes(tmp_path: Path) -> None:
+    with ScriptedProvider(GOOD, key=SECRET) as provider:
+        config = load(tmp_path, OPENAI_API_KEY=SECRET, OPENAI_BASE_URL=provider.openai_url)
+        assert folds(refold.compress(working(40), 3_000, config=config)) == ["llm"]
+        manager = ContextCompressionManager(config.replace(window=4_000, reserve=500), tmp_path)
+        assert folds(manager.prepare_context_sync("s1", working(40))) == ["llm"]
+        manager.close()
+        assert len(provider.requests) == 2
+
+
+@pytest.mark.usefixtures("empty_home")
+def test_anthropics_key_works_as_well(tmp_path: Path) -> None:
+    with ScriptedProvider(GOOD) as provider:
+        config = load(tmp_path, ANTHROPIC_API_KEY=SECRET, ANTHROPIC_BASE_URL=provider.anthropic_url)
+        assert folds(refold.compress(working(40), 3_000, config=config)) == ["llm"]
+        assert provider.requests[0].wire == "anthropic"
+
+
+@pytest.mark.usefixtures("empty_home")
+def test_summaries_have_their_own_model_address_and_key(tmp_path: Path) -> None:
+    with ScriptedProvider("wrong one") as large, ScriptedProvider(GOOD, key="own-key-1234") as small:
+        config = load(
+            tmp_path,
+            OPENAI_API_KEY=SECRET,
+            OPENAI_BASE_URL=large.openai_url,
+            REFOLD_COMPACT_MODEL="qwen-small",
+            REFOLD_COMPACT_URL=small.openai_url,
+            REFOLD_COMPACT_KEY="own-key-1234",
+        )
+        assert folds(refold.compress(working(40), 3_000, config=config)) == ["llm"]
+        assert small.requests[0].model == "qwen-small"
+        assert large.requests == []
+
+
+@pytest.mark.usefixtures("empty_home")
+@pytest.mark.parametrize("setting", [{"summariser": "extract"}, {"fold": {"summariser": "extract"}}])
+def test_who_wants_rules_alone_reaches_no_network(tmp_path: Path, setting: Any) -> None:
+    with ScriptedProvider(GOOD) as provider:
+        config = load(tmp_path, OPENAI_API_KEY=SECRET, OPENAI_BASE_URL=provider.openai_url).replace(**setting)
+        assert folds(refold.compress(working(40), 3_000, config=config)) == ["extract"]
+        assert provider.requests == []
+
+
+def test_settings_that_nobody_loaded_know_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+    assert not Summariser(CompressionConfig()).is_there
+    assert folds(refold.compress(working(40), 3_000)) == ["extract"]
+
+
+@pytest.mark.usefixtures("empty_home")
+def test_a_key_is_never_shown_or_stored(tmp_path: Path) -> None:
+    config = load(tmp_path, OPENAI_API_KEY=SECRET, REFOLD_COMPACT_KEY=SECRET)
+    manager = ContextCompressionManager(config, tmp_path)
+    shown = [repr(config), str(config), config.model_dump_json(), str(explain(config)), repr(manager._model)]
+    assert all(SECRET not in text for text in shown)
+    manager.close()
+    (tmp_path / "refold.yaml").write_text(f"compact_key: {SECRET}\n")
+    with pytest.raises(ConfigError, match="compact_key"):
+        load(tmp_path)
+
+
+def test_a_model_can_be_handed_to_compress(tmp_path: Path) -> None:
+    model = ScriptedModel(GOOD)
+    prepared = refold.compress(working(40), 3_000, llm=model)
+    assert folds(prepared) == ["llm"]
+    stage = next(one for one in prepared.report.stages if one.stage == "fold")  # type: ignore[union-attr]
+    assert stage.note.startswith("summary by a model")
+    assert not stage.is_failed
+    with pytest.raises(ConfigError, match="complete"):
+        refold.compress(working(4), llm="gpt-4o")
+
+
+def test_a_dry_run_asks_nobody() -> None:
+    model = ScriptedModel(GOOD)
+    refold.compress(working(40), 3_000, llm=model, dry_run=True)
+    assert model.requests == []
+
+
+def test_always_a_model_without_one_says_so() -> None:
+    prepared = refold.compress(working(40), 3_000, config=CompressionConfig(summariser="llm"))
+    stage = next(one for one in prepared.report.stages if one.stage == "fold")  # type: ignore[union-attr]
+    assert folds(prepared) == ["extract"]
+    assert stage.is_failed
+    assert "no model is configured" in stage.note
+
+
+def test_time_out_and_attempts_are_settings(tmp_path: Path) -> None:
+    summariser = Summariser(CompressionConfig(compact_timeout_s=7, compact_retry_count=5))
+    assert (summariser._limits.timeout_s, summariser._limits.attempts_max) == (7.0, 5)
+    with pytest.raises(ConfigError, match="compact_timeout_s"):
+        CompressionConfig(compact_timeout_s=0)
+
+
+def test_changing_settings_later_changes_who_writes(tmp_path: Path) -> None:
+    model = ScriptedModel(GOOD)
+    manager = ContextCompressionManager(CompressionConfig(window=4_000, reserve=500), tmp_path, llm=model)
+    manager.configure(summariser="extract")
+    assert folds(manager.prepare_context_sync("s1", working(40))) == ["extract"]
+    assert model.requests == []
+    manager.configure(summariser="auto")
+    assert folds(manager.prepare_context_sync("s2", working(40))) == ["llm"]
+    manager.close()
+
+
+def test_the_users_instructions_reach_the_model(tmp_path: Path) -> None:
+    model = ScriptedModel(GOOD)
+    manager = ContextCompressionManager(CompressionConfig(), tmp_path, llm=model)
+    manager.append("s1", working(20))
+    manager.compress("s1", "keep every order number")
+    assert "The user asks in addition: keep every order number" in model.requests[0].prompt
+    manager.close()
