@@ -34,6 +34,8 @@ _SMALL = {
 }
 _END = {"en": "end of record", "zh": "记录结束"}
 
+_MARKER = re.compile(r"\[[^\]\n]+\]")
+
 
 def neutralise(text: str) -> str:
     """Return a text that can neither open nor close a frame nor pass for a handle; other text stays as it is."""
@@ -60,10 +62,11 @@ def wrap_record(body: str, opening: str, closing: str) -> str:
     return f"{opening}\n{body}\n{closing}" if body else f"{opening}\n{closing}"
 
 
-def wrap_prefix(body: str, prefix: str) -> str:
-    """Put a body after a preset's own prefix, which quoted text cannot repeat."""
-    safe = body.replace(prefix.strip(), f"({prefix.strip().strip('[]')})") if prefix.strip() else body
-    return f"{prefix}{safe}" if prefix.endswith("\n") else f"{prefix}\n{safe}"
+def wrap_prefix(body: str, prefix: str, closing: str) -> str:
+    """Put a body between a preset's own prefix, which quoted text cannot repeat, and the handle of its originals."""
+    for marker in _MARKER.findall(prefix):
+        body = body.replace(marker, f"({marker[1:-1]})")
+    return f"{prefix}{body}\n{closing}" if prefix.endswith("\n") else f"{prefix}\n{body}\n{closing}"
 
 
 def _write_turns(turns: tuple[int, int], language: Language) -> str:
