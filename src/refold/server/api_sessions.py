@@ -178,7 +178,7 @@ def recall(
 ) -> Json:
     """Find what was said: exact originals, best first."""
     row = access.need(name)
-    found = access.application.recall().recall(row.id, query, limit)
+    found = access.manager.recall(row.id, query, limit)
     results = [{**asdict(one), "session_id": access.name(one.session_id)} for one in found]
     return Json({"results": results})
 

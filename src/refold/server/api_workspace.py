@@ -20,6 +20,7 @@ from refold.server.interface import PAGE_MAX, Access, Json, NotFound, Text, find
 
 router = APIRouter(prefix="/api", tags=["workspace"])
 Asker = Annotated[Access, Depends(find_access)]
+SESSIONS_SEARCHED = 50
 _SUMS = ("compressions", "manual", "undone", "skipped", "failed", "warned", "tokens_before", "tokens_after", "archived")
 
 
@@ -113,7 +114,7 @@ def recall(
     limit: Annotated[int, Query(ge=1, le=50)] = 10,
 ) -> Json:
     """Find what was said in any session of the caller, the last changed searched first."""
-    finder = access.application.recall()
-    found = [one for row in access.list_rows(50, 0) for one in finder.recall(row.id, query, limit)]
+    rows = access.list_rows(SESSIONS_SEARCHED, 0)
+    found = [one for row in rows for one in access.manager.recall(row.id, query, limit)]
     found.sort(key=lambda one: -one.score)
     return Json({"results": [{**asdict(one), "session_id": access.name(one.session_id)} for one in found[:limit]]})

@@ -64,7 +64,6 @@ class Application:
         self.is_ready = False
         self.is_stopping = False
         self.streams = 0
-        self._recall: Any = None
         self._make_interface = make_interface
         self._interface: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -79,6 +78,7 @@ class Application:
     async def stop(self) -> None:
         """Close what is open; requests under way have ended by then."""
         self.is_ready, self.is_stopping = False, True
+        await self.preparer.drain()
         await self.upstreams.close()
         await asyncio.to_thread(self.managers.main.close)
 
@@ -158,16 +158,6 @@ class Application:
             return
         else:
             await self._find_interface()(scope, replay_body(body, receive), send)
-
-    def recall(self) -> Any:
-        """Return what searches in originals; made when first asked for."""
-        if self._recall is None:
-            from refold.manager.facade import LEDGER_FILE
-            from refold.recall.facade import Recall, index_path
-
-            main = self.managers.main
-            self._recall = Recall(main.ledger, index_path(Path(main.workspace_path) / LEDGER_FILE))
-        return self._recall
 
     def forget_known(self, session_id: str) -> None:
         """Forget a session that was erased; safe from any thread."""

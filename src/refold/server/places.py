@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from refold.server.reading import dump_json
 
 _BLOCK = 65_536
+_PROBE = 512
 _GAP = re.compile(r"[ \t\n\r]*")
 _scan = json.JSONDecoder(strict=False).raw_decode
 
@@ -34,6 +35,9 @@ class Places:
 
     def count_shared(self, body: bytes) -> int:
         """Return how many of these messages another body begins with, byte for byte."""
+        first = self.spans[0][1] if self.spans else 0
+        if self.body[max(0, first - _PROBE) : first] != body[max(0, first - _PROBE) : first]:
+            return 0  # Most others differ in their first message.
         shared = count_shared_bytes(self.body, body, self.end)
         low, high = 0, len(self.spans)
         while low < high:

@@ -180,6 +180,8 @@ class Preparer:
             prepared = await asyncio.to_thread(_prepare_stored, session, request, manager)
         if prepared.report is None or prepared.report.messages_before != request.count:
             return None
+        if not prepared.edits and len(prepared.messages) != request.count:
+            return None
         places = find_places(body, request.wire.key, continued.remembered.places, continued.kept)
         written = None
         if prepared.edits:
@@ -274,6 +276,10 @@ class Preparer:
         """A request is over, however it ended."""
         if outgoing.session is not None:
             outgoing.session.in_flight -= 1
+
+    async def drain(self) -> None:
+        """Wait until what answers cost is stored, but not for ever."""
+        await self._reporter.drain()
 
     def forget(self, session_id: str) -> None:
         """Forget a session that was erased."""

@@ -30,6 +30,7 @@ class Reporter:
 
     def __init__(self, managers: Managers) -> None:
         self._managers = managers
+        self._running: set[asyncio.Task[None]] = set()
 
     def observe(self, outgoing: Outgoing, answered: Answered) -> None:
         """Take in what an answer cost."""
@@ -60,13 +61,19 @@ class Reporter:
     def start(self, session: KnownSession, record: Callable[[], object]) -> asyncio.Task[None]:
         """Run something for a session in a thread; its next request waits for it."""
         task = asyncio.ensure_future(_run_quietly(record))
-        session.reports.add(task)
-        task.add_done_callback(session.reports.discard)
+        for tasks in (session.reports, self._running):
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
         return task
 
     async def run(self, session: KnownSession, record: Callable[[], object]) -> None:
         """Run something for a session and wait for it, but not for ever."""
         await asyncio.wait({self.start(session, record)}, timeout=WAIT_S)
+
+    async def drain(self) -> None:
+        """Wait until everything that was started is done, but not for ever."""
+        if self._running:
+            await asyncio.wait(set(self._running), timeout=WAIT_S)
 
     async def wait(self, session: KnownSession) -> None:
         """Wait until all that was started for a session is done, but not for ever."""
