@@ -19,8 +19,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import aiohttp
+
 SIZES = {"1k": 1_000, "50k": 50_000, "200k": 200_000}
-REQUESTS = 120
+WARM, ROUNDS, STEPS = 3, 25, 4
+BARE_NAME = "bare pass-through"
 CONCURRENT = 8
 PEERS = {"litellm proxy": "litellm", "headroom proxy": "headroom"}
 
@@ -125,37 +128,54 @@ def make_bodies(tokens: int, talk: int, count: int) -> list[bytes]:
     return bodies
 
 
-async def measure(url: str, tokens: int, concurrent: int, pid: int) -> tuple[list[float], float, float]:
-    """Return latencies, sorted, requests per second, and the server's own time per request in milliseconds.
+class Talks:
+    """One server under measurement: its own talks, so that each of its sessions is warm, and its figures."""
 
-    The first requests of each talk warm it up.
-    """
-    import aiohttp
+    def __init__(self, name: str, url: str, pid: int, tokens: int, concurrent: int) -> None:
+        self.name = name
+        self.url = f"{url}/v1/chat/completions"
+        self.pid = pid
+        self.talks = [make_bodies(tokens, talk, WARM + ROUNDS * STEPS) for talk in range(concurrent)]
+        self.latencies: list[float] = []
+        self.seconds = self.cpu_s = 0.0
 
-    latencies: list[float] = []
-    warm = 3
-    talks = [make_bodies(tokens, talk, REQUESTS // concurrent + warm) for talk in range(concurrent)]
-    headers = {"content-type": "application/json"}
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+    async def ask(self, session: aiohttp.ClientSession, body: bytes) -> float:
+        started = time.perf_counter()
+        async with session.post(self.url, data=body, headers={"content-type": "application/json"}) as answer:
+            assert answer.status == 200, await answer.text()
+            await answer.read()
+        return time.perf_counter() - started
 
-        async def ask(body: bytes) -> float:
-            started = time.perf_counter()
-            async with session.post(f"{url}/v1/chat/completions", data=body, headers=headers) as answer:
-                assert answer.status == 200, await answer.text()
-                await answer.read()
-            return time.perf_counter() - started
+    async def warm_up(self, session: aiohttp.ClientSession) -> None:
+        for bodies in self.talks:
+            for body in bodies[:WARM]:
+                await self.ask(session, body)
 
-        for bodies in talks:
-            for body in bodies[:warm]:
-                await ask(body)
-
+    async def run_round(self, session: aiohttp.ClientSession, number: int) -> None:
         async def talk(bodies: list[bytes]) -> None:
-            latencies.extend([await ask(body) for body in bodies[warm:]])
+            start = WARM + number * STEPS
+            self.latencies.extend([await self.ask(session, body) for body in bodies[start : start + STEPS]])
 
-        started, cpu = time.perf_counter(), read_cpu_s(pid)
-        await asyncio.gather(*map(talk, talks))
-        seconds, cpu = time.perf_counter() - started, read_cpu_s(pid) - cpu
-    return sorted(latencies), len(latencies) / seconds, cpu / len(latencies) * 1_000
+        started, cpu = time.perf_counter(), read_cpu_s(self.pid)
+        await asyncio.gather(*map(talk, self.talks))
+        self.seconds += time.perf_counter() - started
+        self.cpu_s += read_cpu_s(self.pid) - cpu
+
+    @property
+    def rate(self) -> float:
+        return len(self.latencies) / self.seconds
+
+
+async def measure(servers: dict[str, tuple[str, int]], tokens: int, concurrent: int) -> list[Talks]:
+    """Measure all servers in turns, a few requests each: what disturbs the machine disturbs them alike."""
+    measured = [Talks(name, url, pid, tokens, concurrent) for name, (url, pid) in servers.items()]
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+        for one in measured:
+            await one.warm_up(session)
+        for number in range(ROUNDS):
+            for one in measured:
+                await one.run_round(session, number)
+    return measured
 
 
 def read_memory_mb(pid: int) -> float:
@@ -183,13 +203,11 @@ def find_peer(name: str) -> Path | None:
 
 
 def pick(latencies: list[float], share: float) -> float:
-    return latencies[min(len(latencies) - 1, int(len(latencies) * share))] * 1_000
+    return sorted(latencies)[min(len(latencies) - 1, int(len(latencies) * share))] * 1_000
 
 
 async def ask_many(url: str, count: int) -> None:
     """Send many small requests of many talks."""
-    import aiohttp
-
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=16)) as session:
 
         async def ask(number: int) -> None:
@@ -207,15 +225,15 @@ def print_rows(servers: dict[str, tuple[str, int]]) -> None:
     print("|---|---|---|---|---|---|---|---|---|")
     for size, tokens in SIZES.items():
         for concurrent in (1, CONCURRENT):
-            base: tuple[float, float] | None = None
-            for name, (url, pid) in servers.items():
-                print(f"{size} x{concurrent} {name}", file=sys.stderr)
-                latencies, rate, cpu = asyncio.run(measure(url, tokens, concurrent, pid))
-                p50, p99 = pick(latencies, 0.5), pick(latencies, 0.99)
-                base = (p50, rate) if name == "bare pass-through" else base
-                ratio = f"{p50 / base[0]:.2f} | {rate / base[1]:.2f}" if base else "– | –"
-                head = f"| {size} | {concurrent} | {name}"
-                print(f"{head} | {p50:.2f} | {p99:.2f} | {rate:.0f} | {cpu:.2f} | {ratio} |", flush=True)
+            print(f"{size}, {concurrent} at a time", file=sys.stderr)
+            measured = asyncio.run(measure(servers, tokens, concurrent))
+            bare = next(one for one in measured if one.name == BARE_NAME)
+            base = pick(bare.latencies, 0.5)
+            for one in measured:
+                p50, p99 = pick(one.latencies, 0.5), pick(one.latencies, 0.99)
+                cpu = one.cpu_s / len(one.latencies) * 1_000
+                head = f"| {size} | {concurrent} | {one.name} | {p50:.2f} | {p99:.2f} | {one.rate:.0f} | {cpu:.2f}"
+                print(f"{head} | {p50 / base:.2f} | {one.rate / bare.rate:.2f} |", flush=True)
 
 
 def main() -> None:
@@ -230,7 +248,7 @@ def main() -> None:
         process = stack.enter_context(run_process(command, gateway, REFOLD_WINDOW="1000000"))
         servers = {
             "provider alone": (f"http://127.0.0.1:{upstream}", provider.pid),
-            "bare pass-through": (f"http://127.0.0.1:{bare}", passing.pid),
+            BARE_NAME: (f"http://127.0.0.1:{bare}", passing.pid),
             "refold gateway": (f"http://127.0.0.1:{gateway}", process.pid),
         }
         print("## Gateway\n")
