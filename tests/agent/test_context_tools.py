@@ -122,7 +122,7 @@ async def test_an_agent_compresses_its_own_context_in_the_middle_of_a_step(wire:
         events = await run_all(make_agent(provider, manager, wire), "Make room.")
         sizes = [len(request.body) for request in provider.requests]
         check_stored(manager, wire)
-    assert sizes[1] < sizes[0] / 2
+    assert sizes[1] < sizes[0] * 0.8
     compressed, status = [one.text for one in events if one.kind == "tool_finished"]  # type: ignore[attr-defined]
     assert compressed.startswith("Compressed: ")
     assert "1 compressions" in status

@@ -70,10 +70,13 @@ async def test_recovery_asks_no_model_and_the_summariser_is_back_afterwards(wire
         make_manager(tmp_path, llm, window=WINDOW, economic=False) as manager,
     ):
         manager.append("s", write_history(wire, 45), format=wire)
-        assert manager.config.fold.summariser == "llm"
+        assert manager.config.summariser == "auto"
         await run_all(make_agent(provider, manager, wire), "And now?")
         assert llm.requests == []
-        assert manager.config.fold.summariser == "llm"
+        assert manager.config.summariser == "auto"
+        manager.append("s", write_history(wire, 45), format=wire)
+        manager.compress("s")
+        assert llm.requests
         assert not any("Sum" in request.prompt for request in provider.requests)
 
 

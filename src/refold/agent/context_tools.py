@@ -7,9 +7,8 @@ unknown handle gets an answer that ends the search. Only settings that cannot br
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from refold.agent.texts import Texts, texts_in
 from refold.agent.tools import Tool, make_tool
@@ -19,15 +18,11 @@ from refold.ledger.encode import load_json
 from refold.manager import ContextCompressionManager
 from refold.memory.compression_folder import SETTINGS
 
-if TYPE_CHECKING:
-    from refold.recall import Recall
-
 PAGE_CHARS = 8_000
 PAGE_CHARS_MAX = 40_000
 SUMMARIES_MAX = 20
 RECALL_MAX = 10
 RECALL_TOKENS = 2_000
-SNIPPET_CHARS = 600
 _LANGUAGE_MESSAGES = 12
 # What a model may set: none of these can make a session lose anything or stop fitting.
 _BOUNDS: dict[str, tuple[float, float]] = {
@@ -133,10 +128,11 @@ class ContextTools:
             return texts.empty_query
         most = max(1, min(RECALL_MAX, limit))
         try:
-            found = self._search(query[:2_000], most)
+            found = self.manager.recall(self.session_id, query[:2_000], most, tokens_max=RECALL_TOKENS)
         except LedgerError:
             return texts.nothing_yet
-        return texts.recalled(query, found) if found else texts.not_recalled(query)
+        passages = [(one.handle, one.role, one.text) for one in found]
+        return texts.recalled(query, passages) if passages else texts.not_recalled(query)
 
     def context_expand(self, handle: str, offset: int = 0, limit: int = PAGE_CHARS) -> str:
         """Read the exact original behind a handle such as m:4f2a91c3, page by page.
@@ -170,33 +166,6 @@ class ContextTools:
             return texts.unknown_handle(handle[:80], str(error))
         return texts.pinned(handle[:80], len(pinned))
 
-    def _search(self, query: str, limit: int) -> list[tuple[str, str, str]]:
-        """Return (handle, role, text) of what fits a query: by the manager's index, else by its words."""
-        with find_recall(self.manager) as recall:
-            if recall is None:
-                return self._search_words(query, limit)
-            found = recall.recall(self.session_id, query, limit, tokens_max=RECALL_TOKENS)
-        return [(one.handle, one.role, one.text) for one in found]
-
-    def _search_words(self, query: str, limit: int) -> list[tuple[str, str, str]]:
-        ledger = self.manager.ledger
-        if ledger.read_session(self.session_id) is None:
-            raise LedgerError(f"there is no session {self.session_id!r}")
-        words = [word for word in query.lower().split() if word]
-        ranked: list[tuple[int, int, str, str, str]] = []
-        for at, stored in enumerate(ledger.read_messages(self.session_id)):
-            if stored.is_forgotten:
-                continue
-            text = _read_words(load_json(stored.raw))
-            lowered = text.lower()
-            whole = query.lower().strip() in lowered
-            score = sum(word in lowered for word in words) + (len(words) + 1 if whole else 0)
-            if score:
-                place = lowered.find(query.lower().strip() if whole else next(w for w in words if w in lowered))
-                start = max(0, place - SNIPPET_CHARS // 3)
-                ranked.append((-score, -at, f"m:{stored.digest[:8]}", stored.role, text[start : start + SNIPPET_CHARS]))
-        return [(handle, role, text) for *_, handle, role, text in sorted(ranked)[:limit]]
-
     def _texts(self) -> Texts:
         """Return our sentences in the language of what the user wrote last."""
         fixed = self.manager.config.fixed_language
@@ -209,28 +178,6 @@ class ContextTools:
         if any(text.strip() for text in said):
             self._language = detect_language(said)
         return self._language or "en"
-
-
-@contextmanager
-def find_recall(manager: ContextCompressionManager) -> Iterator[Recall | None]:
-    """Lend the index over a manager's record: its own, else the one beside its ledger's file; None if there is none."""
-    own = getattr(manager, "recall", None)
-    if own is not None and not callable(own):
-        yield own
-        return
-    path = getattr(manager.ledger, "path", None)
-    try:
-        from refold.recall import Recall, index_path
-    except ImportError:
-        path = None
-    if path is None:
-        yield None
-        return
-    recall = Recall(manager.ledger, index_path(path))
-    try:
-        yield recall
-    finally:
-        recall.close()
 
 
 def _read_settings(manager: ContextCompressionManager) -> dict[str, object]:

@@ -26,8 +26,9 @@ WINDOW_MIN = 256
 # A request this far below the limit that we knew was refused because the limit is another one.
 _CLEARLY_BELOW = 0.85
 _STEP_DOWN = 0.75
-_recovering: WeakKeyDictionary[ContextCompressionManager, tuple[int, str]] = WeakKeyDictionary()
+_recovering: WeakKeyDictionary[ContextCompressionManager, tuple[int, tuple[str, object]]] = WeakKeyDictionary()
 _guard = threading.Lock()
+_EXTRACT: dict[str, object] = {"fold": {"summariser": "extract"}, "summariser": "extract"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,19 +97,24 @@ def without_summariser(manager: ContextCompressionManager) -> Iterator[None]:
     Sessions of the same manager that are compressed at this moment get an extract as well; the last one out restores.
     """
     with _guard:
-        known = _recovering.get(manager)
-        chosen = known[1] if known else manager.config.fold.summariser
-        if known is None and chosen != "extract":
-            manager.configure(fold={"summariser": "extract"})
-        _recovering[manager] = (known[0] + 1 if known else 1, chosen)
+        depth, before = _recovering.get(manager) or (0, _find_summariser(manager))
+        if not depth:
+            manager.configure(**{before[0]: _EXTRACT[before[0]]})
+        _recovering[manager] = (depth + 1, before)
     try:
         yield
     finally:
         with _guard:
             depth = _recovering[manager][0] - 1
             if depth:
-                _recovering[manager] = (depth, chosen)
+                _recovering[manager] = (depth, before)
             else:
                 del _recovering[manager]
-                if chosen != "extract":
-                    manager.configure(fold={"summariser": chosen})
+                manager.configure(**{before[0]: before[1]})
+
+
+def _find_summariser(manager: ContextCompressionManager) -> tuple[str, object]:
+    """Return the setting that says who writes summaries, and its value: the fold's own option comes first."""
+    if manager.config.source("fold.summariser") is not None:
+        return "fold", {"summariser": manager.config.fold.summariser}
+    return "summariser", manager.config.summariser

@@ -32,7 +32,7 @@ class ChatWish:
     once: bool = False
     workspace: str = "."
     system: str = ""
-    summaries: str = "extract"
+    summaries: str = "auto"
     yes: bool = False
 
 
@@ -53,8 +53,8 @@ def chat(
     workspace: Annotated[str, typer.Option("--workspace", "-w", metavar="FOLDER", help="Where .refold is.")] = ".",
     system: Annotated[str, typer.Option("--system", help="A system prompt of your own.")] = "",
     summaries: Annotated[
-        str, typer.Option("--summaries", help="extract (quick, free) or llm (the model).")
-    ] = "extract",
+        str, typer.Option("--summaries", help="Who writes them: auto, llm (the model) or extract (rules).")
+    ] = "auto",
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Let tools write and run without asking.")] = False,
 ) -> None:
     """Chat with a model; the context is compressed before it overflows, and nothing is lost."""
@@ -96,9 +96,10 @@ def open_chat(wish: ChatWish, folder: Path) -> ChatSession:
     from refold.config import load_config
     from refold.manager import ContextCompressionManager
 
-    if wish.summaries not in ("extract", "llm"):
-        raise ConfigError(f"--summaries is {wish.summaries[:40]!r}; give extract or llm")
-    config = load_config(folder, call={"preset": wish.preset})
+    if wish.summaries not in ("auto", "extract", "llm"):
+        raise ConfigError(f"--summaries is {wish.summaries[:40]!r}; give auto, llm or extract")
+    summariser = None if wish.summaries == "auto" else wish.summaries
+    config = load_config(folder, call={"preset": wish.preset, "summariser": summariser})
     choose = _make_choose(wish, config)
     chosen = choose(wish.model)
     if (window := getattr(chosen.model, "window", None)) and config.window is None:

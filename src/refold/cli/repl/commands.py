@@ -14,7 +14,6 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from refold.agent.context_tools import find_recall
 from refold.agent.hub import find_undo
 from refold.agent.texts import tell_change
 from refold.cli.render import clean_line, count_things, describe_share, make_table
@@ -148,8 +147,7 @@ def summary(chat: ChatSession, screen: Screen, argument: str) -> None:
 
 
 def facts(chat: ChatSession, screen: Screen, argument: str) -> None:  # noqa: ARG001
-    with find_recall(chat.manager) as index:
-        known = index.facts(chat.session_id) if index is not None and chat.status() is not None else []
+    known = chat.manager.facts(chat.session_id) if chat.status() is not None else []
     if not known:
         screen.note("no facts are known yet: compressions collect them")
     for fact in known:
