@@ -18,6 +18,8 @@ from refold.errors import ConfigError
 from refold.formats import detect, parse_messages
 from refold.stages.extract.summary import ExtractOptions, extract_summary
 from refold.stages.prompts.archive import write_archive_prompt, write_facts_prompt
+from refold.stages.verify import Answer, Ground, find_rejection, verify_words
+from refold.stages.verify.check import find_wrong
 from refold.tokens import TokenCounter
 
 OPENING = "[历史对话摘要]"
@@ -104,8 +106,11 @@ class ContextCompressor:
         size = sum(len(part.text) for message in archived for part in message.parts)
         summary = await self._ask(write_archive_prompt(archived, language=language), size)
         listed = await self._ask(write_facts_prompt(archived, language=language), size)
-        facts = _parse_facts(listed) or [fact.text for fact in extract.fold.facts]
-        return summary or extract.fold.summary, facts[:FACTS_MAX]
+        ground = Ground.of_messages(archived)
+        told = [fact for fact in _parse_facts(listed) if find_wrong(fact, ground) is None]
+        facts = told or [fact.text for fact in extract.fold.facts]
+        # A sentence that names what nobody said is dropped whole.
+        return verify_words(summary, ground).text or extract.fold.summary, facts[:FACTS_MAX]
 
     async def _ask(self, prompt: str, chars_max: int) -> str:
         """Return what the model answers; nothing if there is none, it fails or says more than there was to sum up.
@@ -120,6 +125,11 @@ class ContextCompressor:
             self.last_error = f"{type(error).__name__}: {error}"
             return ""
         text = str(answer.content or "").strip()
+        reason = getattr(answer, "finish_reason", "stop")
+        asked = Answer(text, reason if isinstance(reason, str) else "stop", prompt, prompt.partition("\n\n")[0])
+        if text and (wrong := find_rejection(asked)):
+            self.last_error = wrong
+            return ""
         if len(text) > max(chars_max, ANSWER_CHARS_MIN):
             self.last_error = f"the answer has {len(text):,} characters, what it sums up {chars_max:,}"
             return ""

@@ -85,7 +85,7 @@ def show_report(
         steps = ", ".join(f"{stage.stage} −{stage.tokens_freed:,}" for stage in worked)
         told.append(("would do" if dry_run else "did", steps))
     told += [("note", note) for note in report.notes]
-    told += [("refused", f"{stage.stage}: {stage.note}") for stage in report.stages if stage.note]
+    told += [(_label_note(stage), f"{stage.stage}: {stage.note}") for stage in report.stages if stage.note]
     show_pairs(console, told)
 
 
@@ -134,3 +134,8 @@ def show_stages(console: Console, stages: Sequence[StageReport]) -> None:
             style="" if stage.edits else "dim",
         )
     console.print(table)
+
+
+def _label_note(stage: StageReport) -> str:
+    """Say what a stage's note is about: edits that a law refused, or who wrote a summary and what was wrong with it."""
+    return "refused" if stage.rejected and not stage.edits else "summary"

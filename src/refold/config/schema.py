@@ -148,13 +148,13 @@ class CompressionConfig(BaseModel):
 
     def with_variables(self, variables: Mapping[str, str]) -> Self:
         """Return these settings with the variables that say where models are reached."""
-        made = self.replace()
+        made = self.model_copy()
         made._variables = dict(variables)
         return made
 
     def with_model(self, prompt_tokens: int | None = None) -> Self:
         """Return these settings for whoever has a model for summaries; its prompts may have so many tokens."""
-        made = self.replace()
+        made = self.model_copy()
         made._has_model, made._prompt_tokens = True, prompt_tokens
         return made
 

@@ -29,6 +29,8 @@ DROPPED_SHARE_MAX = 0.5
 # What rules and open asks may add to a model's words.
 ADDED_SHARE = 0.3
 FACTS_MAX = 40
+# No answer of the length that was asked for has more characters: what has is not even read.
+CHARS_PER_TOKEN_MAX, CHARS_FREE = 20, 4_000
 _SHOWN_MAX = 3
 _QUOTE = re.compile(r"^(\s*)[UA]>[ \t]*(.*)$", re.M)
 _FENCE = re.compile(r"\A```\w*\n(.*)\n```\s*\Z", re.S)
@@ -57,8 +59,9 @@ def ask_words(
         language=goal.language,
         instructions=goal.instructions,
         restored=goal.restored,
+        asked_before=source.asked,
     )
-    ground = Ground.of_messages(source.messages, goal.restored.values())
+    ground = Ground.of_messages(source.messages, (source.asked, *goal.restored.values()))
     reasons: list[str] = []
     for _ in range(ROUNDS_MAX):
         prompt = write_repair(question, reasons[-1], goal.language) if reasons else question.prompt
@@ -84,6 +87,8 @@ def judge_reply(
     opening: str,
 ) -> Told:
     """Return what of an answer can be trusted; ``failure`` says why it cannot be used at all."""
+    if len(reply.text) > demands.tokens_max * CHARS_PER_TOKEN_MAX + CHARS_FREE:
+        return Told(failure=f"the answer has {len(reply.text):,} characters, far more than it was to have")
     count = view.lens.count_text
     words, listed = split_facts(clean_words(reply.text, opening), demands)
     rejection = find_rejection(

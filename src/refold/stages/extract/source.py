@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from refold.conversation.edit import Edit, Fold
-from refold.conversation.message import Message, Role
+from refold.conversation.message import Message, Role, is_user_turn
 from refold.conversation.turn import Unit
 from refold.conversation.view import Item, View
 from refold.stages.extract.summary import Extract, ExtractOptions, extract_summary, read_span, write_extract
@@ -28,6 +28,8 @@ class Source:
     seen: str
     role_before: Role | None
     role_after: Role | None
+    # What people asked before the span and what stays in view: a summary needs to know what it is all about.
+    asked: str = ""
 
     @classmethod
     def read(cls, view: View, span: Sequence[Unit], spans: Sequence[Sequence[Unit]], edits: Sequence[Edit]) -> Source:
@@ -51,6 +53,7 @@ class Source:
             seen="\n".join((seen, *(edit.text for edit in edits))),
             role_before=before,
             role_after=after,
+            asked="\n".join(_read_ask(view.items[at]) for at in kept if at < first).strip(),
         )
 
     def extract(self, view: View, options: ExtractOptions, goal: Goal) -> Extract:
@@ -72,6 +75,12 @@ class Source:
         span = read_span(self.messages, self.fresh, self.previous, goal.language)
         written = write_extract(extract.fold, span, options, view.lens.count_text, seen=self.seen, words=words)
         return Extract(replace(written.fold, by="llm"), written.text)
+
+
+def _read_ask(item: Item) -> str:
+    if item.is_fold or not is_user_turn(item.role, item.parts):
+        return ""
+    return "\n".join(part.text for part in item.parts if part.kind == "text")
 
 
 def _knows(item: Item) -> bool:

@@ -18,11 +18,16 @@ from refold.stages.prompts.record import Restored, cut_middle, fit_record
 
 INSTRUCTIONS_CHARS_MAX = 4_000
 EARLIER_SHARE = 0.4
+ASKED_CHARS_MAX, ASKED_SHARE = 4_000, 0.1
 _EARLIER = {
     "en": "The record so far. Update it with the conversation below: keep what still holds, correct what changed.",
     "zh": "此前的记录。请用下面的对话更新它：仍然成立的保留，有变化的改正。",
 }
 _EARLIER_END = {"en": "End of the record so far.", "zh": "此前的记录结束。"}
+_ASKED = {
+    "en": "What the user asked before, which stays in view and need not be repeated:",
+    "zh": "用户此前提出的要求（仍在上下文中，不必重复）：",
+}
 _WISHES = {"en": "The user asks in addition: ", "zh": "用户另外要求："}
 _REPAIR = {
     "en": (
@@ -62,12 +67,16 @@ def write_question(
     language: Language,
     instructions: str = "",
     restored: Restored | None = None,
+    asked_before: str = "",
 ) -> Question:
     """Return the question for a summary of ``messages`` that updates the ``previous`` folds' own."""
     asked = write_demands(demands, language)
     blocks = [asked]
     if instructions.strip():
         blocks.append(f"{_WISHES[language]}{neutralise(cut_middle(instructions.strip(), INSTRUCTIONS_CHARS_MAX))}")
+    if asked_before:
+        shown = cut_middle(asked_before, min(ASKED_CHARS_MAX, int(room.chars_max * ASKED_SHARE)))
+        blocks.append(f"{_ASKED[language]}\n{neutralise(shown)}")
     earlier = "\n".join(fold.summary for fold in previous if fold.summary)
     if earlier:
         shortened = cut_middle(earlier, int(room.chars_max * EARLIER_SHARE))

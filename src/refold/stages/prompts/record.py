@@ -62,7 +62,7 @@ def fit_record(
             return record
     # Words alone are too many: head and tail of the whole. Each round leaves less, so this ends.
     chars = min(len(record), tokens_max * 4)
-    while chars > 400:
+    while chars > 40:
         record = write_record(
             messages, language=language, chars_max=chars, tool_chars_max=tool_chars_max, tool_share=0, restored=restored
         )
