@@ -71,6 +71,7 @@ def run(wish: ChatWish) -> None:
     is_typed = _is_terminal(sys.stdin) and _is_terminal(sys.stdout) and not wish.once and not wish.prompt
     if is_typed:
         _need_keyboard()
+    _quiet_logs()
     from refold.cli.repl.screen import make_screen
     from refold.cli.repl.talk import talk, talk_from_pipe
 
@@ -154,6 +155,14 @@ def _greet(session: ChatSession, screen: Screen, *, is_typed: bool) -> None:
         screen.note(f"{status.messages:,} messages · {session.gauge()}")
     if is_typed:
         screen.note("/help lists the commands; Ctrl-D leaves")
+
+
+def _quiet_logs() -> None:
+    """Keep what libraries log of every request out of the conversation, also where another one switched logging on."""
+    import logging
+
+    for name in ("httpx", "httpx2", "openai", "anthropic"):
+        logging.getLogger(name).setLevel(logging.WARNING)
 
 
 def _need_keyboard() -> None:
