@@ -84,7 +84,10 @@ def read_commands(block: Block) -> list[Command]:
 
 
 def match_output(expected: list[str], actual: list[str]) -> bool:
-    """Whether the lines agree, a line ``...`` standing for any number of lines. Space at line ends does not count."""
+    """Whether the lines agree; a line ``...`` stands for any lines, ``...`` within a line for any text.
+
+    Space at line ends does not count.
+    """
     # fits[j]: the expected lines read so far can stand for exactly the first j actual lines.
     fits = [True] + [False] * len(actual)
     for want in expected:
@@ -92,8 +95,13 @@ def match_output(expected: list[str], actual: list[str]) -> bool:
             first = fits.index(True) if True in fits else len(fits)
             fits = [j >= first for j in range(len(fits))]
         else:
-            fits = [False] + [fits[j] and want.rstrip() == actual[j].rstrip() for j in range(len(actual))]
+            fits = [False] + [fits[j] and match_line(want, actual[j]) for j in range(len(actual))]
     return fits[-1]
+
+
+def match_line(want: str, line: str) -> bool:
+    pattern = ".*".join(re.escape(piece) for piece in want.rstrip().split("..."))
+    return re.fullmatch(pattern, line.rstrip()) is not None
 
 
 def strip_blank_ends(lines: list[str]) -> list[str]:
