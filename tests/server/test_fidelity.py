@@ -12,7 +12,7 @@ from refold.server.wires import ANTHROPIC, CHAT, RESPONSES
 from refold.testing import ScriptedReply, ScriptedUsage
 from refold.testing.answers import WIRES
 from tests.server.raw_upstream import RawUpstream, play_chunks
-from tests.server.running import PATHS, make_body
+from tests.server.running import PATHS, make_body, wait_for
 
 ODD = [
     "",
@@ -118,8 +118,9 @@ def test_a_stream_cut_at_any_byte_arrives_as_it_was_and_its_usage_is_read(start,
             body = make_body(wire, [{"role": "user", "content": f"number {number}"}], stream=True)
             got = rig.post(wire, body, x_refold_session=f"s{number}")
             assert got.content == whole
-        usages = [rig.manager.ledger.read_usage(f"s{number}") for number in range(24)]
-    assert all(usage and usage[0].input_tokens == 1_234 for usage in usages)
+        wait_for(lambda: all(rig.manager.ledger.read_usage(f"s{number}") for number in range(25)))
+        usages = [rig.manager.ledger.read_usage(f"s{number}")[0] for number in range(25)]
+    assert {usage.input_tokens for usage in usages} == {1_234}
 
 
 @pytest.mark.parametrize("wire", list(PATHS))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import compress, count
 from operator import ne
@@ -42,6 +42,7 @@ class KnownSession:
     synced: tuple[str, ...] = ()
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     reports: set[asyncio.Task[None]] = field(default_factory=set)
+    due: list[Callable[[], None]] = field(default_factory=list)
 
     @property
     def name(self) -> str:

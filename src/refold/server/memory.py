@@ -17,7 +17,12 @@ from refold.server.wires import Wire
 CANDIDATES_MAX = 32
 HEAD_BYTES = 48
 
-Key = tuple[str, str, bytes]
+Start = tuple[str, str, bytes]
+
+
+def name_start(tenant: str, wire: str, body: bytes) -> Start:
+    """Return how a request begins: only those that begin alike are compared."""
+    return tenant, wire, body[:HEAD_BYTES]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +50,12 @@ class RequestMemory:
     def __init__(self, bytes_max: int = 64_000_000) -> None:
         self._bytes_max = bytes_max
         self._bytes = 0
-        self._by_session: OrderedDict[str, tuple[Key, Remembered]] = OrderedDict()
-        self._by_start: dict[Key, OrderedDict[str, Remembered]] = {}
+        self._by_session: OrderedDict[str, tuple[Start, Remembered]] = OrderedDict()
+        self._by_start: dict[Start, OrderedDict[str, Remembered]] = {}
 
     def find(self, tenant: str, wire: Wire, body: bytes, session_id: str = "") -> Continued | None:
         """Return what a request continues, if that is plain to see; of one session only if it is named."""
-        key = tenant, wire.name, body[:HEAD_BYTES]
+        key = name_start(tenant, wire.name, body)
         best: Remembered | None = None
         best_kept = 0
         for one in list(self._by_start.get(key, {}).values())[-CANDIDATES_MAX:]:
@@ -67,7 +72,7 @@ class RequestMemory:
         self.forget(session.id)
         if len(body) > self._bytes_max // 4:
             return
-        key = session.tenant, session.wire, body[:HEAD_BYTES]
+        key = name_start(session.tenant, session.wire, body)
         self._by_session[session.id] = key, remembered
         self._by_start.setdefault(key, OrderedDict())[session.id] = remembered
         self._bytes += len(body)

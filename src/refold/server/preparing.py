@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from refold.manager import ContextCompressionManager
-from refold.manager.session import FORGOTTEN
 from refold.prepared import PreparedContext
 from refold.server.answered import Answered
 from refold.server.asking import Asked
@@ -22,18 +22,20 @@ from refold.server.fixed import FixedCounter
 from refold.server.identity import Identities, KnownSession, check_name, make_id
 from refold.server.known import read_known, store_known
 from refold.server.managers import Managers
-from refold.server.memory import Continued, Remembered, RequestMemory
-from refold.server.outgoing import Outgoing, splice_body
+from refold.server.memory import Continued, Remembered, RequestMemory, Start, name_start
+from refold.server.outgoing import Outgoing
 from refold.server.places import Places, find_places
 from refold.server.reading import ReadRequest, Unreadable, dump_json, read_request, write_request
-from refold.server.reporting import Reporter
+from refold.server.reporting import Reporter, run_all
 from refold.server.settings import GatewaySettings
+from refold.server.stored import append_new, describe_stored, prepare_stored, splice_view
 from refold.server.wires import Wire
 
 log = logging.getLogger("refold.server")
 HARDER = 0.7
 # Handing a small body to a thread takes longer than reading it.
 INLINE_BYTES_MAX = 65_536
+REMEMBER_WAIT_S = 1.0
 
 
 class Preparer:
@@ -45,6 +47,7 @@ class Preparer:
         self._identities = identities
         self._reporter = Reporter(managers)
         self._memory = RequestMemory(settings.memory_bytes_max)
+        self._remembering: dict[Start, set[asyncio.Task[None]]] = {}
         self._fixed = FixedCounter(managers)
 
     async def prepare(self, asked: Asked, wire: Wire, body: bytes) -> Outgoing:
@@ -56,7 +59,7 @@ class Preparer:
             return Outgoing(body, "compression-off")
         named = asked.header("x-refold-session")
         session_id = make_id(asked.tenant, check_name(named)) if named else ""
-        continued = self._memory.find(asked.tenant, wire, body, session_id)
+        continued = await self._find_continued(asked.tenant, wire, body, session_id)
         if continued is not None:
             session, request = continued.session, continued.request
             self._identities.go_on(session, request)
@@ -77,6 +80,15 @@ class Preparer:
             session.in_flight -= 1
             raise
         return replace(outgoing, seconds=time.perf_counter() - started)
+
+    async def _find_continued(self, tenant: str, wire: Wire, body: bytes, session_id: str) -> Continued | None:
+        continued = self._memory.find(tenant, wire, body, session_id)
+        under_way = self._remembering.get(name_start(tenant, wire.name, body))
+        if continued is None and under_way:
+            # The request before is being looked at; waiting for that is shorter than the long way.
+            await asyncio.wait(set(under_way), timeout=REMEMBER_WAIT_S)
+            continued = self._memory.find(tenant, wire, body, session_id)
+        return continued
 
     async def _read(self, wire: Wire, body: bytes) -> ReadRequest:
         if len(body) <= INLINE_BYTES_MAX:
@@ -135,10 +147,13 @@ class Preparer:
             async with session.turn:
                 # What the last answer cost comes before the next request is judged by it.
                 await self._reporter.wait(session)
+                due = self._reporter.take_due(session)
                 session.generation += 1
                 outgoing = None
                 if continued is not None:
-                    outgoing = await self._run_continued(session, request, manager, body, continued)
+                    outgoing = await self._run_continued(session, request, manager, body, continued, due)
+                if due:
+                    await asyncio.to_thread(run_all, due)
                 if outgoing is None:
                     whole = await self._read(request.wire, body) if request.known else request
                     outgoing = await self._run_whole(session, whole, manager, body)
@@ -153,13 +168,12 @@ class Preparer:
     ) -> Outgoing:
         """Prepare a request by its whole history."""
         generation = session.generation
-        prepared = await manager.prepare_context(session.id, request.messages, **_describe_stored(request))
+        prepared = await manager.prepare_context(session.id, request.messages, **describe_stored(request))
         if session.is_stored and not prepared.edits:
             written = None
         else:
             written = await asyncio.to_thread(self._write, session, request, prepared)
-        loop = asyncio.get_running_loop()
-        self._reporter.start(session, lambda: self._remember_later(loop, session, request, body))
+        self._remember_later(session, request, body)
         return self._make_outgoing(session, request, prepared, body, written, generation)
 
     async def _run_continued(
@@ -169,15 +183,16 @@ class Preparer:
         manager: ContextCompressionManager,
         body: bytes,
         continued: Continued,
+        due: list[Callable[[], None]],
     ) -> Outgoing | None:
-        """Prepare a request by what is new in it; None if the session is not as it was left."""
+        """Prepare a request by what is new in it; None if the session is not as it was left. Does what is ``due``."""
         if session.synced is not continued.remembered.request.digests or not session.is_stored:
             return None
         if self._managers.has_model:
-            await asyncio.to_thread(_append_new, session, request, manager)
-            prepared = await manager.prepare_context(session.id, **_describe_stored(request))
+            await asyncio.to_thread(append_new, session, request, manager, due)
+            prepared = await manager.prepare_context(session.id, **describe_stored(request))
         else:
-            prepared = await asyncio.to_thread(_prepare_stored, session, request, manager)
+            prepared = await asyncio.to_thread(prepare_stored, session, request, manager, due)
         if prepared.report is None or prepared.report.messages_before != request.count:
             return None
         if not prepared.edits and len(prepared.messages) != request.count:
@@ -187,30 +202,12 @@ class Preparer:
         if prepared.edits:
             if places is None or self._settings.cache_marks == "auto":
                 return None
-            written = await asyncio.to_thread(self._splice, session, request, manager, prepared, places)
-            if written is None:
+            spliced = await asyncio.to_thread(splice_view, session, request, manager, prepared, places)
+            if spliced is None:
                 return None
+            written = spliced.body, spliced.tokens + self._fixed.count(request)
         self._remember(session, request, places)
         return self._make_outgoing(session, request, prepared, body, written, session.generation)
-
-    def _splice(
-        self,
-        session: KnownSession,
-        request: ReadRequest,
-        manager: ContextCompressionManager,
-        prepared: PreparedContext,
-        places: Places,
-    ) -> tuple[bytes, int] | None:
-        """Return the client's bytes with the view in them, and the tokens of the original."""
-        row = manager.ledger.read_session(session.id)
-        items = manager.read_view(session.id)
-        is_same = len(items) == len(prepared.messages) and all(
-            item.raw is raw for item, raw in zip(items, prepared.messages, strict=True)
-        )
-        if row is None or FORGOTTEN in row.settings or not is_same:
-            return None
-        written = splice_body(places, items, request)
-        return None if written is None else (written, row.tokens + self._fixed.count(request))
 
     def _write(
         self, session: KnownSession, request: ReadRequest, prepared: PreparedContext
@@ -252,12 +249,24 @@ class Preparer:
             edits=len(prepared.edits),
         )
 
-    def _remember_later(
-        self, loop: asyncio.AbstractEventLoop, session: KnownSession, request: ReadRequest, body: bytes
-    ) -> None:
+    def _remember_later(self, session: KnownSession, request: ReadRequest, body: bytes) -> None:
         """Find where the messages stand, in a thread and after the request went on its way."""
-        places = find_places(body, request.wire.key)
-        loop.call_soon_threadsafe(self._remember, session, request, places)
+        loop = asyncio.get_running_loop()
+        key = name_start(session.tenant, session.wire, body)
+
+        def look() -> None:
+            places = find_places(body, request.wire.key)
+            loop.call_soon_threadsafe(self._remember, session, request, places)
+
+        def leave(task: asyncio.Task[None]) -> None:
+            tasks = self._remembering.get(key, set())
+            tasks.discard(task)
+            if not tasks:
+                self._remembering.pop(key, None)
+
+        task = self._reporter.start(session, look)
+        self._remembering.setdefault(key, set()).add(task)
+        task.add_done_callback(leave)
 
     def _remember(self, session: KnownSession, request: ReadRequest, places: Places | None) -> None:
         if places is None or len(places.spans) != request.count:
@@ -293,27 +302,6 @@ class Preparer:
         for one in found:
             self._identities.add(one)
         return len(found)
-
-
-def _append_new(session: KnownSession, request: ReadRequest, manager: ContextCompressionManager) -> None:
-    if request.messages:
-        manager.append(session.id, request.messages, format=request.wire.name)
-
-
-def _prepare_stored(session: KnownSession, request: ReadRequest, manager: ContextCompressionManager) -> PreparedContext:
-    """Add what is new and prepare, in one go: a change of threads costs more than either."""
-    _append_new(session, request, manager)
-    return manager.prepare_context_sync(session.id, **_describe_stored(request))
-
-
-def _describe_stored(request: ReadRequest) -> dict[str, Any]:
-    """Return a request as the manager takes it when all messages are in the ledger."""
-    return {
-        "system_prompt": "" if request.system is None else request.system,
-        "tools": request.tools,
-        "model": request.model or None,
-        "format": request.wire.name,
-    }
 
 
 def _forget_result(task: asyncio.Future[Any]) -> None:

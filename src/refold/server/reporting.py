@@ -23,6 +23,8 @@ from refold.server.outgoing import Outgoing
 
 log = logging.getLogger("refold.server")
 WAIT_S = 5.0
+# An agent's next request often follows at once: then one thread does both.
+LINGER_S = 0.02
 
 
 class Reporter:
@@ -31,19 +33,29 @@ class Reporter:
     def __init__(self, managers: Managers) -> None:
         self._managers = managers
         self._running: set[asyncio.Task[None]] = set()
+        self._due: dict[str, KnownSession] = {}
 
     def observe(self, outgoing: Outgoing, answered: Answered) -> None:
         """Take in what an answer cost."""
         session = outgoing.session
         if session is None or outgoing.is_failed_open or not (answered.has_usage or answered.error_text):
             return
+        if session.generation != outgoing.generation:
+            return  # Another request was prepared since.
         manager = outgoing.manager or self._managers.main
+        session.due.append(lambda: _observe(session, manager, answered))
+        self._due[session.id] = session
+        asyncio.get_running_loop().call_later(LINGER_S, self._flush, session)
 
-        def record() -> None:
-            if session.generation == outgoing.generation:
-                _observe(session, manager, answered)
+    def take_due(self, session: KnownSession) -> list[Callable[[], None]]:
+        """Return what is still to be stored for a session; who takes it stores it."""
+        due, session.due = session.due, []
+        self._due.pop(session.id, None)
+        return due
 
-        self.start(session, record)
+    def _flush(self, session: KnownSession) -> None:
+        if due := self.take_due(session):
+            self.start(session, lambda: run_all(due))
 
     def tell_failure(self, session: KnownSession, error: Exception) -> None:
         """Log a failure of ours, without content: our own errors may name places, others only their kind."""
@@ -71,7 +83,9 @@ class Reporter:
         await asyncio.wait({self.start(session, record)}, timeout=WAIT_S)
 
     async def drain(self) -> None:
-        """Wait until everything that was started is done, but not for ever."""
+        """Wait until everything that is due or was started is done, but not for ever."""
+        for session in list(self._due.values()):
+            self._flush(session)
         if self._running:
             await asyncio.wait(set(self._running), timeout=WAIT_S)
 
@@ -79,6 +93,15 @@ class Reporter:
         """Wait until all that was started for a session is done, but not for ever."""
         if session.reports:
             await asyncio.wait(set(session.reports), timeout=WAIT_S)
+
+
+def run_all(records: list[Callable[[], None]]) -> None:
+    """Store what is due; what cannot be stored is lost and said so."""
+    for record in records:
+        try:
+            record()
+        except Exception as error:  # noqa: BLE001 - figures that cannot be stored cost nothing but their use
+            log.warning("a report was lost", extra={"fields": {"error": type(error).__name__}})
 
 
 def _observe(session: KnownSession, manager: ContextCompressionManager, answered: Answered) -> None:
