@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import typer
 
-from refold.cli.recall import choose_session, open_recall, write_json
+from refold.cli.recall import choose_session, open_recall, say_where, write_json
 from refold.cli.render import clean_line
 from refold.conversation.handle import mark
 from refold.recall.facts import KnownFact
@@ -28,7 +28,7 @@ def run(session: str | None, workspace: str, *, everywhere: bool, with_history: 
         write_json([{**asdict(fact), "text": fact.text.encode("utf-8", "replace").decode()} for fact in facts])
         return
     if not facts:
-        typer.echo("no facts are known yet")
+        typer.echo(f"no facts are known{say_where(name)} yet")
     for fact in facts:
         typer.echo(_write(fact))
 

@@ -36,6 +36,11 @@ def choose_session(recall: Recall, session: str | None) -> str:
     return newest[0].id
 
 
+def say_where(session: str | None) -> str:
+    """Return where was looked: the last changed session is not always the one that is meant."""
+    return f" in session '{clean_line(session, 80)}'" if session is not None else " in any session"
+
+
 def write_json(value: object) -> None:
     """Print a value as JSON."""
     typer.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())
@@ -51,7 +56,8 @@ def run(query: str, session: str | None, limit: int, workspace: str, *, everywhe
     """Search and print."""
     recall = open_recall(workspace)
     try:
-        found = recall.recall(None if everywhere else choose_session(recall, session), query, limit)
+        name = None if everywhere else choose_session(recall, session)
+        found = recall.recall(name, query, limit)
     finally:
         recall.close()
         recall.ledger.close()
@@ -59,7 +65,8 @@ def run(query: str, session: str | None, limit: int, workspace: str, *, everywhe
         write_json([{**asdict(one), "text": one.text.encode("utf-8", "replace").decode()} for one in found])
         return
     if not found:
-        typer.echo("nothing was found; other words may help, the same ones will not")
+        elsewhere = "" if everywhere else "; --all searches every session of the workspace"
+        typer.echo(f"nothing was found{say_where(name)}; other words may help, the same ones will not{elsewhere}")
     for one in found:
         typer.echo(_write(one, with_session=everywhere))
 
