@@ -209,3 +209,11 @@ def test_nothing_but_the_call_counts_for_a_config_made_in_code(
     (project / "refold.yaml").write_text("keep_recent: 2\n")
     monkeypatch.setenv("REFOLD_KEEP_RECENT", "3")
     assert CompressionConfig().keep_recent is None
+
+
+def test_an_unknown_preset_is_told_with_the_line_or_the_variable_that_names_it(project: Path, empty_home: Path) -> None:
+    (project / "refold.yaml").write_text("window: 9000\npreset: archiv\n")
+    with pytest.raises(ConfigError, match=r"^refold\.yaml:2: unknown preset 'archiv' \(did you mean 'archive'\?\)"):
+        load(empty_home)
+    with pytest.raises(ConfigError, match=r"^REFOLD_PRESET: unknown preset 'turn'"):
+        load(empty_home, REFOLD_PRESET="turn")

@@ -26,10 +26,15 @@ PRESETS: dict[str, str] = {
 }
 
 
+def check_preset(name: str, where: str = "") -> None:
+    """Raise ConfigError if there is no such preset; ``where`` is the file or variable that names it."""
+    if name not in PRESETS:
+        raise ConfigError(f"{where}unknown preset '{name}'{suggest(name, PRESETS)}; there are {', '.join(PRESETS)}")
+
+
 def preset_layers(name: str, read_layer: Callable[..., Layer]) -> list[Layer]:
     """Return the layers of a preset: ``default``, and what differs from it."""
-    if name not in PRESETS:
-        raise ConfigError(f"unknown preset '{name}'{suggest(name, PRESETS)}; there are {', '.join(PRESETS)}")
+    check_preset(name)
     chosen = [DEFAULT] if name == DEFAULT else [DEFAULT, name]
     return [read_layer("preset", _read_preset(one), one) for one in chosen]
 

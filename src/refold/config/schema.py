@@ -20,7 +20,7 @@ from refold.config import derive
 from refold.config.complain import refuse_values
 from refold.config.layers import Layer, LayerName, Source
 from refold.config.layers import merge as merge_layers
-from refold.config.presets import preset_layers
+from refold.config.presets import check_preset, preset_layers
 from refold.config.reading import Known, flatten, show
 from refold.config.values import Attempts, Count, LanguageName, Limit, Positive, Score, Seconds, Share
 from refold.errors import ConfigError
@@ -260,6 +260,9 @@ def _find_preset(layers: Sequence[Layer]) -> str:
     layer, name = named[-1]
     if not isinstance(name, str):
         raise ConfigError(f"{layer.source('preset')}: preset must be a name, not {show(name)}")
+    # Who named it in the call itself knows where; a file's line or a variable has to be said.
+    place = "" if layer.name == "call" else layer.source("preset").place
+    check_preset(name, f"{place}: " if place else "")
     return name
 
 
