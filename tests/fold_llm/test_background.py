@@ -1,6 +1,8 @@
 """Folds in the background: nobody waits for them while there is room, they are swapped in whole or not at all."""
 
 import asyncio
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -148,6 +150,52 @@ def test_one_worker_folds_many_sessions_one_after_the_other(tmp_path: Path) -> N
     assert gate.most == 1
     for number in range(5):
         assert folds(manager.prepare_context_sync(f"s{number}", working(13)))
+    manager.close()
+
+
+def test_at_hard_nobody_waits_for_another_sessions_fold(tmp_path: Path) -> None:
+    gate = Gate()
+    manager = manage(tmp_path, gate)
+    manager.prepare_context_sync("slow", working(13))
+    assert gate.asked.wait(10)
+    manager.prepare_context_sync("s1", working(13))
+    assert manager._background.is_busy("s1")
+    manager._model.llm = quick = Gate()
+    quick.open.set()
+    begun = time.monotonic()
+    prepared = manager.prepare_context_sync("s1", working(45))
+    assert time.monotonic() - begun < 20
+    assert prepared.total_tokens <= 3_500
+    assert len(quick.prompts) == 1
+    assert manager._background.is_busy("slow")
+    manager.close()
+
+
+def test_a_process_that_ends_without_closing_ends_at_once(tmp_path: Path) -> None:
+    program = """
+import asyncio, sys, threading
+from refold import CompressionConfig, ContextCompressionManager
+sys.path.insert(0, sys.argv[2])
+from tests.fold_llm.talk import working
+asked = threading.Event()
+class Silent:
+    async def complete(self, prompt):
+        asked.set()
+        await asyncio.sleep(600)
+config = CompressionConfig(window=4_000, reserve=500, trigger_ratio=0.5, target_ratio=0.3, economic=False)
+manager = ContextCompressionManager(config.replace(compact_timeout_s=600), sys.argv[1], llm=Silent())
+manager.prepare_context_sync("s1", working(13))
+assert asked.wait(20)
+print("ends")
+"""
+    root = str(Path(__file__).resolve().parents[2])
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path), root], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.stdout, done.returncode) == ("ends\n", 0), done.stderr
+    manager = manage(tmp_path, Gate())
+    assert manager.ledger.read_edits("s1") == []
+    assert manager.verify() == []
     manager.close()
 
 

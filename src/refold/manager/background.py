@@ -79,7 +79,12 @@ class Background:
             return self._find(session_id) is not None
 
     def wait(self, session_id: str, seconds: float) -> Flow[bool]:
-        """Wait for a session's fold; one that takes longer is ended. True if it came to its end by itself."""
+        """Wait for a session's fold; one that takes longer is ended. False if that happened.
+
+        One that has not begun, because another session's is under way, is taken back: whoever waits does it at once.
+        """
+        with self._guard:
+            self._jobs.pop(session_id, None)
         waited = 0.0
         while self.is_busy(session_id):
             if waited >= seconds:
