@@ -85,6 +85,7 @@ def test_show_tells_the_view_the_originals_and_the_edits(stored: Inside) -> None
     assert "stand behind a fold" in stored.refold("show", "s1", "--originals").text
     edits = stored.refold("show", "s1", "--edits")
     assert "in force" in edits.text
+    assert '{"role": "user"' not in stored.refold("show", "s1", "--originals").text
     assert "no edits" in stored.refold("show", "quiet", "--edits").text
     assert max(map(len, view.text.splitlines())) <= 80
     shown = json.loads(stored.refold("show", "s1", "--json").text)
@@ -93,6 +94,18 @@ def test_show_tells_the_view_the_originals_and_the_edits(stored: Inside) -> None
     assert len(shown) < len(originals)
     assert sum(one["compressed"] for one in originals) > 40
     assert json.loads(stored.refold("show", "s1", "--edits", "--json").text)[0]["is_active"] is True
+
+
+def test_an_edit_that_a_later_fold_took_in_is_not_called_in_force(inside: Inside) -> None:
+    with ContextCompressionManager(CompressionConfig(retention_count=4), inside.folder) as manager:
+        for new in (agent(10), agent(20)[len(agent(10)) :]):
+            manager.append("grown", new)
+            manager.compress("grown")
+    edits = json.loads(inside.refold("show", "grown", "--edits", "--json").text)
+    told = inside.refold("show", "grown", "--edits").text
+    assert all(edit["is_active"] for edit in edits)
+    assert told.count("in force") + told.count("covered") == len(edits)
+    assert "covered" in told
 
 
 def test_show_takes_one_question_at_a_time(stored: Inside) -> None:

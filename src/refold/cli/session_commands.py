@@ -46,7 +46,9 @@ def show(
     session: Session,
     view: Annotated[bool, typer.Option("--view", help="What the model sees (the default).")] = False,
     originals: Annotated[bool, typer.Option("--originals", help="Every message as it came.")] = False,
-    edits: Annotated[bool, typer.Option("--edits", help="Every change, in force or undone.")] = False,
+    edits: Annotated[
+        bool, typer.Option("--edits", help="Every change: in force, covered by a later fold, or undone.")
+    ] = False,
     workspace: Workspace = ".",
     as_json: AsJson = False,
 ) -> None:

@@ -16,7 +16,7 @@ from refold.ledger.encode import load_json
 
 if TYPE_CHECKING:
     from refold.conversation.view import Item
-    from refold.ledger.ledger import StoredMessage
+    from refold.ledger.ledger import StoredEdit, StoredMessage
     from refold.manager import ContextCompressionManager
 
 
@@ -52,7 +52,8 @@ def _show_view(manager: ContextCompressionManager, session: str, *, as_json: boo
     make_console(err=False).print(table)
     write_line(
         f"{status.messages:,} messages, {status.messages_in_view:,} in view; {status.tokens:,} of {status.hard:,} "
-        f"tokens ({status.share:.0%}), counted by {status.counter}" + (f"; {status.stopped}" if status.stopped else "")
+        f"tokens ({status.share * 100:.0f} %), counted by {status.counter}"
+        + (f"; {status.stopped}" if status.stopped else "")
     )
 
 
@@ -76,19 +77,31 @@ def _show_originals(manager: ContextCompressionManager, session: str, *, as_json
         return
     table = make_table("#", "role", "tokens", "handle", "came", "says", numbers=("#", "tokens"), wide=("says",))
     for number, one in enumerate(stored):
-        words = "forgotten" if one.is_forgotten else json.dumps(load_json(one.raw), ensure_ascii=False)[:400]
+        words = "forgotten" if one.is_forgotten else clean_line(_find_words(load_json(one.raw)), 200)
         table.add_row(
             str(number),
             one.role,
             f"{one.tokens:,}",
             f"⟨m:{one.digest[:8]}⟩",
             tell_time(one.created_at)[5:],
-            Text(clean_line(words, 200)),
+            Text(words),
             style="dim" if one.is_compressed else "",
         )
     make_console(err=False).print(table)
     folded = sum(one.is_compressed for one in stored)
     write_line(f"{len(stored):,} messages; {folded:,} stand behind a fold (dim)")
+
+
+def _find_words(raw: object) -> str:
+    """Return what a stored message says; the message itself where it has no plain text, such as a call."""
+    content = raw.get("content") if isinstance(raw, dict) else None
+    if isinstance(content, str) and content.strip():
+        return content[:400]
+    if isinstance(content, list):
+        texts = [part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str)]
+        if any(text.strip() for text in texts):
+            return " ".join(texts)[:400]
+    return json.dumps(raw, ensure_ascii=False)[:400]
 
 
 def _tell_original(one: StoredMessage) -> dict[str, object]:
@@ -117,6 +130,7 @@ def _show_edits(manager: ContextCompressionManager, session: str, *, as_json: bo
         write_line("no edits: the model sees every message as it came")
         return
     table = make_table("edit", "stage", "kind", "over", "tokens", "state", "why", numbers=("over",), wide=("why",))
+    shown = {edit.id for item in manager.read_view(session) for edit in item.edits}
     for one in stored:
         edit = one.edit
         table.add_row(
@@ -125,8 +139,15 @@ def _show_edits(manager: ContextCompressionManager, session: str, *, as_json: bo
             edit.kind,
             f"{len(edit.covers):,}",
             f"{edit.tokens_before:,} → {edit.tokens_after:,}",
-            "in force" if one.is_active else "undone",
+            _tell_state(one, shown),
             Text(clean_line(edit.reason, 100)),
-            style="" if one.is_active else "dim",
+            style="" if one.is_active and edit.id in shown else "dim",
         )
     make_console(err=False).print(table)
+
+
+def _tell_state(one: StoredEdit, shown: set[str]) -> str:
+    """Return whether the model sees an edit, or a later fold over it, or none because it was taken back."""
+    if not one.is_active:
+        return "undone"
+    return "in force" if one.edit.id in shown else "covered"
