@@ -80,6 +80,12 @@ class Terminal:
         self.raw += piece
         self._unread += piece
 
+    def begin(self) -> str:
+        """Wait for the greeting and the prompt after it; return the greeting. Typing could begin before."""
+        head = self.expect("Ctrl-D leaves")
+        self.ready()
+        return head
+
     def ready(self) -> str:
         """Wait for the prompt."""
         return self.expect(READY)

@@ -23,7 +23,7 @@ def test_an_answer_is_shown_as_markdown_and_the_gauge_follows(tmp_path: Path) ->
         ScriptedProvider(say("# Findings\n\nThe **port** is `7341`.\n")) as provider,
         chatting(tmp_path, provider) as chat,
     ):
-        head = chat.ready()
+        head = chat.begin()
         assert "gpt-4o at http://127.0.0.1" in head
         assert "(asked for)" in head
         chat.send("which port?")
@@ -34,7 +34,7 @@ def test_an_answer_is_shown_as_markdown_and_the_gauge_follows(tmp_path: Path) ->
 
 def test_commands_work_before_and_after_the_first_message(tmp_path: Path) -> None:
     with ScriptedProvider("All right.") as provider, chatting(tmp_path, provider) as chat:
-        chat.ready()
+        chat.begin()
         for line, answer in (
             ("/context", "no messages yet"),
             ("/undo", "there is no"),
@@ -70,7 +70,7 @@ def test_compact_says_before_and_after_and_undo_takes_it_back(tmp_path: Path) ->
         manager.append("long", write_history("openai-chat", 60), format="openai-chat")
         before = manager.status("long").tokens
     with ScriptedProvider("ok") as provider, chatting(tmp_path, provider, "--session", "long") as chat:
-        assert "120 messages" in chat.ready()
+        assert "120 messages" in chat.begin()
         chat.send("/compact keep the ports")
         chat.expect(f"{before:,} → ")
         said = chat.expect("back with /undo ")
@@ -89,7 +89,7 @@ def test_a_compression_is_announced_told_and_the_gauge_shows_the_new_figure(tmp_
         manager.append("long", write_history("openai-chat", 60), format="openai-chat")
     more = {"REFOLD_WINDOW": "12000", "REFOLD_ECONOMIC": "off"}
     with ScriptedProvider("fine") as provider, chatting(tmp_path, provider, "--session", "long", **more) as chat:
-        chat.ready()
+        chat.begin()
         chat.send("and now?")
         chat.expect("Optimising context…")
         chat.expect("context ")
@@ -107,7 +107,7 @@ def test_a_compression_is_announced_told_and_the_gauge_shows_the_new_figure(tmp_
 def test_ctrl_c_during_an_answer_stops_the_answer_and_not_the_chat(tmp_path: Path) -> None:
     script = [drip("one two three " * 60, pause_s=0.05), say("resumed")]
     with ScriptedProvider(script) as provider, chatting(tmp_path, provider, "--session", "s") as chat:
-        chat.ready()
+        chat.begin()
         chat.send("count")
         chat.expect("one two")
         chat.press("c")
@@ -130,7 +130,7 @@ def test_ctrl_c_during_a_compression_leaves_everything_as_it_was(tmp_path: Path)
     more = {"REFOLD_WINDOW": "12000", "REFOLD_ECONOMIC": "off"}
     options = ("--session", "s", "--summaries", "llm")
     with ScriptedProvider(answer) as provider, chatting(tmp_path, provider, *options, **more) as chat:  # type: ignore[arg-type]
-        chat.ready()
+        chat.begin()
         chat.send("/compact")
         chat.expect("Optimising context…")
         wait_for(lambda: provider.requests)
@@ -152,7 +152,7 @@ def test_ctrl_c_during_a_compression_leaves_everything_as_it_was(tmp_path: Path)
 def test_a_resize_in_the_middle_of_an_answer_does_no_harm(tmp_path: Path) -> None:
     script = drip("A line of words that is wrapped to the width of the terminal. " * 30, pause_s=0.03)
     with ScriptedProvider(script) as provider, chatting(tmp_path, provider) as chat:
-        chat.ready()
+        chat.begin()
         chat.send("talk")
         chat.expect("A line")
         for rows, columns in ((10, 40), (50, 200), (5, 12), (30, 80)):
@@ -166,14 +166,12 @@ def test_after_kill_9_the_session_goes_on_where_it_stood(tmp_path: Path) -> None
     script = [call_tool("run_command", {"command": "touch started; sleep 30"}), say("I know what happened.")]
     with ScriptedProvider(script) as provider:
         with chatting(tmp_path, provider, "--session", "s", "--tools", "shell", "--yes") as chat:
-            chat.ready()
+            chat.begin()
             chat.send("run it")
-            chat.expect("run it? ")
-            chat.send("y")
             wait_for(lambda: (tmp_path / "started").exists())
             os.kill(chat.child.pid, signal.SIGKILL)
         with chatting(tmp_path, provider, "--resume") as chat:
-            assert "session s" in chat.ready()
+            assert "session s" in chat.begin()
             chat.send("what happened?")
             chat.expect("1 calls had no result when the last run ended")
             chat.expect("I know what happened.")
@@ -187,7 +185,7 @@ def test_a_paste_of_a_megabyte_is_one_message_and_is_quick(tmp_path: Path) -> No
     pasted = "\n".join(f"line {number} of the log, all of it" for number in range(32_000))
     assert len(pasted) > 1_000_000
     with ScriptedProvider("got it") as provider, chatting(tmp_path, provider, REFOLD_WINDOW="2000000") as chat:
-        chat.ready()
+        chat.begin()
         chat.child.send("look: \x1b[200~")
         for at in range(0, len(pasted), 8_192):
             chat.child.send(pasted[at : at + 8_192])
@@ -202,7 +200,7 @@ def test_a_paste_of_a_megabyte_is_one_message_and_is_quick(tmp_path: Path) -> No
 def test_it_speaks_chinese_in_forty_columns_without_colour(tmp_path: Path) -> None:
     answer = "端口是 **7341**，已经写入配置文件。\n\n- 第一点\n- 第二点\n"
     with ScriptedProvider(answer) as provider, chatting(tmp_path, provider, columns=40, NO_COLOR="1") as chat:
-        chat.ready()
+        chat.begin()
         chat.send("端口是多少？")
         chat.expect("端口是 7341，")
         chat.expect("第二点")
@@ -214,7 +212,7 @@ def test_it_speaks_chinese_in_forty_columns_without_colour(tmp_path: Path) -> No
 
 def test_what_a_model_says_cannot_move_the_cursor(tmp_path: Path) -> None:
     with ScriptedProvider("before \x1b[2J\x1b]0;owned\x07 after") as provider, chatting(tmp_path, provider) as chat:
-        chat.ready()
+        chat.begin()
         chat.send("hi")
         chat.expect("before")
         chat.expect("after")
@@ -226,7 +224,7 @@ def test_what_a_model_says_cannot_move_the_cursor(tmp_path: Path) -> None:
 def test_a_tool_asks_and_no_means_no(tmp_path: Path) -> None:
     script = [call_tool("write_file", {"path": "x.txt", "content": "hello"}), say("As you like.")]
     with ScriptedProvider(script) as provider, chatting(tmp_path, provider, "--tools", "files") as chat:
-        chat.ready()
+        chat.begin()
         chat.send("write")
         chat.expect("write_file wants to run with")
         chat.expect("run it? ")
@@ -234,3 +232,18 @@ def test_a_tool_asks_and_no_means_no(tmp_path: Path) -> None:
         chat.expect("As you like.")
         assert chat.end() == 0
     assert not (tmp_path / "x.txt").exists()
+
+
+def test_what_is_typed_while_it_still_loads_is_not_lost(tmp_path: Path) -> None:
+    with ScriptedProvider("Here I am.") as provider, chatting(tmp_path, provider) as chat:
+        chat.send("are you there?")
+        chat.expect("Here I am.")
+        assert provider.requests[0].prompt == "are you there?"
+        assert chat.end() == 0
+
+
+def test_a_wrong_option_ends_it_with_a_sentence_and_the_terminal_as_it_was(tmp_path: Path) -> None:
+    with ScriptedProvider("x") as provider, chatting(tmp_path, provider, "--tools", "web") as chat:
+        chat.expect("there is no group of tools 'web'; there are files, shell")
+        chat.child.wait()
+        assert chat.child.exitstatus == 3

@@ -14,7 +14,6 @@ from refold.errors import ConfigError
 if TYPE_CHECKING:
     from refold.agent.choosing import Chosen
     from refold.cli.repl.chat_session import ChatSession
-    from refold.cli.repl.screen import Screen
     from refold.config import CompressionConfig
 
 
@@ -72,20 +71,33 @@ def run(wish: ChatWish) -> None:
     if is_typed:
         _need_keyboard()
     _quiet_logs()
-    from refold.cli.repl.screen import make_screen
-    from refold.cli.repl.talk import talk, talk_from_pipe
+    opened: list[ChatSession] = []
 
-    with make_screen(plain=not is_typed) as screen:
-        session = open_chat(wish, folder)
-        try:
-            _greet(session, screen, is_typed=is_typed)
-            if is_typed:
-                asyncio.run(talk(session, screen, folder))
-                screen.note(f"session {session.session_id}; go on with: refold chat --session {session.session_id}")
-            else:
-                asyncio.run(talk_from_pipe(session, screen, wish.prompt, is_once=wish.once))
-        finally:
+    def open_now() -> ChatSession:
+        opened.append(open_chat(wish, folder))
+        return opened[0]
+
+    try:
+        if is_typed:
+            from refold.cli.repl.starting import start_talking
+
+            asyncio.run(start_talking(folder, open_now))
+        else:
+            _answer_pipe(wish, open_now())
+    finally:
+        for session in opened:
             session.manager.close()
+
+
+def _answer_pipe(wish: ChatWish, session: ChatSession) -> None:
+    import asyncio
+
+    from refold.cli.repl.screen import greet, make_screen
+    from refold.cli.repl.talk import talk_from_pipe
+
+    with make_screen(plain=True) as screen:
+        greet(screen, session, is_typed=False)
+        asyncio.run(talk_from_pipe(session, screen, wish.prompt, is_once=wish.once))
 
 
 def open_chat(wish: ChatWish, folder: Path) -> ChatSession:
@@ -145,16 +157,6 @@ def _find_llm(wish: ChatWish, chosen: Chosen) -> object:
     model = chosen.model
     kind = AnthropicModel if model.wire == "anthropic" else OpenAIModel
     return kind(model.name, getattr(model, "key", ""), getattr(model, "url", ""))
-
-
-def _greet(session: ChatSession, screen: Screen, *, is_typed: bool) -> None:
-    source = getattr(session.chosen.model, "source", session.chosen.model.name)
-    screen.note(f"{source} ({session.chosen.why}) · session {session.session_id}")
-    status = session.status()
-    if status is not None and is_typed:
-        screen.note(f"{status.messages:,} messages · {session.gauge()}")
-    if is_typed:
-        screen.note("/help lists the commands; Ctrl-D leaves")
 
 
 def _quiet_logs() -> None:

@@ -18,6 +18,7 @@ from refold.agent.hub import find_undo
 from refold.agent.texts import tell_change
 from refold.cli.render import clean_line, count_things, describe_share, make_table
 from refold.cli.repl.chat_session import ChatSession
+from refold.cli.repl.command_list import COMMAND_LIST
 from refold.cli.repl.cost import sum_costs
 from refold.cli.repl.gauge import break_down, tell_tokens, write_gauge
 from refold.cli.repl.screen import OPTIMISING, Screen
@@ -236,26 +237,24 @@ def leave(chat: ChatSession, screen: Screen, argument: str) -> None:  # noqa: AR
     chat.is_over = True
 
 
-COMMANDS = {
-    command.name: command
-    for command in (
-        Command("help", "", "this list", show_help),
-        Command("context", "", "how full the context is, what fills it, what happens next", show_context),
-        Command("compact", "[instructions]", "compress now; say what to keep", compact),
-        Command("undo", "[id]", "take the last compression back, or one by its id", undo),
-        Command("redo", "", "put what was undone in force again", redo),
-        Command("pin", "HANDLE", "never compress this message", pin),
-        Command("recall", "WORDS", "search everything that was said", recall),
-        Command("expand", "HANDLE [offset]", "the exact original behind a handle", expand),
-        Command("summary", "[n]", "the newest summaries", summary),
-        Command("facts", "", "what is known: decisions, preferences, todos", facts),
-        Command("memory", "[date]", "the page of a day", memory),
-        Command("config", "[name=value]", "settings of compression, or change them", config),
-        Command("model", "[name]", "which model answers, or another one", model),
-        Command("sessions", "", "the sessions of this workspace", sessions),
-        Command("resume", "SESSION", "go on with another session", resume),
-        Command("export", "[file]", "write this session to a file", export),
-        Command("cost", "", "what this session has cost", cost),
-        Command("quit", "", "leave; the session stays", leave),
-    )
+RUNS: dict[str, Run] = {
+    "help": show_help,
+    "context": show_context,
+    "compact": compact,
+    "undo": undo,
+    "redo": redo,
+    "pin": pin,
+    "recall": recall,
+    "expand": expand,
+    "summary": summary,
+    "facts": facts,
+    "memory": memory,
+    "config": config,
+    "model": model,
+    "sessions": sessions,
+    "resume": resume,
+    "export": export,
+    "cost": cost,
+    "quit": leave,
 }
+COMMANDS = {one.name: Command(*one, RUNS[one.name]) for one in COMMAND_LIST}

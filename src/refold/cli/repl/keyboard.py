@@ -1,7 +1,8 @@
 """Reads what people type: history, several lines, completion of commands, a gauge above, pastes of any size.
 
 A large paste is kept aside and stands in the line as a short mark, so that a megabyte does not have to be drawn; it is
-put back when the line is sent. prompt_toolkit is imported when a keyboard is made: pipes do without it.
+put back when the line is sent. prompt_toolkit is imported when a keyboard is made, and nothing heavy is imported here:
+the first prompt is there before the rest of the program is.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from refold.cli.repl.commands import COMMANDS
+from refold.cli.repl.command_list import COMMAND_LIST
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
@@ -51,12 +52,12 @@ class Pastes:
 class Keyboard:
     """Reads lines, and answers to a question."""
 
-    def __init__(self, folder: Path, gauge: Callable[[], str]) -> None:
+    def __init__(self, folder: Path) -> None:
         from prompt_toolkit import PromptSession
         from prompt_toolkit.styles import Style
 
         self.pastes = Pastes()
-        self._gauge = gauge
+        self.gauge: Callable[[], str] = str
         self._session: PromptSession[str] = PromptSession(
             history=_open_history(folder),
             completer=_make_completer(),
@@ -70,10 +71,21 @@ class Keyboard:
     async def read(self) -> str:
         """Return what a person sends; KeyboardInterrupt and EOFError as the keys say."""
         # Above the line, not in a toolbar: a toolbar is only drawn by terminals that tell where their cursor is.
-        gauge = self._gauge()
+        gauge = self.gauge()
         head = [("class:gauge", f"{gauge}\n")] if gauge else []
         line = await self._session.prompt_async([*head, ("", PROMPT)], prompt_continuation="    · ")
         return self.pastes.put_back(line)
+
+    async def print_above(self, show: Callable[[], None]) -> None:
+        """Print something above the line that is being typed, which stays as it is."""
+        from prompt_toolkit.application import run_in_terminal
+        from prompt_toolkit.application.current import set_app
+
+        if not self._session.app.is_running:
+            show()
+            return
+        with set_app(self._session.app):
+            await run_in_terminal(show)
 
     async def ask(self, question: str) -> str:
         """Ask and return the answer's first letter, empty for none."""
@@ -129,7 +141,7 @@ def _open_history(folder: Path) -> History:
 def _make_completer() -> Completer:
     from prompt_toolkit.completion import WordCompleter
 
-    meanings = {f"/{command.name}": command.means for command in COMMANDS.values()}
+    meanings = {f"/{command.name}": command.means for command in COMMAND_LIST}
     return WordCompleter(list(meanings), meta_dict=dict(meanings), sentence=True)
 
 

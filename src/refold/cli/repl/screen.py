@@ -12,14 +12,16 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from rich.console import Console
 from rich.live import Live
-from rich.markdown import Markdown
 from rich.text import Text
 
 from refold.cli.render import clean_line, describe_share
+
+if TYPE_CHECKING:
+    from refold.cli.repl.chat_session import ChatSession
 
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _FENCE = re.compile(r"^\s{0,3}(```|~~~)", re.M)
@@ -40,6 +42,17 @@ def make_screen(*, plain: bool = False) -> Screen:
     out = Console(highlight=False, emoji=False, markup=False)
     err = out if out.is_terminal and not plain else Console(stderr=True, highlight=False, emoji=False, markup=False)
     return Screen(out, err, is_live=out.is_terminal and not out.is_dumb_terminal and not plain)
+
+
+def greet(screen: Screen, chat: ChatSession, *, is_typed: bool) -> None:
+    """Say which model answers and why, and where the session stands."""
+    model = chat.chosen.model
+    screen.note(f"{getattr(model, 'source', model.name)} ({chat.chosen.why}) · session {chat.session_id}")
+    status = chat.status()
+    if status is not None and is_typed:
+        screen.note(f"{status.messages:,} messages · {chat.gauge()}")
+    if is_typed:
+        screen.note("/help lists the commands; Ctrl-D leaves")
 
 
 class Screen:
@@ -178,9 +191,14 @@ class AnswerView:
         done, self._pending = split_blocks(self._pending)
         if done:
             self._stop()
-            self._console.print(Markdown(done))
+            self._print(done)
         if self._pending.strip():
             self._draw()
+
+    def _print(self, block: str) -> None:
+        from rich.markdown import Markdown  # Slow to import, and not needed before the first answer.
+
+        self._console.print(Markdown(block))
 
     def _draw(self) -> None:
         if self._live is None:
@@ -214,7 +232,7 @@ class AnswerView:
             return
         self._stop()
         if self._pending.strip():
-            self._console.print(Markdown(self._pending))
+            self._print(self._pending)
         self._pending = ""
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from refold.agent import Tool
+from refold.agent.running import Approve
 from refold.agent.wire import ToolCall
 from refold.cli.render import clean_line
 from refold.cli.repl.chat_session import ChatSession
@@ -19,15 +20,43 @@ from refold.cli.repl.screen import Screen
 from refold.cli.repl.telling import run_turn, stopping
 from refold.errors import FormatError, RefoldError
 
+if TYPE_CHECKING:
+    from refold.cli.repl.keyboard import Keyboard
+
 STDIN_CHARS_MAX = 50_000_000
 _PREVIEW_CHARS = 400
 
 
-async def talk(chat: ChatSession, screen: Screen, folder: Path) -> None:
-    """Talk with a person at a terminal."""
-    from refold.cli.repl.keyboard import Keyboard, hushed
+async def talk(chat: ChatSession, screen: Screen, keyboard: Keyboard, first: asyncio.Future[str]) -> None:
+    """Talk with a person at a terminal; ``first`` is the line that is being typed already."""
+    from refold.cli.repl.keyboard import hushed
 
-    keyboard = Keyboard(folder, chat.gauge)
+    keyboard.gauge = chat.gauge
+    chat.approve = chat.approve or _make_approve(screen, keyboard)
+    chat.open(chat.session_id)
+    _load_client_ahead(chat)
+    was_interrupted = False
+    reading = first
+    while not chat.is_over:
+        try:
+            line = await reading
+        except EOFError:
+            return
+        except KeyboardInterrupt:
+            if was_interrupted:
+                return
+            was_interrupted = True
+            screen.note("Ctrl-C again, Ctrl-D or /quit leaves")
+        else:
+            was_interrupted = False
+            with hushed():
+                # The prompt shows the gauge.
+                await take_line(chat, screen, line, shows_gauge=False)
+        if not chat.is_over:
+            reading = asyncio.ensure_future(keyboard.read())
+
+
+def _make_approve(screen: Screen, keyboard: Keyboard) -> Approve:
     always: set[str] = set()
     one_at_a_time = asyncio.Lock()
 
@@ -43,25 +72,7 @@ async def talk(chat: ChatSession, screen: Screen, folder: Path) -> None:
                 always.add(tool.name)
             return answer in ("y", "a")
 
-    chat.approve = approve
-    chat.open(chat.session_id)
-    _load_client_ahead(chat)
-    was_interrupted = False
-    while not chat.is_over:
-        try:
-            line = await keyboard.read()
-        except EOFError:
-            return
-        except KeyboardInterrupt:
-            if was_interrupted:
-                return
-            was_interrupted = True
-            screen.note("Ctrl-C again, Ctrl-D or /quit leaves")
-            continue
-        was_interrupted = False
-        # The prompt shows the gauge.
-        with hushed():
-            await take_line(chat, screen, line, shows_gauge=False)
+    return approve
 
 
 async def take_line(chat: ChatSession, screen: Screen, line: str, *, shows_gauge: bool) -> RefoldError | None:
