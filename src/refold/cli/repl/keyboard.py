@@ -7,12 +7,13 @@ the first prompt is there before the rest of the program is.
 
 from __future__ import annotations
 
+import asyncio
 import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from refold.cli.repl.command_list import COMMAND_LIST
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 PROMPT = "you › "
 PASTE_CHARS = 2_000
 PASTES_MAX = 50
+SHOWN_S = 2.0
 _MARK = re.compile(r"\[pasted #(\d+): [\d,]+ characters\]")
 
 
@@ -75,6 +77,20 @@ class Keyboard:
         head = [("class:gauge", f"{gauge}\n")] if gauge else []
         line = await self._session.prompt_async([*head, ("", PROMPT)], prompt_continuation="    · ")
         return self.pastes.put_back(line)
+
+    async def wait_shown(self, reading: asyncio.Future[str]) -> None:
+        """Wait until the prompt has been drawn, or reading is over."""
+        shown = asyncio.Event()
+
+        def tell(_: object) -> None:
+            shown.set()
+
+        self._session.app.after_render += tell
+        drawing = asyncio.ensure_future(shown.wait())
+        waited: set[asyncio.Future[Any]] = {drawing, reading}
+        await asyncio.wait(waited, timeout=SHOWN_S, return_when=asyncio.FIRST_COMPLETED)
+        drawing.cancel()
+        self._session.app.after_render -= tell
 
     async def print_above(self, show: Callable[[], None]) -> None:
         """Print something above the line that is being typed, which stays as it is."""

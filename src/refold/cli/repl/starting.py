@@ -20,6 +20,7 @@ async def start_talking(folder: Path, open_chat: Open) -> ChatSession:
     """Prompt, open the chat meanwhile, then talk; return the chat when somebody leaves it."""
     keyboard = Keyboard(folder)
     reading = asyncio.ensure_future(keyboard.read())
+    await keyboard.wait_shown(reading)  # Imports would only hold up what is drawn.
     try:
         chat = await asyncio.to_thread(open_chat)
     except BaseException:
