@@ -147,6 +147,15 @@ def test_explain_names_every_change_with_its_handle(shell: Shell, session: Sessi
         assert f"{change['tokens_before']:,} → {change['tokens_after']:,}" in ran.err
 
 
+def test_explain_gives_a_reason_its_own_line_where_the_terminal_is_narrow(shell: Shell, session: Session) -> None:
+    ran = shell.refold("compact", "session.json", "--budget", "3000", "--explain", "--out", "small.json", COLUMNS="80")
+    told = shell.refold("compact", "session.json", "--budget", "3000", "--json", "--out", "small.json")
+    lines = [line.strip() for line in ran.err.splitlines()]
+    for change in json.loads(told.out)["changes"]:
+        assert any(change["handle"] in line and change["stage"] in line for line in lines)
+        assert change["reason"] in lines or len(change["reason"]) > 60
+
+
 def test_a_dry_run_writes_nothing_and_says_what_stays_and_what_goes(shell: Shell, session: Session) -> None:
     before = {path.name for path in shell.folder.iterdir()}
     ran = shell.refold("compact", "session.json", "--budget", "3000", "--dry-run")

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 
 from rich.console import Console
+from rich.padding import Padding
+from rich.segment import Segment, Segments
 from rich.text import Text
 
 from refold.cli.render import clean_line, count_things, make_table, show_pairs
@@ -14,6 +16,7 @@ from refold.conversation.handle import fold_handle, mark, message_handle
 from refold.conversation.message import Message
 from refold.ladder.report import Report
 
+_WIDE = 100  # Columns from which a reason has room beside its change.
 _VERBS = {"replace": "shorten", "drop": "drop", "fold": "fold"}
 
 
@@ -76,20 +79,40 @@ def show_changes(console: Console, report: Report, messages: Sequence[Message]) 
     """Print every change in a line, and below them what was proposed and not taken."""
     changes = list_changes(report, messages)
     if changes:
-        table = make_table("where", "what", "tokens", "handle", "why", numbers=("tokens",), wide=("why",), wraps=True)
-        for change in changes:
-            table.add_row(
-                change.where,
-                f"{change.stage}: {change.role}",
-                f"{change.tokens_before:,} → {change.tokens_after:,}",
-                Text(change.handle, style="cyan"),
-                Text(clean_line(change.reason)),
-            )
         console.print()
-        console.print(table)
+        if console.width < _WIDE:
+            _show_narrow(console, changes)
+        else:
+            _show_wide(console, changes)
     for stage in report.stages:
         for refused in stage.rejected:
             console.print(Text(f"not taken: {stage.stage}: {clean_line(refused.why)}", style="dim"))
+
+
+def _show_wide(console: Console, changes: Sequence[Change]) -> None:
+    table = make_table("where", "what", "tokens", "handle", "why", numbers=("tokens",), wide=("why",), wraps=True)
+    for change in changes:
+        table.add_row(*_name_cells(change), Text(clean_line(change.reason)))
+    console.print(table)
+
+
+def _show_narrow(console: Console, changes: Sequence[Change]) -> None:
+    """Print the reason below its change: in a column of its own it would be two words wide and five lines high."""
+    table = make_table("where", "what", "tokens", "handle", numbers=("tokens",))
+    for change in changes:
+        table.add_row(*_name_cells(change))
+    lines = console.render_lines(table, pad=False)
+    rows, indent = len(changes), min(max(len(change.where) for change in changes) + 2, console.width // 4)
+    for line in lines[:-rows]:
+        console.print(Segments([*line, Segment.line()]), end="")
+    for line, change in zip(lines[-rows:], changes, strict=True):
+        console.print(Segments([*line, Segment.line()]), end="")
+        console.print(Padding(Text(clean_line(change.reason), style="dim"), (0, 0, 0, indent), expand=False))
+
+
+def _name_cells(change: Change) -> tuple[str, str, str, Text]:
+    tokens = f"{change.tokens_before:,} → {change.tokens_after:,}"
+    return change.where, f"{change.stage}: {change.role}", tokens, Text(change.handle, style="cyan")
 
 
 def show_kept(console: Console, report: Report, messages: Sequence[Message]) -> None:
