@@ -105,7 +105,7 @@ def test_it_waits_until_carrying_has_cost_as_much_as_removing() -> None:
     assert "1,000" in trigger.reason
     assert "1,150" in trigger.reason
     assert waited[0] == "waited: removing 1,000 tokens pays in 11 requests"
-    assert waited[-1] == "waited: removing 1,000 tokens pays in 1 requests"
+    assert waited[-1] == "waited: removing 1,000 tokens pays in 1 request"
 
 
 def test_what_stands_before_the_change_costs_nothing() -> None:

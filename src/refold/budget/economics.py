@@ -200,11 +200,15 @@ def check_economics(tokens: int, head_tokens: int, budget: Budget, economics: Ec
     if paid >= cost:
         return Trigger(
             "soft",
-            f"carrying {removable:,} removable tokens has cost {paid:,.0f} in {carry.requests + 1:,} requests, "
+            f"carrying {removable:,} removable tokens has cost {paid:,.0f} in {_count_requests(carry.requests + 1)}, "
             f"removing them costs {cost:,.0f}",
         )
     left = math.ceil((cost - paid) / (tariff.cache.read * removable)) if tariff.cache.read else 0
-    return Trigger("none", f"waited: removing {removable:,} tokens pays in {left:,} requests" if left else "")
+    return Trigger("none", f"waited: removing {removable:,} tokens pays in {_count_requests(left)}" if left else "")
+
+
+def _count_requests(number: int) -> str:
+    return f"{number:,} request{'' if number == 1 else 's'}"
 
 
 def _find_cliff_ahead(tokens: int, carry: Carry, tariff: Tariff) -> Cliff | None:
