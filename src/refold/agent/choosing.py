@@ -49,7 +49,9 @@ class Chosen:
     why: str
 
 
-def choose_chat_model(wanted: Wanted, values: Mapping[str, str], *, ollama_url: str = OLLAMA_URL) -> Chosen:
+def choose_chat_model(
+    wanted: Wanted, values: Mapping[str, str], *, ollama_url: str = OLLAMA_URL, takes_local: bool = True
+) -> Chosen:
     """Return the first model there is; ConfigError with one clear sentence if there is none."""
     if wanted.model or wanted.url:
         endpoint = read_endpoint(values, wanted.model or None, url=wanted.url, key=wanted.key)
@@ -66,7 +68,7 @@ def choose_chat_model(wanted: Wanted, values: Mapping[str, str], *, ollama_url: 
         return Chosen(make_from_endpoint(endpoint), _tell_variable(endpoint, values))
     if found := find_ollama(ollama_url):
         return Chosen(OpenAIChat(found[0], "", f"{ollama_url}/v1"), "no key is set; Ollama answers on this machine")
-    local = _find_local()
+    local = _find_local() if takes_local else None
     if local is not None:
         return local
     raise ConfigError(NO_MODEL)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import importlib
 import importlib.util
-import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -46,16 +45,11 @@ class LocalChat(OpenAIChat):
             xllamacpp: Any = importlib.import_module(RUNTIME)
         except ImportError as error:
             raise ConfigError(f"the local model cannot start: {error}; run 'refold local install'") from None
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
         parameters = xllamacpp.CommonParams()
         parameters.model.path = str(self._weights)
-        parameters.n_ctx = self.window
-        parameters.hostname = "127.0.0.1"
-        parameters.port = port
-        parameters.n_parallel = 1
-        parameters.warmup = False
+        # Port 0 is any free one; it listens on loopback unless told otherwise.
+        parameters.n_ctx, parameters.n_parallel, parameters.port = self.window, 1, 0
+        parameters.verbosity = -1  # It writes to the terminal that the chat is on.
         self._server = xllamacpp.Server(parameters)
         self.url = f"{str(self._server.listening_address).rstrip('/')}/v1"
 
