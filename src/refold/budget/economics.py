@@ -154,11 +154,15 @@ class Carry:
 
 @dataclass(frozen=True, slots=True)
 class Economics:
-    """What the economic trigger knows: the prices, what has been carried, and what a summary costs to write."""
+    """What the economic trigger knows: the prices, what has been carried, and what a summary costs to write.
+
+    Below ``share_min`` of the room nothing is removed to save money: what is in view is worth more than it costs.
+    """
 
     tariff: Tariff
     carry: Carry = Carry()
     summary_cost: float = 0.0
+    share_min: float = 0.0
 
 
 def count_removable(tokens: int, budget: Budget, carry: Carry) -> int:
@@ -189,7 +193,7 @@ def check_economics(tokens: int, head_tokens: int, budget: Budget, economics: Ec
         return Trigger(
             "soft", f"above {cliff.above_tokens:,} tokens every request costs {cliff.input_factor:g} times as much"
         )
-    if not tariff.cache.is_active or removable < FREED_SHARE_MIN * kept:
+    if not tariff.cache.is_active or removable < FREED_SHARE_MIN * kept or tokens < economics.share_min * budget.hard:
         return QUIET
     if carry.idle_s > tariff.cache.lifetime_s and removable >= COLD_SHARE * kept:
         return Trigger(

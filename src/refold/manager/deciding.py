@@ -155,7 +155,7 @@ def decide_now(
 
 def make_economics(config: CompressionConfig, info: ModelInfo, carry: Carry) -> Economics | None:
     """Return what the economic trigger needs, if it is switched on."""
-    return Economics(Tariff.of_model(info), carry) if config.economic else None
+    return Economics(Tariff.of_model(info), carry, share_min=config.economic_ratio) if config.economic else None
 
 
 def advance_carry(carry: Carry, tokens: int, budget: Budget) -> Carry:

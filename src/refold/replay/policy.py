@@ -75,7 +75,7 @@ class LadderPolicy:
             thresholds=config.thresholds(),
             language=config.fixed_language,
             is_auto=config.is_auto,
-            economics=Economics(room.tariff) if config.economic else None,
+            economics=Economics(room.tariff, share_min=config.economic_ratio) if config.economic else None,
         )
 
     def see(self, messages: Sequence[Message]) -> None:
