@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import refold
 from refold.conversation import Fact, Message
 from refold.conversation.handle import find_marks
 from refold.conversation.language import Language
@@ -350,3 +351,15 @@ def test_recorded_sessions_are_summed_up_without_an_invented_word(shared_data: P
         )
         assert COUNT(made.text) <= 1_500
         assert find_invented(made.text, messages) == []
+
+
+def test_a_decision_stays_in_a_small_record_before_small_talk() -> None:
+    said = "OK we decided: limit 512Mi, replicas 6, Friday 18:00, use payments-blue instead of payments-prod."
+    messages: list[dict[str, str]] = [{"role": "user", "content": "The payments service restarts all the time."}]
+    for n in range(30):
+        messages.append({"role": "assistant", "content": f"Checked payments-api-{n}: memory {200 + n}Mi."})
+        messages.append({"role": "user", "content": f"small talk {n}, how are you, please go on with the next one"})
+        if n == 8:
+            messages += [{"role": "user", "content": said}, {"role": "assistant", "content": "Understood."}]
+    prepared = refold.compress(messages, budget=800)
+    assert said in "\n".join(str(message["content"]) for message in prepared.messages)  # type: ignore[index]

@@ -40,6 +40,7 @@ ACTION_CHARS = 300
 ISSUES_MAX = 8
 HANDLED_FILES = 5
 FACTS_MAX = 8
+DECISIONS_FIRST = 3
 DONE_MAX = 30
 
 _READING = re.compile(
@@ -290,6 +291,9 @@ def _piece_facts(span: Span) -> list[Piece]:
             continue
         taken[fact.kind] += 1
         section, rank = places[fact.kind]
+        # The newest decisions outrank what was merely said last: an agent that misses one does the wrong thing.
+        if fact.kind == "decision" and taken[fact.kind] <= DECISIONS_FIRST:
+            rank = 1.3 if taken[fact.kind] == 1 else 2.4
         text = _BULLET.sub("", fact.text, count=1)
         pieces.append(Piece(section, f"- {neutralise(text)}", rank + taken[fact.kind] / 10, 1e6 - age))
     return pieces
