@@ -244,21 +244,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--million", action="store_true", help="with --scale: a million messages too")
     parser.add_argument("--only", default="", help="only the file with this name")
     wish = parser.parse_args(arguments)
+    print("## Recall (`benchmarks/bench_recall.py`)\n\n```text")
+    measure(wish)
+    print("```")
+    return 0
+
+
+def measure(wish: argparse.Namespace) -> None:
+    """Print one line for each file, or for each size."""
     if wish.scale:
         measure_append()
         for total, sessions in ((10_000, 1), (100_000, 10), *(((1_000_000, 100),) if wish.million else ())):
             measure_scale(total, sessions)
-        return 0
+        return
     if not DATA.is_dir():
         print(f"recorded sessions are not at {DATA}; nothing is measured", file=sys.stderr)
-        return 0
+        return
     for name in QUESTIONS:
         if wish.only in ("", name):
             measure_questions(name, 0 if wish.half == "tune" else 1)
     for name in PROBED:
         if wish.only in ("", name):
             measure_probes(name)
-    return 0
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from refold.conversation.edit import Edit
 from refold.conversation.handle import mark, message_handle, read_handle
-from refold.conversation.message import Message
+from refold.conversation.message import Message, join_parts
 from refold.errors import HandleUnknown
 from refold.ladder.report import Report
 
@@ -84,7 +84,7 @@ def read_message(message: Message, part: int | None = None) -> str:
                 f"the message {mark(message_handle(message))} has {len(message.parts)} parts, not {part + 1}"
             )
         return message.parts[part].text
-    return "\n".join(f"{one.name}({one.text})" if one.kind == "call" else one.text for one in message.parts)
+    return join_parts(message)
 
 
 def fold_originals(edits: Sequence[Edit], messages: Sequence[Message]) -> dict[str, list[Message]]:

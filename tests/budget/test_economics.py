@@ -202,3 +202,13 @@ def test_tiers_lie_above_what_no_compression_can_take_away() -> None:
     assert tiers.above(20_000) is tiers, "nothing fits: the ladder says so"
     of_window = Budget(hard=10_000, soft=9_000, warn=8_000, target=2_000, window=12_000)
     assert of_window.above(5_000) is of_window
+
+
+def test_below_its_share_of_the_room_nothing_goes_to_save_money() -> None:
+    # Carrying has cost 0.1 x 40,000 = 4,000 or more; of a room of 100,000, 0.4 are 40,000.
+    paid = Carry(tokens=400_000, requests=40)
+    economics = Economics(TARIFF, paid, share_min=0.4)
+    room = budget(1_000, hard=100_000)
+    assert not check_economics(39_999, 0, room, economics).acts
+    assert check_economics(40_000, 0, room, economics).acts
+    assert check_economics(39_999, 0, room, Economics(TARIFF, paid)).acts

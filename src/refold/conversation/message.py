@@ -42,6 +42,11 @@ def is_user_turn(role: str, parts: Iterable[Part]) -> bool:
     return role == "user" and not any(part.kind == "result" for part in parts)
 
 
+def join_parts(message: Message) -> str:
+    """Return the exact text of a message's parts, one below the other, calls with their names."""
+    return "\n".join(f"{part.name}({part.text})" if part.kind == "call" else part.text for part in message.parts)
+
+
 def digest_of(canonical: bytes) -> str:
     """Return the content hash of a message's canonical form, in hex."""
     # SHA-256 has instructions of its own on today's processors: on large tool results three times as fast as BLAKE2.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from refold.conversation.format import Format
 from refold.conversation.handle import DIGITS
-from refold.conversation.message import Message
+from refold.conversation.message import join_parts
 from refold.errors import FormatError
 from refold.formats import make_format
 from refold.ledger.encode import load_json
@@ -63,8 +63,3 @@ def read_original(stored: StoredMessage, form: Format) -> Original:
         stored.created_at,
         tuple(part.text for part in message.parts),
     )
-
-
-def join_parts(message: Message) -> str:
-    """Return the text of a message's parts, calls with their names."""
-    return "\n".join(f"{part.name}({part.text})" if part.kind == "call" else part.text for part in message.parts)
