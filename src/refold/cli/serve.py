@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -46,6 +47,8 @@ def run(wish: ServeWish) -> None:
     port = bound.getsockname()[1]
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     typer.echo(f"refold serves on http://{host}:{port}", err=True)
+    if application.page is None:
+        typer.echo("  no page: install it with: pip install 'refold[web]'", err=True)
     typer.echo(f"  OPENAI_BASE_URL=http://{host}:{port}/v1    -> {settings.openai_upstream}", err=True)
     typer.echo(f"  ANTHROPIC_BASE_URL=http://{host}:{port}    -> {settings.anthropic_upstream}", err=True)
     server.run(sockets=[bound])
@@ -71,7 +74,14 @@ def _make_application(wish: ServeWish) -> Application:
     config = load_config(wish.workspace, call={"preset": wish.preset})
     if not settings.arrival:
         config = without_arrival(config)
-    return Application(ContextCompressionManager(config, wish.workspace), settings)
+    return Application(ContextCompressionManager(config, wish.workspace), settings, make_page=_find_page())
+
+
+def _find_page() -> Callable[[Application], object] | None:
+    """Return how to make the page; None where the extra for it is not installed."""
+    from refold.web.mount import Page, is_installed
+
+    return Page if is_installed() else None
 
 
 def register(app: typer.Typer, epilog: str) -> None:

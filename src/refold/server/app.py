@@ -37,6 +37,7 @@ from refold.server.upstream import Upstreams
 from refold.server.wires import find_side, write_error
 
 _LOCAL_NAMES = frozenset(("127.0.0.1", "localhost", "::1", ""))
+PAGE_PREFIX = "/ui"
 _INTERFACE = ("/api/", "/v1/compress", "/v1/usage")
 
 
@@ -51,6 +52,7 @@ class Application:
         keys: KeyRing | None = None,
         llm: object = None,
         make_interface: Callable[[Application], Any] | None = None,
+        make_page: Callable[[Application], Any] | None = None,
     ) -> None:
         self.settings = settings or GatewaySettings()
         self.managers = Managers(manager, llm)
@@ -66,6 +68,7 @@ class Application:
         self.streams = 0
         self._make_interface = make_interface
         self._interface: Any = None
+        self.page: Any = make_page(self) if make_page is not None else None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def start(self) -> None:
@@ -78,6 +81,8 @@ class Application:
     async def stop(self) -> None:
         """Close what is open; requests under way have ended by then."""
         self.is_ready, self.is_stopping = False, True
+        if self.page is not None:
+            await self.page.stop()
         await self.preparer.drain()
         await self.upstreams.close()
         await asyncio.to_thread(self.managers.main.close)
@@ -88,7 +93,10 @@ class Application:
         elif scope["type"] == "http":
             await self._answer(scope, receive, send)
         elif scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1000})
+            if self._is_for_page(scope) and self._may_look(scope["headers"]):
+                await self.page(scope, receive, send)
+            else:
+                await send({"type": "websocket.close", "code": 1000})
 
     async def _live(self, receive: Receive, send: Send) -> None:
         while True:
@@ -107,6 +115,9 @@ class Application:
             await self._probe(path, scope, send)
             return
         headers = scope["headers"]
+        if self._is_for_page(scope) and self._may_look(headers):
+            await self._show_page(scope, receive, send)
+            return
         refusal, caller = self._admit(headers)
         if caller is None:
             side = find_side(path, bool(find_header(headers, b"anthropic-version")))
@@ -135,6 +146,22 @@ class Application:
         if not self.keys.is_required and not self._is_from_here(headers):
             return "requests of other sites are not answered; the gateway has no keys", None
         return "", caller
+
+    def _is_for_page(self, scope: Scope) -> bool:
+        """Tell whether a request is for the page; its own door asks for keys."""
+        path = scope["path"]
+        return self.page is not None and (path in ("/", PAGE_PREFIX) or path.startswith(f"{PAGE_PREFIX}/"))
+
+    def _may_look(self, headers: Any) -> bool:
+        return self.keys.is_required or self._is_from_here(headers)
+
+    async def _show_page(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] != "/":
+            await self.page(scope, receive, send)
+            return
+        headers = [(b"location", f"{PAGE_PREFIX}/".encode()), (b"content-length", b"0")]
+        await send({"type": "http.response.start", "status": 303, "headers": headers})
+        await send({"type": "http.response.body", "body": b""})
 
     def _is_from_here(self, headers: Any) -> bool:
         """Tell whether a browser's request comes from this machine: without keys, a web page must not reach us."""

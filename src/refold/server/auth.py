@@ -83,6 +83,16 @@ class KeyRing:
                 return Caller(found.tenant, frozenset({place}))
         return None
 
+    def find_key(self, key: str) -> StoredKey | None:
+        """Return what is stored of a key that works; None for any other."""
+        self._refresh()
+        return self._by_hash.get(hash_key(key)) if key.startswith(PREFIX) else None
+
+    def find_id(self, key_id: str) -> StoredKey | None:
+        """Return a key that works by its id."""
+        self._refresh()
+        return next((one for one in self._by_hash.values() if one.id == key_id), None)
+
     def add(self, tenant: str) -> tuple[StoredKey, str]:
         """Make a key for a tenant; return it and what is stored of it. It is shown this once."""
         if not _TENANT.fullmatch(tenant):

@@ -1,0 +1,49 @@
+"""What surrounds every page's function: the visit is opened before it, and what goes wrong in it is told in words."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from typing import Any
+
+from nicegui import ui
+
+from refold.errors import RefoldError
+from refold.web.links import page_link
+from refold.web.pages import PageEntry
+from refold.web.shell import button, frame, text
+from refold.web.source import NoLongerAllowed
+from refold.web.visit import open_visit, say
+
+log = logging.getLogger("refold.web")
+Show = Callable[..., Awaitable[None]]
+
+
+def show_guarded(entry: PageEntry, show: Show) -> Show:
+    """Return a page's function with a visit around it."""
+
+    @wraps(show)
+    async def show_page(*args: Any, **kwargs: Any) -> None:
+        visit = open_visit()
+        try:
+            visit.source.check()
+            await show(*args, **kwargs)
+        except NoLongerAllowed:
+            ui.navigate.to(page_link("/login"))
+        except RefoldError as error:
+            tell_problem(entry, say("shell.failed", why=str(error)[:500]))
+        except Exception as error:
+            log.exception("a page failed", extra={"fields": {"page": entry.name, "error": type(error).__name__}})
+            tell_problem(entry, say("shell.unexpected", kind=type(error).__name__))
+
+    return show_page
+
+
+def tell_problem(entry: PageEntry, problem: str) -> None:
+    """Draw a page that says what went wrong, in the place of what was drawn so far."""
+    ui.context.client.content.clear()
+    with frame(entry.name), ui.element("div").classes("stack"):
+        with ui.element("div").classes("problem").props("role=alert"):
+            text("p", problem)
+        button(say("shell.home"), lambda: ui.navigate.to(page_link()))
