@@ -171,8 +171,6 @@ def plan_batch(
     try:
         ask = next(asking)
         while True:
-            if owner:
-                prolong_lease(keeper, session.id, owner, is_asking=True)
             reply: Reply = yield ask
             if owner and not prolong_lease(keeper, session.id, owner):
                 raise LedgerError(f"the lease on {session.id!r} ran out while a model was asked; nothing was changed")

@@ -22,6 +22,7 @@ from refold.errors import LedgerError
 from refold.formats import make_format
 from refold.ledger.ledger import Event, Ledger, SessionRow
 from refold.manager.flow import Flow, Pause
+from refold.manager.heartbeat import Heartbeat
 from refold.manager.notices import Listeners, Notice
 from refold.manager.session import OpenSession, load_session
 from refold.offload import OffloadFolder
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 SESSIONS_OPEN_MAX = 64
 LOCK_WAIT_S = 300.0
-LEASE_S = 10.0
+LEASE_S = 6.0
 CALIBRATION = "calibration"
 PINNED = "pinned"
 
@@ -78,10 +79,15 @@ class Keeper:
         self.clock: Callable[[], float] = time.time
         self.sessions_open_max = SESSIONS_OPEN_MAX
         self.lease_s = LEASE_S
+        self.heartbeat = Heartbeat(self.prolong, lambda: self.lease_s)
         self._slots: OrderedDict[str, Slot] = OrderedDict()
         self._guard = threading.Lock()
         self._counters: dict[tuple[str, float | None], Counter] = {}
         self.background: Background | None = None
+
+    def prolong(self, session_id: str, owner: str) -> bool:
+        """Take the lease on a session, or prolong it; False if somebody else has it."""
+        return self.ledger.acquire_lease(session_id, owner, seconds=self.lease_s, now=self.clock())
 
     def hold(self, session_id: str) -> Flow[Slot]:
         """Wait for a session's turn in this process; whoever holds the slot gives it back with ``let_go``."""

@@ -1,7 +1,7 @@
 """The lease: one at a time changes what a session's view shows, over all processes.
 
-It runs out by itself, so a process that died stops nobody for long: it is short while we work, and longer only while
-a model is asked. One that ran out and that nobody took is prolonged. Waiting for it has an end (L9).
+It runs out by itself within seconds, so a process that died stops nobody for long; one that lives keeps it by its
+heartbeat, however long a model takes. One that ran out and that nobody took is prolonged. Waiting has an end (L9).
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from refold.errors import LedgerError
 from refold.manager.flow import Flow, Pause
 from refold.manager.keeper import Keeper
 
-ASKING_S = 120.0
 WAIT_S = 150.0
 _PAUSE_S = 0.02
 
@@ -29,17 +28,18 @@ def take_lease(keeper: Keeper, session_id: str, wait_s: float) -> Flow[str]:
             return ""
         yield Pause(_PAUSE_S)
         waited += _PAUSE_S
+    keeper.heartbeat.begin(session_id, owner)
     return owner
 
 
-def prolong_lease(keeper: Keeper, session_id: str, owner: str, *, is_asking: bool = False) -> bool:
+def prolong_lease(keeper: Keeper, session_id: str, owner: str) -> bool:
     """Take the lease or prolong it; False if somebody else has it."""
-    seconds = keeper.lease_s + (ASKING_S if is_asking else 0.0)
-    return keeper.ledger.acquire_lease(session_id, owner, seconds=seconds, now=keeper.clock())
+    return keeper.prolong(session_id, owner)
 
 
 def give_lease(keeper: Keeper, session_id: str, owner: str) -> None:
     """Give a lease back; if that fails it runs out by itself, and what was done does not fail by it."""
+    keeper.heartbeat.end(session_id, owner)
     with suppress(LedgerError):
         keeper.ledger.release_lease(session_id, owner)
 

@@ -1,0 +1,30 @@
+"""A process that compresses a session and hangs in its summariser, for the tests that kill it. WORKSPACE SESSION."""
+
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from refold import CompressionConfig, ContextCompressionManager
+from tests.fold_llm.talk import working
+
+CONFIG = CompressionConfig(window=4_000, reserve=500, background=False, compact_timeout_s=120, compact_retry_count=1)
+
+
+class Hanging:
+    """Says that it was asked, and never answers."""
+
+    def complete(self, prompt: str) -> Any:
+        print("asked", flush=True)
+        threading.Event().wait(600)
+
+
+def main() -> None:
+    workspace, session = sys.argv[1], sys.argv[2]
+    manager = ContextCompressionManager(CONFIG, Path(workspace), llm=Hanging())
+    manager.prepare_context_sync(session, working(30))
+    print("done", flush=True)
+
+
+if __name__ == "__main__":
+    main()

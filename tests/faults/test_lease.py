@@ -1,0 +1,118 @@
+"""The right to compress a session, and the processes that hold it: alive they keep it, dead they do not."""
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from refold import ContextCompressionManager
+from refold.errors import LedgerError
+from refold.manager.flow import run_flow
+from refold.manager.heartbeat import Heartbeat
+from refold.manager.keeper import LEASE_S
+from refold.manager.lease import give_lease, take_lease
+from tests.faults.holding import CONFIG
+from tests.fold_llm.talk import working
+
+SESSION = "held"
+
+
+@contextmanager
+def hanging(workspace: Path, root: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a process that holds the lease while its summariser hangs."""
+    command = [sys.executable, "-m", "tests.faults.holding", str(workspace), SESSION]
+    with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        try:
+            assert child.stdout.readline() == b"asked\n"
+            yield child
+        finally:
+            child.kill()
+
+
+def take(manager: ContextCompressionManager, wait_s: float) -> str:
+    return run_flow(take_lease(manager._keeper, SESSION, wait_s), manager._model)
+
+
+def test_a_process_killed_while_its_summariser_hangs_stops_the_others_for_seconds_only(
+    tmp_path: Path, project_root: Path
+) -> None:
+    manager = ContextCompressionManager(CONFIG.replace(summariser="extract"), tmp_path)
+    with hanging(tmp_path, project_root) as child:
+        assert not take(manager, 0.5), "it lives, so the session is its own"
+        child.send_signal(signal.SIGKILL)
+        child.wait(10)
+        begun = time.monotonic()
+        prepared = manager.prepare_context_sync(SESSION, working(30))
+    # The lease and a little for the work itself; it was two minutes when a lease had to outlive the question.
+    assert time.monotonic() - begun < LEASE_S + 6
+    assert prepared.total_tokens <= 3_500
+    assert manager.verify() == []
+    manager.close()
+
+
+@pytest.mark.slow
+def test_a_process_that_lives_keeps_its_lease_long_after_it_would_have_run_out(
+    tmp_path: Path, project_root: Path
+) -> None:
+    manager = ContextCompressionManager(CONFIG, tmp_path)
+    with hanging(tmp_path, project_root):
+        assert not take(manager, 2 * LEASE_S)
+    manager.close()
+
+
+def test_a_lease_that_is_held_is_prolonged_and_one_given_back_is_free_at_once(tmp_path: Path) -> None:
+    one, other = (ContextCompressionManager(CONFIG, tmp_path) for _ in range(2))
+    one.append(SESSION, working(1))
+    for manager in (one, other):
+        manager._keeper.lease_s = 0.3
+    owner = take(one, 0.0)
+    assert owner
+    assert not take(other, 1.0), "three lifetimes later it is still held"
+    give_lease(one._keeper, SESSION, owner)
+    next_owner = take(other, 0.0)
+    assert next_owner
+    give_lease(other._keeper, SESSION, next_owner)
+    for manager in (one, other):
+        manager.close()
+
+
+def test_the_heartbeat_ends_with_the_last_lease_and_starts_again_with_the_next() -> None:
+    beats: list[str] = []
+    heart = Heartbeat(lambda session, owner: bool(beats.append(session)) or True, lambda: 0.03)
+    for name in ("first", "second"):
+        heart.begin(name, "me")
+        wait_until(lambda name=name: name in beats)  # type: ignore[misc]
+        heart.end(name, "me")
+        told = len(beats)
+        wait_until(lambda: heart._thread is None)
+        assert len(beats) == told, "nothing is prolonged once it was given back"
+
+
+def test_a_beat_that_fails_is_tried_again_and_a_lease_that_was_lost_is_let_go() -> None:
+    answers = iter([LedgerError("locked"), True, False])
+    asked: list[str] = []
+
+    def prolong(session: str, owner: str) -> bool:
+        asked.append(owner)
+        answer = next(answers)
+        if isinstance(answer, LedgerError):
+            raise answer
+        return answer
+
+    heart = Heartbeat(prolong, lambda: 0.03)
+    heart.begin("s", "me")
+    wait_until(lambda: len(asked) == 3)
+    wait_until(lambda: not heart._held)
+
+
+def wait_until(holds: object, seconds: float = 10.0) -> None:
+    until = time.monotonic() + seconds
+    while not holds():  # type: ignore[operator]
+        assert time.monotonic() < until, "it did not come about"
+        time.sleep(0.005)
