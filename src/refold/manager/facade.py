@@ -19,9 +19,10 @@ from refold.conversation.view import Item
 from refold.errors import ConfigError, FormatError, LedgerError
 from refold.ledger.ledger import Finding, Ledger
 from refold.llm.redact import redact_text
-from refold.manager import controls, forgetting, manual, preparing
+from refold.manager import controls, forgetting, going_on, manual, preparing
 from refold.manager.background import Background
 from refold.manager.flow import Flow, run_flow, run_flow_async
+from refold.manager.going_on import Billed, WentOn
 from refold.manager.intake import check_messages
 from refold.manager.keeper import Keeper
 from refold.manager.manual import CompactResult
@@ -78,12 +79,16 @@ class ContextCompressionManager(Recalling):
         tools: object = None,
         model: str | None = None,
         format: str | None = None,  # noqa: A002 - the word users know
+        window: int | None = None,
+        reserve: int | None = None,
     ) -> PreparedContext:
         """Return a context of this session that fits the model's window.
 
         ``messages`` is the whole history as the client has it; without it, what the ledger has (see ``append``).
+        ``window`` and ``reserve`` hold for this call, whatever the model and the settings say.
         """
         request = _make_request(session_id, messages, current_messages, system_prompt, tools, model, format)
+        request = _limit_request(request, window, reserve)
         return await run_flow_async(preparing.prepare_flow(self._keeper, request, self._remember), self._model)
 
     def prepare_context_sync(
@@ -96,9 +101,12 @@ class ContextCompressionManager(Recalling):
         tools: object = None,
         model: str | None = None,
         format: str | None = None,  # noqa: A002 - the word users know
+        window: int | None = None,
+        reserve: int | None = None,
     ) -> PreparedContext:
         """The same as ``prepare_context``, for callers without an event loop."""
         request = _make_request(session_id, messages, current_messages, system_prompt, tools, model, format)
+        request = _limit_request(request, window, reserve)
         return run_flow(preparing.prepare_flow(self._keeper, request, self._remember), self._model)
 
     def append(self, session_id: str, new_messages: Sequence[Any], *, format: str | None = None) -> int:  # noqa: A002
@@ -106,6 +114,10 @@ class ContextCompressionManager(Recalling):
         raws = check_messages(new_messages)
         with self._keeper.held(_check_session(session_id)) as slot:
             return len(preparing.append_new(self._keeper, slot, session_id, raws, format).ids)
+
+    def go_on(self, request: preparing.Request, billed: Sequence[Billed] = ()) -> WentOn | None:
+        """Take in what is new in a request of an open session, at once; None if that takes more (see going_on.py)."""
+        return going_on.go_on(self._keeper, request, billed)
 
     def compress(self, session_id: str, instructions: str = "", dry_run: bool = False) -> CompactResult:
         """Compress a session now, because a person asks; ``dry_run`` says what would go and changes nothing."""
@@ -210,6 +222,12 @@ class ContextCompressionManager(Recalling):
         self.compression_folder.write_config(_plain_settings(self.config), changes=_file_settings(changes))
         return self.config
 
+    def adopt(self, config: CompressionConfig) -> CompressionConfig:
+        """Go by settings that were read anew, from the next request on; what ``config.json`` says still holds."""
+        chosen, self._model = settle_model(config, self._model.llm)
+        self.config = self._keeper.config = _with_folder(chosen, self.compression_folder)
+        return self.config
+
     def close(self) -> None:
         """Let go of everything in memory and of the ledger. The manager can be used again: it opens it anew."""
         self._background.close()
@@ -305,6 +323,16 @@ def _make_request(
         raise ConfigError("give either messages= or current_messages=; they are one argument with two names")
     given = messages if messages is not None else current_messages
     return preparing.Request(_check_session(session_id), given, system, tools, model, wire)
+
+
+def _limit_request(request: preparing.Request, window: int | None, reserve: int | None) -> preparing.Request:
+    """Return a request with a window of its own; ConfigError for one that leaves no room."""
+    if window is None and reserve is None:
+        return request
+    for name, value in (("window", window), ("reserve", reserve)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+            raise ConfigError(f"{name} is a whole number of tokens, not {str(value)[:40]!r}")
+    return replace(request, window=window, reserve=reserve)
 
 
 def _plain_settings(config: CompressionConfig) -> dict[str, object]:

@@ -83,6 +83,21 @@ class CompressionFolder:
             changed = [name for name, ours in SETTINGS.items() if ours in kept]
             self._store("config.json", {**shown, _CHANGED: changed, _WRITTEN: plain})
 
+    def release_config(self, names: Iterable[str]) -> None:
+        """Forget that somebody changed these settings, called by our names: other files say what holds again."""
+        released = {name for name, ours in SETTINGS.items() if ours in set(names)}
+        if not released or not (self.folder / "config.json").is_file():
+            return
+        with self._locked():
+            stored = self._load("config.json")
+            if isinstance(stored, dict):
+                changed, written = stored.get(_CHANGED), stored.get(_WRITTEN)
+                stored[_CHANGED] = (
+                    [name for name in changed if name not in released] if isinstance(changed, list) else []
+                )
+                plain = written if isinstance(written, dict) else {}
+                self._store("config.json", stored | {name: plain.get(name) for name in released} | {_WRITTEN: plain})
+
     def read_summaries(self, session_id: str | None = None) -> list[dict[str, Any]]:
         """Return the summaries of a session, or all, oldest first."""
         stored = self._load("summaries.json")

@@ -1,0 +1,260 @@
+"""What requests of a session were and cost, beside what they would have been without compression.
+
+Sent tokens, cached tokens and answers are what providers reported. What the same request would have been is estimated:
+sent, and all that compressions in force at that time had taken out. Prices are list prices; a model without a known one
+has no bill. Nothing here writes, and nothing rounds before the end.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from math import fsum
+
+from refold.budget.economics import Request, Tariff, charge_ask, charge_request
+from refold.ledger.ledger import Event, Ledger, StoredBatch, StoredEdit, Usage
+from refold.tokens.models import NO_CACHE, ModelInfo, model_info
+
+REQUESTS_MAX = 5_000
+EVENTS_PAGE = 1_000
+_MILLION = 1_000_000
+# Those who write summaries without asking a model.
+_MECHANICAL = frozenset({"", "extract", "window"})
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFigures:
+    """One request. ``tokens_raw`` is estimated; ``dollars`` and ``dollars_raw`` are None where no price is known."""
+
+    time: float
+    model: str
+    tokens: int
+    tokens_raw: int
+    cached: int
+    output: int
+    dollars: float | None
+    dollars_raw: float | None
+    is_over: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FoldFigures:
+    """One compression. ``is_active`` is false once it was undone."""
+
+    time: float
+    reason: str
+    tokens_before: int
+    tokens_after: int
+    is_active: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """Sums over requests. ``priced`` of them have a price; ``over`` would not have fitted the model's window."""
+
+    requests: int = 0
+    priced: int = 0
+    over: int = 0
+    tokens: int = 0
+    tokens_raw: int = 0
+    cached: int = 0
+    output: int = 0
+    dollars: float = 0.0
+    dollars_raw: float = 0.0
+    dollars_summaries: float = 0.0
+
+    @property
+    def dollars_saved(self) -> float:
+        """What compression saved, summaries paid; below 0 where it cost more than it saved."""
+        return self.dollars_raw - self.dollars - self.dollars_summaries
+
+    @property
+    def cached_share(self) -> float:
+        """How much of what was sent the providers read from their caches."""
+        return self.cached / self.tokens if self.tokens else 0.0
+
+    def __add__(self, other: Bill) -> Bill:
+        return Bill(
+            self.requests + other.requests,
+            self.priced + other.priced,
+            self.over + other.over,
+            self.tokens + other.tokens,
+            self.tokens_raw + other.tokens_raw,
+            self.cached + other.cached,
+            self.output + other.output,
+            self.dollars + other.dollars,
+            self.dollars_raw + other.dollars_raw,
+            self.dollars_summaries + other.dollars_summaries,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SessionFigures:
+    """All of a session: its requests in order, its compressions, its bill. ``is_cut``: older requests are left out."""
+
+    session_id: str
+    requests: tuple[RequestFigures, ...]
+    folds: tuple[FoldFigures, ...]
+    bill: Bill
+    is_cut: bool = False
+
+
+def read_figures(ledger: Ledger, session_id: str, requests_max: int = REQUESTS_MAX) -> SessionFigures:
+    """Return the figures of a session's newest requests."""
+    usages = ledger.read_usage(session_id, limit=requests_max + 1)
+    is_cut = len(usages) > requests_max
+    billed = [one for one in reversed(usages[:requests_max]) if one.input_tokens > 0]  # A refused one cost nothing.
+    batches = ledger.read_batches(session_id)
+    edits = ledger.read_edits(session_id, active_only=False) if batches or billed else []
+    switches = _read_switches(ledger, session_id) if batches else []
+    requests = _figure_requests(billed, Freed(batches, edits, switches))
+    folds = tuple(
+        FoldFigures(one.created_at, one.reason, one.tokens_before, one.tokens_after, one.is_active) for one in batches
+    )
+    bill = replace(sum_requests(requests), dollars_summaries=_price_summaries(edits, billed))
+    return SessionFigures(session_id, tuple(requests), folds, bill, is_cut)
+
+
+def sum_requests(requests: Iterable[RequestFigures]) -> Bill:
+    """Return the sums over requests, without what summaries cost."""
+    listed = list(requests)
+    priced = [one for one in listed if one.dollars is not None]
+    return Bill(
+        requests=len(listed),
+        priced=len(priced),
+        over=sum(one.is_over for one in listed),
+        tokens=sum(one.tokens for one in listed),
+        tokens_raw=sum(one.tokens_raw for one in listed),
+        cached=sum(one.cached for one in listed),
+        output=sum(one.output for one in listed),
+        dollars=fsum(one.dollars or 0.0 for one in priced),
+        dollars_raw=fsum(one.dollars_raw or 0.0 for one in priced),
+    )
+
+
+class Freed:
+    """How many tokens compressions had taken out of the view, at any time."""
+
+    def __init__(self, batches: Sequence[StoredBatch], edits: Sequence[StoredEdit], switches: Sequence[Event]) -> None:
+        steps = [(one.created_at, one.tokens_before - one.tokens_after) for one in batches]
+        # What was shortened on arrival never stood in a view whole.
+        steps += [(one.created_at, one.edit.tokens_freed) for one in edits if not one.batch_id and one.is_active]
+        share_of = {
+            edit_id: (one.tokens_before - one.tokens_after) / len(one.edits) for one in batches for edit_id in one.edits
+        }
+        for event in switches:
+            named = event.fields.get("edits")
+            ids = named if isinstance(named, list) else []
+            freed = sum(share_of.get(str(edit_id), 0.0) for edit_id in ids)
+            steps.append((event.created_at, round(freed if event.kind == "redone" else -freed)))
+        steps.sort(key=lambda step: step[0])
+        self._times = [time for time, _ in steps]
+        self._sums: list[int] = []
+        for _, freed in steps:
+            self._sums.append(max(0, (self._sums[-1] if self._sums else 0) + freed))
+
+    def at(self, time: float) -> int:
+        """Return the tokens that were out of the view at a time."""
+        place = bisect_right(self._times, time)
+        return self._sums[place - 1] if place else 0
+
+
+def _read_switches(ledger: Ledger, session_id: str) -> list[Event]:
+    """Return every undo and redo of a session."""
+    found: list[Event] = []
+    after = 0
+    while page := ledger.read_events(session_id, after=after, limit=EVENTS_PAGE):
+        found += [event for event in page if event.kind in ("undone", "redone")]
+        after = page[-1].id
+    return found
+
+
+def _figure_requests(usages: Sequence[Usage], freed: Freed) -> list[RequestFigures]:
+    # Where the provider never said that it cached anything, it would not have cached the longer requests either.
+    is_cached = any(one.cache_read_tokens or one.cache_write_tokens for one in usages)
+    made: list[RequestFigures] = []
+    before_raw, before_time = 0, 0.0
+    for one in usages:
+        info = model_info(one.model or None)
+        raw = one.input_tokens + freed.at(one.created_at)
+        idle = one.created_at - before_time if before_time else 0.0
+        dollars = dollars_raw = None
+        if info.prices is not None:
+            tariff = Tariff.of_model(info if is_cached else replace(info, cache=NO_CACHE))
+            plain = Request(raw, before_raw, one.output_tokens, idle)
+            dollars = price_usage(one, info, is_cached=is_cached)
+            dollars_raw = charge_request(plain, tariff).total * info.prices.input / _MILLION
+        made.append(
+            RequestFigures(
+                one.created_at,
+                one.model,
+                one.input_tokens,
+                raw,
+                min(one.cache_read_tokens, one.input_tokens),
+                one.output_tokens,
+                dollars,
+                dollars_raw,
+                raw > info.window,
+            )
+        )
+        before_raw, before_time = raw, one.created_at
+    return made
+
+
+def price_usage(usage: Usage, info: ModelInfo, *, is_cached: bool = True) -> float | None:
+    """Return what a request cost at list prices, in dollars; None where the model's price is not known.
+
+    A provider that caches by itself does not report what it wrote: all that it did not read, if it caches at all.
+    """
+    if info.prices is None:
+        return None
+    rules, tariff = info.cache, Tariff.of_model(info)
+    cliff = tariff.cliff_at(usage.input_tokens)
+    dearer_in, dearer_out = (cliff.input_factor, cliff.output_factor) if cliff else (1.0, 1.0)
+    read = min(usage.cache_read_tokens, usage.input_tokens)
+    written = min(usage.cache_write_tokens, usage.input_tokens - read)
+    if (
+        is_cached
+        and not written
+        and rules.is_active
+        and not rules.breakpoints
+        and usage.input_tokens >= rules.tokens_min
+    ):
+        written = usage.input_tokens - read
+    weighed = usage.input_tokens - read - written + read * rules.read + written * rules.write
+    output = usage.output_tokens * tariff.output
+    return (weighed * dearer_in + output * dearer_out) * info.prices.input / _MILLION
+
+
+def _price_summaries(edits: Sequence[StoredEdit], usages: Sequence[Usage]) -> float:
+    """Return what summaries by a model cost: what they stand for was read, what they say was written; an estimate."""
+    info = model_info(usages[-1].model if usages else None)
+    if info.prices is None:
+        return 0.0
+    tariff = Tariff.of_model(info)
+    asked = [one.edit for one in edits if one.edit.fold is not None and one.edit.fold.by not in _MECHANICAL]
+    charges = [charge_ask(edit.tokens_before, edit.tokens_after, tariff).total for edit in asked]
+    return fsum(charges) * info.prices.input / _MILLION
+
+
+def list_events(ledger: Ledger, session_id: str | None, limit: int) -> list[Event]:
+    """Return the newest events of a session or of all, newest first."""
+    kept: list[Event] = []
+    after = 0
+    while page := ledger.read_events(session_id, after=after, limit=EVENTS_PAGE):
+        kept = [*kept, *page][-limit:]
+        after = page[-1].id
+    return kept[::-1]
+
+
+__all__ = [
+    "Bill",
+    "FoldFigures",
+    "RequestFigures",
+    "SessionFigures",
+    "list_events",
+    "price_usage",
+    "read_figures",
+    "sum_requests",
+]

@@ -1,0 +1,119 @@
+"""Which models the page's chat can talk to, for whom, and with which window.
+
+The operator talks to what the settings and the environment name; a tenant only to what the gateway holds a key for, and
+to what runs on this machine: nobody spends a key that was not meant for them. No key is ever part of a text.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from refold.agent.choosing import Chosen, Wanted, choose_chat_model, find_ollama
+from refold.agent.local import NAME as LOCAL_NAME
+from refold.agent.local import LocalChat, find_local_model
+from refold.errors import ConfigError
+from refold.llm.choose import DEFAULT_MODELS
+from refold.server.settings import ANTHROPIC, OPENAI
+
+if TYPE_CHECKING:
+    from refold.manager import ContextCompressionManager
+    from refold.server.app import Application
+    from refold.server.interface import Access
+
+ROWS_MAX = 50
+NAMES_MAX = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What the picker shows: names, the one that is taken by itself, and why; ``problem`` if there is none."""
+
+    names: tuple[str, ...] = ()
+    chosen: str = ""
+    why: str = ""
+    is_local: bool = False
+    problem: str = ""
+
+
+_locals: WeakKeyDictionary[Application, LocalChat] = WeakKeyDictionary()
+_guard = threading.Lock()
+
+
+def list_offer(access: Access, session_model: str = "") -> Offer:
+    """Return what a caller can talk to; a session goes on with its own model where that can be reached."""
+    chosen: Chosen | None = None
+    problem = ""
+    for name in dict.fromkeys((session_model, "")):
+        try:
+            chosen = choose(access, name)
+            break
+        except ConfigError as error:
+            problem = str(error)
+    if chosen is None:
+        return Offer(problem=problem)
+    names = [chosen.model.name]
+    variables = list_variables(access)
+    names += [access.manager.config.model or ""]
+    names += [DEFAULT_MODELS["openai"]] if variables.get("OPENAI_API_KEY") else []
+    names += [DEFAULT_MODELS["anthropic"]] if variables.get("ANTHROPIC_API_KEY") else []
+    names += find_ollama()
+    names += [LOCAL_NAME] if _find_local(access.application) is not None else []
+    names += [row.model for row in access.list_rows(ROWS_MAX, 0) if _can_reach(row.model, variables)]
+    listed = tuple(dict.fromkeys(name for name in names if name))[:NAMES_MAX]
+    return Offer(listed, chosen.model.name, chosen.why, isinstance(chosen.model, LocalChat))
+
+
+def choose(access: Access, name: str) -> Chosen:
+    """Return the model of a name, or the first there is; ConfigError with one clear sentence if there is none."""
+    if name == LOCAL_NAME and (local := _find_local(access.application)) is not None:
+        return Chosen(local, "asked for; it runs on this machine")
+    config = access.manager.config
+    wanted = name or config.model or ""
+    told = "asked for" if name else "set as model in the settings"
+    variables = list_variables(access)
+    try:
+        return choose_chat_model(Wanted(wanted, told=told), variables, takes_local=False)
+    except ConfigError:
+        local = None if wanted else _find_local(access.application)
+        if local is None:
+            raise
+        return Chosen(local, "no key is set and no Ollama runs; the small local model is installed")
+
+
+def choose_manager(access: Access, chosen: Chosen) -> ContextCompressionManager:
+    """Return the manager for a model: one with a smaller window where the model says so itself."""
+    window = getattr(chosen.model, "window", None)
+    if isinstance(window, int) and access.manager.config.window is None:
+        return access.application.managers.limit(window, 0)
+    return access.application.managers.choose(chosen.model.name)
+
+
+def list_variables(access: Access) -> Mapping[str, str]:
+    """Return the keys and addresses that a caller may use, by the providers' own names."""
+    settings = access.application.settings
+    found = {} if access.tenant else dict(access.manager.config.variables)
+    if settings.openai_key and not found.get("OPENAI_API_KEY"):
+        url = "" if settings.openai_upstream == OPENAI else settings.openai_upstream
+        found |= {"OPENAI_API_KEY": settings.openai_key, "OPENAI_BASE_URL": url}
+    if settings.anthropic_key and not found.get("ANTHROPIC_API_KEY"):
+        url = "" if settings.anthropic_upstream == ANTHROPIC else settings.anthropic_upstream
+        found |= {"ANTHROPIC_API_KEY": settings.anthropic_key, "ANTHROPIC_BASE_URL": url}
+    return found
+
+
+def _can_reach(model: str, variables: Mapping[str, str]) -> bool:
+    name = "ANTHROPIC_API_KEY" if model.startswith("claude") else "OPENAI_API_KEY"
+    return bool(model) and bool(variables.get(name)) and model != LOCAL_NAME
+
+
+def _find_local(application: Application) -> LocalChat | None:
+    """Return the small local model; the same one each time, because it loads its weights."""
+    with _guard:
+        known = _locals.get(application)
+        if known is None and (known := find_local_model()) is not None:
+            _locals[application] = known
+        return known
