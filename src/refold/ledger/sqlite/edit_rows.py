@@ -6,33 +6,18 @@ row, and which edits lie over a message is one range of an index.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import Any
 
 import apsw
 
 from refold.conversation.edit import Edit
+from refold.ledger.covering import EditRow, meets, tell_covers
 from refold.ledger.encode import decode_edit, decode_text, encode_edit, encode_text
 from refold.ledger.ledger import Batch, StoredBatch, StoredEdit
 from refold.ledger.runs import Span, find_runs
 from refold.ledger.sqlite.message_rows import read_ids
 from refold.ledger.sqlite.sql import fetch_one
-
-
-@dataclass(frozen=True, slots=True)
-class EditRow:
-    """An edit as it is stored, with its key and its runs."""
-
-    key: int
-    id: str
-    batch: int | None
-    batch_id: str
-    is_active: bool
-    covered: int
-    created_at: float
-    payload: bytes
-    spans: tuple[Span, ...]
 
 
 def find_covered(db: apsw.Connection, session: int, edits: Iterable[Edit]) -> dict[str, int] | None:
@@ -59,20 +44,9 @@ def find_edits_over(db: apsw.Connection, session: int, seqs: Iterable[int], *, a
     )
     found: set[str] = set()
     for edit_id, first, last in db.execute(sql, (session, wanted[0], wanted[-1], int(active_only))):
-        if _meets(runs, first, last):
+        if meets(runs, first, last):
             found.add(decode_text(edit_id))
     return found
-
-
-def _meets(runs: Sequence[Span], first: int, last: int) -> bool:
-    low, high = 0, len(runs)
-    while low < high:
-        middle = (low + high) // 2
-        if runs[middle][1] < first:
-            low = middle + 1
-        else:
-            high = middle
-    return low < len(runs) and runs[low][0] <= last
 
 
 def add_batch(db: apsw.Connection, session: int, batch: Batch) -> int | None:
@@ -163,11 +137,6 @@ def read_edits(db: apsw.Connection, session: int, *, active_only: bool) -> list[
         )
         for row in rows
     ]
-
-
-def tell_covers(spans: Iterable[Span], ids: Sequence[str], low: int) -> tuple[str, ...]:
-    """Return the ids of the messages in these runs, given all ids from number ``low`` on."""
-    return tuple(message_id for first, last in spans for message_id in ids[first - low : last - low + 1])
 
 
 def read_batches(db: apsw.Connection, session: int) -> list[StoredBatch]:

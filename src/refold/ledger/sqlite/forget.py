@@ -11,15 +11,15 @@ from collections.abc import Sequence
 import apsw
 
 from refold.conversation.handle import DIGITS
-from refold.ledger.encode import load_json
-from refold.ledger.sqlite.edit_rows import EditRow, find_edits_over, read_rows
+from refold.ledger.covering import add_descendants
+from refold.ledger.sqlite.edit_rows import find_edits_over, read_rows
 
 
 def forget_messages(db: apsw.Connection, session: int, ids: Sequence[str]) -> tuple[int, int]:
     """Erase; return how many messages had content, and how many edits went."""
     targets = _find_targets(db, session, ids)
     covering = find_edits_over(db, session, targets, active_only=False)
-    gone = _add_descendants(read_rows(db, session, active_only=False), covering)
+    gone = add_descendants(read_rows(db, session, active_only=False), covering)
     for row in gone:
         db.execute("DELETE FROM cover WHERE edit = ?", (row.key,))
         db.execute("DELETE FROM edit WHERE key = ?", (row.key,))
@@ -48,12 +48,3 @@ def _find_targets(db: apsw.Connection, session: int, ids: Sequence[str]) -> dict
         for seq, digest, raw in db.execute(sql, (session, bytes.fromhex(message_id))):
             targets[seq] = (digest, raw)
     return targets
-
-
-def _add_descendants(rows: Sequence[EditRow], ids: set[str]) -> list[EditRow]:
-    """Return the edits with these ids and all that were made from them."""
-    origins = {row.id: set(load_json(row.payload)["made_from"]) for row in rows}
-    gone = set(ids)
-    while more := {edit_id for edit_id, made_from in origins.items() if edit_id not in gone and made_from & gone}:
-        gone |= more
-    return [row for row in rows if row.id in gone]

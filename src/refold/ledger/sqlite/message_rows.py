@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from hashlib import blake2b
 from typing import Any
 
 import apsw
 
 from refold.conversation.message import chain_id
+from refold.ledger.checks import checksum
+from refold.ledger.covering import is_within, merge_spans
 from refold.ledger.ledger import MessagePath, StoredMessage
 from refold.ledger.runs import Span
 from refold.ledger.sqlite.sql import fetch_all, fetch_one, fetch_value
@@ -21,37 +21,36 @@ _SELECT = (
 )
 
 
-def checksum(digest: bytes, body: bytes) -> bytes:
-    """Return what shows that raw bytes are those that were stored for this digest."""
-    return blake2b(body, key=digest, digest_size=8).digest()
-
-
 def add_messages(db: apsw.Connection, session: int, seq_last: int, messages: Iterable[StoredMessage]) -> int:
     """Add those messages that are not known; return the number of the newest."""
     for message in messages:
-        if message.id != chain_id(message.parent, message.digest):
-            raise ValueError(f"message {message.id!r} is not chained to its parent and its digest")
-        row_id, digest = bytes.fromhex(message.id), bytes.fromhex(message.digest)
-        if find_seq(db, session, row_id) is not None:
-            continue
-        seq_last += 1
-        db.execute("INSERT INTO raw (body) VALUES (?)", (message.raw,))
-        db.execute(
-            "INSERT INTO message VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                session,
-                seq_last,
-                row_id,
-                bytes.fromhex(message.parent),
-                digest,
-                message.role,
-                message.tokens,
-                message.created_at,
-                db.last_insert_rowid(),
-                checksum(digest, message.raw),
-            ),
-        )
+        if find_seq(db, session, bytes.fromhex(message.id)) is None:
+            seq_last += 1
+            add_message(db, session, seq_last, message)
     return seq_last
+
+
+def add_message(db: apsw.Connection, session: int, seq: int, message: StoredMessage) -> None:
+    """Add a message that is not known under this number."""
+    if message.id != chain_id(message.parent, message.digest):
+        raise ValueError(f"message {message.id!r} is not chained to its parent and its digest")
+    digest = bytes.fromhex(message.digest)
+    db.execute("INSERT INTO raw (body) VALUES (?)", (message.raw,))
+    db.execute(
+        "INSERT INTO message VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            session,
+            seq,
+            bytes.fromhex(message.id),
+            bytes.fromhex(message.parent),
+            digest,
+            message.role,
+            message.tokens,
+            message.created_at,
+            db.last_insert_rowid(),
+            checksum(digest, message.raw),
+        ),
+    )
 
 
 def find_seq(db: apsw.Connection, session: int, message_id: bytes) -> int | None:
@@ -132,19 +131,7 @@ def read_folded(db: apsw.Connection, session: int) -> list[Span]:
         "SELECT cover.first, cover.last FROM fold_in_force AS fold JOIN cover ON cover.edit = fold.key "
         "WHERE fold.session = ? ORDER BY cover.first"
     )
-    merged: list[Span] = []
-    for first, last in db.execute(sql, (session,)):
-        if merged and first <= merged[-1][1] + 1:
-            merged[-1] = (merged[-1][0], max(merged[-1][1], last))
-        else:
-            merged.append((first, last))
-    return merged
-
-
-def is_within(seq: int, spans: Sequence[Span]) -> bool:
-    """Tell whether a number is in one of these runs, which are sorted and apart."""
-    at = bisect_right(spans, (seq, float("inf"))) - 1
-    return at >= 0 and seq <= spans[at][1]
+    return merge_spans(db.execute(sql, (session,)))
 
 
 def _from_hex(text: str) -> bytes:

@@ -6,21 +6,17 @@ an original is for the operator and a copy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import apsw
 
-from refold.conversation.message import chain_id
-from refold.errors import RefoldError
-from refold.ledger.encode import decode_edit, load_json
+from refold.ledger.checks import DigestOf, check_edits, check_messages, check_runs
 from refold.ledger.ledger import Finding
-from refold.ledger.runs import count_runs, has_overlap
-from refold.ledger.sqlite.edit_rows import EditRow, read_rows, tell_covers
-from refold.ledger.sqlite.message_rows import checksum, read_ids
+from refold.ledger.runs import count_runs
+from refold.ledger.sqlite.edit_rows import read_rows
+from refold.ledger.sqlite.message_rows import read_ids
 from refold.ledger.sqlite.session_rows import TABLES
 from refold.ledger.sqlite.sql import fetch_all, fetch_value
-
-DigestOf = Callable[[object], str]
 
 _TOKENS = (
     "(SELECT coalesce(sum(message.tokens), 0) FROM path JOIN message ON message.session = path.session "
@@ -71,51 +67,16 @@ def repair_counts(db: apsw.Connection) -> None:
 
 
 def _check_messages(db: apsw.Connection, session: int, digest_of: DigestOf | None) -> Iterator[str]:
-    seen: set[bytes] = {b""}
-    expected = 0
     sql = (
-        "SELECT seq, message.id, parent, digest, raw, checksum, body FROM message "
+        "SELECT seq, message.id, parent, digest, raw IS NULL, checksum, body FROM message "
         "LEFT JOIN raw ON raw.key = message.raw WHERE session = ? ORDER BY seq"
     )
-    for seq, message_id, parent, digest, raw, stored_sum, body in db.execute(sql, (session,)):
-        expected += 1
-        where = f"message {seq} ({message_id.hex()[:8]})"
-        if seq != expected:
-            yield f"{where}: a message is missing before it"
-            expected = seq
-        if chain_id(parent.hex(), digest.hex()) != message_id.hex():
-            yield f"{where}: its id does not follow from its parent and its digest"
-        if parent not in seen:
-            yield f"{where}: its parent is not stored before it"
-        seen.add(message_id)
-        if raw is not None:
-            yield from (f"{where}: {what}" for what in _check_raw(digest, body, stored_sum, digest_of))
-
-
-def _check_raw(digest: bytes, body: bytes | None, stored_sum: bytes, digest_of: DigestOf | None) -> Iterator[str]:
-    if body is None:
-        yield "its content is missing"
-        return
-    if checksum(digest, body) != stored_sum:
-        yield "its content is not what was stored"
-        return
-    if digest_of is None:
-        return
-    try:
-        is_same = digest_of(load_json(body)) == digest.hex()
-    except (ValueError, RefoldError) as error:
-        yield f"its content cannot be read ({error})"
-    else:
-        if not is_same:
-            yield "its digest is not that of its content"
+    return check_messages(db.execute(sql, (session,)), digest_of)
 
 
 def _check_path(db: apsw.Connection, session: int) -> Iterator[str]:
     runs = fetch_all(db, "SELECT first, last FROM path WHERE session = ? ORDER BY rank", (session,))
-    if any(first > last for first, last in runs):
-        yield "path: a run ends before it begins"
-    if has_overlap(runs):
-        yield "path: a message stands on it twice"
+    yield from check_runs(runs)
     sql = "SELECT count(*) FROM message WHERE session = ? AND seq BETWEEN ? AND ?"
     stored = sum(fetch_value(db, sql, (session, first, last)) for first, last in runs)
     if stored != count_runs(runs):
@@ -126,24 +87,10 @@ def _check_edits(db: apsw.Connection, session: int) -> Iterator[str]:
     rows = read_rows(db, session, active_only=False)
     last = max((span[1] for row in rows for span in row.spans), default=0)
     ids = read_ids(db, session, 1, last)
-    for row in rows:
-        yield from (f"edit {row.id}: {what}" for what in _check_edit(row, ids))
+    yield from check_edits(rows, ids)
     batches = "SELECT count(*) FROM edit WHERE session = ? AND batch NOT IN (SELECT key FROM batch WHERE session = ?)"
     if lost := fetch_value(db, batches, (session, session)):
         yield f"{lost} edits belong to a batch that is not stored"
-
-
-def _check_edit(row: EditRow, ids: list[str]) -> Iterator[str]:
-    if not row.spans or row.spans[0][0] < 1 or max(span[1] for span in row.spans) > len(ids):
-        yield "it covers messages that are not stored"
-        return
-    try:
-        edit = decode_edit(row.payload, tell_covers(row.spans, ids, 1))
-    except (ValueError, TypeError, KeyError) as error:
-        yield f"it cannot be read ({error})"
-        return
-    if edit.id != row.id:
-        yield "its id does not follow from what it does"
 
 
 def _check_counts(db: apsw.Connection, session: int) -> Iterator[str]:

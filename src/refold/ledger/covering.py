@@ -1,0 +1,68 @@
+"""What edits cover, as runs of message numbers: what every store computes in the same way. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from refold.ledger.encode import load_json
+from refold.ledger.runs import Span
+
+
+@dataclass(frozen=True, slots=True)
+class EditRow:
+    """An edit as it is stored, with its key and its runs."""
+
+    key: int
+    id: str
+    batch: int | None
+    batch_id: str
+    is_active: bool
+    covered: int
+    created_at: float
+    payload: bytes
+    spans: tuple[Span, ...]
+
+
+def meets(runs: Sequence[Span], first: int, last: int) -> bool:
+    """Tell whether any number from first to last is in one of these runs, which are sorted and apart."""
+    low, high = 0, len(runs)
+    while low < high:
+        middle = (low + high) // 2
+        if runs[middle][1] < first:
+            low = middle + 1
+        else:
+            high = middle
+    return low < len(runs) and runs[low][0] <= last
+
+
+def merge_spans(spans: Iterable[Span]) -> list[Span]:
+    """Return runs that are sorted by their first, and may overlap, as runs that are apart."""
+    merged: list[Span] = []
+    for first, last in spans:
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], last))
+        else:
+            merged.append((first, last))
+    return merged
+
+
+def is_within(seq: int, spans: Sequence[Span]) -> bool:
+    """Tell whether a number is in one of these runs, which are sorted and apart."""
+    at = bisect_right(spans, (seq, float("inf"))) - 1
+    return at >= 0 and seq <= spans[at][1]
+
+
+def tell_covers(spans: Iterable[Span], ids: Sequence[str], low: int) -> tuple[str, ...]:
+    """Return the ids of the messages in these runs, given all ids from number ``low`` on."""
+    return tuple(message_id for first, last in spans for message_id in ids[first - low : last - low + 1])
+
+
+def add_descendants(rows: Sequence[EditRow], ids: set[str]) -> list[EditRow]:
+    """Return the edits with these ids and all that were made from them."""
+    origins = {row.id: set(load_json(row.payload)["made_from"]) for row in rows}
+    gone = set(ids)
+    while more := {edit_id for edit_id, made_from in origins.items() if edit_id not in gone and made_from & gone}:
+        gone |= more
+    return [row for row in rows if row.id in gone]
