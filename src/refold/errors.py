@@ -101,9 +101,13 @@ class RateLimited(ProviderError):
 
 
 class Unavailable(ProviderError):
-    """The provider did not answer, or answered that it cannot now."""
+    """The provider did not answer, or cannot now; ``retry_after_s`` says when it may, where it told."""
 
     http_status = 503
+
+    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 class LedgerError(RefoldError):

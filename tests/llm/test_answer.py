@@ -3,6 +3,7 @@
 import asyncio
 import threading
 import time
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import AsyncMock
@@ -110,11 +111,13 @@ async def test_what_will_not_change_is_asked_once(status: int) -> None:
     assert len(model.requests) == 1
 
 
-async def test_a_pause_longer_than_the_time_left_is_not_waited_for() -> None:
-    model = ScriptedModel(fail(429, retry_after=3600))
+@pytest.mark.parametrize("status", [429, 503, 529])
+@pytest.mark.parametrize("pause", [3_600, datetime(2999, 1, 1, tzinfo=UTC)], ids=["seconds", "date"])
+async def test_a_pause_longer_than_the_time_left_is_not_waited_for(status: int, pause: float | datetime) -> None:
+    model = ScriptedModel(fail(status, retry_after=pause))
     start = time.monotonic()
     reply = await answer_async(ASK, model, limits=QUICK)
-    assert "wait" in reply.error
+    assert str(status) in reply.error
     assert len(model.requests) == 1
     assert time.monotonic() - start < QUICK.timeout_s
 

@@ -137,13 +137,16 @@ async def test_nobody_listening_is_unavailable(make: Make) -> None:
 
 
 @both
-async def test_a_rate_limit_carries_the_asked_pause(make: Make) -> None:
+@pytest.mark.parametrize(("status", "kind"), [(429, RateLimited), (503, Unavailable), (529, Unavailable)])
+async def test_a_provider_that_cannot_now_carries_the_pause_it_asked_for(
+    make: Make, status: int, kind: type[RateLimited | Unavailable]
+) -> None:
     later = datetime.now(UTC) + timedelta(seconds=120)
-    with ScriptedProvider([fail(429, retry_after=7), fail(429, retry_after=later)]) as provider:
+    with ScriptedProvider([fail(status, retry_after=7), fail(status, retry_after=later)]) as provider:
         model = make(provider)
-        with pytest.raises(RateLimited) as seconds:
+        with pytest.raises(kind) as seconds:
             await model.complete("Sum up")
-        with pytest.raises(RateLimited) as date:
+        with pytest.raises(kind) as date:
             await model.complete("Sum up")
     assert seconds.value.retry_after_s == 7.0
     assert date.value.retry_after_s == pytest.approx(120, abs=10)

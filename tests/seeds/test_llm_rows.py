@@ -66,12 +66,13 @@ def test_s2_7_after_the_last_attempt_there_is_a_reason_and_no_text() -> None:
     assert "down for today (3 attempts)" in reply.error
 
 
-def test_s2_7_the_delay_grows_and_a_longer_one_that_is_asked_for_is_kept() -> None:
+@pytest.mark.parametrize("status", [429, 503, 529])
+def test_s2_7_the_delay_grows_and_a_longer_one_that_is_asked_for_is_kept(status: int) -> None:
     arrived: list[float] = []
 
     def note(_request: object) -> Any:
         arrived.append(time.monotonic())
-        return fail(429, retry_after=0.3) if len(arrived) == 2 else fail(503)
+        return fail(status, retry_after=0.3) if len(arrived) == 2 else fail(503)
 
     with ScriptedProvider(note) as provider:
         limits = Limits(attempts_max=3, delay_s=0.05, delay_max_s=0.1)

@@ -68,7 +68,7 @@ def classify(error: BaseException, *, source: str = "the provider", secrets: Seq
     if _WAIT.search(texts):
         return RateLimited(f"{source} asks to wait: {told}", retry_after_s=_find_pause(texts, {}))
     if body is not None and _BUSY.search(texts):
-        return Unavailable(f"{source} failed: {told}")
+        return Unavailable(f"{source} failed: {told}", retry_after_s=_find_pause(texts, {}))
     return ProviderError(f"{source} failed ({type(error).__name__}): {told}")
 
 
@@ -90,11 +90,11 @@ def classify_response(
         return _tell_overflow(source, told, overflow.tokens_max or stated if overflow else stated)
     if status == 429 and _NO_CREDIT.search(texts):
         return ProviderError(f"{source} refused (429): {told}; the account has no credit")
+    pause = _find_pause(texts, headers or {})
     if status == 429:
-        pause = _find_pause(texts, headers or {})
         return RateLimited(f"{source} asks to wait (429): {told}", retry_after_s=pause)
     if status in _PASSING:
-        return Unavailable(f"{source} is not available ({status}): {told}")
+        return Unavailable(f"{source} is not available ({status}): {told}", retry_after_s=pause)
     following = f"; {_NEXT[status]}" if status in _NEXT else ""
     return ProviderError(f"{source} refused ({status}): {told}{following}")
 

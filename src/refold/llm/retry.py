@@ -79,10 +79,9 @@ def _choose_pause(error: Exception, limits: Limits, number: int) -> float | None
     """Return how long to wait before trying again; None if trying again will not help."""
     if not isinstance(error, RateLimited | Unavailable):
         return None
-    asked = error.retry_after_s if isinstance(error, RateLimited) else None
     # Some jitter, upwards only: many clients that failed together shall not come back together.
     pause = limits.pause_after(number) * random.uniform(1.0, 1.25)
-    return max(pause, asked or 0.0)
+    return max(pause, error.retry_after_s or 0.0)
 
 
 def _tell_attempts(error: Exception, number: int) -> Exception:
