@@ -8,7 +8,7 @@ from dataclasses import replace
 from refold.conversation.view import Item
 from refold.errors import FormatError, HandleUnknown
 from refold.ledger.ledger import Event, Usage
-from refold.manager.deciding import FORCED, REPORTED, Reported
+from refold.manager.deciding import FORCED, REFUSED, REPORTED, Reported
 from refold.manager.files import remove_others, write_named
 from refold.manager.keeper import (
     CALIBRATION,
@@ -134,7 +134,7 @@ def _find_force(
     keeper: Keeper, session: OpenSession, usage: Usage, finish_reason: str | None, *, is_overflow: bool
 ) -> str:
     if is_overflow:
-        return "the provider refused the last request as too long"
+        return REFUSED
     if finish_reason not in ("length", "max_tokens"):
         return ""
     window = keeper.find_budget(usage.model, session.counter).window

@@ -17,6 +17,8 @@ from refold.tokens.models import ModelInfo
 BRAKE = "brake"
 FORCED = "forced"
 REPORTED = "reported"
+# Why the next request is compressed after a provider's overflow error; that recovery depends on no other model.
+REFUSED = "the provider refused the last request as too long"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,11 @@ class Reported:
         if self.model != model or self.marker != session.marker:
             return None
         return max(0, self.input_tokens + tokens - self.counted_tokens)
+
+
+def is_refused(session: OpenSession) -> bool:
+    """Tell whether the provider refused the last request as too long, and nothing was compressed since."""
+    return session.row.settings.get(FORCED) == REFUSED
 
 
 def decide_plain(session: OpenSession, config: CompressionConfig, budget: Budget, tokens: int) -> Trigger:

@@ -20,7 +20,15 @@ from refold.ladder.report import Report
 from refold.ledger.encode import load_json
 from refold.ledger.ledger import SessionRow
 from refold.manager.batch import Made, Wish, run_batch
-from refold.manager.deciding import Decision, Reported, above_fixed, advance_carry, decide_now, make_economics
+from refold.manager.deciding import (
+    Decision,
+    Reported,
+    above_fixed,
+    advance_carry,
+    decide_now,
+    is_refused,
+    make_economics,
+)
 from refold.manager.flow import Await, Flow
 from refold.manager.intake import check_messages, find_wire, take_history, take_new
 from refold.manager.keeper import Keeper, Sent, Slot
@@ -62,7 +70,8 @@ def prepare_flow(keeper: Keeper, request: Request, remember: Remember) -> Flow[P
             keeper.let_go(slot)
         # It does not fit, and a fold is under way that needs the session to be swapped in: wait for it, within limits.
         assert keeper.background is not None
-        is_done = yield from keeper.background.wait(request.session_id, keeper.config.compact_timeout_s)
+        seconds = 0.0 if is_refused(session) else keeper.config.compact_timeout_s
+        is_done = yield from keeper.background.wait(request.session_id, seconds)
         waited_in_vain = waited_in_vain or not is_done
     raise LedgerError(f"session {request.session_id!r} was changed by others {ROUNDS_MAX} times in a row; try again")
 
@@ -83,7 +92,8 @@ def _prepare_held(
         decision, budget = _decide(keeper, slot, session, model, fixed)
         if not decision.acts:
             break
-        wish = Wish(decision.trigger, model, budget, fixed, note=decision.note, asks_no_model=waited_in_vain)
+        asks_no_model = waited_in_vain or is_refused(session)
+        wish = Wish(decision.trigger, model, budget, fixed, note=decision.note, asks_no_model=asks_no_model)
         if _may_wait(keeper, decision) and keeper.background is not None:
             begun = keeper.background.begin(session.id, replace(wish, is_background=True))
             if begun:
