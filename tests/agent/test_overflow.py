@@ -1,5 +1,7 @@
 """Providers that refuse a request as too long: compressed without a model, sent again changed, remembered."""
 
+import asyncio
+import time
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +80,31 @@ async def test_recovery_asks_no_model_and_the_summariser_is_back_afterwards(wire
         manager.compress("s")
         assert llm.requests
         assert not any("Sum" in request.prompt for request in provider.requests)
+
+
+@both
+async def test_recovery_does_not_wait_for_a_summary_that_is_being_written(wire: str, tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    class Slow:
+        async def complete(self, prompt: str) -> object:
+            asked.append(prompt)
+            await asyncio.sleep(25)
+            return "never"
+
+    with (
+        ScriptedProvider("fine", window=WINDOW // 3) as provider,
+        make_manager(tmp_path, Slow(), window=WINDOW, economic=False, trigger_ratio=0.5) as manager,
+    ):
+        manager.append("s", write_history(wire, 42), format=wire)
+        started = time.monotonic()
+        events = await run_all(make_agent(provider, manager, wire), "And now?")
+        assert time.monotonic() - started < 15
+        assert len(asked) <= 1  # The one that was begun in the background, before the refusal.
+        assert pick(events, Finished)[0].text == "fine"
+        (summary,) = manager.summaries("s")
+        assert "4126" in summary.content
+        check_stored(manager, wire)
 
 
 @both

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from refold.agent import events as told
-from refold.agent.overflow import Lowered, digest_messages, judge_window, lower_window, step_down, without_summariser
+from refold.agent.overflow import Lowered, digest_messages, judge_window, lower_window, step_down
 from refold.agent.wire import ChatReply, ChatRequest, Delta
 from refold.budget import Budget
 from refold.errors import ContextOverflow, RateLimited, Unavailable
@@ -160,20 +160,22 @@ class Asking:
         lowered = judge_window(error, prepared.total_tokens, budget)
         if lowered is not None:
             await self._lower(lowered, run)
-        await settle(self._observe_overflow)
         run.emit(told.Retrying("the provider says that the request is too long; it is compressed and sent again"))
-        with without_summariser(self.agent.manager):
-            fresh = await self._prepare()
-            if digest_messages(fresh.messages) != refused:
-                return fresh
+        fresh = await self._prepare_refused()
+        if digest_messages(fresh.messages) == refused:
             await self._lower(step_down(prepared.total_tokens, budget), run)
-            fresh = await self._prepare()
+            fresh = await self._prepare_refused()
         if digest_messages(fresh.messages) == refused:
             raise ContextOverflow(
                 f"{error}; nothing is left to compress, and what was refused is not sent again",
                 tokens_max=error.tokens_max,
             )
         return fresh
+
+    async def _prepare_refused(self) -> PreparedContext:
+        """Prepare again after a refusal: the manager compresses, and asks no model for it."""
+        await settle(self._observe_overflow)
+        return await self._prepare()
 
     async def _lower(self, lowered: Lowered, run: Run) -> None:
         await settle(lower_window, self.agent.manager, self.agent.session_id, self.agent.model.name, lowered)

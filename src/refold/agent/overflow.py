@@ -8,12 +8,9 @@ session also after a restart, and whoever listens is told.
 from __future__ import annotations
 
 import hashlib
-import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from weakref import WeakKeyDictionary
 
 import orjson
 
@@ -26,9 +23,6 @@ WINDOW_MIN = 256
 # A request this far below the limit that we knew was refused because the limit is another one.
 _CLEARLY_BELOW = 0.85
 _STEP_DOWN = 0.75
-_recovering: WeakKeyDictionary[ContextCompressionManager, tuple[int, tuple[str, object]]] = WeakKeyDictionary()
-_guard = threading.Lock()
-_EXTRACT: dict[str, object] = {"fold": {"summariser": "extract"}, "summariser": "extract"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,33 +82,3 @@ def set_window(manager: ContextCompressionManager, model: str, window: int) -> N
     others = dict(known) if isinstance(known, dict) else {} if known is None else {"*": known}
     if others.get(model) != window:
         manager.configure(window={**others, model: window})
-
-
-@contextmanager
-def without_summariser(manager: ContextCompressionManager) -> Iterator[None]:
-    """Let no model write summaries meanwhile: recovery must not depend on another call.
-
-    Sessions of the same manager that are compressed at this moment get an extract as well; the last one out restores.
-    """
-    with _guard:
-        depth, before = _recovering.get(manager) or (0, _find_summariser(manager))
-        if not depth:
-            manager.configure(**{before[0]: _EXTRACT[before[0]]})
-        _recovering[manager] = (depth + 1, before)
-    try:
-        yield
-    finally:
-        with _guard:
-            depth = _recovering[manager][0] - 1
-            if depth:
-                _recovering[manager] = (depth, before)
-            else:
-                del _recovering[manager]
-                manager.configure(**{before[0]: before[1]})
-
-
-def _find_summariser(manager: ContextCompressionManager) -> tuple[str, object]:
-    """Return the setting that says who writes summaries, and its value: the fold's own option comes first."""
-    if manager.config.source("fold.summariser") is not None:
-        return "fold", {"summariser": manager.config.fold.summariser}
-    return "summariser", manager.config.summariser
