@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from refold.agent.choosing import Chosen, Wanted, choose_chat_model, find_ollama
+from refold.agent.choosing import OLLAMA_URL, Chosen, Wanted, choose_chat_model, find_ollama
 from refold.agent.local import NAME as LOCAL_NAME
 from refold.agent.local import LocalChat, find_local_model
 from refold.errors import ConfigError
@@ -30,12 +30,17 @@ NAMES_MAX = 30
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What the picker shows: names, the one that is taken by itself, and why; ``problem`` if there is none."""
+    """What the picker shows: names, the one that is taken by itself, and why; ``problem`` if there is none.
+
+    ``kind`` is how it was found: key, settings, ollama or local. ``wanted`` is the one that was asked for and is not
+    there, ``local`` the small one on this machine.
+    """
 
     names: tuple[str, ...] = ()
     chosen: str = ""
-    why: str = ""
-    is_local: bool = False
+    kind: str = "key"
+    local: str = ""
+    wanted: str = ""
     problem: str = ""
 
 
@@ -54,7 +59,7 @@ def list_offer(access: Access, session_model: str = "") -> Offer:
         except ConfigError as error:
             problem = str(error)
     if chosen is None:
-        return Offer(problem=problem)
+        return Offer(problem=problem, wanted=access.manager.config.model or "")
     names = [chosen.model.name]
     variables = list_variables(access)
     names += [access.manager.config.model or ""]
@@ -64,7 +69,16 @@ def list_offer(access: Access, session_model: str = "") -> Offer:
     names += [LOCAL_NAME] if _find_local(access.application) is not None else []
     names += [row.model for row in access.list_rows(ROWS_MAX, 0) if _can_reach(row.model, variables)]
     listed = tuple(dict.fromkeys(name for name in names if name))[:NAMES_MAX]
-    return Offer(listed, chosen.model.name, chosen.why, isinstance(chosen.model, LocalChat))
+    local = LOCAL_NAME if LOCAL_NAME in listed else ""
+    return Offer(listed, chosen.model.name, _name_kind(access, chosen), local)
+
+
+def _name_kind(access: Access, chosen: Chosen) -> str:
+    if isinstance(chosen.model, LocalChat):
+        return "local"
+    if getattr(chosen.model, "url", "").startswith(OLLAMA_URL):
+        return "ollama"
+    return "settings" if chosen.model.name == access.manager.config.model else "key"
 
 
 def choose(access: Access, name: str) -> Chosen:

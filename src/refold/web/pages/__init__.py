@@ -25,4 +25,7 @@ class PageEntry:
 
 
 # Icons are those of icons.py.
-PAGES = (PageEntry("sessions", "/", "refold.web.pages.sessions", "list"),)
+PAGES = (
+    PageEntry("sessions", "/", "refold.web.pages.sessions", "list"),
+    PageEntry("chat", "/chat", "refold.web.pages.chat", "chat"),
+)

@@ -12,7 +12,7 @@ from typing import Literal
 Tongue = Literal["en", "zh"]
 Words = dict[str, tuple[str, str]]
 TONGUES: tuple[Tongue, ...] = ("en", "zh")
-_AREAS = ("shell",)
+_AREAS = ("shell", "chat")
 
 
 def _gather() -> Words:
