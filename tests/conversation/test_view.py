@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace as replace_fields
 from typing import Any
 
 import pytest
@@ -53,6 +54,22 @@ def test_a_fold_stands_at_the_place_of_the_first_message_it_covers(talk: View) -
     assert len(view.items) == 7
     assert contents(view)[2] == "short"
     assert view.items[2].ids == tuple(m.id for m in talk.messages[2:6])
+
+
+def test_a_fold_may_stand_before_a_message_that_it_does_not_cover(talk: View) -> None:
+    ahead = replace_fields(fold(talk, 3, 6), before=talk.messages[1].id, id="")
+    view = amend(talk, [ahead, replace(talk, 1, "edited")])
+    assert contents(view)[:4] == [contents(talk)[0], "short", "edited", contents(talk)[2]]
+    assert len(view.items) == 8
+    assert ahead.id != fold(talk, 3, 6).id, "where it stands is part of what it does"
+    lost = replace_fields(ahead, before="no such message", id="")
+    assert contents(amend(talk, [lost]))[3] == "short", "else it stands where its first message was"
+
+
+def test_two_folds_at_one_place_stand_in_the_order_of_what_they_cover(talk: View) -> None:
+    later = replace_fields(fold(talk, 5, 7, "later"), before=talk.messages[1].id, id="")
+    view = amend(talk, [later, fold(talk, 1, 3, "earlier")])
+    assert contents(view)[1:3] == ["earlier", "later"]
 
 
 def test_a_fold_hides_every_other_edit_within_it(talk: View) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import refold
+from refold import CompressionConfig, ContextCompressionManager
 from refold.conversation.part import Part
+from refold.stages.fold import Fold
 from refold.stages.offload import Offload
 from refold.stages.score import score_message
 from tests.stages.sessions import lines, propose, run, shown, step, user, view_of
@@ -48,6 +51,63 @@ def test_s1_2_a_message_is_scored_by_the_documents_weights(role: Any, kind: Any,
 def test_s1_2_a_rich_message_scores_more_than_a_plain_one() -> None:
     plain, rich = (score_message("user", (Part("text", text),)) for text in ("a plain question about it", RICH))
     assert round(rich.score - plain.score, 2) == 0.1
+
+
+def test_s1_2_the_weights_and_words_are_settings() -> None:
+    config = CompressionConfig(preset="importance", score={"user": 0.05, "keyword": 1, "keywords": ["ducks"]})
+    fold = next(stage for stage in config.stages() if isinstance(stage, Fold))
+    found = score_message("user", (Part("text", "it is important to feed the ducks"),), fold.score)
+    assert (found.score, found.reasons) == (1.0, ("user +0.05", "keyword 'ducks' +1"))
+    with pytest.raises(refold.ConfigError, match=r"score\.user is 3"):
+        CompressionConfig(score={"user": 3})
+    with pytest.raises(refold.ConfigError, match="unknown stage 'score'"):
+        CompressionConfig(ladder=["score"])
+
+
+def tell_important(turns: int, important: tuple[int, ...]) -> list[dict[str, Any]]:
+    """A chat in which some turns bring an important call with its result."""
+    told: list[dict[str, Any]] = [{"role": "system", "content": "You are careful."}]
+    for turn in range(turns):
+        told += [{"role": "user", "content": f"hm {turn}"}, {"role": "assistant", "content": f"answer {turn}. " * 40}]
+        if turn in important:
+            told += step("decide", {"note": f"important decision {turn}: the port is {8000 + turn}"}, "noted")
+            told[-2]["content"] = f"Important: we decided on port {8000 + turn}, remember it."
+    return [*told, {"role": "user", "content": "and now?"}]
+
+
+@pytest.mark.parametrize("important", [(0,), (0, 4), (3, 9), (9,), ()])
+def test_s1_3_the_summary_comes_first_then_the_important_with_their_tool_pairs_then_the_recent(
+    important: tuple[int, ...],
+) -> None:
+    told = tell_important(20, important)
+    config = CompressionConfig(preset="importance", keep_recent=3)
+    out = refold.compress(told, budget=2_200, config=config).messages
+    kept = [message for message in told if "decided" in str(message) or message.get("content") == "noted"]
+    recent = told[-5:]
+    assert out[0] is told[0]
+    assert "folded into this record" in out[1]["content"]
+    assert out[2 : 2 + len(kept)] == kept
+    assert len(kept) == 2 * len(important)
+    assert out[2 + len(kept) :] == recent
+
+
+def test_s1_3_the_order_holds_when_the_next_compression_takes_the_summary_in(tmp_path: Path) -> None:
+    config = CompressionConfig(preset="importance", keep_recent=3, max_turns=12)
+    told = tell_important(30, (0, 4, 16))
+    for count in (30, 45, len(told)):
+        # Every compression by another process: the place of a fold is in the ledger.
+        manager = ContextCompressionManager(config, tmp_path)
+        seen = manager.prepare_context_sync("s1", told[:count]).messages
+        manager.close()
+        folds = [at for at, message in enumerate(seen) if "folded into this record" in str(message)]
+        assert folds == [1]
+        important = [message for message in told[:count] if "decided" in str(message)]
+        assert [message for message in seen[2:] if "decided" in str(message)] == important
+    restored = ContextCompressionManager(config, tmp_path)
+    with pytest.raises(refold.HandleUnknown):
+        for _ in range(9):
+            restored.undo("s1")
+    assert [item.raw for item in restored.read_view("s1")] == told
 
 
 def test_s2_1_old_tool_results_go_to_files_and_the_message_keeps_the_path_size_and_preview() -> None:

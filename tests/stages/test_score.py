@@ -57,7 +57,7 @@ def test_a_call_counts_as_a_command_and_is_not_too_short() -> None:
 
 
 def test_weights_keywords_and_lengths_can_be_set() -> None:
-    options = ScoreOptions(user=5, keyword=100, keywords=("ducks",), rich_chars_min=10)
+    options = ScoreOptions(user=0.05, keyword=1.0, keywords=("ducks",), rich_chars_min=10)
     found = score_message("user", text(PLAIN), options)
     assert found == Importance(1.0, ("user +0.05", "keyword 'ducks' +1", "rich +0.1"))
 

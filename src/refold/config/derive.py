@@ -75,9 +75,11 @@ def _follow(merged: Merged, name: str, follow: Callable[[Any], object]) -> objec
 
 def check_agreement(config: CompressionConfig, merged: Merged) -> None:
     """Raise ConfigError if the settings, each fine by itself, cannot hold together."""
-    known = {stage.partition("_stage")[0] for stage in type(config).known.blocks}
+    known = {stage.name for block in config.known.blocks if hasattr(stage := getattr(config, block), "name")}
     seen: set[str] = set()
     for name in config.ladder:
+        if name not in known:
+            known |= _plugin_names()
         if name not in known:
             raise ConfigError(
                 f"{merged.where('ladder')}ladder names an unknown stage '{name}'{suggest(name, known)}; "
@@ -86,6 +88,7 @@ def check_agreement(config: CompressionConfig, merged: Merged) -> None:
         if name in seen:
             raise ConfigError(f"{merged.where('ladder')}ladder names '{name}' twice; a stage runs once")
         seen.add(name)
+    _check_plugins(config, merged)
     _check_options(config, merged)
     window = window_of(config, config.model or "")
     if window is not None and config.reserve is not None and config.reserve >= window:
@@ -95,11 +98,30 @@ def check_agreement(config: CompressionConfig, merged: Merged) -> None:
     _check_target(config, merged, window)
 
 
+def _plugin_names() -> set[str]:
+    from refold.plugins import find_plugins  # Only who names a plugin pays for looking.
+
+    return {one.name for one in find_plugins("stage")}
+
+
+def _check_plugins(config: CompressionConfig, merged: Merged) -> None:
+    """Refuse options for a plugin that nobody has, or that it does not take (S1.11)."""
+    for name in config.plugins:
+        if name not in (there := _plugin_names()):
+            raise ConfigError(
+                f"{merged.where('plugins')}plugins names '{name}'{suggest(name, there)}, which is not installed"
+            )
+    try:
+        config.stages()
+    except ConfigError as error:
+        raise ConfigError(f"{merged.where('plugins')}{error}") from None
+
+
 def _check_options(config: CompressionConfig, merged: Merged) -> None:
     """Hold the numbers in stages' blocks to limits (L9): whole numbers are counts, fractions are shares."""
     for block in config.known.blocks:
         stage = getattr(config, block)
-        for option in stage_fields(stage):
+        for option in stage_fields(stage) if hasattr(stage, "name") else ():
             name, value = f"{block}.{option.name}", getattr(stage, option.name)
             given = merged.values.get(name)
             if isinstance(given, bool) and not isinstance(value, bool):

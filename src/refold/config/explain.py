@@ -46,6 +46,8 @@ def _explain_blocks(config: CompressionConfig) -> Iterator[Row]:
     for block in config.known.blocks:
         stage = getattr(config, block)
         for option in stage_fields(stage):
+            if "block" in option.metadata:
+                continue
             name = f"{block}.{option.name}"
             yield _row(config, name, getattr(stage, option.name), _describe_option(name))
 

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields as stage_fields
 from dataclasses import is_dataclass
 from dataclasses import replace as change
-from typing import Any, ClassVar, Literal, Self, cast
+from typing import Annotated, Any, ClassVar, Literal, Self, cast
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError
 
 from refold.budget import Budget, Thresholds, Tiers
 from refold.config import derive
@@ -24,6 +24,8 @@ from refold.config.presets import check_preset, preset_layers
 from refold.config.reading import Known, flatten, show
 from refold.config.values import Attempts, Count, LanguageName, Limit, Positive, Score, Seconds, Share
 from refold.errors import ConfigError
+from refold.recall.options import RecallOptions, read_recall
+from refold.stages import STAGES
 from refold.stages.clamp import Clamp
 from refold.stages.dedupe import Dedupe
 from refold.stages.densify import Densify
@@ -32,6 +34,7 @@ from refold.stages.mask import Mask
 from refold.stages.merge import Merge
 from refold.stages.offload import Offload
 from refold.stages.prune import Prune
+from refold.stages.score import ScoreOptions
 from refold.stages.stage import ArrivalStage, Stage
 from refold.stages.truncate import Truncate
 from refold.stages.window import Window
@@ -100,6 +103,7 @@ class CompressionConfig(BaseModel):
 
     # The ladder, and one block per stage
     ladder: tuple[str, ...] = Field((), description="stages by name, cheapest first")
+    plugins: dict[str, dict[str, Any]] = Field({}, description="S1.11: options of plugins' stages, by name")
     write_files: bool = Field(False, description="whether files may be written; without it the stage offload waits")
     densify: Densify = Field(default_factory=Densify)
     truncate: Truncate = Field(default_factory=Truncate)
@@ -108,9 +112,11 @@ class CompressionConfig(BaseModel):
     mask: Mask = Field(default_factory=Mask)
     merge: Merge = Field(default_factory=Merge)
     fold: Fold = Field(default_factory=Fold)
+    score: ScoreOptions = Field(default_factory=ScoreOptions)
     prune: Prune = Field(default_factory=Prune)
     window_stage: Window = Field(default_factory=Window)  # "window" is the model's.
     clamp: Clamp = Field(default_factory=Clamp)
+    recall: Annotated[RecallOptions, BeforeValidator(read_recall)] = Field(default_factory=RecallOptions)
 
     _layers: tuple[Layer, ...] = PrivateAttr(())
     _sources: dict[str, Source] = PrivateAttr(default_factory=dict)
@@ -191,13 +197,20 @@ class CompressionConfig(BaseModel):
         if not self.write_files:
             # A view that names a file must find it written.
             names = [name for name in names if name != "offload"]
-        return [
-            self._settle_fold() if name == "fold" else cast("Stage", getattr(self, block_of(name))) for name in names
-        ]
+        return [self._make_rung(name) for name in names]
+
+    def _make_rung(self, name: str) -> Stage:
+        if name == "fold":
+            return self._settle_fold()
+        if name in STAGES:
+            return cast("Stage", getattr(self, block_of(name)))
+        from refold.plugins import make_stage  # Only who names a plugin pays for looking.
+
+        return cast("Stage", make_stage(name, self.plugins.get(name, {})))
 
     def _settle_fold(self) -> Fold:
         """Return the fold as it will run: asking a model if there is one, unless somebody chose otherwise."""
-        fold = self.fold
+        fold = change(self.fold, score=self.score)
         if self.source("fold.summariser") is None:
             asks = self.summariser == "llm" or (self.summariser == "auto" and self._has_model)
             fold = change(fold, summariser="llm" if asks else "extract")
@@ -229,7 +242,7 @@ def block_of(stage: str) -> str:
 
 def _declare() -> Known:
     blocks = {
-        name: frozenset(option.name for option in stage_fields(kind))
+        name: frozenset(option.name for option in stage_fields(kind) if "block" not in option.metadata)
         for name, field in CompressionConfig.model_fields.items()
         if is_dataclass(kind := field.annotation) and isinstance(kind, type)
     }
@@ -245,12 +258,14 @@ def read_layer(
 ) -> Layer:
     """Return a layer from settings as people write them: any spelling, blocks nested, ready stages accepted."""
     plain = {key: _unfold_stage(value) for key, value in settings.items()}
+    if isinstance(given := settings.get("fold"), Fold) and given.score != ScoreOptions():
+        plain.setdefault("score", _unfold_stage(given.score))
     return Layer(name, flatten(plain, CompressionConfig.known, places or {}, place), place, places or {})
 
 
 def _unfold_stage(value: object) -> object:
     if is_dataclass(value) and not isinstance(value, type):
-        return {option.name: getattr(value, option.name) for option in stage_fields(value)}
+        return {o.name: getattr(value, o.name) for o in stage_fields(value) if "block" not in o.metadata}
     return value
 
 

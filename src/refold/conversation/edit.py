@@ -56,7 +56,10 @@ class Fold:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One reversible change. ``covers`` are ids of messages in order; ``part`` is set for replace and drop."""
+    """One reversible change. ``covers`` are ids of messages in order; ``part`` is set for replace and drop.
+
+    A fold stands where its first covered message was, or before the message that ``before`` names.
+    """
 
     kind: EditKind
     stage: str
@@ -70,6 +73,7 @@ class Edit:
     tokens_before: int = 0
     tokens_after: int = 0
     fold: Fold | None = None
+    before: str = ""
     id: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
@@ -87,7 +91,8 @@ class Edit:
 
 def _edit_id(edit: Edit) -> str:
     hasher = hashlib.blake2b(digest_size=8)
-    head = (edit.kind, edit.stage, edit.part, edit.role, edit.level)
+    place = (edit.before,) if edit.before else ()
+    head = (edit.kind, edit.stage, edit.part, edit.role, edit.level, *place)
     for piece in (repr(head), edit.text, *edit.covers):
         hasher.update(piece.encode("utf-8", "surrogatepass"))
         hasher.update(b"\0")

@@ -187,13 +187,11 @@ def apply(
     for edit in edits:
         if edit.kind != "fold" and edit.covers[0] in place and edit.covers[0] not in hidden:
             by_message.setdefault(edit.covers[0], []).append(edit)
-    fold_at = {place[fold.covers[0]]: fold for fold in folds}
+    folds_at = _place_folds(folds, place)
     items: list[Item] = []
     for at, message in enumerate(messages):
-        if at in fold_at:
-            covered = tuple(messages[place[message_id]] for message_id in fold_at[at].covers)
-            items.append(lens.fold(fold_at[at], covered))
-        elif message.id in by_message:
+        items += [lens.fold(fold, tuple(messages[place[one]] for one in fold.covers)) for fold in folds_at.get(at, ())]
+        if message.id in by_message:
             item = lens.edited(message, by_message[message.id])
             if item is not None:
                 items.append(item)
@@ -254,3 +252,11 @@ def _choose_folds(folds: Iterable[Edit], place: dict[str, int]) -> list[Edit]:
             taken.update(fold.covers)
             chosen.append(fold)
     return chosen
+
+
+def _place_folds(folds: Iterable[Edit], place: dict[str, int]) -> dict[int, list[Edit]]:
+    """Say before which message each fold stands; of two at one place that of the earlier messages comes first."""
+    placed: dict[int, list[Edit]] = {}
+    for fold in sorted(folds, key=lambda fold: place[fold.covers[0]]):
+        placed.setdefault(place.get(fold.before, place[fold.covers[0]]), []).append(fold)
+    return placed

@@ -8,7 +8,7 @@ what is protected, and proposes nothing that is not smaller than what it replace
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 from refold.conversation.edit import Edit
@@ -21,8 +21,8 @@ from refold.stages.extract.summary import Extract, ExtractOptions, Style
 from refold.stages.options import check_options
 from refold.stages.prompts import Demands, PromptStyle
 from refold.stages.prompts.question import Room
-from refold.stages.score import important_units
-from refold.stages.span import earlier_folds, free_runs, items_of
+from refold.stages.score import ScoreOptions, important_units
+from refold.stages.span import earlier_folds, find_head, free_runs, items_of
 from refold.stages.stage import Goal, Proposal, Proposed, When
 from refold.stages.summarise import Told, ask_words
 
@@ -80,6 +80,8 @@ class Fold:
     ask_facts: bool = False
     extract_opening: str = ""
     on_failure: Literal["extract", "keep"] = "extract"
+    # What importance goes by; in a config it is a block of its own.
+    score: ScoreOptions = field(default=ScoreOptions(), metadata={"block": "score"})
 
     def __post_init__(self) -> None:
         check_options(self)
@@ -116,7 +118,7 @@ class Fold:
     def _foldable_runs(self, view: View, goal: Goal) -> list[list[Unit]]:
         kept = self._first_user(view, goal)
         if self.importance_threshold is not None:
-            important = important_units(view, self.importance_threshold)
+            important = important_units(view, self.importance_threshold, self.score)
             kept |= {view.units[number].start for number in important}
         if not goal.force and view.tokens <= goal.hard:
             kept |= _find_unread(view)
@@ -218,7 +220,7 @@ class Fold:
     def _fold_spans(self, view: View, goal: Goal, spans: Sequence[Sequence[Unit]]) -> list[Edit]:
         edits: list[Edit] = []
         for span, options in self._plan_spans(view, goal, spans):
-            source = Source.read(view, span, spans, edits)
+            source = Source.read(view, span, spans, edits, self._find_place(view, span))
             extract = source.extract(view, self._open_extract(options), goal)
             edit = self._make_edit(view, source, extract, _bind_force(goal, view, span, spans))
             if edit is not None:
@@ -231,7 +233,7 @@ class Fold:
         notes: list[str] = []
         is_failed = False
         for span, options in self._plan_spans(view, goal, spans):
-            source = Source.read(view, span, spans, edits)
+            source = Source.read(view, span, spans, edits, self._find_place(view, span))
             extract = source.extract(view, self._open_extract(options), goal)
             demands = self._make_demands(options)
             room = Room(self.tool_chars_max, self.prompt_chars_max, self.prompt_tokens_max, view.lens.count_text)
@@ -254,6 +256,10 @@ class Fold:
             if plain is not None:
                 edits.append(plain)
         return Proposed(edits, "; ".join(notes), is_failed)
+
+    def _find_place(self, view: View, span: Sequence[Unit]) -> int:
+        """Return where the fold of a span stands: where it begins, but before the important ones that stay (S1.3)."""
+        return span[0].start if self.importance_threshold is None else find_head(view, span)
 
     def _open_extract(self, options: ExtractOptions) -> ExtractOptions:
         return replace(options, opening=self.extract_opening) if self.extract_opening else options
@@ -320,6 +326,7 @@ class Fold:
             made_from=tuple(fold.id for fold in earlier),
             tokens_before=sum(item.tokens for item in source.items),
             fold=extract.fold,
+            before="" if source.before == source.messages[0].id else source.before,
         )
         after = view.lens.fold(edit, source.messages).tokens
         least = min(SAVED_TOKENS_MIN, edit.tokens_before // 10) if view.tokens <= goal.hard else 0

@@ -1,7 +1,7 @@
 """score: how much a message matters, from 0 to 1, with the reasons, by rules that anyone can check.
 
-The weights are those of the ``importance`` preset, in hundredths, so that sums never drift. Importance keeps units,
-not lone messages: a result that matters brings its call along. Nothing here edits; fold asks which units to leave.
+The weights are those of the ``importance`` preset, added up in hundredths, so that sums never drift. Importance keeps
+units, not lone messages: a result that matters brings its call along. Nothing here edits; fold asks what to leave.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from refold.conversation.part import Part
 from refold.conversation.view import View
+from refold.errors import ConfigError
 
 KEYWORDS_EN = (
     "important", "must", "always", "never", "remember", "critical", "require", "required", "requirement", "decide",
@@ -36,17 +37,26 @@ _SCAN_CHARS = 20_000
 
 @dataclass(frozen=True, slots=True)
 class ScoreOptions:
-    """Weights in hundredths, and what they go by. Lengths are in characters; a Chinese character counts as two."""
+    """Weights from -1 to 1, and what they go by. Lengths are in characters; a Chinese character counts as two."""
 
-    user: int = 20
-    keyword: int = 20
-    code: int = 10
-    tool_result: int = -20
-    short: int = -10
-    rich: int = 10
+    user: float = 0.2
+    keyword: float = 0.2
+    code: float = 0.1
+    tool_result: float = -0.2
+    short: float = -0.1
+    rich: float = 0.1
     short_chars_max: int = 20
     rich_chars_min: int = 200
     keywords: tuple[str, ...] = KEYWORDS_EN + KEYWORDS_ZH
+
+    def __post_init__(self) -> None:
+        for name in ("user", "keyword", "code", "tool_result", "short", "rich"):
+            weight = getattr(self, name)
+            if not -1 <= weight <= 1:
+                raise ConfigError(f"score.{name} is {weight}; give a weight from -1 to 1")
+        for name in ("short_chars_max", "rich_chars_min"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"score.{name} is {getattr(self, name)}; give 0 or more")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +89,11 @@ def score_message(role: str, parts: Sequence[Part], options: ScoreOptions = DEFA
         ("too short", options.short, length < options.short_chars_max and not has_call),
         ("rich", options.rich, length >= options.rich_chars_min),
     )
-    counted = [(reason, weight) for reason, weight, holds in applied if holds and weight]
-    total = min(100, max(0, sum(weight for _, weight in counted)))
-    return Importance(total / 100, tuple(f"{reason} {_write_weight(weight)}" for reason, weight in counted))
+    counted = [
+        (reason, hundredths) for reason, weight, holds in applied if holds and (hundredths := round(weight * 100))
+    ]
+    total = min(100, max(0, sum(hundredths for _, hundredths in counted)))
+    return Importance(total / 100, tuple(f"{reason} {_write_weight(hundredths)}" for reason, hundredths in counted))
 
 
 def _write_weight(hundredths: int) -> str:

@@ -40,3 +40,14 @@ def covered_messages(view: View, items: Iterable[Item]) -> tuple[Message, ...]:
 def earlier_folds(items: Sequence[Item]) -> list[Edit]:
     """Return the folds among these items, oldest first."""
     return [item.edits[0] for item in items if item.is_fold]
+
+
+def find_head(view: View, span: Sequence[Unit]) -> int:
+    """Return where the run begins that a span was taken from, be it that other units of it stay."""
+    first = span[0].start
+    return next((run[0].start for run in free_runs(view) if any(unit.start == first for unit in run)), first)
+
+
+def name_place(item: Item) -> str:
+    """Return the id of the message before which a fold stands that takes the place of this item."""
+    return (item.edits[0].before if item.is_fold else "") or item.message.id

@@ -18,7 +18,7 @@ from refold.conversation.message import Message, Role
 from refold.conversation.turn import Unit, find_turns
 from refold.conversation.view import View
 from refold.stages.extract.summary import ExtractOptions, extract_summary
-from refold.stages.span import covered_messages, earlier_folds, free_runs, items_of
+from refold.stages.span import covered_messages, earlier_folds, free_runs, items_of, name_place
 from refold.stages.stage import Goal, When
 
 _ROLE_NAMES: dict[Language, dict[Role, str]] = {
@@ -54,22 +54,29 @@ class Window:
         over = view.tokens - goal.hard
         for run in free_runs(view):
             units = _choose_units(view, run, left, border or 0)
-            if units:
-                # A summary that takes the room of the newest step would make clamp cut that.
-                room = sum(item.tokens for item in items_of(view, units)) - max(1, over) - _FRAME_TOKENS
-                edit = fold_units(
-                    view,
-                    units,
-                    goal.language,
-                    stage=self.name,
-                    role=self.role,
-                    reason=_REASON,
-                    tokens_max=min(tokens_max, room),
-                )
+            edit = self._fold_units(view, goal, units, tokens_max, over) if units else None
+            if edit is not None and edit.tokens_freed < over and len(units) < len(run):
+                # In a small window the line that stands for them takes more than the share it was given.
+                units = _choose_units(view, run, left + edit.tokens_after, border or 0)
+                edit = self._fold_units(view, goal, units, tokens_max, over)
+            if edit is not None:
                 edits.append(edit)
                 left -= edit.tokens_freed
                 over -= edit.tokens_freed
         return edits
+
+    def _fold_units(self, view: View, goal: Goal, units: Sequence[Unit], tokens_max: int, over: int) -> Edit:
+        # A summary that takes the room of the newest step would make clamp cut that.
+        room = sum(item.tokens for item in items_of(view, units)) - max(1, over) - _FRAME_TOKENS
+        return fold_units(
+            view,
+            units,
+            goal.language,
+            stage=self.name,
+            role=self.role,
+            reason=_REASON,
+            tokens_max=min(tokens_max, room),
+        )
 
     def _find_border(self, view: View) -> int | None:
         """Return where the turns to keep begin; None if no count says so."""
@@ -120,6 +127,7 @@ def fold_units(
         tokens_before=sum(item.tokens for item in items),
         tokens_after=view.lens.count_text(text) + _FRAME_TOKENS,
         fold=fold,
+        before="" if (place := name_place(items[0])) == messages[0].id else place,
     )
 
 

@@ -13,7 +13,7 @@ from refold.conversation.message import Message, Role, is_user_turn
 from refold.conversation.turn import Unit
 from refold.conversation.view import Item, View
 from refold.stages.extract.summary import Extract, ExtractOptions, extract_summary, read_span, write_extract
-from refold.stages.span import covered_messages, items_of
+from refold.stages.span import covered_messages, items_of, name_place
 from refold.stages.stage import Goal
 
 
@@ -28,18 +28,30 @@ class Source:
     seen: str
     role_before: Role | None
     role_after: Role | None
+    # The message before which the fold stands.
+    before: str
     # What people asked before the span and what stays in view: a summary needs to know what it is all about.
     asked: str = ""
 
     @classmethod
-    def read(cls, view: View, span: Sequence[Unit], spans: Sequence[Sequence[Unit]], edits: Sequence[Edit]) -> Source:
-        """Collect the originals of a span, the folds it takes in, and the text that stays in view."""
+    def read(
+        cls,
+        view: View,
+        span: Sequence[Unit],
+        spans: Sequence[Sequence[Unit]],
+        edits: Sequence[Edit],
+        place: int,
+    ) -> Source:
+        """Collect the originals of a span, the folds it takes in, and the text that stays in view.
+
+        ``place`` is the item in whose place, or before which, its fold will stand.
+        """
         taken = {at for one in spans for unit in one for at in range(unit.start, unit.stop)}
         kept = [at for at in range(len(view.items)) if at not in taken]
         items = items_of(view, span)
         first = span[0].start
-        before = next((view.items[at].role for at in reversed(kept) if at < first), None)
-        after = next((view.items[at].role for at in kept if at > first), None)
+        before = next((view.items[at].role for at in reversed(kept) if at < place), None)
+        after = next((view.items[at].role for at in kept if at >= place), None)
         messages = covered_messages(view, items)
         # A fold without facts, artifacts and a model's words (the window's) knows nothing that could be carried on.
         known = [item for item in items if item.is_fold and _knows(item)]
@@ -53,6 +65,7 @@ class Source:
             seen="\n".join((seen, *(edit.text for edit in edits))),
             role_before=before,
             role_after=after,
+            before=name_place(view.items[place]),
             asked="\n".join(_read_ask(view.items[at]) for at in kept if at < first).strip(),
         )
 
