@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from refold.conversation.edit import Edit
 from refold.conversation.view import Item
 from refold.errors import FormatError, HandleUnknown
 from refold.ledger.ledger import Event, Usage
@@ -94,9 +95,18 @@ def read_view(keeper: Keeper, session_id: str) -> list[Item]:
         return list(_open(keeper, slot, session_id).items)
 
 
-def list_session_summaries(keeper: Keeper, session_id: str) -> list[ContextSummary]:
-    """Return the summaries in force of a session; none if there is no such session."""
-    return list_summaries([(one.edit, one.created_at) for one in keeper.ledger.read_edits(session_id)])
+def list_session_summaries(
+    keeper: Keeper, session_id: str, folds: Sequence[Edit] | None = None
+) -> list[ContextSummary]:
+    """Return the summaries in force of a session; none if there is no such session.
+
+    Whoever has the folds hands them in: reading hundreds of old ones after every compression would take seconds.
+    """
+    if folds is None:
+        return list_summaries([(one.edit, one.created_at) for one in keeper.ledger.read_edits(session_id)])
+    made_at = {edit: batch.created_at for batch in keeper.ledger.read_batches(session_id) for edit in batch.edits}
+    listed = sorted((made_at.get(edit.id, 0.0), at) for at, edit in enumerate(folds))
+    return list_summaries([(folds[at], time) for time, at in listed])
 
 
 def observe_usage(

@@ -14,6 +14,7 @@ from typing import Any
 
 from refold.compressor import ContextCompressor
 from refold.config import CompressionConfig
+from refold.conversation.edit import Edit
 from refold.conversation.language import detect_language
 from refold.conversation.view import Item
 from refold.errors import ConfigError, FormatError, LedgerError
@@ -263,18 +264,19 @@ class ContextCompressionManager(Recalling):
         try:
             await self.md_sync.append_to_daily_log(archived.date, write_entry(entry))
         finally:  # One that fails does not keep the other from being written.
-            self._write_summaries(session_id)
+            self._write_summaries(session_id, archived.folds)
         self.compression_folder.write_config(_plain_settings(self.config))
 
     def _mask(self, text: str) -> str:
         """Return a text as people's pages may have it: secrets masked, unless somebody switched that off."""
         return redact_text(text) if self.config.redact else text
 
-    def _write_summaries(self, session_id: str) -> None:
+    def _write_summaries(self, session_id: str, folds: Sequence[Edit] | None = None) -> None:
+        """Write what other programs read; ``folds`` are those in force where the caller has them at hand."""
         if not self.compression_folder.folder.is_dir() and not self.ledger.read_session(session_id):
             return
         try:
-            listed = controls.list_session_summaries(self._keeper, session_id)
+            listed = controls.list_session_summaries(self._keeper, session_id, folds)
             masked = [
                 replace(one, content=self._mask(one.content), key_points=tuple(map(self._mask, one.key_points)))
                 for one in listed

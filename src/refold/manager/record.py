@@ -18,7 +18,7 @@ from refold.memory import ContextSummary
 
 @dataclass(frozen=True, slots=True)
 class Archived:
-    """What went behind summaries: ``count`` messages that were in view until now."""
+    """What went behind summaries: ``count`` messages that were in view until now. ``folds`` are all in force now."""
 
     summary: str
     facts: tuple[Fact, ...]
@@ -26,6 +26,7 @@ class Archived:
     language: Language
     date: str
     time: str
+    folds: tuple[Edit, ...] = ()
 
 
 def describe_archived(outcome: Outcome, view: View, language: Language, now: float) -> Archived:
@@ -47,6 +48,7 @@ def describe_archived(outcome: Outcome, view: View, language: Language, now: flo
         language=language,
         date=local.strftime("%Y-%m-%d"),
         time=local.isoformat(),
+        folds=tuple(edit for edit in outcome.view.edits if edit.fold is not None),
     )
 
 
