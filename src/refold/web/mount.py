@@ -103,10 +103,15 @@ def _make_app() -> FastAPI:
     # Nothing of ours is kept there; if anything ever is, it must not land in the folder refold was started in.
     Storage.path = _STATIC.parent / ".unused"
     look = "\n".join([*((_STATIC / name).read_text("utf-8") for name in sorted(_list_styles())), write_styles()])
+    tree = (_STATIC.parent / "parts" / "tree.js").read_text("utf-8")
 
     @framework.get("/look.css", include_in_schema=False)
     def send_look() -> Response:
         return Response(look, media_type="text/css", headers={"cache-control": "no-cache"})
+
+    @framework.get("/parts/tree.js", include_in_schema=False)
+    def send_tree() -> Response:
+        return Response(tree, media_type="text/javascript", headers={"cache-control": "no-cache"})
 
     for entry in PAGES:
         show = import_module(entry.module).show

@@ -1,0 +1,162 @@
+"""Markdown of a conversation as a tree of harmless nodes. There is no HTML anywhere on the way to the browser.
+
+A node is a text or ``[tag, attributes, children]``. Tags and attributes come from fixed lists, here and again in
+``parts/tree.js``: raw HTML stays text, a link leads to http, https or mail only, a picture is named and never fetched.
+``show_markdown`` draws such a tree on a page.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+from urllib.parse import urlsplit
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from nicegui import ui
+
+Node = str | list[Any]
+CHARS_MAX = 200_000
+DEPTH_MAX = 40
+_SAFE = ("http", "https", "mailto")
+_TAGS = frozenset(
+    (
+        "p",
+        "h1",
+        "h2",
+        "h3",
+        "h4",
+        "h5",
+        "h6",
+        "ul",
+        "ol",
+        "li",
+        "em",
+        "strong",
+        "s",
+        "blockquote",
+        "table",
+        "thead",
+        "tbody",
+        "tr",
+        "th",
+        "td",
+        "pre",
+        "code",
+        "br",
+        "hr",
+        "a",
+        "span",
+        "div",
+    )
+)
+# What lone halves of characters become: no JSON can carry them.
+_HALVES = re.compile("[\ud800-\udfff]")
+
+
+def clean(text: str) -> str:
+    """Return a text that every encoder takes."""
+    return _HALVES.sub("\ufffd", text)
+
+
+@lru_cache(1)
+def _reader() -> MarkdownIt:
+    return MarkdownIt("commonmark", {"html": False, "maxNesting": DEPTH_MAX}).enable(["table", "strikethrough"])
+
+
+def to_tree(text: str) -> list[Node]:
+    """Return a Markdown text as nodes; what is too long stays plain."""
+    cleaned = clean(text)
+    if len(cleaned) > CHARS_MAX:
+        return [["pre", None, [cleaned]]]
+    return _nest(_reader().parse(cleaned))
+
+
+def _nest(tokens: Sequence[Token]) -> list[Node]:
+    root: list[Node] = []
+    open_lists = [root]
+    for token in tokens:
+        here = open_lists[-1]
+        if token.nesting == 1:
+            children: list[Node] = []
+            # A hidden paragraph is one in a tight list.
+            if token.hidden or token.tag not in _TAGS or len(open_lists) > DEPTH_MAX:
+                open_lists.append(here)
+            else:
+                here.append([token.tag, _attributes(token), children])
+                open_lists.append(children)
+        elif token.nesting == -1:
+            if len(open_lists) > 1:
+                open_lists.pop()
+        else:
+            here.extend(_leaf(token))
+    return root
+
+
+def _attributes(token: Token) -> dict[str, str] | None:
+    if token.tag == "a":
+        target = str(token.attrs.get("href", ""))
+        return {"href": target} if is_safe_link(target) else None
+    if token.tag == "ol" and str(token.attrs.get("start", "")).isdecimal():
+        return {"start": str(token.attrs["start"])[:9]}
+    return None
+
+
+def _leaf(token: Token) -> list[Node]:
+    kind = token.type
+    if kind == "inline":
+        return _nest(token.children or [])
+    if kind in ("fence", "code_block"):
+        return [["pre", None, [["code", None, [token.content]]]]]
+    if kind == "code_inline":
+        return [["code", None, [token.content]]]
+    if kind == "hardbreak":
+        return [["br", None, []]]
+    if kind == "softbreak":
+        return ["\n"]
+    if kind == "hr":
+        return [["hr", None, []]]
+    if kind == "image":
+        return [["span", {"class": "picture"}, [f"[{token.content or '…'}] {token.attrs.get('src', '')}"[:500]]]]
+    return [token.content] if token.content else []
+
+
+def is_safe_link(target: str) -> bool:
+    """Tell whether a link may be followed."""
+    try:
+        return urlsplit(target.strip()).scheme.lower() in _SAFE
+    except ValueError:
+        return False
+
+
+def to_lines(text: str) -> list[Node]:
+    """Return a summary as nodes: its sections have headings, its lines stay lines; nothing else is read into it."""
+    nodes: list[Node] = []
+    lines: list[str] = []
+    for line in [*clean(text).splitlines(), "## "]:
+        heading = re.fullmatch(r"#{1,6} (.*)", line)
+        if heading is None:
+            lines.append(line)
+            continue
+        body = "\n".join(lines).strip("\n")
+        if body:
+            nodes.append(["div", {"class": "lines"}, [body]])
+        lines = []
+        if heading[1].strip():
+            nodes.append(["h4", None, [heading[1].strip()]])
+    return nodes
+
+
+class Markup(ui.element, component="parts/markup.js"):
+    """Nodes on a page."""
+
+    def __init__(self, tree: list[Node]) -> None:
+        super().__init__()
+        self._props["tree"] = tree
+
+
+def show_markdown(text: str) -> Markup:
+    """Draw a Markdown text that may come from anybody."""
+    return Markup(to_tree(text))

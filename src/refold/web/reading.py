@@ -1,0 +1,109 @@
+"""What a tab reads of a session: its row, its path, its edits, and whether any of it has changed since.
+
+Blocking calls of the ledger and the manager, each a function of ``Access``; ``Source.run`` runs them in threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from refold.ledger.encode import load_json
+from refold.ledger.ledger import MessagePath, SessionRow, StoredBatch, StoredEdit
+from refold.manager.undoing import REDO, read_redo
+from refold.server.interface import Access
+
+TITLE = "title"
+TITLE_CHARS_MAX = 120
+OPENING_CHARS = 140
+_OPENING_MESSAGES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """When and why a fold was made."""
+
+    created_at: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A session at one moment, without its messages."""
+
+    row: SessionRow
+    path: MessagePath
+    edits: tuple[StoredEdit, ...]
+    made: dict[str, Made] = field(repr=False)
+    redoable: frozenset[str] = frozenset()
+
+    @property
+    def version(self) -> tuple[int, int, float]:
+        """What changes whenever the session does."""
+        return find_version(self.row)
+
+
+def find_version(row: SessionRow) -> tuple[int, int, float]:
+    """Return what changes whenever a session does; ``updated_at`` because settings and titles do not count as edits."""
+    return row.path_version, row.edits_version, row.updated_at
+
+
+def read_seen(access: Access, name: str) -> Seen:
+    """Read a session as it is now."""
+    row = access.need(name)
+    edits = access.ledger.read_edits(row.id, active_only=False)
+    reasons = {batch.id: batch.reason for batch in access.ledger.read_batches(row.id)}
+    made = {one.edit.id: Made(one.created_at, reasons.get(one.batch_id, "")) for one in edits}
+    redoable = frozenset(one for group in read_redo(row.settings.get(REDO)) for one in group)
+    return Seen(row, access.ledger.read_path(row.id), tuple(edits), made, redoable)
+
+
+def read_version(access: Access, name: str) -> tuple[int, int, float]:
+    """Return the version of a session: one cheap read."""
+    return find_version(access.need(name))
+
+
+def find_title(row: SessionRow) -> str:
+    """Return the title a person gave a session, empty if none did."""
+    title = row.settings.get(TITLE)
+    return title if isinstance(title, str) else ""
+
+
+def read_opening(access: Access, row: SessionRow) -> str:
+    """Return the first words a person said in a session."""
+    for stored in access.ledger.list_messages(row.id, limit=_OPENING_MESSAGES):
+        if stored.role == "user" and not stored.is_forgotten:
+            return " ".join(find_words(load_json(stored.raw)).split())[:OPENING_CHARS]
+    return ""
+
+
+def find_words(raw: object) -> str:
+    """Return the plain words of a provider's message, as many as a title needs."""
+    content = raw.get("content") if isinstance(raw, dict) else None
+    if isinstance(content, str):
+        return content[:1_000]
+    parts: Sequence[object] = content if isinstance(content, list) else ()
+    return " ".join(
+        str(part["text"])[:500] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str)
+    )[:1_000]
+
+
+def rename_session(access: Access, name: str, title: str) -> None:
+    """Give a session a title; an empty one takes it away. Its name, by which clients know it, stays."""
+    import time
+
+    row = access.need(name)
+    wanted = " ".join(title.split())[:TITLE_CHARS_MAX]
+    access.ledger.update_session(row.id, {"settings": {TITLE: wanted or None}}, time.time())
+
+
+def delete_session(access: Access, name: str) -> None:
+    """Delete a session with its files; daily pages stay."""
+    row = access.need(name)
+    access.manager.delete_session(row.id)
+    access.application.forget_known(row.id)
+
+
+def last_batch(batches: Sequence[StoredBatch]) -> StoredBatch | None:
+    """Return the newest compression in force."""
+    return next((batch for batch in reversed(batches) if batch.is_active), None)

@@ -1,0 +1,172 @@
+"""What rows say, as plain values for the browser: texts cut to a first page, Markdown as nodes, figures as numbers.
+
+Reads the originals of the rows asked for and no others; runs in a thread. Nothing here is HTML, and no text is longer
+than a page: the rest comes when somebody asks for it (``read_more``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from refold.conversation.edit import Edit
+from refold.conversation.message import Message
+from refold.conversation.part import Part
+from refold.conversation.view import Lens
+from refold.errors import HandleUnknown
+from refold.formats import make_format
+from refold.ledger.ledger import SessionRow, StoredMessage
+from refold.manager.session import parse_stored
+from refold.server.interface import Access
+from refold.web.markup import clean, to_lines, to_tree
+from refold.web.outline import Look, Row
+from refold.web.reading import Seen
+
+WORDS_CHARS = 6_000
+OUTPUT_CHARS = 1_200
+MORE_CHARS = 40_000
+VALUES_MAX = 400
+ROWS_MAX = 120
+
+Telling = dict[str, Any]
+
+
+def tell_rows(access: Access, seen: Seen, look: Look, rows: Sequence[Row]) -> list[Telling]:
+    """Return these rows for the browser."""
+    rows = rows[:ROWS_MAX]
+    lens = make_lens(seen.row)
+    stored = {
+        one.id: one for one in access.ledger.read_messages(seen.row.id, [r.message_id for r in rows if r.message_id])
+    }
+    return [
+        _tell_message(row, stored[row.message_id], seen.row, lens, look)
+        if row.message_id in stored
+        else _tell_fold(row, seen)
+        for row in rows
+        if row.kind != "message" or row.message_id in stored
+    ]
+
+
+def make_lens(row: SessionRow) -> Lens:
+    """Return a lens that renders and counts nothing."""
+    return Lens(make_format(row.wire or "openai-chat"), lambda *_: 0, lambda _: 0)
+
+
+def _tell_fold(row: Row, seen: Seen) -> Telling:
+    edit = row.edit
+    assert edit is not None
+    assert edit.fold is not None
+    made = seen.made.get(edit.id)
+    told: Telling = {
+        "key": row.key,
+        "kind": row.kind,
+        "id": edit.id,
+        "handle": edit.fold.handle,
+        "count": len(edit.covers),
+        "before": edit.tokens_before,
+        "after": edit.tokens_after,
+        "time": made.created_at if made else 0,
+        "reason": clean((made.reason if made else "") or edit.reason)[:300],
+    }
+    if row.kind == "undone":
+        return told
+    fold = edit.fold
+    values = sorted(fold.artifacts, key=lambda one: -one.weight)[:VALUES_MAX]
+    return told | {
+        "by": fold.by,
+        "is_open": row.mark == "open",
+        "summary": to_lines(fold.summary),
+        "text": clean(edit.text)[:MORE_CHARS],
+        "facts": [{"kind": one.kind, "text": clean(one.text), "handle": one.handle} for one in fold.facts],
+        "values": [
+            {"sort": one.sort, "value": clean(one.value)[:300], "note": clean(one.note)[:80], "handle": one.handle}
+            for one in values
+        ],
+        "values_total": len(fold.artifacts),
+    }
+
+
+def _tell_message(row: Row, stored: StoredMessage, session: SessionRow, lens: Lens, look: Look) -> Telling:
+    message = parse_stored(stored, session, lens)
+    told: Telling = {
+        "key": row.key,
+        "kind": "message",
+        "role": find_speaker(message),
+        "handle": f"m:{stored.digest[:8]}",
+        "time": stored.created_at,
+        "tokens": stored.tokens,
+        "inside": row.is_inside,
+        "gone": look == "difference" and row.is_inside,
+        "forgotten": stored.is_forgotten,
+        "behind": row.edit.fold.handle if look == "said" and row.edit and row.edit.fold else "",
+    }
+    changes = {edit.part: edit for edit in row.edits if edit.part is not None}
+    pieces = [_tell_part(part, at, changes.get(at), look) for at, part in enumerate(message.parts)]
+    return told | {"pieces": [piece for piece in pieces if piece is not None]}
+
+
+def find_speaker(message: Message) -> str:
+    """Return whose words a message is made of: results of tools may come in a user's message."""
+    kinds = {part.kind for part in message.parts}
+    return "tool" if "result" in kinds and "text" not in kinds else message.role
+
+
+def _tell_part(part: Part, at: int, edit: Edit | None, look: Look) -> Telling | None:
+    if edit is None or look == "said":
+        told = _tell_text(part.kind, part.name, part.text, at)
+        if part.kind in ("media", "opaque"):
+            told |= {"shape": "note", "text": _name_media(part)}
+        if part.is_error:
+            told["is_error"] = True
+        if edit is not None:
+            told["mark"] = _tell_edit(edit)
+        return told if told["total"] or part.kind not in ("text", "thinking") else None
+    shown = "" if edit.kind == "drop" else edit.text
+    told = _tell_text(part.kind, part.name, shown, at)
+    told |= {"shape": "code", "mark": _tell_edit(edit), "is_changed": True, "edit": edit.id}
+    told |= {"text": clean(shown[: told["limit"]])}
+    if look == "difference":
+        limit = told["limit"]
+        told["was"] = {"text": clean(part.text[:limit]), "total": len(part.text), "limit": limit, "at": at}
+    return told
+
+
+def _tell_text(kind: str, name: str, text: str, at: int) -> Telling:
+    limit = WORDS_CHARS if kind == "text" else OUTPUT_CHARS
+    told: Telling = {"kind": kind, "name": clean(name)[:200], "at": at, "total": len(text), "limit": limit}
+    if kind == "text":
+        return told | {"shape": "words", "tree": to_tree(text[:limit])}
+    return told | {"shape": "code", "text": clean(text[:limit])}
+
+
+def _tell_edit(edit: Edit) -> Telling:
+    return {
+        "stage": edit.stage,
+        "kind": edit.kind,
+        "before": edit.tokens_before,
+        "after": edit.tokens_after,
+        "reason": clean(edit.reason)[:300],
+    }
+
+
+def _name_media(part: Part) -> str:
+    payload = part.payload
+    kind = str(payload.get("type", "")) if isinstance(payload, dict) else ""
+    return clean(f"{part.kind} {kind}".strip())[:100]
+
+
+def read_more(access: Access, seen: Seen, row: Row, at: int, offset: int, *, original: bool) -> Telling:
+    """Return the next page of a part: of what the model sees, or of the original."""
+    if row.kind != "message":
+        raise HandleUnknown("only a message has more to show")
+    found = access.ledger.read_messages(seen.row.id, [row.message_id])
+    if not found:
+        raise HandleUnknown("this message is no longer part of the session")
+    message = parse_stored(found[0], seen.row, make_lens(seen.row))
+    if not 0 <= at < len(message.parts):
+        raise HandleUnknown("this message has no such part")
+    edit = next((edit for edit in row.edits if edit.part == at), None)
+    text = message.parts[at].text if original or edit is None else edit.text
+    start = max(0, offset)
+    page = text[start : start + MORE_CHARS]
+    return {"text": clean(page), "next": start + len(page), "total": len(text)}
