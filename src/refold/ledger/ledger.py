@@ -297,3 +297,23 @@ class Ledger(Protocol):
     def close(self) -> None:
         """Close what this thread and process opened. A later call opens it again."""
         ...
+
+
+class QuickLedger(Ledger, Protocol):
+    """A ledger on this machine, whose calls take microseconds: it can be asked where nobody may wait."""
+
+    def extend(
+        self,
+        seen: SessionRow,
+        messages: Sequence[StoredMessage],
+        *,
+        now: float,
+        usages: Sequence[Usage] = (),
+        settings: Mapping[str, object] | None = None,
+    ) -> SessionRow | None:
+        """Add new messages at the end of the path, with usage and settings, in one transaction; return the row then.
+
+        None, and nothing stored, if the session is not as it was seen, if a message is known already, or if another
+        writer is at work: it does not wait. ``append``, ``add_usage`` and ``update_session`` do the same the long way.
+        """
+        ...

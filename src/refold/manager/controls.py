@@ -113,31 +113,44 @@ def observe_usage(
     keeper: Keeper, session_id: str, reported: object, *, finish_reason: str | None, is_overflow: bool
 ) -> None:
     """Record what a provider billed; correct counting by it, and remember what it says about the view."""
-    figures = read_usage(reported)
     keeper.need_row(session_id)
     with keeper.held(session_id) as slot:
         session = _open(keeper, slot, session_id)
-        sent = slot.sent
-        model = sent.model if sent else session.row.model
-        usage = Usage(
-            created_at=keeper.clock(),
-            model=model,
-            counted_tokens=sent.tokens if sent else 0,
-            path_length=sent.messages if sent else len(session.ids),
-            edits_version=session.row.edits_version,
-            **figures,
-        )
+        usage, changes = describe_usage(keeper, slot, session, reported, finish_reason, is_overflow=is_overflow)
         keeper.ledger.add_usage(session_id, usage)
-        changes: dict[str, object] = {}
-        if sent is not None and usage.input_tokens > 0:
-            calibration = read_calibration(session.row.settings).observe(model, sent.tokens, usage.input_tokens)
-            changes[CALIBRATION] = write_calibration(calibration)
-            changes[REPORTED] = Reported(model, usage.input_tokens, sent.tokens, sent.marker).to_settings()
-        forced = _find_force(keeper, session, usage, finish_reason, is_overflow=is_overflow)
-        if forced:
-            changes[FORCED] = forced
         if changes:
             keeper.update_settings(session, changes)
+
+
+def describe_usage(
+    keeper: Keeper,
+    slot: Slot,
+    session: OpenSession,
+    reported: object,
+    finish_reason: str | None,
+    *,
+    is_overflow: bool = False,
+) -> tuple[Usage, dict[str, object]]:
+    """Return what is recorded of a provider's bill, and the settings that follow from it."""
+    sent = slot.sent
+    model = sent.model if sent else session.row.model
+    usage = Usage(
+        created_at=keeper.clock(),
+        model=model,
+        counted_tokens=sent.tokens if sent else 0,
+        path_length=sent.messages if sent else len(session.ids),
+        edits_version=session.row.edits_version,
+        **read_usage(reported),
+    )
+    changes: dict[str, object] = {}
+    if sent is not None and usage.input_tokens > 0:
+        calibration = read_calibration(session.row.settings).observe(model, sent.tokens, usage.input_tokens)
+        changes[CALIBRATION] = write_calibration(calibration)
+        changes[REPORTED] = Reported(model, usage.input_tokens, sent.tokens, sent.marker).to_settings()
+    forced = _find_force(keeper, session, usage, finish_reason, is_overflow=is_overflow)
+    if forced:
+        changes[FORCED] = forced
+    return usage, changes
 
 
 def _find_force(

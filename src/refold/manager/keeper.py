@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 SESSIONS_OPEN_MAX = 64
 LOCK_WAIT_S = 300.0
+LIMITED_MAX = 64
 LEASE_S = 6.0
 CALIBRATION = "calibration"
 PINNED = "pinned"
@@ -84,6 +85,8 @@ class Keeper:
         self._guard = threading.Lock()
         self._counters: dict[tuple[str, float | None], Counter] = {}
         self.background: Background | None = None
+        self._limited: dict[tuple[int, int | None, int | None], tuple[CompressionConfig, CompressionConfig]] = {}
+        self._arrival: tuple[CompressionConfig, list[ArrivalStage]] | None = None
 
     def prolong(self, session_id: str, owner: str) -> bool:
         """Take the lease on a session, or prolong it; False if somebody else has it."""
@@ -109,6 +112,16 @@ class Keeper:
 
     def let_go(self, slot: Slot) -> None:
         """Give a session's turn back."""
+    def hold_now(self, session_id: str) -> Slot | None:
+        """Hold a session that is open and that nobody uses; None if that cannot be at once."""
+        with self._guard:
+            slot = self._slots.get(session_id)
+            if slot is None or slot.session is None or not slot.lock.acquire(blocking=False):
+                return None
+            self._slots.move_to_end(session_id)
+            slot.users += 1
+            return slot
+
         slot.lock.release()
         self._leave(slot)
 
@@ -116,7 +129,9 @@ class Keeper:
         with self._guard:
             slot.users -= 1
             spare = len(self._slots) - self.sessions_open_max
-            for session_id in [key for key, one in self._slots.items() if not one.users][: max(0, spare)]:
+            if spare <= 0:
+                return
+            for session_id in [key for key, one in self._slots.items() if not one.users][:spare]:
                 del self._slots[session_id]
 
     @contextmanager
@@ -188,9 +203,24 @@ class Keeper:
             counter = self._counters[key] = counter_for(model or None, self.config.tokenizer, calibration)
         return counter
 
-    def find_budget(self, model: str, counter: Counter) -> Budget:
-        """Return the budget of the model at hand."""
-        return self.config.budget(model_info(model or None), counter.margin)
+    def find_budget(
+        self, model: str, counter: Counter, window: int | None = None, reserve: int | None = None
+    ) -> Budget:
+        """Return the budget of the model at hand; ``window`` and ``reserve`` are one call's own."""
+        config = self.config if window is None and reserve is None else self._limit(window, reserve)
+        return config.budget(model_info(model or None), counter.margin)
+
+    def _limit(self, window: int | None, reserve: int | None) -> CompressionConfig:
+        """Return the settings with another window or reserve, made once."""
+        key = (id(self.config), window, reserve)
+        known = self._limited.get(key)
+        if known is None or known[0] is not self.config:
+            wanted = {"window": window, "reserve": reserve}
+            changes = {name: value for name, value in wanted.items() if value is not None}
+            if len(self._limited) > LIMITED_MAX:
+                self._limited.clear()
+            known = self._limited[key] = self.config, self.config.model_copy(update=changes)
+        return known[1]
 
     def find_folder(self, session_id: str) -> OffloadFolder:
         """Return where a session's offloaded results are."""
@@ -198,7 +228,9 @@ class Keeper:
 
     def arrival_stages(self) -> list[ArrivalStage]:
         """Return the stages that render a message when it comes."""
-        return self.config.arrival_stages()
+        if self._arrival is None or self._arrival[0] is not self.config:
+            self._arrival = self.config, self.config.arrival_stages()
+        return self._arrival[1]
 
     def batch_stages(self, session_id: str) -> list[Stage]:
         """Return the ladder of a batch; what renders on arrival has had its turn."""

@@ -46,7 +46,10 @@ Remember = Callable[[str, Archived], Awaitable[object]]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a caller wants prepared. ``messages`` is the whole history, or None for what the ledger has."""
+    """What a caller wants prepared. ``messages`` is the whole history, or None for what the ledger has.
+
+    ``window`` and ``reserve`` hold for this call only, in the place of the model's and of the settings'.
+    """
 
     session_id: str
     messages: Sequence[object] | None = None
@@ -55,6 +58,8 @@ class Request:
     model: str | None = None
     format: str | None = None
 
+    window: int | None = None
+    reserve: int | None = None
 
 def prepare_flow(keeper: Keeper, request: Request, remember: Remember) -> Flow[PreparedContext]:
     """Prepare a context for a request."""
@@ -89,7 +94,7 @@ def _prepare_held(
     fixed = count_fixed(slot, session, request)
     made: Made | None = None
     for _ in range(ROUNDS_MAX):
-        decision, budget = _decide(keeper, slot, session, model, fixed)
+        decision, budget = decide_held(keeper, slot, session, request, fixed)
         if not decision.acts:
             break
         asks_no_model = waited_in_vain or is_refused(session)
@@ -231,9 +236,12 @@ def _freeze(value: object) -> object:
         return repr(value)
 
 
-def _decide(keeper: Keeper, slot: Slot, session: OpenSession, model: str, fixed: int) -> tuple[Decision, Budget]:
-    tokens = session.item_tokens + fixed
-    budget = keeper.find_budget(model, session.counter)
+def decide_held(
+    keeper: Keeper, slot: Slot, session: OpenSession, request: Request, fixed: int
+) -> tuple[Decision, Budget]:
+    """Say whether a session that is held is compressed before this request, and by which budget."""
+    model, tokens = session.row.model, session.item_tokens + fixed
+    budget = keeper.find_budget(model, session.counter, request.window, request.reserve)
     tiers = above_fixed(session, budget, tokens)
     reported = Reported.read(session.row.settings)
     now = keeper.clock()

@@ -11,12 +11,13 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import compress, count
 from operator import ne
 
 from refold.errors import FormatError
+from refold.manager.going_on import Billed
 from refold.server.reading import ReadRequest
 
 NAME_CHARS_MAX = 128
@@ -42,7 +43,7 @@ class KnownSession:
     synced: tuple[str, ...] = ()
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     reports: set[asyncio.Task[None]] = field(default_factory=set)
-    due: list[Callable[[], None]] = field(default_factory=list)
+    due: list[Billed] = field(default_factory=list)
 
     @property
     def name(self) -> str:
@@ -101,9 +102,9 @@ class Identities:
         self._continue(known, request)
         return known
 
-    def go_on(self, known: KnownSession, request: ReadRequest) -> None:
-        """Take in that a request goes on with a session."""
-        self._continue(known, request)
+    def go_on(self, known: KnownSession, request: ReadRequest, since: int) -> None:
+        """Take in that a request goes on with a session, its first ``since`` messages being all that was known."""
+        self._continue(known, request, since)
 
     def add(self, known: KnownSession) -> None:
         """Make a stored session known again."""
@@ -145,10 +146,10 @@ class Identities:
         # What begins as the session does was looked at already, and was found to be another conversation.
         return None if known.digests[0] == request.digests[0] else known
 
-    def _continue(self, known: KnownSession, request: ReadRequest) -> None:
+    def _continue(self, known: KnownSession, request: ReadRequest, since: int | None = None) -> None:
         if known.digests and known.digests[0] != request.digests[0]:
             self._leave_start(known)
-        new = _count_common(known.digests, request.digests)
+        new = _count_common(known.digests, request.digests) if since is None else since
         known.digests = request.digests
         known.system_digest = request.system_digest
         for digest, is_reply in zip(request.digests[new:], request.replies[new:], strict=True):
@@ -165,9 +166,10 @@ class Identities:
         starts.pop(known.id, None)
         starts[known.id] = known  # The last used stands last.
         spare = len(self._known) - self._sessions_max
-        idle = (one for one in list(self._known.values())[:-1] if not one.in_flight) if spare > 0 else ()
-        for one in list(idle)[: max(0, spare)]:
-            self.forget(one.id)
+        if spare > 0:
+            idle = [one.id for one in list(self._known.values())[:-1] if not one.in_flight]
+            for session_id in idle[:spare]:
+                self.forget(session_id)
 
     def _leave_start(self, known: KnownSession) -> None:
         if known.digests:

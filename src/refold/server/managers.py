@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from dataclasses import dataclass
 
 from refold.config import CompressionConfig
 from refold.config.schema import block_of
@@ -18,6 +19,17 @@ from refold.tokens import model_info
 
 LIMITED_MAX = 16
 MODELS_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The window of one request and what of it stays free for the answer; None where the model's own holds."""
+
+    window: int | None = None
+    reserve: int | None = None
+
+
+NO_LIMITS = Limits()
 
 
 class Managers:
@@ -51,6 +63,11 @@ class Managers:
                 self._learned.popitem(last=False)
             return True
 
+    def find_limits(self, model: str) -> Limits:
+        """Return what an upstream was found to take for a model."""
+        window = self._learned.get(model)
+        return NO_LIMITS if window is None else limit_window(window, 0)
+
     def choose(self, model: str) -> ContextCompressionManager:
         """Return the manager for a model."""
         window = self._learned.get(model)
@@ -58,8 +75,8 @@ class Managers:
 
     def limit(self, window: int, reserve: int) -> ContextCompressionManager:
         """Return a manager whose window is this; ``reserve`` tokens of it at least stay free for the answer."""
-        window = max(2_000, window)
-        reserve = min(max(reserve, min(32_000, window // 8)), window * 3 // 4)
+        limits = limit_window(window, reserve)
+        window, reserve = limits.window or window, limits.reserve or reserve
         with self._guard:
             known = self._limited.get((window, reserve))
             if known is None or known[0] is not self.main.config:
@@ -83,6 +100,12 @@ class Managers:
 
     def _window_of(self, model: str) -> int:
         return self.main.config.budget(model_info(model or None)).window
+
+
+def limit_window(window: int, reserve: int) -> Limits:
+    """Return a window that leaves room for a request; ``reserve`` tokens of it at least stay free for the answer."""
+    window = max(2_000, window)
+    return Limits(window, min(max(reserve, min(32_000, window // 8)), window * 3 // 4))
 
 
 def without_arrival(config: CompressionConfig) -> CompressionConfig:

@@ -34,14 +34,18 @@ class Remembered:
     request: ReadRequest
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Continued:
-    """A request that goes on from a remembered one: ``request`` holds its new messages only."""
+    """A request that goes on from a remembered one: ``request`` holds its new messages only.
+
+    ``is_stored``: these are in the ledger by now.
+    """
 
     session: KnownSession
     request: ReadRequest
     remembered: Remembered
     kept: int
+    is_stored: bool = False
 
 
 class RequestMemory:

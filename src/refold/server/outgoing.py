@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from refold.conversation.view import Item
-from refold.manager import ContextCompressionManager
 from refold.server.identity import KnownSession
 from refold.server.places import Places
 from refold.server.reading import ReadRequest
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Outgoing:
     """What goes upstream for a request. ``session`` is None for one that passes through."""
 
@@ -20,7 +19,6 @@ class Outgoing:
     reason: str = ""
     session: KnownSession | None = None
     request: ReadRequest | None = field(default=None, repr=False)
-    manager: ContextCompressionManager | None = field(default=None, repr=False)
     generation: int = 0
     tokens_before: int = 0
     tokens_after: int = 0

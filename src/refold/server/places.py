@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -35,18 +36,17 @@ class Places:
 
     def count_shared(self, body: bytes) -> int:
         """Return how many of these messages another body begins with, byte for byte."""
-        first = self.spans[0][1] if self.spans else 0
+        spans = self.spans
+        if not spans:
+            return 0
+        # Bytes compare themselves with a view without a copy of either; most requests go on from all that is known.
+        if body.startswith(memoryview(self.body)[: spans[-1][1]]):
+            return len(spans)
+        first = spans[0][1]
         if self.body[max(0, first - _PROBE) : first] != body[max(0, first - _PROBE) : first]:
             return 0  # Most others differ in their first message.
         shared = count_shared_bytes(self.body, body, self.end)
-        low, high = 0, len(self.spans)
-        while low < high:
-            middle = (low + high + 1) // 2
-            if self.spans[middle - 1][1] <= shared:
-                low = middle
-            else:
-                high = middle - 1
-        return low
+        return bisect_right(spans, shared, key=lambda span: span[1])
 
     def leave_out(self, body: bytes, known: int) -> bytes:
         """Return a body without its first messages, which are these: valid JSON again, and small."""
@@ -69,23 +69,24 @@ def find_places(body: bytes, key: str, known: Places | None = None, kept: int = 
 
     ``known`` are the places of a body that begins with the same ``kept`` messages: only the others are looked at.
     """
-    # Without this a cut in the middle of a multi-byte character could not happen, but a wrong offset could.
-    text = body.decode("latin-1")
+    # Taken as Latin-1 a character is a byte: what is found in the text stands at the same place in the bytes.
+    skipped = known.spans[kept - 1][1] if known is not None and kept else 0
+    text = body[skipped:].decode("latin-1") if skipped else body.decode("latin-1")
+    spans: list[tuple[int, int]] = []
     try:
-        if known is not None and kept:
-            start, spans = known.start, list(known.spans[:kept])
-            at = _GAP.match(text, known.spans[kept - 1][1]).end()  # type: ignore[union-attr]
+        if known is not None and skipped:
+            start = known.start
+            at = _GAP.match(text).end()  # type: ignore[union-attr]
             at += text[at] == ","
         else:
-            start = _find_array(text, key)
-            spans, at = [], start
-        at = _find_spans(text, at, spans)
+            at = start = _find_array(text, key)
+        at = _find_spans(text, at, spans, skipped) + skipped
     except (ValueError, IndexError, RecursionError):
         return None
     # The same key once more would overrule what was found.
-    if f'"{key}"'.encode() in body[at:]:
+    if body.find(f'"{key}"'.encode(), at) >= 0:
         return None
-    return Places(body, start, tuple(spans))
+    return Places(body, start, (known.spans[:kept] if known is not None and skipped else ()) + tuple(spans))
 
 
 def _find_array(text: str, key: str) -> int:
@@ -100,11 +101,12 @@ def _find_array(text: str, key: str) -> int:
         at = _skip(text, at, ",")
 
 
-def _find_spans(text: str, at: int, spans: list[tuple[int, int]]) -> int:
+def _find_spans(text: str, at: int, spans: list[tuple[int, int]], skipped: int) -> int:
+    """Add where each message begins and ends; the text begins where ``skipped`` bytes of the body end."""
     at = _GAP.match(text, at).end()  # type: ignore[union-attr]
     while text[at] != "]":
         _, end = _scan(text, at)
-        spans.append((at, end))
+        spans.append((at + skipped, end + skipped))
         at = _GAP.match(text, end).end()  # type: ignore[union-attr]
         if text[at] == ",":
             at = _GAP.match(text, at + 1).end()  # type: ignore[union-attr]
@@ -129,15 +131,15 @@ def skip_gap(body: bytes, at: int) -> int:
 
 def count_shared_bytes(left: bytes, right: bytes, limit: int) -> int:
     """Return how many bytes two bodies have in common at their beginning, ``limit`` at most."""
-    limit = min(limit, len(left), len(right))
-    at = 0
-    # Slices are compared at memory speed; a block at a time keeps them in the cache.
-    while at < limit and left[at : min(at + _BLOCK, limit)] == right[at : min(at + _BLOCK, limit)]:
-        at = min(at + _BLOCK, limit)
-    low, high = at, min(at + _BLOCK, limit)
+    low, high = 0, min(limit, len(left), len(right))
+    view = memoryview(left)
+    # Forward by blocks, then by halves: bytes compare themselves with a view without a copy.
+    while low < high and right.startswith(view[low : min(low + _BLOCK, high)], low):
+        low = min(low + _BLOCK, high)
+    high = min(low + _BLOCK, high)
     while low < high:
         middle = (low + high + 1) // 2
-        if left[at:middle] == right[at:middle]:
+        if right.startswith(view[low:middle], low):
             low = middle
         else:
             high = middle - 1

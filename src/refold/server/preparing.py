@@ -1,7 +1,8 @@
 """Compression on the way: from a client's request to the bytes that go upstream, and what to tell about it.
 
-Whatever goes wrong here, the original bytes go through (fail open), with a header and an event that say so. All that
-blocks runs in threads; the requests of one session take their turn in the order they came.
+A request that goes on from the one before, with little that is new and nothing to compress, is prepared where it
+stands. All else that blocks runs in threads; the requests of one session take their turn in the order they came.
+Whatever goes wrong here, the original bytes go through (fail open), with a header and an event that say so.
 """
 
 from __future__ import annotations
@@ -9,11 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from refold.manager import ContextCompressionManager
+from refold.manager.going_on import Billed, WentOn
 from refold.prepared import PreparedContext
 from refold.server.answered import Answered
 from refold.server.asking import Asked
@@ -21,21 +21,23 @@ from refold.server.cache_marks import move_marks
 from refold.server.fixed import FixedCounter
 from refold.server.identity import Identities, KnownSession, check_name, make_id
 from refold.server.known import read_known, store_known
-from refold.server.managers import Managers
-from refold.server.memory import Continued, Remembered, RequestMemory, Start, name_start
+from refold.server.managers import Limits, Managers, limit_window
+from refold.server.memory import Continued
 from refold.server.outgoing import Outgoing
-from refold.server.places import Places, find_places
+from refold.server.places import find_places
 from refold.server.reading import ReadRequest, Unreadable, dump_json, read_request, write_request
-from refold.server.reporting import Reporter, run_all
+from refold.server.remembering import Remembering
+from refold.server.reporting import Reporter
 from refold.server.settings import GatewaySettings
-from refold.server.stored import append_new, describe_stored, prepare_stored, splice_view
+from refold.server.stored import Ready, Spliced, append_new, describe_stored, go_on, read_ready, splice_view
 from refold.server.wires import Wire
 
 log = logging.getLogger("refold.server")
 HARDER = 0.7
-# Handing a small body to a thread takes longer than reading it.
+# Handing a small body to a thread takes longer than reading it; counting the tokens of new text takes ten times that.
 INLINE_BYTES_MAX = 65_536
-REMEMBER_WAIT_S = 1.0
+INLINE_NEW_BYTES_MAX = 16_384
+INLINE_ITEMS_MAX = 1_000
 
 
 class Preparer:
@@ -46,8 +48,7 @@ class Preparer:
         self._managers = managers
         self._identities = identities
         self._reporter = Reporter(managers)
-        self._memory = RequestMemory(settings.memory_bytes_max)
-        self._remembering: dict[Start, set[asyncio.Task[None]]] = {}
+        self._remembering = Remembering(self._reporter, settings.memory_bytes_max)
         self._fixed = FixedCounter(managers)
 
     async def prepare(self, asked: Asked, wire: Wire, body: bytes) -> Outgoing:
@@ -59,10 +60,12 @@ class Preparer:
             return Outgoing(body, "compression-off")
         named = asked.header("x-refold-session")
         session_id = make_id(asked.tenant, check_name(named)) if named else ""
-        continued = await self._find_continued(asked.tenant, wire, body, session_id)
+        continued = self._remembering.find(asked.tenant, wire, body, session_id)
+        if continued is None:
+            continued = await self._remembering.find_later(asked.tenant, wire, body, session_id)
         if continued is not None:
             session, request = continued.session, continued.request
-            self._identities.go_on(session, request)
+            self._identities.go_on(session, request, len(continued.remembered.request.digests))
         else:
             try:
                 request = await self._read(wire, body)
@@ -74,21 +77,15 @@ class Preparer:
             )
         session.in_flight += 1
         try:
-            manager = self._managers.choose(request.model)
-            outgoing = await self._run_bounded(session, request, manager, body, continued)
+            limits = self._managers.find_limits(request.model)
+            outgoing = self._prepare_now(session, continued, limits, body) if continued is not None else None
+            if outgoing is None:
+                outgoing = await self._run_bounded(session, request, limits, body, continued)
         except BaseException:
             session.in_flight -= 1
             raise
-        return replace(outgoing, seconds=time.perf_counter() - started)
-
-    async def _find_continued(self, tenant: str, wire: Wire, body: bytes, session_id: str) -> Continued | None:
-        continued = self._memory.find(tenant, wire, body, session_id)
-        under_way = self._remembering.get(name_start(tenant, wire.name, body))
-        if continued is None and under_way:
-            # The request before is being looked at; waiting for that is shorter than the long way.
-            await asyncio.wait(set(under_way), timeout=REMEMBER_WAIT_S)
-            continued = self._memory.find(tenant, wire, body, session_id)
-        return continued
+        outgoing.seconds = time.perf_counter() - started
+        return outgoing
 
     async def _read(self, wire: Wire, body: bytes) -> ReadRequest:
         if len(body) <= INLINE_BYTES_MAX:
@@ -110,25 +107,52 @@ class Preparer:
             window = limit
         else:
             window = int(max(1, outgoing.tokens_after) * HARDER) + wanted
-        manager = self._managers.limit(window, wanted)
+        manager = self._managers.main
         await self._reporter.run(session, lambda: manager.observe_usage(session.id, 0, is_overflow=True))
         whole = await self._read(request.wire, original) if request.known else request
-        again = await self._run_bounded(session, whole, manager, original)
+        again = await self._run_bounded(session, whole, limit_window(window, wanted), original)
         is_smaller = again.tokens_after < max(1, outgoing.tokens_after) and again.edits
         if again.is_failed_open or not is_smaller:
             return None
         return replace(again, reason="overflow-retried", tokens_before=max(again.tokens_before, outgoing.tokens_before))
 
+    def _prepare_now(self, session: KnownSession, continued: Continued, limits: Limits, body: bytes) -> Outgoing | None:
+        """Prepare a request where it stands, without a thread; None if it takes more than that."""
+        new_bytes = len(body) - continued.remembered.places.end
+        if session.turn.locked() or session.reports or new_bytes > INLINE_NEW_BYTES_MAX:
+            return None
+        request = continued.request
+        if not self._is_in_step(session, continued):
+            return None
+        due = self._reporter.take_due(session)
+        try:
+            went = go_on(self._managers.main, session, request, limits, due)
+            if went is None:
+                session.due = due
+                return None
+            session.generation += 1
+            continued.is_stored = True
+            ready = _find_ready(went)
+            if ready is None or len(ready.items) > INLINE_ITEMS_MAX:
+                return None
+            return self._finish(session, continued, ready, self._splice(continued, ready, body), body)
+        except Exception as error:  # noqa: BLE001 - whatever fails in refold must not fail the client's request
+            return self._tell_failed(session, request, body, error)
+
+    def _is_in_step(self, session: KnownSession, continued: Continued) -> bool:
+        """Tell whether the session is as the request before left it."""
+        return session.is_stored and session.synced is continued.remembered.request.digests
+
     async def _run_bounded(
         self,
         session: KnownSession,
         request: ReadRequest,
-        manager: ContextCompressionManager,
+        limits: Limits,
         body: bytes,
         continued: Continued | None = None,
     ) -> Outgoing:
         """Prepare within the time there is; what takes longer goes on by itself, and this request goes without."""
-        task = asyncio.ensure_future(self._run(session, request, manager, body, continued))
+        task = asyncio.ensure_future(self._run(session, request, limits, body, continued))
         done, _ = await asyncio.wait({task}, timeout=self._settings.prepare_s_max)
         if done:
             return task.result()
@@ -139,7 +163,7 @@ class Preparer:
         self,
         session: KnownSession,
         request: ReadRequest,
-        manager: ContextCompressionManager,
+        limits: Limits,
         body: bytes,
         continued: Continued | None,
     ) -> Outgoing:
@@ -150,64 +174,80 @@ class Preparer:
                 due = self._reporter.take_due(session)
                 session.generation += 1
                 outgoing = None
-                if continued is not None:
-                    outgoing = await self._run_continued(session, request, manager, body, continued, due)
-                if due:
-                    await asyncio.to_thread(run_all, due)
+                if continued is not None and self._is_in_step(session, continued):
+                    outgoing = await self._run_continued(session, continued, limits, body, due)
+                    due = []
                 if outgoing is None:
                     whole = await self._read(request.wire, body) if request.known else request
-                    outgoing = await self._run_whole(session, whole, manager, body)
-                return replace(outgoing, manager=manager)
+                    outgoing = await self._run_whole(session, whole, limits, body, due)
+                return outgoing
         except Exception as error:  # noqa: BLE001 - whatever fails in refold must not fail the client's request
-            session.synced = ()
-            self._reporter.tell_failure(session, error)
-            return self._fail_open(session, request, body, type(error).__name__)
+            return self._tell_failed(session, request, body, error)
 
     async def _run_whole(
-        self, session: KnownSession, request: ReadRequest, manager: ContextCompressionManager, body: bytes
+        self, session: KnownSession, request: ReadRequest, limits: Limits, body: bytes, due: list[Billed]
     ) -> Outgoing:
         """Prepare a request by its whole history."""
-        generation = session.generation
-        prepared = await manager.prepare_context(session.id, request.messages, **describe_stored(request))
+        generation, manager = session.generation, self._managers.main
+        if due:
+            await asyncio.to_thread(append_new, manager, session, replace(request, messages=[]), due)
+        prepared = await manager.prepare_context(session.id, request.messages, **describe_stored(request, limits))
         if session.is_stored and not prepared.edits:
             written = None
         else:
             written = await asyncio.to_thread(self._write, session, request, prepared)
-        self._remember_later(session, request, body)
-        return self._make_outgoing(session, request, prepared, body, written, generation)
+        self._remembering.remember_later(session, request, body)
+        report = prepared.report
+        reason = report.reason if report is not None and report.stages else ""
+        ready = Ready(prepared.total_tokens, request.count, len(prepared.edits), reason)
+        return self._make_outgoing(session, request, ready, body, written, generation)
 
     async def _run_continued(
-        self,
-        session: KnownSession,
-        request: ReadRequest,
-        manager: ContextCompressionManager,
-        body: bytes,
-        continued: Continued,
-        due: list[Callable[[], None]],
+        self, session: KnownSession, continued: Continued, limits: Limits, body: bytes, due: list[Billed]
     ) -> Outgoing | None:
-        """Prepare a request by what is new in it; None if the session is not as it was left. Does what is ``due``."""
-        if session.synced is not continued.remembered.request.digests or not session.is_stored:
+        """Prepare a request by what is new in it, storing what is due; None if the session is not as it was left."""
+        request, manager = continued.request, self._managers.main
+        ready = None
+        if not continued.is_stored:
+            went = await asyncio.to_thread(go_on, manager, session, request, limits, due)
+            if went is None:
+                await asyncio.to_thread(append_new, manager, session, request, due)
+            ready = _find_ready(went)
+        if ready is None:
+            prepared = await manager.prepare_context(session.id, **describe_stored(request, limits))
+            ready = await asyncio.to_thread(read_ready, manager, session, prepared)
+        if ready is None:
             return None
-        if self._managers.has_model:
-            await asyncio.to_thread(append_new, session, request, manager, due)
-            prepared = await manager.prepare_context(session.id, **describe_stored(request))
+        if ready.edits:
+            spliced = await asyncio.to_thread(self._splice, continued, ready, body)
         else:
-            prepared = await asyncio.to_thread(prepare_stored, session, request, manager, due)
-        if prepared.report is None or prepared.report.messages_before != request.count:
-            return None
-        if not prepared.edits and len(prepared.messages) != request.count:
+            spliced = self._splice(continued, ready, body)
+        return self._finish(session, continued, ready, spliced, body)
+
+    def _splice(self, continued: Continued, ready: Ready, body: bytes) -> Spliced | None:
+        """Find where a request's messages stand, and put the view in their place if it differs; None if in doubt."""
+        request = continued.request
+        if ready.messages != request.count:
             return None
         places = find_places(body, request.wire.key, continued.remembered.places, continued.kept)
-        written = None
-        if prepared.edits:
-            if places is None or self._settings.cache_marks == "auto":
-                return None
-            spliced = await asyncio.to_thread(splice_view, session, request, manager, prepared, places)
-            if spliced is None:
-                return None
-            written = spliced.body, spliced.tokens + self._fixed.count(request)
-        self._remember(session, request, places)
-        return self._make_outgoing(session, request, prepared, body, written, session.generation)
+        if not ready.edits:
+            return Spliced(places)
+        if places is None or ready.row is None or self._settings.cache_marks == "auto":
+            return None
+        written = splice_view(ready, request, places)
+        if written is None:
+            return None
+        return Spliced(places, (written, ready.row.tokens + self._fixed.count(request)))
+
+    def _finish(
+        self, session: KnownSession, continued: Continued, ready: Ready, spliced: Spliced | None, body: bytes
+    ) -> Outgoing | None:
+        """Return what goes upstream for a request whose session is ready; None if it is another than we thought."""
+        if spliced is None:
+            session.synced = ()
+            return None
+        self._remembering.remember(session, continued.request, spliced.places)
+        return self._make_outgoing(session, continued.request, ready, body, spliced.written, session.generation)
 
     def _write(
         self, session: KnownSession, request: ReadRequest, prepared: PreparedContext
@@ -228,51 +268,27 @@ class Preparer:
         self,
         session: KnownSession,
         request: ReadRequest,
-        prepared: PreparedContext,
+        ready: Ready,
         body: bytes,
         written: tuple[bytes, int] | None,
         generation: int,
     ) -> Outgoing:
-        report, tokens = prepared.report, prepared.total_tokens
-        reason = "unchanged" if written is None else "kept"
-        if report is not None and report.stages:
-            reason = report.reason
         session.synced = request.digests
         return Outgoing(
             body if written is None else written[0],
-            reason,
-            session=session,
-            request=request,
-            generation=generation,
-            tokens_before=tokens if written is None else max(tokens, written[1]),
-            tokens_after=tokens,
-            edits=len(prepared.edits),
+            ready.reason or ("unchanged" if written is None else "kept"),
+            session,
+            request,
+            generation,
+            tokens_before=ready.tokens if written is None else max(ready.tokens, written[1]),
+            tokens_after=ready.tokens,
+            edits=ready.edits,
         )
 
-    def _remember_later(self, session: KnownSession, request: ReadRequest, body: bytes) -> None:
-        """Find where the messages stand, in a thread and after the request went on its way."""
-        loop = asyncio.get_running_loop()
-        key = name_start(session.tenant, session.wire, body)
-
-        def look() -> None:
-            places = find_places(body, request.wire.key)
-            loop.call_soon_threadsafe(self._remember, session, request, places)
-
-        def leave(task: asyncio.Task[None]) -> None:
-            tasks = self._remembering.get(key, set())
-            tasks.discard(task)
-            if not tasks:
-                self._remembering.pop(key, None)
-
-        task = self._reporter.start(session, look)
-        self._remembering.setdefault(key, set()).add(task)
-        task.add_done_callback(leave)
-
-    def _remember(self, session: KnownSession, request: ReadRequest, places: Places | None) -> None:
-        if places is None or len(places.spans) != request.count:
-            self._memory.forget(session.id)
-        elif session.digests is request.digests:
-            self._memory.remember(Remembered(session, places, replace(request, messages=[], body={})))
+    def _tell_failed(self, session: KnownSession, request: ReadRequest, body: bytes, error: Exception) -> Outgoing:
+        session.synced = ()
+        self._reporter.tell_failure(session, error)
+        return self._fail_open(session, request, body, type(error).__name__)
 
     def _fail_open(self, session: KnownSession, request: ReadRequest, body: bytes, why: str) -> Outgoing:
         return Outgoing(body, f"failed-open: {why}", session, request, is_failed_open=True)
@@ -293,7 +309,7 @@ class Preparer:
     def forget(self, session_id: str) -> None:
         """Forget a session that was erased."""
         self._identities.forget(session_id)
-        self._memory.forget(session_id)
+        self._remembering.forget(session_id)
 
     async def load_known(self) -> int:
         """Make stored sessions known again, so that clients go on after a restart; return how many."""
@@ -302,6 +318,13 @@ class Preparer:
         for one in found:
             self._identities.add(one)
         return len(found)
+
+
+def _find_ready(went: WentOn | None) -> Ready | None:
+    """Return a session that went on and may go upstream as it is."""
+    if went is None or not went.is_ready:
+        return None
+    return Ready(went.tokens, went.messages, len(went.edits), "", went.items if went.edits else (), went.row)
 
 
 def _forget_result(task: asyncio.Future[Any]) -> None:

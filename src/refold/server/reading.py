@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -48,15 +48,17 @@ class ReadRequest:
 
     def follow(self, before: ReadRequest, seen: int) -> ReadRequest:
         """Return this tail of a request as what follows the request before; ``seen`` of its messages are in that."""
-        return replace(
-            self,
-            messages=self.messages[seen:],
-            digests=before.digests + self.digests[seen:],
-            replies=before.replies + self.replies[seen:],
-            lead=before.lead,
-            lead_digests=before.lead_digests,
-            system_digest=_digest_system(self.system, before.lead_digests),
-            known=before.lead + len(before.digests),
+        return ReadRequest(
+            self.wire,
+            self.body,
+            self.messages[seen:],
+            before.digests + self.digests[seen:],
+            before.replies + self.replies[seen:],
+            before.lead,
+            before.lead_digests,
+            _digest_system(self.system, before.lead_digests),
+            self.model,
+            before.lead + len(before.digests),
         )
 
     @property

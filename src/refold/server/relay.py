@@ -7,7 +7,7 @@ breaks the client's connection too, so that half an answer is never taken for a 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import aiohttp
@@ -17,6 +17,8 @@ from refold.server.asking import ClientGone, ClientStalled, Receive, Send
 from refold.server.headers import choose_response_headers, write_own
 from refold.server.settings import GatewaySettings
 from refold.server.stream import AnswerReader
+
+WATCH_AFTER_S = 0.02
 
 
 class BrokenOff(Exception):
@@ -91,19 +93,36 @@ async def watch_client(receive: Receive) -> None:
         pass
 
 
-async def run_watched(work: Any, receive: Receive) -> Any:
+async def run_watched(work: Coroutine[Any, Any, None], receive: Receive) -> None:
     """Await ``work``; cancel it and raise ClientGone if the client goes away before it is done."""
-    task = asyncio.ensure_future(work)
-    watcher = asyncio.ensure_future(watch_client(receive))
+    loop = asyncio.get_running_loop()
+    task = asyncio.current_task()
+    assert task is not None
+    watcher: asyncio.Task[None] | None = None
+    is_gone = False
+
+    async def watch() -> None:
+        nonlocal is_gone
+        await watch_client(receive)
+        is_gone = True
+        task.cancel()
+
+    def begin() -> None:
+        nonlocal watcher
+        watcher = loop.create_task(watch())
+
+    # Most answers are there sooner than it pays to watch for.
+    timer = loop.call_later(WATCH_AFTER_S, begin)
     try:
-        await asyncio.wait({task, watcher}, return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            return task.result()
-        raise ClientGone
+        await work
+    except asyncio.CancelledError:
+        if is_gone and not task.uncancel():
+            raise ClientGone from None
+        raise
     finally:
-        for one in (task, watcher):
-            one.cancel()
-        await asyncio.gather(task, watcher, return_exceptions=True)
+        timer.cancel()
+        if watcher is not None:
+            watcher.cancel()
 
 
 async def send_json(

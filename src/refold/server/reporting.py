@@ -1,4 +1,4 @@
-"""What an answer cost goes back to the manager: in threads, after the answer, before the session's next request.
+"""What an answer cost goes back to the manager: with the session's next request, or in a thread if none follows soon.
 
 A report speaks of the context that was prepared last. One that comes after another request was prepared is left out:
 it would teach the counter nonsense.
@@ -16,6 +16,7 @@ from refold.errors import RefoldError
 from refold.ledger.ledger import Event
 from refold.llm.overflow import find_overflow
 from refold.manager import ContextCompressionManager
+from refold.manager.going_on import Billed
 from refold.server.answered import Answered
 from refold.server.identity import KnownSession
 from refold.server.managers import Managers
@@ -23,8 +24,8 @@ from refold.server.outgoing import Outgoing
 
 log = logging.getLogger("refold.server")
 WAIT_S = 5.0
-# An agent's next request often follows at once: then one thread does both.
-LINGER_S = 0.02
+# An agent's next request often follows at once: then one transaction stores both.
+LINGER_S = 0.1
 
 
 class Reporter:
@@ -34,28 +35,47 @@ class Reporter:
         self._managers = managers
         self._running: set[asyncio.Task[None]] = set()
         self._due: dict[str, KnownSession] = {}
+        self._timer: asyncio.TimerHandle | None = None
 
     def observe(self, outgoing: Outgoing, answered: Answered) -> None:
         """Take in what an answer cost."""
         session = outgoing.session
-        if session is None or outgoing.is_failed_open or not (answered.has_usage or answered.error_text):
+        if session is None or outgoing.is_failed_open or session.generation != outgoing.generation:
+            return  # Another request was prepared since, or this one was not.
+        if answered.has_usage:
+            session.due.append(Billed(answered.usage, answered.finish_reason or None))
+        elif answered.error_text and find_overflow(answered.error_text) is not None:
+            session.due.append(Billed(0, is_overflow=True))
+        else:
             return
-        if session.generation != outgoing.generation:
-            return  # Another request was prepared since.
-        manager = outgoing.manager or self._managers.main
-        session.due.append(lambda: _observe(session, manager, answered))
         self._due[session.id] = session
-        asyncio.get_running_loop().call_later(LINGER_S, self._flush, session)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(LINGER_S, self._flush)
 
-    def take_due(self, session: KnownSession) -> list[Callable[[], None]]:
+    def take_due(self, session: KnownSession) -> list[Billed]:
         """Return what is still to be stored for a session; who takes it stores it."""
+        if not session.due:
+            return []
         due, session.due = session.due, []
         self._due.pop(session.id, None)
         return due
 
-    def _flush(self, session: KnownSession) -> None:
-        if due := self.take_due(session):
-            self.start(session, lambda: run_all(due))
+    def _flush(self) -> None:
+        """Store in one thread all that no request has taken along."""
+        self._timer = None
+        taken = [(session, self.take_due(session)) for session in list(self._due.values())]
+        if not taken:
+            return
+        manager = self._managers.main
+
+        def record() -> None:
+            for session, due in taken:
+                store_billed(manager, session.id, due)
+
+        task = self._run(record)
+        for session, _ in taken:
+            session.reports.add(task)
+            task.add_done_callback(session.reports.discard)
 
     def tell_failure(self, session: KnownSession, error: Exception) -> None:
         """Log a failure of ours, without content: our own errors may name places, others only their kind."""
@@ -72,10 +92,15 @@ class Reporter:
 
     def start(self, session: KnownSession, record: Callable[[], object]) -> asyncio.Task[None]:
         """Run something for a session in a thread; its next request waits for it."""
+        task = self._run(record)
+        session.reports.add(task)
+        task.add_done_callback(session.reports.discard)
+        return task
+
+    def _run(self, record: Callable[[], object]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(_run_quietly(record))
-        for tasks in (session.reports, self._running):
-            tasks.add(task)
-            task.add_done_callback(tasks.discard)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
         return task
 
     async def run(self, session: KnownSession, record: Callable[[], object]) -> None:
@@ -84,8 +109,9 @@ class Reporter:
 
     async def drain(self) -> None:
         """Wait until everything that is due or was started is done, but not for ever."""
-        for session in list(self._due.values()):
-            self._flush(session)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._flush()
         if self._running:
             await asyncio.wait(set(self._running), timeout=WAIT_S)
 
@@ -95,24 +121,21 @@ class Reporter:
             await asyncio.wait(set(session.reports), timeout=WAIT_S)
 
 
-def run_all(records: list[Callable[[], None]]) -> None:
-    """Store what is due; what cannot be stored is lost and said so."""
-    for record in records:
+def store_billed(manager: ContextCompressionManager, session_id: str, due: list[Billed]) -> None:
+    """Store what answers cost; what cannot be stored is lost and said so. Blocks."""
+    for one in due:
         try:
-            record()
+            manager.observe_usage(session_id, one.usage, finish_reason=one.finish_reason, is_overflow=one.is_overflow)
         except Exception as error:  # noqa: BLE001 - figures that cannot be stored cost nothing but their use
-            log.warning("a report was lost", extra={"fields": {"error": type(error).__name__}})
-
-
-def _observe(session: KnownSession, manager: ContextCompressionManager, answered: Answered) -> None:
-    if answered.has_usage:
-        manager.observe_usage(session.id, answered.usage, finish_reason=answered.finish_reason or None)
-    elif find_overflow(answered.error_text) is not None:
-        manager.observe_usage(session.id, 0, is_overflow=True)
+            _tell_lost(error)
 
 
 async def _run_quietly(record: Callable[[], Any]) -> None:
     try:
         await asyncio.to_thread(record)
     except Exception as error:  # noqa: BLE001 - figures that cannot be stored cost nothing but their use
-        log.warning("a report was lost", extra={"fields": {"error": type(error).__name__}})
+        _tell_lost(error)
+
+
+def _tell_lost(error: Exception) -> None:
+    log.warning("a report was lost", extra={"fields": {"error": type(error).__name__}})

@@ -1,75 +1,108 @@
-"""Preparing from what the ledger has: only what is new is added, and the view goes into the client's own bytes.
-
-These functions block; the gateway runs them in threads.
-"""
+"""Preparing from what the ledger has: only what is new is added, and the view goes into the client's own bytes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from refold.conversation.view import Item
+from refold.ledger.ledger import SessionRow
 from refold.manager import ContextCompressionManager
+from refold.manager.going_on import Billed, WentOn
+from refold.manager.preparing import Request
 from refold.manager.session import FORGOTTEN
 from refold.prepared import PreparedContext
 from refold.server.identity import KnownSession
+from refold.server.managers import Limits
 from refold.server.outgoing import splice_body
 from refold.server.places import Places
 from refold.server.reading import ReadRequest
-from refold.server.reporting import run_all
+from refold.server.reporting import store_billed
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A session as it goes upstream. ``reason`` tells of a compression that was just made."""
+
+    tokens: int
+    messages: int
+    edits: int = 0
+    reason: str = ""
+    items: Sequence[Item] = field(default=(), repr=False)
+    row: SessionRow | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Spliced:
-    """A request with a view in it, and the tokens of the original messages."""
+    """Where a request's messages stand, and, if the view differs, its bytes with the tokens of the original."""
 
-    body: bytes = field(repr=False)
-    tokens: int
-
-
-def append_new(
-    session: KnownSession, request: ReadRequest, manager: ContextCompressionManager, due: list[Callable[[], None]]
-) -> None:
-    """Store what is due, then what a request brings that is new."""
-    run_all(due)
-    due.clear()
-    if request.messages:
-        manager.append(session.id, request.messages, format=request.wire.name)
+    places: Places | None = field(repr=False)
+    written: tuple[bytes, int] | None = field(default=None, repr=False)
 
 
-def prepare_stored(
-    session: KnownSession, request: ReadRequest, manager: ContextCompressionManager, due: list[Callable[[], None]]
-) -> PreparedContext:
-    """Add what is new and prepare, in one go: a change of threads costs more than either."""
-    append_new(session, request, manager, due)
-    return manager.prepare_context_sync(session.id, **describe_stored(request))
-
-
-def describe_stored(request: ReadRequest) -> dict[str, Any]:
+def describe_stored(request: ReadRequest, limits: Limits) -> dict[str, Any]:
     """Return a request as the manager takes it when all messages are in the ledger."""
     return {
         "system_prompt": "" if request.system is None else request.system,
         "tools": request.tools,
         "model": request.model or None,
         "format": request.wire.name,
+        "window": limits.window,
+        "reserve": limits.reserve,
     }
 
 
-def splice_view(
+def go_on(
+    manager: ContextCompressionManager,
     session: KnownSession,
     request: ReadRequest,
-    manager: ContextCompressionManager,
-    prepared: PreparedContext,
-    places: Places,
-) -> Spliced | None:
-    """Return the client's bytes with the view in them; None if it is not plain which message is which."""
-    row = manager.ledger.read_session(session.id)
-    items = manager.read_view(session.id)
+    limits: Limits,
+    due: Sequence[Billed],
+) -> WentOn | None:
+    """Store what is due and what a request brings that is new, if that can be at once. Does not wait."""
+    wanted = Request(
+        session.id,
+        request.messages,
+        "" if request.system is None else request.system,
+        request.tools,
+        request.model or None,
+        request.wire.name,
+        limits.window,
+        limits.reserve,
+    )
+    return manager.go_on(wanted, due)
+
+
+def append_new(
+    manager: ContextCompressionManager, session: KnownSession, request: ReadRequest, due: list[Billed]
+) -> None:
+    """Store what is due, then what a request brings that is new. Blocks."""
+    store_billed(manager, session.id, due)
+    if request.messages:
+        manager.append(session.id, request.messages, format=request.wire.name)
+
+
+def read_ready(manager: ContextCompressionManager, session: KnownSession, prepared: PreparedContext) -> Ready | None:
+    """Return what was prepared with the items of its view; None if the view is no longer that one. Blocks."""
+    report = prepared.report
+    if report is None:
+        return None
+    reason = report.reason if report.stages else ""
+    if not prepared.edits:
+        return Ready(prepared.total_tokens, report.messages_before, 0, reason)
+    row, items = manager.ledger.read_session(session.id), manager.read_view(session.id)
     is_same = len(items) == len(prepared.messages) and all(
         item.raw is raw for item, raw in zip(items, prepared.messages, strict=True)
     )
-    # What was forgotten must not come back from the bytes of a client that still has it.
-    if row is None or FORGOTTEN in row.settings or not is_same:
+    if not is_same:
         return None
-    written = splice_body(places, items, request)
-    return None if written is None else Spliced(written, row.tokens)
+    return Ready(prepared.total_tokens, report.messages_before, len(prepared.edits), reason, items, row)
+
+
+def splice_view(ready: Ready, request: ReadRequest, places: Places) -> bytes | None:
+    """Return the client's bytes with the view in them; None if it is not plain which message is which."""
+    # What was forgotten must not come back from the bytes of a client that still has it.
+    if ready.row is None or FORGOTTEN in ready.row.settings:
+        return None
+    return splice_body(places, ready.items, request)

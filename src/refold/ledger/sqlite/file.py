@@ -24,6 +24,8 @@ from refold.ledger.sqlite.migrations import migrate, read_version
 Synchronous = Literal["off", "normal", "full", "extra"]
 
 _LOG_BYTES_MAX = 64 * 1024 * 1024
+_LOG_PAGES = 1_000  # After so many pages the log is moved into the file, as SQLite does it by itself.
+_QUICK_WAIT_MS = 3  # A writer is mostly done within this; a thread of one's own costs more.
 _FLAGS = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
 _INHERITED: list[object] = []  # Kept for ever, so that no child closes what its parent opened.
 _FILES: weakref.WeakSet[LedgerFile] = weakref.WeakSet()
@@ -78,6 +80,7 @@ class LedgerFile:
         self._vfs = vfs
         self._own = threading.local()
         self._opened: weakref.WeakSet[_Opened] = weakref.WeakSet()
+        self._mover: threading.Thread | None = None
         if not _FILES and hasattr(os, "register_at_fork"):
             _watch_forks()
         _FILES.add(self)
@@ -87,6 +90,43 @@ class LedgerFile:
         """Give a connection inside a transaction that no other process writes beside; committed if all goes well."""
         with self._explain(), self._use() as connection, _transaction(connection, "BEGIN IMMEDIATE"):
             yield connection
+
+    @contextlib.contextmanager
+    def write_now(self) -> Iterator[apsw.Connection | None]:
+        """Give the same for who may not wait; None while another process or thread writes.
+
+        The log is not moved into the file here, which would wait for the disk: a thread does that.
+        """
+        if self._synchronous not in ("off", "normal"):
+            yield None  # Every commit waits for the disk.
+            return
+        with self._explain(), self._use() as connection:
+            if connection is not getattr(self._own, "quick", None):
+                connection.set_wal_hook(self._watch_log)
+                self._own.quick = connection
+            connection.set_busy_timeout(_QUICK_WAIT_MS)
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+            except apsw.BusyError:
+                yield None
+                return
+            finally:
+                connection.set_busy_timeout(int(self._busy_timeout_s * 1000))
+            with _ended(connection):
+                yield connection
+
+    def _watch_log(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
+        if pages >= _LOG_PAGES and (self._mover is None or not self._mover.is_alive()):
+            self._mover = threading.Thread(target=self._move_log, name="refold-log", daemon=True)
+            self._mover.start()
+        return apsw.SQLITE_OK
+
+    def _move_log(self) -> None:
+        """Move the log into the file: most of it beside whoever writes, the rest while they wait a moment."""
+        with contextlib.suppress(LedgerError), self._explain(), self._use() as connection:
+            for mode in (apsw.SQLITE_CHECKPOINT_PASSIVE, apsw.SQLITE_CHECKPOINT_RESTART):
+                with contextlib.suppress(apsw.BusyError):
+                    connection.wal_checkpoint(mode=mode)
 
     @contextlib.contextmanager
     def read(self) -> Iterator[apsw.Connection]:
@@ -108,6 +148,9 @@ class LedgerFile:
 
     def close(self) -> None:
         """Close every connection that this process opened."""
+        mover = self._mover
+        if mover is not None and mover is not threading.current_thread() and mover.is_alive():
+            mover.join(self._busy_timeout_s)
         with self._explain():
             for opened in list(self._opened):
                 if opened.pid == os.getpid():
@@ -238,6 +281,13 @@ def _watch_forks() -> None:
 @contextlib.contextmanager
 def _transaction(connection: apsw.Connection, begin: str) -> Iterator[None]:
     connection.execute(begin)
+    with _ended(connection):
+        yield
+
+
+@contextlib.contextmanager
+def _ended(connection: apsw.Connection) -> Iterator[None]:
+    """Commit the transaction under way if all goes well."""
     try:
         yield
         connection.execute("COMMIT")

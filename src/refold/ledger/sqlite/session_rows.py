@@ -45,6 +45,16 @@ def need_session(db: apsw.Connection, session_id: str) -> Found:
     return found
 
 
+def is_as_seen(row: SessionRow, seen: SessionRow) -> bool:
+    """Tell whether messages, edits, format and model are those that somebody saw."""
+    return (row.path_version, row.edits_version, row.wire, row.model) == (
+        seen.path_version,
+        seen.edits_version,
+        seen.wire,
+        seen.model,
+    )
+
+
 def make_session(db: apsw.Connection, session_id: str, now: float) -> None:
     """Add a session unless it is there."""
     if not 1 <= len(session_id) <= SESSION_ID_MAX:
