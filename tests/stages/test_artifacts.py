@@ -183,6 +183,14 @@ def test_every_artifact_is_a_substring_of_what_was_said(talk: Talk) -> None:
         assert any(artifact.value in text for text in (*said, *loose))
 
 
+def test_that_all_is_there_is_no_value_but_how_much_is() -> None:
+    assert values_of("pods 1/1 ready, tests 38/40, files 40/40, ok") == {"38/40": "number"}
+
+
+def test_a_measure_is_not_cut_out_of_a_code() -> None:
+    assert values_of("板材YL-0472米色，长3.5米") == {"YL-0472": "id", "3.5米": "number"}
+
+
 @settings(max_examples=100)
 @given(st.text(max_size=400))
 def test_any_text_can_be_read_for_values(text: str) -> None:

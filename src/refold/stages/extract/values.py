@@ -29,9 +29,10 @@ _NAME = re.compile(
     r"My|Your|If|When|In|On|Also|Key) )[A-Z][a-z]{2,20}(?: (?:of|the|de|van)\b)?(?: [A-Z][a-z]{2,20}){1,3}\b"
 )
 _TAG = re.compile(r"(?<![\w&/])[#@][A-Za-z]\w{2,40}", re.ASCII)
-# Bounded, and never read again from a digit further on: a list of numbers without a space is one long run.
+# Not the end of a code such as YL-0472. Bounded, and never read again from a digit further on: a list of numbers
+# without a space is one long run.
 _ZH_NUMBER = re.compile(
-    r"(?<!\d)\d[\d,.]{0,20}+(?:年\d{1,2}月(?:\d{1,2}日)?|月\d{1,2}[日号]|[万亿]?(?:元|块|美元|米|公里|分钟|小时|天|个月|人|岁|平方米)|点\d{0,2}分?)"
+    r"(?<![\dA-Za-z])(?<![A-Za-z]-)\d[\d,.]{0,20}+(?:年\d{1,2}月(?:\d{1,2}日)?|月\d{1,2}[日号]|[万亿]?(?:元|块|美元|米|公里|分钟|小时|天|个月|人|岁|平方米)|点\d{0,2}分?)"
 )
 _JSON_KEY = re.compile(r'"[\w .-]{1,60}"\s*:(?=\s*[\[{"\dtfn-])', re.ASCII)
 _LINE_NUMBER = re.compile(r"^[ \t]{0,12}\d{1,7}(?=[\t:|→-])", re.M)
@@ -70,6 +71,9 @@ _PATH = re.compile(
 _TREE = re.compile(r"(?:~?/|\.{1,2}/)?(?:[\w.@+-]+/){1,20}[\w.@+-]*", re.ASCII)
 # Two words around a slash are more often a choice than a folder.
 _PAIR = re.compile(r"[A-Za-z-]+/[A-Za-z-]+")
+# 40/40 and 1/1 say that all is there; 38/40 says how much.
+_ALL_OF = re.compile(r"(\d+)/\1")
+_OUT_OF = re.compile(r"\d+/\d+")
 _DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*){1,8}(?:::\w+)*", re.ASCII)
 _SCOPED = re.compile(r"[A-Za-z_]\w*(?:::[A-Za-z_~]\w*){1,8}", re.ASCII)
 _SNAKE = re.compile(r"_*[A-Za-z][A-Za-z0-9]*(?:_+[A-Za-z0-9]+)+_*|_+[A-Za-z]\w*", re.ASCII)
@@ -94,6 +98,7 @@ _SORTS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("money", _MONEY),
     ("number", _UNIT),
     ("number", _NUMBER),
+    ("number", _OUT_OF),
     ("id", _TICKET),
     ("id", _HEX),
     ("id", _CODE),
@@ -120,6 +125,7 @@ def classify_word(word: str) -> tuple[str, str] | None:
         len(value) < 2
         or value in _ABBREVIATIONS
         or _PLURAL.fullmatch(value)
+        or _ALL_OF.fullmatch(value)
         or (value.isalpha() and (value.islower() or value.istitle()))
     ):
         return None
