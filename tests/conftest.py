@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.postgres import stop_servers
 from tests.tidy.source import list_large
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -46,6 +47,10 @@ def empty_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     return home
+
+
+def pytest_unconfigure() -> None:
+    stop_servers()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

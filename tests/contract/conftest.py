@@ -13,9 +13,20 @@ import pytest
 
 from refold.ledger.ledger import Ledger
 from refold.ledger.sqlite import SqliteLedger
+from tests.postgres import schema_of, server_url
 
 OpenLedger = Callable[[], Ledger]
-STORES: dict[str, Callable[[Path], Ledger]] = {"sqlite": lambda folder: SqliteLedger(folder / "ledger.db")}
+STORES: dict[str, Callable[[Path], Ledger]] = {
+    "sqlite": lambda folder: SqliteLedger(folder / "ledger.db"),
+    "postgres": lambda folder: open_postgres(folder),
+}
+
+
+def open_postgres(folder: Path) -> Ledger:
+    url = server_url()
+    from refold.ledger.postgres import PostgresLedger
+
+    return PostgresLedger(url, schema=schema_of(folder))
 
 
 @pytest.fixture(params=sorted(STORES))

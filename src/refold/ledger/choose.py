@@ -1,0 +1,46 @@
+"""Choosing the store of a ledger by where it is kept: one place for the library, the commands and the gateway.
+
+Nothing is opened before it is used: choosing makes no file and no connection.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from pathlib import Path
+
+from refold.ledger.ledger import Ledger
+from refold.ledger.place import LedgerPlace
+
+LEDGER_FILE = ".refold/ledger.db"
+
+
+def choose_ledger(workspace: str | Path, place: LedgerPlace | str | None = None) -> Ledger:
+    """Return the ledger of a workspace: the named file or server, else the file that every workspace has."""
+    found = place if isinstance(place, LedgerPlace) or place is None else LedgerPlace(place)
+    if found is not None and found.kind == "postgres":
+        from refold.ledger.postgres import PostgresLedger
+
+        return PostgresLedger(found)
+    from refold.ledger.sqlite import SqliteLedger
+
+    return SqliteLedger(find_file(workspace, found))
+
+
+def find_file(workspace: str | Path, place: LedgerPlace | None = None) -> Path:
+    """Return the file of a ledger that is kept in one; a relative name starts at the workspace."""
+    if place is None or place.kind != "file":
+        return Path(workspace) / LEDGER_FILE
+    return Path(workspace) / Path(place.reveal()).expanduser()
+
+
+def find_index_file(workspace: str | Path, place: LedgerPlace | str | None = None) -> Path:
+    """Return where the words of a ledger are indexed: beside its file, or in the workspace if a server keeps it.
+
+    Two servers have two indexes: a session of one is not a session of the other.
+    """
+    found = place if isinstance(place, LedgerPlace) or place is None else LedgerPlace(place)
+    if found is None or found.kind == "file":
+        path = find_file(workspace, found)
+        return path.with_name(f"{path.stem}.recall{path.suffix or '.db'}")
+    name = blake2b(str(found).encode(), digest_size=4).hexdigest()
+    return (Path(workspace) / LEDGER_FILE).with_name(f"postgres-{name}.recall.db")

@@ -1,0 +1,148 @@
+"""The current path of a session: runs of message numbers, changed where it changes and nowhere else.
+
+Rows have ranks with room between them. An append prolongs the last row; a trim cuts the first; an insertion takes a
+rank in between. Only when there is no room left are all rows of the session numbered anew. What changes is computed
+from the rows at the end of the path, and written in two statements at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import psycopg
+
+from refold.ledger.ledger import Splice
+from refold.ledger.postgres.message_rows import Known, sum_tokens
+from refold.ledger.postgres.session_rows import KEY, Found
+from refold.ledger.postgres.sql import Db, Row, fetch_all, run
+from refold.ledger.postgres.text import encode_column
+from refold.ledger.runs import Span, count_runs, cut_runs, find_runs, has_overlap, splice_runs
+
+_ROOM = 1 << 32
+_PAGE = 64
+_RANK_MAX = (1 << 63) - 1
+_TAIL = "SELECT rank, first, last FROM path WHERE session = {} AND rank < %s ORDER BY rank DESC LIMIT %s"
+_Row = tuple[int, int, int]
+
+
+def ask_tail(db: Db, session_id: str) -> psycopg.Cursor[Row]:
+    """Ask for the last rows of a session's path; ``change_path`` reads the answer."""
+    return run(db, _TAIL.format(KEY), (encode_column(session_id), _RANK_MAX, _PAGE))
+
+
+def change_path(
+    db: Db,
+    found: Found,
+    splices: Sequence[Splice],
+    known: Mapping[str, Known],
+    tokens: Mapping[str, int],
+    tail: psycopg.Cursor[Row],
+) -> tuple[int, int]:
+    """Apply splices to the path of a session; return its new length and by how much its tokens changed.
+
+    ``known`` has the numbers of all messages in the splices, ``tokens`` the tokens of those that are new.
+    """
+    if not splices:
+        return found.row.messages, 0
+    rows, place = _read_tail(db, found, splices[0].start, tail)
+    old = [(first, last) for _, first, last in rows]
+    changes = [
+        (splice.start - place, splice.stop - place, find_runs(_need_seqs(splice.ids, known))) for splice in splices
+    ]
+    new = splice_runs(old, changes)
+    if has_overlap(new):
+        raise ValueError("a message would stand twice on the path")
+    removed = [span for start, stop, _ in changes for span in cut_runs(old, start, stop)]
+    ids = [message_id for splice in splices for message_id in splice.ids]
+    again = find_runs(sorted(known[message_id].seq for message_id in ids if message_id not in tokens))
+    more = sum(tokens.get(message_id, 0) for message_id in ids) + sum_tokens(db, found.key, again)
+    less = sum_tokens(db, found.key, removed)
+    _write_rows(db, found.key, rows, new)
+    return place + count_runs(new), more - less
+
+
+def _need_seqs(ids: Sequence[str], known: Mapping[str, Known]) -> list[int]:
+    for message_id in ids:
+        if message_id not in known:
+            raise ValueError(f"message {message_id!r} is not in this session")
+    return [known[message_id].seq for message_id in ids]
+
+
+def _read_tail(db: Db, found: Found, start: int, tail: psycopg.Cursor[Row]) -> tuple[list[_Row], int]:
+    """Return the rows from the one before place ``start`` on, and the place where they begin."""
+    rows: list[_Row] = []
+    place = found.row.messages
+    page = tail.fetchall()
+    while True:
+        for rank, first, last in page:
+            rows.append((rank, first, last))
+            place -= last - first + 1
+            if place < start:
+                return rows[::-1], place
+        if len(page) < _PAGE:
+            return rows[::-1], place
+        page = fetch_all(db, _TAIL.format("%s"), (found.key, rows[-1][0], _PAGE))
+
+
+def _write_rows(db: Db, session: int, rows: list[_Row], new: list[Span]) -> None:
+    """Make the rows say ``new``, touching those in the middle that differ."""
+    old = [(first, last) for _, first, last in rows]
+    head = _common(old, new)
+    tail = _common(old[head:][::-1], new[head:][::-1])
+    middle, wanted = rows[head : len(rows) - tail], new[head : len(new) - tail]
+    ranks = [rank for rank, _, _ in middle[: len(wanted)]]
+    missing = len(wanted) - len(ranks)
+    if missing:
+        left = rows[head + len(middle) - 1][0] if head + len(middle) else None
+        right = rows[len(rows) - tail][0] if tail else None
+        more = find_ranks(left, right, missing)
+        if not more:
+            _spread_rows(db, session, rows, new)
+            return
+        ranks += more
+    _remove(db, session, [rank for rank, _, _ in middle[len(wanted) :]])
+    _put(db, session, list(zip(ranks, wanted, strict=True)))
+
+
+def find_ranks(left: int | None, right: int | None, count: int) -> list[int]:
+    """Return so many ranks between two, with room between them; none if there is no room. Pure."""
+    if right is None:
+        start, step = 0 if left is None else left, _ROOM
+    elif left is None:
+        start, step = right - _ROOM * (count + 1), _ROOM
+    else:
+        start, step = left, (right - left) // (count + 1)
+    return [start + step * number for number in range(1, count + 1)] if step else []
+
+
+def _spread_rows(db: Db, session: int, rows: list[_Row], new: list[Span]) -> None:
+    """Number all rows anew, with ``new`` in the place of ``rows``, which are the last."""
+    sql = "SELECT first, last FROM path WHERE session = %s AND rank < %s ORDER BY rank"
+    before = [(first, last) for first, last in fetch_all(db, sql, (session, rows[0][0]))]
+    run(db, "DELETE FROM path WHERE session = %s", (session,))
+    _put(db, session, [(_ROOM * number, span) for number, span in enumerate([*before, *new], 1)])
+
+
+def _remove(db: Db, session: int, ranks: list[int]) -> None:
+    if ranks:
+        run(db, "DELETE FROM path WHERE session = %s AND rank = ANY(%b::bigint[])", (session, ranks))
+
+
+def _put(db: Db, session: int, ranked: list[tuple[int, Span]]) -> None:
+    if ranked:
+        sql = (
+            "INSERT INTO path (session, rank, first, last) "
+            "SELECT %s, * FROM unnest(%b::bigint[], %b::bigint[], %b::bigint[]) "
+            "ON CONFLICT (session, rank) DO UPDATE SET first = excluded.first, last = excluded.last"
+        )
+        firsts, lasts = [span[0] for _, span in ranked], [span[1] for _, span in ranked]
+        run(db, sql, (session, [rank for rank, _ in ranked], firsts, lasts))
+
+
+def _common(left: Sequence[Span], right: Sequence[Span]) -> int:
+    same = 0
+    for a, b in zip(left, right, strict=False):
+        if a != b:
+            break
+        same += 1
+    return same

