@@ -17,6 +17,7 @@ from refold.config.names import MEANINGS, suggest
 from refold.config.reading import Known
 from refold.config.values import TOKENS_MAX, share_of
 from refold.errors import ConfigError
+from refold.stages import STAGES
 from refold.tokens.models import ModelInfo
 
 if TYPE_CHECKING:
@@ -111,10 +112,14 @@ def _check_plugins(config: CompressionConfig, merged: Merged) -> None:
             raise ConfigError(
                 f"{merged.where('plugins')}plugins names '{name}'{suggest(name, there)}, which is not installed"
             )
-    try:
-        config.stages()
-    except ConfigError as error:
-        raise ConfigError(f"{merged.where('plugins')}{error}") from None
+    for name in config.ladder:
+        if name not in STAGES:
+            from refold.plugins import make_stage
+
+            try:
+                make_stage(name, config.plugins.get(name, {}))
+            except ConfigError as error:
+                raise ConfigError(f"{merged.where('plugins')}{error}") from None
 
 
 def _check_options(config: CompressionConfig, merged: Merged) -> None:

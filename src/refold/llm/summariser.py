@@ -1,6 +1,7 @@
 """The summariser that settings and a caller give: which model is asked, with how much patience, behind which mask.
 
 A model that is set for summaries comes first, then one that was handed in, then the conversation's own (S2.3, S3.10).
+A plugin that is named (S1.11) is the only one asked.
 Nothing is asked over the network before there is a question.
 """
 
@@ -34,23 +35,29 @@ class Summariser:
         self.attempts_max = config.compact_retry_count
         self.is_masking = config.redact
         self.own, self.conversation = find_endpoints(config)
+        self.plugin, self.failure = find_plugin(config)
 
     @property
     def is_there(self) -> bool:
         """True if there is a model to ask."""
-        return hasattr(self.llm, "complete") or self.own is not None or self.conversation is not None
+        models = (self.plugin, self.own, self.conversation)
+        return hasattr(self.llm, "complete") or bool(self.failure) or any(one is not None for one in models)
 
     @property
     def window(self) -> int | None:
         """The largest window among the models that may be asked; None if one of them is not known."""
         known = [one.tokens_max for one in (self.own, None if self.llm else self.conversation) if one is not None]
-        if self.llm is not None:
-            handed = getattr(self.llm, "window", None)
+        if self.plugin is not None or self.failure:
+            known = []
+        if (model := self.plugin or self.llm) is not None:
+            handed = getattr(model, "window", None)
             known.append(handed if isinstance(handed, int) else None)
         return None if None in known else max((one for one in known if one), default=None)
 
     def choose(self, ask: Ask) -> Choice:
-        """Return the model for one question."""
+        """Return the model for one question; a plugin that was named is never passed over for another."""
+        if self.plugin is not None or self.failure:
+            return Choice(self.plugin, type(self.plugin).__name__, self.failure)  # type: ignore[arg-type]
         handed = self.llm if hasattr(self.llm, "complete") else None
         conversation: Endpoint | Model | Completes | None = handed or self.conversation  # type: ignore[assignment]
         needed = int(len(ask.prompt) * _TOKENS_PER_CHAR) + ask.tokens_max
@@ -86,11 +93,25 @@ def find_endpoints(config: CompressionConfig) -> tuple[Endpoint | None, Endpoint
     own = read_own(
         values,
         conversation,
-        model=config.compact_model or "",
+        model="" if is_plugin(config) else config.compact_model or "",
         url=config.compact_url or "",
         key=values.get("REFOLD_COMPACT_KEY", ""),
     )
     return own, conversation
+
+
+def is_plugin(config: CompressionConfig) -> bool:
+    """Tell whether a plugin writes the summaries (S1.11)."""
+    return (config.compact_model or "").startswith("plugin:")
+
+
+def find_plugin(config: CompressionConfig) -> tuple[object | None, str]:
+    """Return the plugin's model that the settings name, or None and, if it does not load, why."""
+    if not is_plugin(config):
+        return None, ""
+    from refold.plugins import PREFIX, load_summariser
+
+    return load_summariser((config.compact_model or "").removeprefix(PREFIX))
 
 
 def settle_summariser(config: CompressionConfig, llm: object = None) -> tuple[CompressionConfig, Summariser]:

@@ -298,6 +298,8 @@ def _describe(
         fields["is_background"] = True
     if told := describe_summaries(outcome):
         fields["summaries"] = told
+    if notes := [redact_text(one.note) for one in outcome.stages if one.note and one.stage != FOLD]:
+        fields["notes"] = "; ".join(notes)[:_NOTE_CHARS_MAX]
     made = Notice("compressed", session.id, wish.trigger.reason, view.tokens, outcome.view.tokens, now, fields=fields)
     if not files:
         return [made]
