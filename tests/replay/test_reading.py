@@ -11,7 +11,7 @@ from refold.replay.reading import read_file, read_files
 from refold.replay.rows import read_time
 from refold.testing.convert import to_anthropic, to_responses
 from refold.testing.provider_rules import find_violations
-from tests.replay.files import agent_messages, claude_rows, codex_rows, write_rows
+from tests.replay.files import ClaudeFile, agent_messages, claude_rows, codex_rows, write_rows
 
 
 def test_a_claude_code_file_becomes_valid_anthropic_messages(tmp_path: Path) -> None:
@@ -32,9 +32,87 @@ def test_a_claude_code_file_becomes_valid_anthropic_messages(tmp_path: Path) -> 
     assert [message["role"] for message in side.messages] == ["user", "assistant"]
 
 
+def test_results_between_the_calls_of_one_answer_are_joined_to_it(tmp_path: Path) -> None:
+    file = ClaudeFile()
+    file.add("user", "Read both", 0)
+    one = file.call(1, 1, "toolu_1")
+    file.result(1, "toolu_1", one)
+    two = file.call(1, 2, "toolu_2", parent=one)
+    file.result(2, "toolu_2", two)
+    file.add("assistant", [{"type": "text", "text": "Done."}], 3, answer=2)
+    (session,) = read_file(str(write_rows(tmp_path / "s.jsonl", file.rows))).sessions
+    assert [len(message["content"]) for message in session.messages] == [1, 2, 2, 1]
+    assert find_violations("anthropic", session.messages) == []
+
+
+def test_a_branch_that_a_person_went_back_from_is_left_out(tmp_path: Path) -> None:
+    file = ClaudeFile()
+    file.add("user", "Rename it", 0)
+    fork = file.add("assistant", [{"type": "text", "text": "To what?"}], 1, answer=1)
+    file.add("user", "to zebra_1", 2)
+    caller = file.call(2, 3, "toolu_1")
+    file.result(3, "toolu_1", caller, "zebra_1 is taken")
+    file.rows.append({"type": "system", "subtype": "turn_duration", "uuid": "sys", "parentUuid": fork})
+    file.add("user", "to heron_2", 4, parent="sys")
+    file.add("assistant", [{"type": "text", "text": "heron_2 it is."}], 5, answer=3)
+    (session,) = read_file(str(write_rows(tmp_path / "s.jsonl", file.rows))).sessions
+    assert "zebra_1" not in json.dumps(session.messages)
+    assert [message["role"] for message in session.messages] == ["user", "assistant", "user", "assistant"]
+
+
+def test_what_no_model_said_is_no_request(tmp_path: Path) -> None:
+    file = ClaudeFile()
+    file.add("user", "Hello", 0)
+    file.add("assistant", [{"type": "text", "text": "API Error: 529"}], 1, answer=1, isApiErrorMessage=True)
+    file.add("user", "seen only", 2, isVisibleInTranscriptOnly=True)
+    file.add("assistant", [{"type": "text", "text": "Hello."}], 3, answer=2)
+    (session,) = read_file(str(write_rows(tmp_path / "s.jsonl", file.rows))).sessions
+    assert [message["content"][0]["text"] for message in session.messages] == ["Hello", "Hello."]
+
+
+def test_a_session_that_goes_on_under_a_new_id_is_one_and_copied_rows_count_once(tmp_path: Path) -> None:
+    file = ClaudeFile("old")
+    file.add("user", "First", 0)
+    file.add("assistant", [{"type": "text", "text": "One."}], 1, answer=1)
+    file.rows += list(file.rows)
+    last = file.last
+    file.session = "new"
+    boundary = {"type": "system", "subtype": "compact_boundary", "parentUuid": None, "logicalParentUuid": last}
+    file.rows.append({**boundary, "uuid": "cut", "sessionId": "new"})
+    file.add("user", "Summary of it all", 2, parent="cut", isCompactSummary=True)
+    file.add("user", "Second", 3)
+    file.add("assistant", [{"type": "text", "text": "Two."}], 4, answer=2)
+    (session,) = read_file(str(write_rows(tmp_path / "s.jsonl", file.rows))).sessions
+    assert session.id == "new"
+    assert [message["content"][0]["text"] for message in session.messages] == ["First", "One.", "Second", "Two."]
+
+
+def test_helpers_without_a_name_are_told_apart_by_where_they_began(tmp_path: Path) -> None:
+    file = ClaudeFile()
+    file.add("user", "Ask two", 0)
+    starts = [file.add("user", f"go {n}", 1, parent=None, isSidechain=True) for n in (1, 2)]
+    for n, start in reversed(list(enumerate(starts, 1))):
+        text = [{"type": "text", "text": f"gone {n}"}]
+        file.add("assistant", text, 2, answer=n, parent=start, isSidechain=True)
+    file.add("assistant", [{"type": "text", "text": "Both are back."}], 3, answer=9)
+    main, one, two = read_file(str(write_rows(tmp_path / "s.jsonl", file.rows))).sessions
+    assert [len(session.messages) for session in (main, one, two)] == [2, 2, 2]
+    assert [message["content"][0]["text"] for message in two.messages] == ["go 2", "gone 2"]
+
+
+def test_parents_that_are_missing_or_go_in_circles_lose_nothing(tmp_path: Path) -> None:
+    file = ClaudeFile()
+    file.add("user", "A", 0, parent="uuid-0001")
+    file.add("assistant", [{"type": "text", "text": "B"}], 1, answer=1, parent="uuid-0000")
+    file.add("user", "C", 2, parent="nowhere")
+    file.add("assistant", [{"type": "text", "text": "D"}], 3, answer=2)
+    (session,) = read_file(str(write_rows(tmp_path / "s.jsonl", file.rows))).sessions
+    assert [message["content"][0]["text"] for message in session.messages] == ["A", "B", "C", "D"]
+
+
 def test_broken_lines_are_named_and_unknown_kinds_passed_over(tmp_path: Path) -> None:
     reading = read_file(str(write_rows(tmp_path / "s.jsonl", claude_rows())))
-    assert [one.line for one in reading.broken] == [5, 12]
+    assert [one.line for one in reading.broken] == [6, 13]
     assert "no JSON" in reading.broken[0].why
     assert "content" in reading.broken[1].why
 
@@ -51,15 +129,15 @@ def test_a_codex_file_becomes_valid_responses_items(tmp_path: Path) -> None:
     assert reading.kind == "codex"
     assert (session.id, session.system, session.model) == ("r-7", "Be brief.", "gpt-5.6")
     kinds = [item["type"] for item in session.messages]
-    assert kinds == ["message", "reasoning", "function_call", "function_call_output", "message", "message"]
+    assert kinds == ["message", "message", "reasoning", "function_call", "function_call_output", "message", "message"]
     assert find_violations("openai-responses", session.messages) == []
-    assert [one.line for one in reading.broken] == [8, 9]
+    assert [one.line for one in reading.broken] == [11, 12]
 
 
 def test_older_codex_files_hold_their_items_bare(tmp_path: Path) -> None:
     rows = [row["payload"] for row in codex_rows() if isinstance(row, dict) and row["type"] == "response_item"]
     session = read_file(str(write_rows(tmp_path / "rollout-0.jsonl", rows))).sessions[0]
-    assert len(session.messages) == 6
+    assert len(session.messages) == 9, "the event that takes a turn back is not in such a file"
 
 
 @pytest.mark.parametrize("wire", ["openai-chat", "anthropic", "openai-responses"])

@@ -1,9 +1,10 @@
 """Session files of Claude Code (``projects/*/*.jsonl``), read as Anthropic messages.
 
-A row holds a message beside bookkeeping; one answer of the model may be spread over several rows with one message id,
-results of one step over several user rows. Rows of helpers (``isSidechain``) make sessions of their own. Its own
-summaries of compacted history are left out: the history itself is in the file. Calls that never got a result are left
-out too, because no provider would take them.
+A row holds a message beside bookkeeping; one answer of the model is spread over several rows with one message id,
+results of one step over several user rows, and with parallel calls the two may alternate. Helpers (``isSidechain``)
+are sessions of their own. Left out: its own summaries of compacted history (the history itself is in the file), answers
+that it made up itself for errors, branches that a person went back from, and calls that never got a result, because no
+provider would take them. What is not in the file, such as the system prompt and the tools, cannot be counted.
 """
 
 from __future__ import annotations
@@ -11,24 +12,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from refold.replay.lineage import Lineage
 from refold.replay.rows import Broken, Row, read_time, settle_times
 from refold.replay.session import Session
 
 KIND = "claude-code"
 _ROLES = ("user", "assistant")
-# Rows of bookkeeping that hold no message.
-_SILENT = frozenset(
-    (
-        "summary",
-        "system",
-        "file-history-snapshot",
-        "queue-operation",
-        "progress",
-        "attachment",
-        "custom-title",
-        "last-prompt",
-    )
-)
+# The model's name in an answer that no model gave: an error, a limit that was reached.
+_SYNTHETIC = "<synthetic>"
 
 
 def knows(row: dict[str, Any]) -> bool:
@@ -38,34 +29,78 @@ def knows(row: dict[str, Any]) -> bool:
 
 def read_rows(rows: Sequence[Row], name: str) -> tuple[list[Session], list[Broken]]:
     """Read the sessions of a file, helpers apart."""
+    lineage = Lineage(rows)
+    # An older version copied the history into a new file when it went on: the same row counts once.
+    taken: set[str] = set(lineage.find_left(rows))
     broken: list[Broken] = []
     builders: dict[str, _Builder] = {}
+    names = _Names(lineage, name)
     for row in rows:
-        kind = row.value.get("type")
-        if kind in _SILENT or row.value.get("isCompactSummary"):
+        value, uuid = row.value, row.value.get("uuid")
+        key = names.find_key(value)
+        # New kinds of bookkeeping come with new versions: what is no message is passed over.
+        if value.get("type") not in _ROLES or (isinstance(uuid, str) and uuid in taken) or _is_unsent(value):
             continue
-        if not knows(row.value):
-            # New kinds of bookkeeping come with new versions: a row without a message is passed over.
-            if "message" in row.value:
-                broken.append(Broken(row.line, f"a row of type {str(kind)[:40]!r} whose message is not one"))
+        if not isinstance(value.get("message"), dict):
+            broken.append(Broken(row.line, f"a row of type {value['type']!r} whose message is not one"))
             continue
-        session_id = str(row.value.get("sessionId") or name)
-        key = f"{session_id}/{row.value.get('agentId') or 'side'}" if row.value.get("isSidechain") else session_id
-        why = builders.setdefault(key, _Builder(key)).add(row.value)
+        why = builders.setdefault(key, _Builder()).add(value)
         if why:
             broken.append(Broken(row.line, why))
-    sessions = [builder.finish() for builder in builders.values()]
+        elif isinstance(uuid, str):
+            taken.add(uuid)
+    sessions = [builder.finish(names.title(key)) for key, builder in builders.items()]
     return [session for session in sessions if session.messages], broken
+
+
+def _is_unsent(row: dict[str, Any]) -> bool:
+    """Tell whether a row was shown or kept, but never a part of a request."""
+    message = row.get("message")
+    is_synthetic = isinstance(message, dict) and message.get("model") == _SYNTHETIC
+    marks = ("isCompactSummary", "isVisibleInTranscriptOnly", "isApiErrorMessage")
+    return is_synthetic or any(row.get(mark) is True for mark in marks)
+
+
+class _Names:
+    """Which session a row belongs to. One that went on under a new id is still one: its first row's parent is here."""
+
+    def __init__(self, lineage: Lineage, file_name: str) -> None:
+        self._lineage = lineage
+        self._file_name = file_name
+        self._keys: dict[str, str] = {}
+        self._titles: dict[str, str] = {}
+        self._owners: dict[str, str] = {}
+
+    def find_key(self, row: dict[str, Any]) -> str:
+        """Return the key of a row's session."""
+        told = str(row.get("sessionId") or self._file_name)
+        uuid, parent = row.get("uuid"), row.get("parentUuid") or row.get("logicalParentUuid")
+        if row.get("isSidechain"):
+            helper = row.get("agentId") or self._lineage.find_root(uuid) or "side"
+            key = f"{self._keys.get(told, told)}/{helper}"
+            self._titles.setdefault(key, f"{told}/{helper}")
+            return key
+        if told not in self._keys:
+            self._keys[told] = self._owners.get(parent, told) if isinstance(parent, str) else told
+        key = self._keys[told]
+        self._titles[key] = told
+        if isinstance(uuid, str):
+            self._owners.setdefault(uuid, key)
+        return key
+
+    def title(self, key: str) -> str:
+        """Return the session's own id: the last one it went by."""
+        return self._titles.get(key, key)
 
 
 class _Builder:
     """Joins rows into messages."""
 
-    def __init__(self, session_id: str) -> None:
-        self._id = session_id
+    def __init__(self) -> None:
         self._messages: list[dict[str, Any]] = []
         self._times: list[float | None] = []
-        self._last_id: object = None
+        self._answer_id: object = None
+        self._answer_at = -1
         self._model = ""
 
     def add(self, row: dict[str, Any]) -> str:
@@ -86,16 +121,20 @@ class _Builder:
 
     def _join(self, role: str, blocks: list[dict[str, Any]], message_id: object, time: float | None) -> None:
         last = self._messages[-1] if self._messages else None
-        is_same_answer = role == "assistant" and message_id is not None and message_id == self._last_id
-        brings_results = all(block.get("type") == "tool_result" for block in blocks)
-        if last is not None and last["role"] == role and (is_same_answer or (brings_results and _brings_results(last))):
+        if role == "assistant" and message_id is not None and message_id == self._answer_id:
+            # Results of its first calls may have come in between.
+            self._messages[self._answer_at]["content"].extend(blocks)
+            return
+        if last is not None and role == "user" == last["role"] and _brings_results(blocks, last["content"]):
             last["content"].extend(blocks)
-        else:
-            self._messages.append({"role": role, "content": blocks})
-            self._times.append(time)
-        self._last_id = message_id if role == "assistant" else None
+            return
+        self._messages.append({"role": role, "content": blocks})
+        self._times.append(time)
+        # After words of a person an answer is over, whatever id comes again.
+        if role == "assistant" or not _brings_results(blocks):
+            self._answer_id, self._answer_at = (message_id if role == "assistant" else None), len(self._messages) - 1
 
-    def finish(self) -> Session:
+    def finish(self, session_id: str) -> Session:
         """Return the session without calls and results that have no other half."""
         kept: list[dict[str, Any]] = []
         times: list[float | None] = []
@@ -107,7 +146,7 @@ class _Builder:
         while kept and kept[0]["role"] != "user":
             kept.pop(0)
             times.pop(0)
-        return Session(self._id, tuple(kept), "anthropic", times=settle_times(times), model=self._model)
+        return Session(session_id, tuple(kept), "anthropic", times=settle_times(times), model=self._model)
 
 
 def _keep_paired(messages: list[dict[str, Any]], at: int) -> list[dict[str, Any]]:
@@ -124,8 +163,8 @@ def _keep_paired(messages: list[dict[str, Any]], at: int) -> list[dict[str, Any]
     return [block for block in blocks if block.get("type") != "tool_result" or block.get("tool_use_id") in called]
 
 
-def _brings_results(message: dict[str, Any]) -> bool:
-    return all(block.get("type") == "tool_result" for block in message["content"])
+def _brings_results(*contents: list[dict[str, Any]]) -> bool:
+    return all(block.get("type") == "tool_result" for blocks in contents for block in blocks)
 
 
 def _is_empty(block: dict[str, Any]) -> bool:

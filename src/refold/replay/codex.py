@@ -1,7 +1,9 @@
 """Session files of Codex (``rollout-*.jsonl``), read as Responses items.
 
 A row wraps an item (``response_item``) or bookkeeping (``session_meta``, ``turn_context``, ``event_msg``, ...); older
-files hold the items bare. Outputs of no call and calls without an output are left out: no provider takes them.
+files hold the items bare. A fork's file names its parent's session after its own: the first name counts. Turns that
+were taken back (``thread_rolled_back``) are left out, its own compactions too: what they replaced is in the file.
+Outputs of no call and calls without an output are left out: no provider takes them.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ _WRAPPERS = frozenset(("session_meta", "response_item", "event_msg", "turn_conte
 _CALLS = frozenset(("function_call", "custom_tool_call", "local_shell_call"))
 _OUTPUTS = frozenset(("function_call_output", "custom_tool_call_output", "local_shell_call_output"))
 _ITEMS = _CALLS | _OUTPUTS | {"message", "reasoning", "web_search_call"}
+# What the program says in the user's place opens no turn.
+_INJECTED = ("<", "# AGENTS.md instructions")
 
 
 def knows(row: dict[str, Any]) -> bool:
@@ -28,37 +32,78 @@ def knows(row: dict[str, Any]) -> bool:
 
 def read_rows(rows: Sequence[Row], name: str) -> tuple[list[Session], list[Broken]]:
     """Read the one session of a file."""
-    session_id, system, model = name, None, ""
-    items: list[dict[str, Any]] = []
-    times: list[float | None] = []
-    broken: list[Broken] = []
+    reading = _Reading()
+    broken = []
     for row in rows:
-        value = row.value
-        kind, payload = value.get("type"), value.get("payload")
-        if kind == "session_meta" and isinstance(payload, dict):
-            session_id = str(payload.get("id") or session_id)
-            system = _read_instructions(payload.get("instructions") or payload.get("base_instructions")) or system
-        elif kind == "turn_context" and isinstance(payload, dict):
-            model = str(payload.get("model") or model)
-        elif kind == "response_item" or (kind in _ITEMS and payload is None):
-            item = payload if kind == "response_item" else value
-            why = _find_fault(item)
-            if why:
-                broken.append(Broken(row.line, why))
-            elif isinstance(item, dict) and item.get("type", "message") in _ITEMS:
-                items.append({key: inner for key, inner in item.items() if key != "timestamp"})
-                times.append(read_time(value.get("timestamp")))
-    kept = _find_paired(items)
-    chosen = [at for at in range(len(items)) if at in kept]
-    session = Session(
-        session_id,
-        tuple(items[at] for at in chosen),
-        "openai-responses",
-        system,
-        times=settle_times([times[at] for at in chosen]),
-        model=model,
-    )
+        why = reading.add(row.value)
+        if why:
+            broken.append(Broken(row.line, why))
+    session = reading.finish(name)
     return ([session] if session.messages else []), broken
+
+
+class _Reading:
+    """What has been read of a file."""
+
+    def __init__(self) -> None:
+        self._id = ""
+        self._system: str | None = None
+        self._model = ""
+        self._items: list[dict[str, Any]] = []
+        self._times: list[float | None] = []
+
+    def add(self, value: dict[str, Any]) -> str:
+        """Take one row in; return what is wrong with it, if anything."""
+        kind, payload = value.get("type"), value.get("payload")
+        if kind == "response_item" or (kind in _ITEMS and payload is None):
+            return self._add_item(payload if kind == "response_item" else value, read_time(value.get("timestamp")))
+        if not isinstance(payload, dict):
+            return ""
+        if kind == "session_meta" and not self._id:
+            self._id = str(payload.get("id") or "")
+            self._system = _read_instructions(payload.get("instructions") or payload.get("base_instructions"))
+        elif kind == "turn_context":
+            self._model = str(payload.get("model") or self._model)
+        elif kind == "event_msg" and payload.get("type") == "thread_rolled_back":
+            self._take_back(payload.get("num_turns"))
+        return ""
+
+    def _add_item(self, item: object, time: float | None) -> str:
+        why = _find_fault(item)
+        if not why and isinstance(item, dict) and item.get("type", "message") in _ITEMS:
+            kept = {key: inner for key, inner in item.items() if key != "timestamp"}
+            if not kept.get("call_id") and kept.get("type") == "local_shell_call":
+                kept["call_id"] = kept["id"]
+            self._items.append(kept)
+            self._times.append(time)
+        return why
+
+    def _take_back(self, turns: object) -> None:
+        """Forget the newest turns."""
+        starts = [at for at, item in enumerate(self._items) if _opens_turn(item)]
+        if isinstance(turns, int) and turns > 0 and starts:
+            start = starts[-turns] if turns <= len(starts) else starts[0]
+            del self._items[start:], self._times[start:]
+
+    def finish(self, name: str) -> Session:
+        """Return the session without calls and outputs that have no other half."""
+        chosen = sorted(_find_paired(self._items))
+        return Session(
+            self._id or name,
+            tuple(self._items[at] for at in chosen),
+            "openai-responses",
+            self._system,
+            times=settle_times([self._times[at] for at in chosen]),
+            model=self._model,
+        )
+
+
+def _opens_turn(item: dict[str, Any]) -> bool:
+    if item.get("type", "message") != "message" or item.get("role") != "user":
+        return False
+    content = item.get("content")
+    texts = [content] if isinstance(content, str) else [part.get("text") for part in content if isinstance(part, dict)]
+    return not all(isinstance(text, str) and text.lstrip().startswith(_INJECTED) for text in texts)
 
 
 def _read_instructions(value: object) -> str | None:
@@ -71,7 +116,8 @@ def _find_fault(item: object) -> str:
     if not isinstance(item, dict):
         return "an item that is no object"
     kind = item.get("type", "message")
-    if kind in _CALLS | _OUTPUTS and not isinstance(item.get("call_id"), str):
+    name = item.get("call_id") or (item.get("id") if kind == "local_shell_call" else None)
+    if kind in _CALLS | _OUTPUTS and not isinstance(name, str):
         return f"a {kind} without call_id"
     if kind == "message" and not isinstance(item.get("content"), str | list):
         return "a message without content"
