@@ -25,7 +25,7 @@ from refold.manager.notices import Notice
 from refold.manager.originals import find_stored
 from refold.manager.record import list_summaries
 from refold.manager.session import OpenSession
-from refold.manager.undoing import REDO, REDO_MAX, Switched, choose_undo, read_redo
+from refold.manager.undoing import REDO, REDO_MAX, Switched, choose_redo, choose_undo, read_redo
 from refold.memory import ContextSummary
 
 # S4.6: a cut-off answer says that the window is full only if the request came near it.
@@ -42,15 +42,18 @@ def undo(keeper: Keeper, session_id: str, edit_id: str | None) -> Switched:
         return _switch(keeper, slot, session, ids, groups, on=False)
 
 
-def redo(keeper: Keeper, session_id: str) -> Switched:
-    """Switch on what was undone last."""
+def redo(keeper: Keeper, session_id: str, edit_id: str | None = None) -> Switched:
+    """Switch on what was undone last, or one undone edit by its id."""
     keeper.need_row(session_id)
     with keeper.held(session_id) as slot, leased(keeper, session_id):
         session = _open(keeper, slot, session_id)
         groups = read_redo(session.row.settings.get(REDO))
         if not groups:
             raise HandleUnknown(f"nothing of {session_id!r} can be redone: the last change was not an undo")
-        return _switch(keeper, slot, session, tuple(groups[-1]), groups[:-1], on=True)
+        chosen = choose_redo(keeper.ledger.read_edits(session_id, active_only=False), groups, edit_id)
+        ids = tuple(dict.fromkeys(one for at in chosen for one in groups[at]))
+        left = [group for at, group in enumerate(groups) if at not in chosen]
+        return _switch(keeper, slot, session, ids, left, on=True)
 
 
 def _switch(

@@ -65,6 +65,23 @@ def _find_named(ledger: Ledger, session_id: str, stored: Sequence[StoredEdit], n
     return choices[0]
 
 
+def choose_redo(stored: Sequence[StoredEdit], groups: Sequence[Sequence[str]], edit_id: str | None) -> list[int]:
+    """Return which groups of undone edits to switch on: the last, or that of one edit with all it was made from."""
+    if edit_id is None:
+        return [len(groups) - 1]
+    wanted = edit_id.strip().lower()
+    chosen = {at for at, group in enumerate(groups) if wanted and any(one.startswith(wanted) for one in group)}
+    if not chosen:
+        raise HandleUnknown(f"no edit that was undone is called {edit_id[:40]!r}, or a compression came after")
+    made_from = {one.edit.id: one.edit.made_from for one in stored}
+    while True:
+        needed = {source for at in chosen for one in groups[at] for source in made_from.get(one, ())}
+        more = {at for at, group in enumerate(groups) if not needed.isdisjoint(group)} - chosen
+        if not more:
+            return sorted(chosen)
+        chosen |= more
+
+
 def read_redo(settings: object) -> list[list[str]]:
     """Return what can be redone, the last undone last."""
     stored = settings if isinstance(settings, list) else []
