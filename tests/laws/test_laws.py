@@ -1,4 +1,4 @@
-"""The laws as properties: random conversations in every format × random ladders × random budgets."""
+"""The laws as properties: random conversations in every format × random ladders and every preset × random budgets."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from refold.config import PRESETS as ALL_PRESETS
+from refold.config import CompressionConfig
 from refold.conversation import View, apply
 from refold.conversation.handle import find_marks
 from refold.errors import BudgetTooSmall
@@ -52,6 +54,7 @@ EAGER: tuple[Stage, ...] = (
     Window(keep_turns=1),
 )
 OPTIONAL: tuple[Stage, ...] = tuple(STAGES[name]() for name in STAGES if name not in ("window", "clamp"))
+PRESETS = tuple(CompressionConfig(preset=name, write_files=True).stages() for name in ALL_PRESETS)
 many = settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
 
 
@@ -60,10 +63,11 @@ def runs(draw: st.DrawFn) -> tuple[Talk, Ran]:
     """A conversation, some of the stages in some order, a budget that leaves room, and what came of it."""
     talk = draw(talks())
     view = make_view(talk.wire, talk.messages, talk.system, talk.tools)
-    stages = draw(st.lists(st.sampled_from((*OPTIONAL, *EAGER)), unique=True, max_size=6))
+    some = st.lists(st.sampled_from((*OPTIONAL, *EAGER)), unique=True, max_size=6).map(lambda few: [*few, *LAST])
+    stages = draw(st.one_of(some, st.sampled_from(PRESETS)))
     share = draw(st.sampled_from([0.8, 0.4, 0.2, 0.1, 0.02]))
     budget = max(int(view.tokens * share), floor_tokens(view))
-    return talk, run_ladder(view, [*stages, *LAST], budget)
+    return talk, run_ladder(view, stages, budget)
 
 
 def raws(view: View) -> list[Any]:
