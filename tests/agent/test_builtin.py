@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from refold.agent import files
 from refold.agent.builtin import make_builtin_tools
 from refold.agent.shell import Kept
 from refold.agent.tools import Tool
@@ -32,7 +33,8 @@ def tools_in(folder: Path) -> dict[str, Tool]:
 
 
 def call(folder: Path, name: str, **arguments: Any) -> str:
-    return str(tools_in(folder)[name].call(**arguments))
+    made = tools_in(folder)[name].call(**arguments)
+    return str(asyncio.run(made) if asyncio.iscoroutine(made) else made)
 
 
 def test_files_are_read_listed_and_searched(folder: Path) -> None:
@@ -41,6 +43,7 @@ def test_files_are_read_listed_and_searched(folder: Path) -> None:
     assert call(folder, "read_file", path="说明.md") == "你好，世界\n"
     assert call(folder, "list_files").split("\n") == ["说明.md", "src/a.py"]
     assert call(folder, "list_files", pattern="*.py") == "src/a.py"
+    assert call(folder, "list_files", pattern="src/*.py") == "src/a.py"
     assert call(folder, "search_files", pattern=r"port = \d+") == "src/a.py:3: port = 7341"
     assert call(folder, "search_files", pattern="(unclosed") == "nothing matches '(unclosed'"
 
@@ -75,10 +78,84 @@ def test_a_new_file_behind_a_link_that_leads_out_is_not_written(folder: Path) ->
     assert not (folder.parent / "not-there-yet.txt").exists()
 
 
+@pytest.mark.parametrize("swapped", ["src", "src/a.py"])
+def test_a_link_that_is_put_there_while_a_file_is_opened_leads_nowhere(
+    folder: Path, swapped: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder.parent / "a.py").write_text("the secret", encoding="utf-8")
+    find = Workspace.find
+    looks: list[str] = []
+    last = [0]
+
+    def find_then_swap(self: Workspace, name: str) -> Path:
+        found = find(self, name)
+        looks.append(name)
+        if len(looks) == last[0]:
+            (folder / swapped).rename(folder.parent / "aside")
+            (folder / swapped).symlink_to(folder.parent / ("a.py" if "/" in swapped else "."))
+        return found
+
+    # Writing looks twice: whether the file is new, and to open it. What counts is the moment after the last look.
+    for name, count, more in (("read_file", 1, {}), ("write_file", 2, {"content": "x"})):
+        looks.clear()
+        last[0] = count
+        monkeypatch.setattr(Workspace, "find", find_then_swap)
+        with pytest.raises(OutsideWorkspace, match="was changed while it was being opened"):
+            call(folder, name, path="src/a.py", **more)
+        monkeypatch.undo()
+        (folder / swapped).unlink()
+        (folder.parent / "aside").rename(folder / swapped)
+    assert (folder.parent / "a.py").read_text() == "the secret"
+
+
+def test_any_line_of_a_huge_file_can_be_read_and_what_is_left_is_counted(folder: Path) -> None:
+    with (folder / "huge.log").open("wb") as file:
+        for start in range(0, 600_000, 1_000):
+            file.write(b"".join(b"%07d %s\n" % (number, b"x" * 40) for number in range(start, start + 1_000)))
+    text = call(folder, "read_file", path="huge.log", line=500_001, lines=2)
+    row = "x" * 40
+    assert text == f"0500000 {row}\n0500001 {row}\n\n[99,998 more lines; go on with line=500003]"
+    assert call(folder, "read_file", path="huge.log", line=600_000) == f"0599999 {row}\n"
+    assert call(folder, "read_file", path="huge.log", line=600_001) == "(huge.log has fewer than 600,001 lines)"
+    assert len(call(folder, "read_file", path="huge.log", lines=10**9)) < 1_000_200
+
+
+def test_one_line_without_end_is_cut_and_says_so(folder: Path) -> None:
+    (folder / "line").write_bytes(b"y" * 3_000_000)
+    text = call(folder, "read_file", path="line")
+    assert text == "y" * 1_000_000 + "\n[line 1 is cut: 1,000,000 bytes are shown at a time]"
+    (folder / "empty").touch()
+    assert call(folder, "read_file", path="empty") == "(empty is empty)"
+
+
+def test_a_pattern_that_never_ends_is_stopped(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "as").write_text("a" * 60 + "!", encoding="utf-8")
+    monkeypatch.setattr(files, "SEARCH_S", 1.0)
+    started = time.monotonic()
+    text = call(folder, "search_files", pattern="(a+)+$", files="as")
+    assert text.startswith("the search took longer than 1 s and was stopped")
+    assert time.monotonic() - started < 8
+
+
+def test_a_search_imports_nothing_from_the_workspace_and_has_its_limit(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "refold").mkdir()
+    (folder / "refold" / "__init__.py").write_text("open('owned', 'w')", encoding="utf-8")
+    (folder / "json.py").write_text("open('owned', 'w')", encoding="utf-8")
+    (folder / "many").write_text("hit\n" * 1_000, encoding="utf-8")
+    monkeypatch.chdir(folder)
+    found = call(folder, "search_files", pattern="hit").split("\n")
+    assert found[0] == "many:1: hit"
+    assert found[-1] == "[more than 200 lines; be more exact]"
+    assert len(found) == 201
+    assert not (folder / "owned").exists()
+
+
 def test_refolds_own_record_is_out_of_reach(folder: Path) -> None:
     (folder / ".refold").mkdir()
     (folder / ".refold" / "ledger.db").write_text("x")
-    for path in (".refold/ledger.db", "./.refold/../.refold/ledger.db"):
+    for path in (".refold/ledger.db", "./.refold/../.refold/ledger.db", ".REFOLD/ledger.db"):
         with pytest.raises(OutsideWorkspace, match="belongs to refold itself"):
             call(folder, "write_file", path=path, content="gone")
     assert ".refold" not in call(folder, "list_files")

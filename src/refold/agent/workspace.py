@@ -1,16 +1,28 @@
 """The workspace that built-in tools are confined to: no path, link or ``..`` leads out of it.
 
-A path is resolved with every link in it, then compared; what is not inside is refused before it is opened. refold's own
-folders are never shown or changed: a session must not rewrite its own record.
+A path is resolved with every link in it, then compared; what is not inside is refused. A file is opened by walking from
+the root without following any link, so that one which is put there meanwhile leads nowhere either. refold's own folders
+are never shown or changed: a session must not rewrite its own record.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 from refold.errors import ConfigError
 
 OWN_FOLDERS = frozenset({".refold", ".compression"})
+SKIPPED = OWN_FOLDERS | {".git", "node_modules", "__pycache__", ".venv"}
+WALKED_MAX = 20_000
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+_NO_WAIT = getattr(os, "O_NONBLOCK", 0)  # A pipe would be waited for until somebody writes to it.
+_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _NO_LINK
+_WALKS = os.open in os.supports_dir_fd and os.mkdir in os.supports_dir_fd
 
 
 class OutsideWorkspace(ConfigError):
@@ -18,7 +30,7 @@ class OutsideWorkspace(ConfigError):
 
 
 class Workspace:
-    """A folder, and the way from a name to a path in it."""
+    """A folder, and the way from a name to a file in it."""
 
     def __init__(self, folder: str | Path) -> None:
         self.root = Path(folder).resolve()
@@ -34,7 +46,7 @@ class Workspace:
         if not path.is_relative_to(self.root):
             raise OutsideWorkspace(f"{name[:200]!r} is outside the workspace; only files in {self.root} can be used")
         inside = path.relative_to(self.root).parts
-        if inside and inside[0] in OWN_FOLDERS:
+        if inside and inside[0].casefold() in OWN_FOLDERS:
             raise OutsideWorkspace(f"{name[:200]!r} belongs to refold itself and cannot be used by a tool")
         return path
 
@@ -42,7 +54,58 @@ class Workspace:
         """Return a path as a tool names it: relative to the workspace."""
         return path.relative_to(self.root).as_posix() or "."
 
-    def holds(self, path: Path) -> bool:
+    def open_file(self, name: str, flags: int = os.O_RDONLY, *, makes_folders: bool = False) -> int:
+        """Open a regular file and return its descriptor; a typed error says why that cannot be."""
+        path = self.find(name)
+        if path.is_dir():
+            raise ConfigError(f"{name[:200]} is a folder; list_files shows what is in it")
+        try:
+            file = self._open_inside(path, flags | _NO_LINK | _NO_WAIT, makes_folders=makes_folders)
+        except FileNotFoundError:
+            raise ConfigError(f"there is no file {name[:200]}") from None
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.EMLINK):
+                raise OutsideWorkspace(f"{name[:200]!r} was changed while it was being opened; try again") from None
+            raise ConfigError(f"{name[:200]} cannot be opened: {error.strerror or error}") from None
+        # A pipe or a device would never end.
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            os.close(file)
+            raise ConfigError(f"{name[:200]} is not a regular file")
+        return file
+
+    def _open_inside(self, path: Path, flags: int, *, makes_folders: bool) -> int:
+        if not _WALKS:
+            if makes_folders:
+                path.parent.mkdir(parents=True, exist_ok=True)
+            return os.open(path, flags, 0o666)
+        *folders, last = path.relative_to(self.root).parts
+        here = os.open(self.root, _FOLDER)
+        try:
+            for folder in folders:
+                if makes_folders:
+                    with contextlib.suppress(FileExistsError):
+                        os.mkdir(folder, dir_fd=here)
+                deeper = os.open(folder, _FOLDER, dir_fd=here)
+                os.close(here)
+                here = deeper
+            return os.open(last, flags, 0o666, dir_fd=here)
+        finally:
+            os.close(here)
+
+    def walk(self, start: Path) -> Iterator[Path]:
+        """Yield the files in a folder, in order, without links that lead out and without others' stores."""
+        count = 0
+        for folder, folders, files in os.walk(start, followlinks=False):
+            folders[:] = sorted(name for name in folders if name.casefold() not in SKIPPED)
+            for name in sorted(files):
+                count += 1
+                if count > WALKED_MAX:
+                    return
+                path = Path(folder) / name
+                if not path.is_symlink() or self._holds(path):
+                    yield path
+
+    def _holds(self, path: Path) -> bool:
         """Tell whether a path found by walking is really in here, its links followed."""
         try:
             self.find(str(path))
