@@ -239,13 +239,27 @@ def _price_summaries(edits: Sequence[StoredEdit], usages: Sequence[Usage]) -> fl
 
 
 def list_events(ledger: Ledger, session_id: str | None, limit: int) -> list[Event]:
-    """Return the newest events of a session or of all, newest first."""
+    """Return the newest events of a session or of all, newest first; of all, ids without an event count as well."""
     kept: list[Event] = []
-    after = 0
+    after = 0 if session_id is not None else max(0, _find_last(ledger) - limit)
     while page := ledger.read_events(session_id, after=after, limit=EVENTS_PAGE):
         kept = [*kept, *page][-limit:]
         after = page[-1].id
     return kept[::-1]
+
+
+def _find_last(ledger: Ledger) -> int:
+    """Return the id of the newest event, found by doubling: the ledger lists events upwards only."""
+    low, high = 0, 1
+    while ledger.read_events(None, after=high, limit=1):
+        low, high = high, high * 2
+    while low < high:
+        middle = (low + high) // 2
+        if ledger.read_events(None, after=middle, limit=1):
+            low = middle + 1
+        else:
+            high = middle
+    return low
 
 
 __all__ = [

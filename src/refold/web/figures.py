@@ -1,0 +1,145 @@
+"""Figures of sessions for the page: read once, added up, and put into spans. Pure but for the ledger's reads.
+
+Reading is bounded: so many sessions, so many requests of each; what is left out is said.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+from weakref import WeakKeyDictionary
+
+from refold.ledger.ledger import Event, Ledger, SessionRow
+from refold.manager.bill import Bill, FoldFigures, RequestFigures, SessionFigures, list_events, read_figures
+from refold.server.interface import Access
+
+SESSIONS_MAX = 200
+EVENTS_MAX = 1_000
+SPANS_MAX = 48
+KNOWN_MAX = 1_000
+
+_Key = tuple[str, float, int, float]
+_known: WeakKeyDictionary[Ledger, OrderedDict[_Key, SessionFigures]] = WeakKeyDictionary()
+_guard = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A request, or the mean of those in a span; ``folds`` says how many compressions fell into it."""
+
+    time: float
+    requests: int
+    tokens: float
+    tokens_raw: float
+    cached: float
+    folds: int
+    dollars: float
+    dollars_raw: float
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """All that the page shows: of one session, or of all that the caller has."""
+
+    names: tuple[str, ...]
+    parts: tuple[SessionFigures, ...]
+    bill: Bill
+    folds: tuple[FoldFigures, ...]
+    points: tuple[Point, ...]
+    events: tuple[Event, ...]
+    is_cut: bool
+
+    @property
+    def tokens_freed(self) -> int:
+        """What compressions in force took out of views."""
+        return sum(one.tokens_before - one.tokens_after for one in self.folds if one.is_active)
+
+
+def read_overview(access: Access, name: str = "") -> Overview:
+    """Return the figures of a session, or of the newest sessions of the caller."""
+    rows = access.list_rows(SESSIONS_MAX, 0)
+    names = tuple(access.name(row.id) for row in rows)
+    chosen = [access.need(name)] if name else rows
+    parts = [read_known(access.ledger, row) for row in chosen]
+    folds = sorted((fold for part in parts for fold in part.folds), key=lambda fold: fold.time)
+    requests = sorted((one for part in parts for one in part.requests), key=lambda one: one.time)
+    events = _read_events(access, chosen, name)
+    return Overview(
+        names=names,
+        parts=tuple(parts),
+        bill=sum((part.bill for part in parts), Bill()),
+        folds=tuple(folds),
+        points=tuple(list_points(requests, folds) if name else gather_spans(requests, folds)),
+        events=tuple(events),
+        is_cut=any(part.is_cut for part in parts) or (not name and len(rows) == SESSIONS_MAX),
+    )
+
+
+def read_known(ledger: Ledger, row: SessionRow) -> SessionFigures:
+    """Return the figures of a session, read anew only if something changed."""
+    newest = ledger.read_usage(row.id, limit=1)
+    key = (row.id, row.updated_at, row.edits_version, newest[0].created_at if newest else 0.0)
+    with _guard:
+        known = _known.setdefault(ledger, OrderedDict())
+        if key in known:
+            known.move_to_end(key)
+            return known[key]
+    figures = read_figures(ledger, row.id)
+    with _guard:
+        known[key] = figures
+        while len(known) > KNOWN_MAX:
+            known.popitem(last=False)
+    return figures
+
+
+def list_points(requests: Sequence[RequestFigures], folds: Sequence[FoldFigures]) -> list[Point]:
+    """Return a point for every request; a compression is told at the first request after it. Dollars add up."""
+    points: list[Point] = []
+    dollars = dollars_raw = 0.0
+    told = 0
+    for one in requests:
+        due = sum(1 for fold in folds[told:] if fold.time <= one.time)
+        told += due
+        dollars += one.dollars or 0.0
+        dollars_raw += one.dollars_raw or 0.0
+        points.append(Point(one.time, 1, one.tokens, one.tokens_raw, one.cached, due, dollars, dollars_raw))
+    return points
+
+
+def gather_spans(requests: Sequence[RequestFigures], folds: Sequence[FoldFigures]) -> list[Point]:
+    """Return the mean request of each span, spans of as many requests each, in the order of time. Dollars add up."""
+    size = ceil(len(requests) / SPANS_MAX)
+    points: list[Point] = []
+    dollars = dollars_raw = 0.0
+    told = 0
+    for start in range(0, len(requests), max(1, size)):
+        found = requests[start : start + size]
+        due = sum(1 for fold in folds[told:] if fold.time <= found[-1].time)
+        told += due
+        dollars += sum(one.dollars or 0.0 for one in found)
+        dollars_raw += sum(one.dollars_raw or 0.0 for one in found)
+        count = len(found)
+        points.append(
+            Point(
+                found[-1].time,
+                count,
+                sum(one.tokens for one in found) / count,
+                sum(one.tokens_raw for one in found) / count,
+                sum(one.cached for one in found) / count,
+                due,
+                dollars,
+                dollars_raw,
+            )
+        )
+    return points
+
+
+def _read_events(access: Access, rows: Sequence[SessionRow], name: str) -> list[Event]:
+    if not name and not access.tenant:
+        return list_events(access.ledger, None, EVENTS_MAX)
+    # Among the events of all tenants the caller's own may be few.
+    found = [event for row in rows for event in list_events(access.ledger, row.id, EVENTS_MAX)]
+    return sorted(found, key=lambda event: -event.id)[:EVENTS_MAX]

@@ -1,0 +1,243 @@
+"""Statistics: tokens per request beside what they would have been, the bill with and without, caches, events.
+
+Of one session or of all that the caller has. What is estimated is called so, beside the figure and below the curves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+from nicegui import ui
+
+from refold.ledger.ledger import Event
+from refold.manager.bill import Bill, SessionFigures
+from refold.tokens.model_table import AS_OF
+from refold.web.charts import draw_bill, draw_tokens
+from refold.web.figures import Overview, read_overview
+from refold.web.links import page_link, session_link
+from refold.web.shell import empty, frame, guarded, heading, link, text
+from refold.web.table import Column, SortedTable
+from refold.web.visit import find_visit, say
+
+_KINDS = frozenset(
+    ("compressed", "offloaded", "skipped", "failed", "warned", "undone", "redone", "forgotten", "imported")
+)
+_CHIPS = {"compressed": "accent", "failed": "bad", "warned": "warn", "skipped": "warn"}
+
+
+async def show(name: str = "") -> None:
+    """Draw the figures of a session, or of all of them."""
+    source = find_visit().source
+    with frame("statistics"):
+        with ui.element("div").classes("page-head"):
+            heading(say("statistics.title")).classes("grow")
+            head = ui.element("div").classes("row")
+        body = ui.element("div").classes("stack wide-gaps")
+        with body:
+            text("p", say("statistics.adding"), "faint").props("role=status")
+
+        async def fill() -> None:
+            overview = await source.run(read_overview, name)
+            with head:
+                _draw_choice(overview, name)
+            body.clear()
+            with body:
+                _draw_overview(overview, name)
+
+        ui.timer(0.01, guarded(fill), once=True)
+
+
+def _draw_choice(overview: Overview, name: str) -> None:
+    names = overview.names if name in overview.names or not name else (name, *overview.names)
+    with ui.element("label").classes("row"):
+        text("span", say("statistics.of"), "faint")
+        choice = ui.element("select").classes("input choice")
+    with choice:
+        for one in ("", *names):
+            option = text("option", one[:120] or say("statistics.all"))
+            option._props.update({"value": one, "selected": one == name})
+    choice.on(
+        "change",
+        lambda event: ui.navigate.to(page_link("/statistics", name=str(event.args or ""))),
+        js_handler="(e) => emit(e.target.value)",
+    )
+    if name:
+        link(say("statistics.open"), session_link(name), "button small")
+
+
+def _draw_overview(overview: Overview, name: str) -> None:
+    is_one = bool(name)
+    if overview.bill.requests:
+        _draw_tiles(overview)
+        with ui.element("section").classes("panel stack"):
+            heading(say("statistics.tokens" if is_one else "statistics.tokens_mean"), 2)
+            draw_tokens(overview.points, is_one=is_one)
+        if overview.bill.priced:
+            with ui.element("section").classes("panel stack"):
+                heading(say("statistics.bill"), 2)
+                draw_bill(overview.points, is_one=is_one)
+        _draw_notes(overview)
+    else:
+        with empty(say("statistics.none_title"), say("statistics.none_one" if is_one else "statistics.none_all")):
+            if not is_one:
+                link(say("statistics.chat"), page_link("/chat"), "button primary")
+    if not is_one and overview.bill.requests:
+        with ui.element("section").classes("stack"):
+            heading(say("statistics.sessions"), 2)
+            _draw_sessions([part for part in overview.parts if part.requests])
+    with ui.element("section").classes("stack"):
+        heading(say("statistics.events"), 2)
+        _draw_events(overview, is_one=is_one)
+
+
+def _draw_tiles(overview: Overview) -> None:
+    bill, folds = overview.bill, [fold for fold in overview.folds if fold.is_active]
+    is_smaller = bill.tokens_raw > bill.tokens
+    with ui.element("dl").classes("tiles"):
+        sub = say("statistics.tile_tokens_sub", raw=bill.tokens_raw)
+        same = say("statistics.tile_tokens_same", requests=bill.requests)
+        _draw_tile(say("statistics.tile_tokens"), f"{bill.tokens:,}", sub if is_smaller else same)
+        _draw_tile(say("statistics.tile_bill"), write_dollars(bill.dollars) if bill.priced else "–", _tell_bill(bill))
+        sub = say("statistics.tile_cached_sub", tokens=bill.cached)
+        none = say("statistics.tile_cached_none")
+        _draw_tile(say("statistics.tile_cached"), f"{bill.cached_share:.0%}", sub if bill.cached else none)
+        sub = say("statistics.tile_folds_sub", freed=overview.tokens_freed)
+        none = say("statistics.tile_folds_none")
+        _draw_tile(say("statistics.tile_folds"), f"{len(folds):,}", sub if folds else none)
+
+
+def _draw_tile(title: str, figure: str, sub: str) -> None:
+    with ui.element("div").classes("tile"):
+        text("dt", title)
+        text("dd", figure, "figure")
+        text("dd", sub, "faint")
+
+
+def _tell_bill(bill: Bill) -> str:
+    if not bill.priced:
+        return say("statistics.tile_bill_none")
+    if bill.tokens_raw == bill.tokens:
+        return say("statistics.tile_bill_same")
+    return say("statistics.tile_bill_sub", raw=write_dollars(bill.dollars_raw))
+
+
+def _draw_notes(overview: Overview) -> None:
+    bill = overview.bill
+    with ui.element("div").classes("notes"):
+        if bill.priced and bill.tokens_raw > bill.tokens:
+            if bill.dollars_saved >= 0:
+                share = bill.dollars_saved / bill.dollars_raw if bill.dollars_raw else 0.0
+                text("p", say("statistics.saved", dollars=write_dollars(bill.dollars_saved), share=share), "strong")
+            else:
+                text("p", say("statistics.lost", dollars=write_dollars(-bill.dollars_saved)), "strong")
+        text("p", say("statistics.estimated", date=AS_OF))
+        if bill.over:
+            text("p", say("statistics.over", over=bill.over, requests=bill.requests))
+        if bill.dollars_summaries:
+            text("p", say("statistics.summaries", dollars=write_dollars(bill.dollars_summaries)))
+        if bill.priced < bill.requests:
+            text("p", say("statistics.unpriced", count=bill.requests - bill.priced))
+        if overview.is_cut:
+            text("p", say("statistics.cut"))
+
+
+def _draw_sessions(parts: list[SessionFigures]) -> None:
+    access = find_visit().source.access
+
+    def name_of(part: SessionFigures) -> str:
+        return access.name(part.session_id)
+
+    def draw_name(part: SessionFigures) -> None:
+        link(name_of(part)[:80], page_link("/statistics", name=name_of(part)), "cut name")
+
+    def saved(part: SessionFigures) -> str:
+        return write_dollars(part.bill.dollars_saved) if part.bill.priced else "–"
+
+    SortedTable(
+        [
+            Column(say("statistics.session"), name_of, draw=draw_name),
+            _number("statistics.requests", lambda part: part.bill.requests),
+            _number("statistics.column_sent", lambda part: part.bill.tokens),
+            _number("statistics.column_raw", lambda part: part.bill.tokens_raw),
+            Column(
+                say("statistics.column_cached"),
+                lambda part: f"{part.bill.cached_share:.0%}",
+                lambda part: part.bill.cached_share,
+                is_number=True,
+                classes="roomy",
+            ),
+            Column(
+                say("statistics.column_bill"),
+                lambda part: write_dollars(part.bill.dollars) if part.bill.priced else "–",
+                lambda part: part.bill.dollars,
+                is_number=True,
+            ),
+            Column(say("statistics.column_saved"), saved, lambda part: part.bill.dollars_saved, is_number=True),
+        ],
+        parts,
+        say("statistics.sessions"),
+        sorted_by=2,
+    )
+
+
+def _number(key: str, figure: Callable[[SessionFigures], int]) -> Column[SessionFigures]:
+    is_roomy = key != "statistics.column_sent"
+    return Column(
+        say(key), lambda part: f"{figure(part):,}", figure, is_number=True, classes="roomy" if is_roomy else ""
+    )
+
+
+def _draw_events(overview: Overview, *, is_one: bool) -> None:
+    if not overview.events:
+        text("p", say("statistics.no_events"), "faint")
+        return
+    access = find_visit().source.access
+
+    def name_of(event: Event) -> str:
+        return access.name(event.session_id)
+
+    def draw_kind(event: Event) -> None:
+        text("span", _name_kind(event), f"chip {_CHIPS.get(event.kind, '')}")
+
+    columns: list[Column[Event]] = [
+        Column(say("statistics.time"), _write_time, lambda event: event.id, classes="num-left"),
+        Column(say("statistics.kind"), _name_kind, draw=draw_kind),
+        Column(say("statistics.reason"), _tell_reason, classes="reason"),
+        Column(say("statistics.change"), _tell_change, _find_freed, is_number=True),
+    ]
+    if not is_one:
+        draw = lambda event: link(name_of(event)[:80], session_link(name_of(event)), "cut name")  # noqa: E731
+        columns.insert(1, Column(say("statistics.session"), name_of, draw=draw))
+    SortedTable(columns, overview.events, say("statistics.events"), classes="tall")
+
+
+def _write_time(event: Event) -> str:
+    return datetime.fromtimestamp(event.created_at).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _name_kind(event: Event) -> str:
+    return say(f"statistics.kind_{event.kind}") if event.kind in _KINDS else event.kind[:40]
+
+
+def _tell_reason(event: Event) -> str:
+    return str(event.fields.get("reason") or "")[:300]
+
+
+def _tell_change(event: Event) -> str:
+    before, after = event.fields.get("tokens_before"), event.fields.get("tokens_after")
+    if isinstance(before, int) and isinstance(after, int):
+        return f"{before:,} → {after:,}"
+    return f"{before:,}" if isinstance(before, int) else ""
+
+
+def _find_freed(event: Event) -> int:
+    before, after = event.fields.get("tokens_before"), event.fields.get("tokens_after")
+    return before - after if isinstance(before, int) and isinstance(after, int) else 0
+
+
+def write_dollars(dollars: float) -> str:
+    """Return an amount as people read it: cents where there are some, more digits below."""
+    sign, amount = ("−" if dollars < 0 else ""), abs(dollars)
+    digits = 0 if amount >= 1_000 else 2 if amount >= 1 or amount == 0 else 4
+    return f"{sign}${amount:,.{digits}f}"
