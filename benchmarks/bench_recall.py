@@ -31,7 +31,7 @@ from refold.ledger.chain import chain_tail
 from refold.ledger.encode import dump_json
 from refold.ledger.ledger import Splice, StoredMessage
 from refold.ledger.sqlite import SqliteLedger
-from refold.recall import EmbeddingOptions, Recall, RecallOptions, index_path
+from refold.recall import Recall, RecallOptions, index_path
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 QUESTIONS = {"locomo": 1.0, "bfcl_memory": 1.0, "zh_long_concat": 0.12}
@@ -154,7 +154,7 @@ def measure_probes(name: str) -> None:
     missed: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder))
-        store.recall.options = RecallOptions(embeddings=EmbeddingOptions("off"))
+        store.recall.options = RecallOptions(embeddings="off")
         for session in read_sessions(name):
             handles = store.add(session["id"], session["messages"])
             probes = {str(probe["value"]): probe for probe in session.get("probes") or ()}
@@ -187,7 +187,7 @@ def measure_scale(total: int, sessions: int) -> None:
     chance = random.Random(total)
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder))
-        store.recall.options = RecallOptions(embeddings=EmbeddingOptions("off"))
+        store.recall.options = RecallOptions(embeddings="off")
         appended = indexed = 0.0
         each = total // sessions
         for number in range(sessions):

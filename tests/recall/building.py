@@ -11,9 +11,9 @@ from refold.ledger.chain import chain_tail
 from refold.ledger.encode import dump_json
 from refold.ledger.ledger import Splice, StoredMessage
 from refold.ledger.sqlite import SqliteLedger
-from refold.recall import EmbeddingOptions, Recall, RecallOptions, index_path
+from refold.recall import Recall, RecallOptions, index_path
 
-WORDS_ONLY = RecallOptions(embeddings=EmbeddingOptions("off"))
+WORDS_ONLY = RecallOptions(embeddings="off")
 
 
 class Workspace:

@@ -27,7 +27,7 @@ def test_a_message_that_refers_back_gets_the_exact_words(workspace: Workspace) -
     assert "retry limit of the uploader" in injection.text
     assert any(one.text == OLD[1] for one in injection.snippets)
     assert "refers back" in injection.reason
-    assert injection.tokens <= WORDS_ONLY.inject_tokens_max
+    assert injection.tokens <= WORDS_ONLY.inject_tokens
 
 
 def test_a_value_that_is_only_in_folded_messages_counts_as_a_reference(workspace: Workspace) -> None:
@@ -64,7 +64,7 @@ def test_off_is_off_and_always_is_always(workspace: Workspace) -> None:
 
 def test_nothing_folded_means_nothing_to_add(workspace: Workspace) -> None:
     workspace.say("s", *OLD)
-    assert workspace.recall.inject("s", "What did we say earlier?", []).reason == "nothing is folded"
+    assert workspace.recall.inject("s", "What did we say about the uploader?", []).reason == "nothing is folded"
 
 
 def test_quoted_text_cannot_leave_its_frame(workspace: Workspace) -> None:
@@ -77,6 +77,6 @@ def test_quoted_text_cannot_leave_its_frame(workspace: Workspace) -> None:
 
 def test_a_budget_too_small_for_any_snippet_adds_none(workspace: Workspace) -> None:
     ids = workspace.say("s", *OLD)
-    workspace.recall.options = replace(WORDS_ONLY, inject_tokens_max=20)
+    workspace.recall.options = replace(WORDS_ONLY, inject_tokens=20)
     injection = workspace.recall.inject("s", "What did we say earlier about the retry limit of the uploader?", ids)
     assert not injection.acts

@@ -65,13 +65,19 @@ def load_config(
         layers.append(read_layer("session", session, "session"))
     if call:
         layers.append(read_layer("call", {key: value for key, value in call.items() if value is not None}, "call"))
-    return CompressionConfig(layers).with_variables(read_model_variables(variables))
+    config = CompressionConfig(layers)
+    embeddings = config.recall.embeddings
+    key_name = "" if isinstance(embeddings, str) else embeddings.key_env
+    return config.with_variables(read_model_variables(variables, key_name))
 
 
-def read_model_variables(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the variables that say where models are reached; a key stands in the environment and nowhere else."""
+def read_model_variables(environ: Mapping[str, str] | None = None, key_name: str = "") -> dict[str, str]:
+    """Return the variables that say where models are reached; a key stands in the environment and nowhere else.
+
+    ``key_name`` is the variable that the settings name for the key of a service.
+    """
     variables = os.environ if environ is None else environ
-    return {name: text for name in MODEL_VARIABLES if (text := variables.get(name, "").strip())}
+    return {name: text for name in (*MODEL_VARIABLES, key_name) if (text := variables.get(name, "").strip())}
 
 
 def load_block(
@@ -231,11 +237,11 @@ def _read_variable(name: str, text: str, variable: str) -> object:
     """Return a variable's text as the setting takes it: lists by commas, tables as JSON, the rest as written."""
     if name == "ladder":
         return [stage.strip() for stage in text.split(",") if stage.strip()]
-    if name == "window" and text.startswith("{"):
+    if name in ("window", "recall.embeddings") and text.startswith("{"):
         import json
 
         try:
             return json.loads(text)
         except ValueError:
-            raise ConfigError(f"{variable}: not a JSON table of model and tokens: {show(text)}") from None
+            raise ConfigError(f"{variable}: not a JSON table: {show(text)}") from None
     return text

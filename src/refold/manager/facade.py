@@ -18,6 +18,7 @@ from refold.conversation.edit import Edit
 from refold.conversation.language import detect_language
 from refold.conversation.view import Item
 from refold.errors import ConfigError, FormatError, LedgerError
+from refold.ledger.choose import choose_ledger
 from refold.ledger.ledger import Finding, Ledger
 from refold.llm.redact import redact_text
 from refold.manager import controls, forgetting, going_on, manual, preparing
@@ -39,7 +40,6 @@ from refold.prepared import PreparedContext
 from refold.recall.mixin import Recalling
 from refold.tokens import TokenCounter
 
-LEDGER_FILE = ".refold/ledger.db"
 EXPAND_CHARS_MAX = 1_000_000
 
 
@@ -52,7 +52,7 @@ class ContextCompressionManager(Recalling):
         workspace_path: str | Path = ".",
         *,
         llm: object = None,
-        ledger: Ledger | None = None,
+        ledger: Ledger | str | None = None,
     ) -> None:
         self.workspace_path = Path(workspace_path)
         self.compression_folder = CompressionFolder(self.workspace_path)
@@ -61,9 +61,12 @@ class ContextCompressionManager(Recalling):
         self.token_counter = TokenCounter()
         self.compressor = ContextCompressor(llm, self.token_counter)  # type: ignore[arg-type]
         self.md_sync = MarkdownSync(self.workspace_path)
-        self._keeper = Keeper(self.config, self.workspace_path, ledger or _open_ledger(self.workspace_path))
+        if ledger is None or isinstance(ledger, str):
+            ledger = choose_ledger(self.workspace_path, ledger or self.config.ledger)
+        self._keeper = Keeper(self.config, self.workspace_path, ledger)
         self._background = Background(self._keeper, lambda: self._model, self._remember)
         self._keeper.background = self._background
+        self._keeper.recalling = lambda: self.recalling
 
     @property
     def ledger(self) -> Ledger:
@@ -141,10 +144,10 @@ class ContextCompressionManager(Recalling):
         self._write_summaries(session_id)
         return switched
 
-    def redo(self, session_id: str) -> Switched:
-        """Put what was undone last in force again."""
+    def redo(self, session_id: str, edit_id: str | None = None) -> Switched:
+        """Put what was undone last in force again, or one undone edit by its id."""
         self._background.cancel(_check_session(session_id))
-        switched = controls.redo(self._keeper, session_id)
+        switched = controls.redo(self._keeper, session_id, edit_id)
         self._write_summaries(session_id)
         return switched
 
@@ -218,6 +221,8 @@ class ContextCompressionManager(Recalling):
 
     def configure(self, **changes: Any) -> CompressionConfig:
         """Change settings from now on, in this workspace (S1.5, S1.6); return the settings in force."""
+        if "ledger" in changes:
+            raise ConfigError("ledger cannot change while it is in use; make another manager for another ledger")
         changed, self._model = settle_model(self.config.replace(**changes), self._model.llm)
         self.config = self._keeper.config = changed
         self.compression_folder.write_config(_plain_settings(self.config), changes=_file_settings(changes))
@@ -232,9 +237,9 @@ class ContextCompressionManager(Recalling):
     def close(self) -> None:
         """Let go of everything in memory and of the ledger. The manager can be used again: it opens it anew."""
         self._background.close()
+        self.close_recall()
         self._keeper.drop_all()
         self._keeper.ledger.close()
-        self.close_recall()
 
     def __enter__(self) -> ContextCompressionManager:
         return self
@@ -283,14 +288,10 @@ class ContextCompressionManager(Recalling):
             ]
             self.compression_folder.write_summaries(session_id, masked)
         except (LedgerError, OSError) as error:
-            problem = f"summaries.json was not written: {error}"
-            self._keeper.listeners.tell(Notice("warned", session_id, problem, time=self._keeper.clock()))
+            self._warn(session_id, f"summaries.json was not written: {error}")
 
-
-def _open_ledger(workspace: Path) -> Ledger:
-    from refold.ledger.sqlite import SqliteLedger
-
-    return SqliteLedger(workspace / LEDGER_FILE)
+    def _warn(self, session_id: str, problem: str) -> None:
+        self._keeper.listeners.tell(Notice("warned", session_id, problem, time=self._keeper.clock()))
 
 
 def _with_folder(config: CompressionConfig, folder: CompressionFolder) -> CompressionConfig:

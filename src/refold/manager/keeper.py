@@ -35,6 +35,7 @@ from refold.tokens.counter import REPLY_TOKENS
 
 if TYPE_CHECKING:
     from refold.manager.background import Background
+    from refold.recall.facade import Recall
 
 SESSIONS_OPEN_MAX = 64
 LOCK_WAIT_S = 300.0
@@ -85,6 +86,7 @@ class Keeper:
         self._guard = threading.Lock()
         self._counters: dict[tuple[str, float | None], Counter] = {}
         self.background: Background | None = None
+        self.recalling: Callable[[], Recall] | None = None
         self._limited: dict[tuple[int, int | None, int | None], tuple[CompressionConfig, CompressionConfig]] = {}
         self._arrival: tuple[CompressionConfig, list[ArrivalStage]] | None = None
 

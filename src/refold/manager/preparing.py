@@ -13,7 +13,7 @@ import orjson
 
 from refold.budget import Budget
 from refold.conversation.view import View
-from refold.errors import LedgerError
+from refold.errors import BudgetTooSmall, LedgerError
 from refold.formats import detect
 from refold.ladder.plan import check_fit
 from refold.ladder.report import Report
@@ -30,6 +30,7 @@ from refold.manager.deciding import (
     make_economics,
 )
 from refold.manager.flow import Await, Flow
+from refold.manager.injecting import add_recalled, take_back_recalled
 from refold.manager.intake import check_messages, find_wire, take_history, take_new
 from refold.manager.keeper import Keeper, Sent, Slot
 from refold.manager.notices import Notice
@@ -57,9 +58,9 @@ class Request:
     tools: object = None
     model: str | None = None
     format: str | None = None
-
     window: int | None = None
     reserve: int | None = None
+
 
 def prepare_flow(keeper: Keeper, request: Request, remember: Remember) -> Flow[PreparedContext]:
     """Prepare a context for a request."""
@@ -93,6 +94,7 @@ def _prepare_held(
     model = session.row.model
     fixed = count_fixed(slot, session, request)
     made: Made | None = None
+    is_short = False
     for _ in range(ROUNDS_MAX):
         decision, budget = decide_held(keeper, slot, session, request, fixed)
         if not decision.acts:
@@ -106,15 +108,23 @@ def _prepare_held(
                 break
         if keeper.background is not None and keeper.background.is_busy(session.id):
             return None
-        made = yield from run_batch(keeper, session, wish)
-        if made.ending != "stale":
+        try:
+            made = yield from run_batch(keeper, session, wish)
+        except BudgetTooSmall:
+            # What was recalled for the newest message cannot be folded, but it can be asked for again.
+            is_short = take_back_recalled(keeper, session)
+            if not is_short:
+                raise
+            made = None
+        if made is not None and made.ending != "stale":
             break
         session = keeper.open(slot, keeper.need_row(session.id), model)
     else:
         raise LedgerError(f"session {session.id!r} was changed by others {ROUNDS_MAX} times in a row; try again")
     yield from finish(keeper, session, made, remember)
     _tell_skipped(keeper, slot, session, decision, made)
-    return _hand_back(keeper, slot, session, request, decision, made, budget, fixed)
+    recalled = "" if is_short else add_recalled(keeper, session, budget.hard - session.item_tokens - fixed, made)
+    return _hand_back(keeper, slot, session, request, decision, made, budget, fixed, recalled)
 
 
 def _may_wait(keeper: Keeper, decision: Decision) -> bool:
@@ -296,6 +306,7 @@ def _hand_back(
     made: Made | None,
     budget: Budget,
     fixed: int,
+    recalled: str,
 ) -> PreparedContext:
     tokens = session.item_tokens + fixed
     if tokens > budget.hard:
@@ -314,7 +325,7 @@ def _hand_back(
         system=request.system,
         tools=request.tools,
         edits=tuple(session.edits),
-        report=_write_report(session, decision, made, budget, tokens),
+        report=_write_report(session, decision, made, budget, tokens, recalled),
         originals=StoredOriginals(keeper, session.id),
     )
 
@@ -325,7 +336,9 @@ def find_summary(session: OpenSession) -> str | None:
     return "\n\n".join(edit.fold.summary if edit.fold else edit.text for edit in folds) or None
 
 
-def _write_report(session: OpenSession, decision: Decision, made: Made | None, budget: Budget, tokens: int) -> Report:
+def _write_report(
+    session: OpenSession, decision: Decision, made: Made | None, budget: Budget, tokens: int, recalled: str
+) -> Report:
     counter, model = session.counter, session.row.model
     notes = [decision.note] if decision.note and not decision.acts else []
     if made is not None:
@@ -333,6 +346,7 @@ def _write_report(session: OpenSession, decision: Decision, made: Made | None, b
         notes += [made.reason] if made.ending in ("held", "vetoed", "missed", "begun") else []
     if model and not model_info(model).is_known:
         notes.append(f"the model {model!r} is not known: a window of {budget.window:,} tokens is assumed")
+    notes += [recalled] if recalled else []
     outcome = made.outcome if made is not None and made.ending == "done" else None
     return Report(
         reason=decision.trigger.reason if outcome else "it fits: nothing to do",

@@ -19,6 +19,7 @@ from refold.ledger.ledger import Ledger, MessagePath, SessionRow, StoredMessage
 from refold.manager.prints import Prints
 from refold.tokens import Counter
 
+RECALL = "recall"  # The stage of edits that put recalled text below a message.
 FORGOTTEN = "forgotten"  # The setting that holds what stands in the place of forgotten messages.
 
 
@@ -105,6 +106,14 @@ class OpenSession:
         self.item_tokens += item.tokens
         self.turns += is_user_turn(item.role, item.parts)
 
+    def change_last(self, item: Item, edit: Edit) -> None:
+        """Show the last message under an edit that was made just now."""
+        self.messages.pop(item.message.id, None)
+        self.item_tokens += item.tokens - self.items[-1].tokens
+        self.items[-1] = replace(item, messages=tuple(map(hollow, item.messages)))
+        self.shown[-1], self.places[-1] = item.raw, -1
+        self.edits.append(edit)
+
     def make_view(
         self,
         ledger: Ledger,
@@ -145,7 +154,9 @@ def load_session(ledger: Ledger, row: SessionRow, lens: Lens, counter: Counter) 
     # One text for each id, however often edits name it.
     known = {message_id: message_id for message_id in path.ids}
     edits = [_share_ids(one.edit, known) for one in stored if one.is_active]
-    session.undone = frozenset(covered for one in stored if not one.is_active for covered in one.edit.covers)
+    # Recalled text that was taken back hid nothing: what it stood under may be folded like the rest.
+    undone = [one.edit.covers for one in stored if not one.is_active and one.edit.stage != RECALL]
+    session.undone = frozenset(covered for covers in undone for covered in covers)
     session.batch_edits = frozenset(one.edit.id for one in stored if one.is_active and one.batch_id)
     folds = [edit for edit in edits if edit.kind == "fold" and known.keys() >= set(edit.covers)]
     hidden = {covered for edit in folds for covered in edit.covers}

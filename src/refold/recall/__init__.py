@@ -1,7 +1,30 @@
-"""Recall: find anything that left the view, page through it, know what was decided. Heavy parts load when used."""
+"""Recall: find anything that left the view, page through it, know what was decided. Everything loads when used."""
 
-from refold.recall.facade import Recall, index_path
-from refold.recall.options import EmbeddingOptions, RecallOptions
-from refold.recall.search import Recalled
+from __future__ import annotations
 
-__all__ = ["EmbeddingOptions", "Recall", "RecallOptions", "Recalled", "index_path"]
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from refold.recall.facade import Recall, index_path
+    from refold.recall.options import EmbeddingService, RecallOptions
+    from refold.recall.search import Recalled
+
+__all__ = ["EmbeddingService", "Recall", "RecallOptions", "Recalled", "index_path"]
+
+_HOMES = {
+    "EmbeddingService": "refold.recall.options",
+    "Recall": "refold.recall.facade",
+    "RecallOptions": "refold.recall.options",
+    "Recalled": "refold.recall.search",
+    "index_path": "refold.recall.facade",
+}
+
+if not TYPE_CHECKING:  # Else a type checker would accept any name at all.
+
+    def __getattr__(name: str) -> object:
+        """Load a name from its module when it is asked for: settings need no database."""
+        if name not in _HOMES:
+            raise AttributeError(f"module 'refold.recall' has no attribute {name!r}")
+        from importlib import import_module
+
+        return getattr(import_module(_HOMES[name]), name)

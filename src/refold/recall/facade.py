@@ -7,8 +7,8 @@ ledger, and nothing that is found is ever shortened without saying so.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from refold.errors import LedgerError
@@ -17,17 +17,22 @@ from refold.recall.embed import Embedder, make_embedder
 from refold.recall.expand import Page, expand_handle
 from refold.recall.facts import KnownFact, collect_facts
 from refold.recall.index import RecallIndex
-from refold.recall.inject import Injection, decide_injection
+from refold.recall.inject import SNIPPETS_MAX, Injection, decide_injection, find_cause
 from refold.recall.notes import list_notes
-from refold.recall.options import LIMIT_MAX, RecallOptions
+from refold.recall.options import LIMIT_MAX, EmbeddingService, RecallOptions
 from refold.recall.search import Recalled, search_session
 from refold.recall.snippets import fit_texts
+from refold.recall.upkeep import Upkeep
 from refold.recall.vectors import VectorTable
 from refold.recall.verify import verify_index
 from refold.recall.words import clip_query, query_words
 from refold.tokens import counter_for
 
 SESSIONS_MAX = 200
+# What one slice of upkeep does, and what a request that may not wait does.
+SLICE_MESSAGES = 1_000
+SLICE_VECTORS = 512
+INJECT_MESSAGES_MAX = 400
 
 
 class Recall:
@@ -41,13 +46,19 @@ class Recall:
         *,
         count_text: Callable[[str], int] | None = None,
         embedder: Embedder | None = None,
+        variables: Mapping[str, str] | None = None,
+        complain: Callable[[str, str], None] | None = None,
     ) -> None:
         self.ledger = ledger
         self.index = RecallIndex(path)
         self.options = options or RecallOptions()
+        self.upkeep = Upkeep(self.keep_up, complain)
+        self._variables = dict(variables or {})
         self._count_text = count_text
         self._embedder = embedder
         self._vectors: VectorTable | None = None
+        self._is_wordly = False
+        self._guard = threading.Lock()
 
     def recall(
         self,
@@ -87,38 +98,72 @@ class Recall:
         self,
         session_id: str,
         newest: str,
-        hidden: Sequence[str],
+        hidden: Callable[[], Sequence[str]] | Sequence[str],
         *,
-        in_view: str = "",
+        in_view: Callable[[], str] | str = "",
+        tokens_max: int | None = None,
         now: float = 0.0,
     ) -> Injection:
-        """Decide whether the newest user message refers to hidden messages (ids), and give the snippets if it does."""
-        options = self.options
-        if options.inject == "off" or not hidden or not newest.strip():
-            return decide_injection(newest, [], options, hidden=len(hidden), in_view="", count_text=self.count_text)
+        """Decide whether the newest user message refers to hidden messages (ids), and give the snippets if it does.
+
+        Words alone decide, and at most so many messages are indexed for it: a request waits for this. What is hidden
+        and what is seen are asked for only if the message gives a cause to look.
+        """
+        room = min(self.options.inject_tokens, self.options.inject_tokens if tokens_max is None else tokens_max)
+        cause = find_cause(newest, self.options.inject)
+        if not cause.is_one:
+            return Injection(False, cause.reason)
+        ids = hidden() if callable(hidden) else hidden
+        if not ids:
+            return Injection(False, "nothing is folded")
         row = self._need(session_id)
-        self.refresh(row)
+        if not self._refresh(row, INJECT_MESSAGES_MAX):
+            self.upkeep.ask(session_id)
         found = search_session(
             self.index,
             self.ledger,
             row,
-            newest,
-            limit=options.inject_snippets_max,
-            tokens_max=options.inject_tokens_max,
+            cause.query,
+            limit=SNIPPETS_MAX,
+            tokens_max=room,
             count_text=self.count_text,
             now=now or row.updated_at,
-            allowed=frozenset(hidden),
+            allowed=frozenset(ids),
         )
-        return decide_injection(newest, found, options, hidden=len(hidden), in_view=in_view, count_text=self.count_text)
+        seen = in_view() if callable(in_view) else in_view
+        return decide_injection(newest, found, cause, in_view=seen, tokens_max=room, count_text=self.count_text)
 
     def refresh(self, row: SessionRow | str) -> int:
         """Bring a session's index up to date; return how many messages were new. Cheap when there is nothing new."""
         session = self._need(row) if isinstance(row, str) else row
         done = self.index.catch_up(self.ledger, session)
-        if done.mark.edits_version != session.edits_version:
-            notes = list_notes(self.ledger, session.id)
-            self.index.replace_notes(session.id, notes, session.edits_version)
+        self._refresh_notes(session, done.mark.edits_version)
         return done.added
+
+    def _refresh(self, session: SessionRow, messages_max: int) -> bool:
+        """Bring it so far; True if that is all."""
+        done = self.index.catch_up(self.ledger, session, messages_max)
+        if done.is_done:
+            self._refresh_notes(session, done.mark.edits_version)
+        return done.is_done
+
+    def _refresh_notes(self, session: SessionRow, edits_version: int) -> None:
+        if edits_version != session.edits_version:
+            self.index.replace_notes(session.id, list_notes(self.ledger, session.id), session.edits_version)
+
+    def keep_up(self, session_id: str) -> bool:
+        """Do one slice of what a session's index lacks; True if nothing is left. For whoever works in the background.
+
+        Vectors are made of a service that was configured, or offline if somebody has asked for them before.
+        """
+        row = self.ledger.read_session(session_id)
+        if row is None:
+            return True
+        if not self._refresh(row, SLICE_MESSAGES):
+            return False
+        if self._vectors is None and not isinstance(self.options.embeddings, EmbeddingService):
+            return True
+        return self.embed_pending(session_id, SLICE_VECTORS) < SLICE_VECTORS
 
     def embed_pending(self, session_id: str, limit: int = 2_000) -> int:
         """Compute missing vectors, at most ``limit``; return how many were made. May be stopped at any time."""
@@ -144,15 +189,27 @@ class Recall:
             self._count_text = counter_for(None).count_text
         return self._count_text
 
+    def configure(self, options: RecallOptions, variables: Mapping[str, str]) -> None:
+        """Go by other settings from now on."""
+        if (options, dict(variables)) != (self.options, self._variables):
+            with self._guard:
+                self.options, self._variables = options, dict(variables)
+                self._vectors, self._is_wordly = None, False
+
     def close(self) -> None:
-        """Close the index. A later call opens it again."""
+        """Close the index, once a slice of upkeep under way is stored. A later call opens it again."""
+        self.upkeep.close()
         self.index.close()
 
     def _search(self, row: SessionRow, query: str, limit: int, tokens_max: int, now: float, by: str) -> list[Recalled]:
         self.refresh(row)
         vectors = self._open_vectors() if by != "words" else None
-        if vectors is not None and vectors.is_local:
-            vectors.embed_pending(self.ledger, row, VECTORS_PER_QUERY)
+        if vectors is not None:
+            if vectors.is_local:
+                vectors.embed_pending(self.ledger, row, VECTORS_PER_QUERY)
+            if vectors.is_behind(row.id):
+                # A service takes its time, and so does a long session: the words answer meanwhile.
+                self.upkeep.ask(row.id)
         return search_session(
             self.index,
             self.ledger,
@@ -167,14 +224,14 @@ class Recall:
         )
 
     def _open_vectors(self) -> VectorTable | None:
-        if self._vectors is None:
-            embedder = self._embedder or make_embedder(self.options.embeddings)
-            if embedder is None:
+        with self._guard:
+            if self._vectors is None and not self._is_wordly:
+                embedder = self._embedder or make_embedder(self.options.embeddings, self._variables)
+                if embedder is not None:
+                    self._vectors = VectorTable(self.index, embedder)
                 # Not installed, or switched off: words alone, and no second look for it.
-                self.options = replace(self.options, embeddings=replace(self.options.embeddings, source="off"))
-                return None
-            self._vectors = VectorTable(self.index, embedder)
-        return self._vectors
+                self._is_wordly = embedder is None
+            return self._vectors
 
     def _need(self, session_id: str) -> SessionRow:
         row = self.ledger.read_session(session_id)

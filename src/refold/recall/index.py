@@ -32,10 +32,11 @@ NUMBER = 2
 
 @dataclass(frozen=True, slots=True)
 class CaughtUp:
-    """How far a session is indexed now, and how many messages were added for that."""
+    """How far a session is indexed now, how many messages were added for that, and whether that is all of it."""
 
     mark: Mark
     added: int
+    is_done: bool = True
 
 
 class RecallIndex:
@@ -56,8 +57,8 @@ class RecallIndex:
         with self.file.read() as db:
             return find_mark(db, session_id)
 
-    def catch_up(self, ledger: Ledger, row: SessionRow) -> CaughtUp:
-        """Index the messages that came since the last time. Costs O(new messages)."""
+    def catch_up(self, ledger: Ledger, row: SessionRow, messages_max: int | None = None) -> CaughtUp:
+        """Index the messages that came since the last time, oldest first, about ``messages_max`` at most: O(new)."""
         form = format_of(row)
         added = 0
         mark = self.find_mark(row.id)
@@ -81,6 +82,8 @@ class RecallIndex:
             mark = now
             if len(messages) < BATCH_MESSAGES and mark.seq >= (messages[-1].seq if messages else 0):
                 return CaughtUp(mark, added)
+            if messages_max is not None and added >= messages_max:
+                return CaughtUp(mark, added, is_done=False)
 
     def purge_messages(self, session_id: str, ids: Sequence[str]) -> int:
         """Take messages out, with all notes of their session; return how many there were. Gone from the file too."""

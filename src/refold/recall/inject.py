@@ -12,29 +12,64 @@ from dataclasses import dataclass
 
 from refold.conversation.handle import mark
 from refold.conversation.language import detect_language
-from refold.recall.options import RecallOptions
+from refold.recall.english import STOP_WORDS
+from refold.recall.options import InjectMode
 from refold.recall.passages import is_question
 from refold.recall.search import Recalled
 from refold.recall.words import find_words, query_words, value_words
 from refold.stages.extract.frame import CLOSES, OPENS, neutralise
 
 # Scores are shares of what the message asks about. Tuned by the tests' conversations: rather too quiet than too loud.
-SCORE_CUED = 0.2
+SCORE_CUED = 0.3
 SCORE_VALUE = 0.25
 SCORE_ASKED = 0.5
 SCORE_ALWAYS = 0.05
+SNIPPETS_MAX = 3
+NEVER = 9.0
+# Who writes this much says what it is about.
+MESSAGE_CHARS_MAX = 2_000
+# A snippet that mostly repeats the message tells nothing.
+NEW_SHARE = 0.25
 _WORDS_MIN = 2
+_SAID = "said|told|mentioned|discussed|talked|decided|agreed|chose|picked|settled|suggested|recommended|noted"
 _CUE = re.compile(
-    r"\b(?:earlier|previously|before|again|last time|you (?:said|told|mentioned|suggested|found)|"
-    r"(?:we|I) (?:said|discussed|talked|decided|agreed|chose|mentioned|told|used|had|saw|picked)|"
-    r"remember|remind me|did (?:we|I|you)|was (?:it|that)|go back to|the (?:same|first|original|previous))\b|"
-    r"之前|刚才|上次|前面|早先|以前|还记得|记得吗|提到(?:过|的)|说过|讨论过|决定(?:的|了)|当时|先前|最初|原来的",
+    rf"\b(?:earlier|previously|last time|a while (?:ago|back)|back then|at the (?:start|beginning)|"
+    rf"(?:you|we|I)(?: had| have|'ve|'d)?(?: both| already| just)? (?:{_SAID})|(?:did|had|have) (?:we|I|you)(?: ever)? "
+    rf"(?:say|tell|mention|discuss|talk|decide|agree|choose|pick|settle|suggest|recommend|note|{_SAID})|"
+    r"(?:do you|can you|you) remember|remind me|(?:like|as|same as|than) before|go(?:ing)? back to|was it again|"
+    r"(?:said|saw|had|did|used|was)(?: \w+)? before|before[.?!]|"
+    r"(?:what|which|who|where|when) (?:was|were) (?:it|that|the|our|my|his|her))\b|"
+    r"之前|刚才|上次|前面|早先|以前|还记得|记得吗|提到(?:过|的)|说过|讨论过|决定的|当时|先前|最初|原来的",
     re.I,
 )
+# "Could you book it?" has the form of a question and asks for nothing that was said.
+_REQUEST = re.compile(r"\b(?:can|could|would|will|may) (?:you|we|i)\b", re.I)
+_ASKS = re.compile(r"\b(?:what|which|who|whom|whose|where|when|how|why|tell me|remind)\b", re.I)
+# Times, amounts and small numbers are in every other message; what has letters, or is long, is a name.
+_TELLING = re.compile(r"[^\W\d]|\d{5}")
 _WORDING = {
     "en": ("recalled from earlier in this conversation, exact; not part of the request", "end of recalled text"),
     "zh": ("以下为本次对话较早内容的原文摘录，不属于请求", "摘录结束"),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """What in a message speaks for looking at hidden messages: the score that a snippet needs, by cause.
+
+    ``query`` is what to look for. ``values`` are exact values that the message names: they count if only hidden
+    messages have them.
+    """
+
+    reason: str
+    query: str = ""
+    score_min: float = NEVER
+    values: tuple[str, ...] = ()
+
+    @property
+    def is_one(self) -> bool:
+        """True if hidden messages are worth a look."""
+        return self.score_min < NEVER or bool(self.values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,62 +83,83 @@ class Injection:
     tokens: int = 0
 
 
+def find_cause(newest: str, mode: InjectMode) -> Cause:
+    """Say what in the newest user message speaks for adding snippets: by the message alone, before anything is read."""
+    if mode == "off":
+        return Cause("inject is off")
+    if not newest.strip():
+        return Cause("the newest user message has no words")
+    if mode == "always":
+        return Cause("inject is always", newest, SCORE_ALWAYS)
+    if len(newest) > MESSAGE_CHARS_MAX:
+        return Cause("a message of this length brings what it is about")
+    values = tuple(value for value in value_words(newest) if _TELLING.search(value))
+    cue = _CUE.search(newest)
+    # The words that refer back are not those that were said then.
+    rest = _CUE.sub(" ", newest) if cue else newest
+    words = [word for word in query_words(rest) if word not in STOP_WORDS]
+    if len(words) < (1 if cue else _WORDS_MIN):
+        return Cause("the message names too little to look for", newest, values=values)
+    if cue is not None:
+        return Cause(f"the message refers back ({cue.group()!r})", rest, SCORE_CUED, values)
+    if is_question(newest.strip()) and (_ASKS.search(newest) or not _REQUEST.search(newest)):
+        return Cause("the message asks a question", newest, SCORE_ASKED, values)
+    return Cause("the message does not refer to folded messages", newest, values=values)
+
+
 def decide_injection(
     newest: str,
     found: Sequence[Recalled],
-    options: RecallOptions,
+    cause: Cause,
     *,
-    hidden: int,
     in_view: str,
+    tokens_max: int,
     count_text: Callable[[str], int],
 ) -> Injection:
     """Say whether snippets of hidden messages go to the tail. ``in_view`` is the text that the model sees anyway."""
-    if options.inject == "off":
-        return Injection(False, "inject is off")
-    if not hidden:
-        return Injection(False, "nothing is folded")
-    if not newest.strip():
-        return Injection(False, "the newest user message has no words")
     # What only stands near a match may answer a search; unasked, it would be noise.
-    asked = query_words(newest).keys()
-    matching = [one for one in found if not asked.isdisjoint(find_words(one.text))]
-    unseen = [one for one in matching if one.text.strip() not in in_view]
+    asked, said = query_words(cause.query).keys(), frozenset(find_words(newest))
+    matching = [one for one in found if one.role != "system" and not asked.isdisjoint(find_words(one.text))]
+    unseen = [one for one in matching if one.text.strip() not in in_view and _tells_more(one.text, said)]
     if not unseen:
         return Injection(False, "nothing hidden matches" if not matching else "what matches is in view already")
-    needed, why = _find_reason(newest, unseen, options, in_view)
+    needed, why = cause.score_min, cause.reason
     chosen = [one for one in unseen if one.score >= needed]
+    named = "" if chosen else _find_hidden_value(cause.values, unseen, in_view)
+    if named:
+        needed, why = SCORE_VALUE, f"the message names {named[:60]!r}, which is only in folded messages"
+        chosen = [one for one in unseen if named in one.text.casefold() and one.score >= needed]
     if not chosen:
         return Injection(False, f"{why}; the best match tells {unseen[0].score:.0%} of it, {needed:.0%} is needed")
-    return _write(newest, chosen[: options.inject_snippets_max], options, why, count_text)
+    return _write(newest, chosen[:SNIPPETS_MAX], why, tokens_max, count_text)
 
 
-def _find_reason(newest: str, unseen: Sequence[Recalled], options: RecallOptions, in_view: str) -> tuple[float, str]:
-    """Return the score that a snippet needs, and what in the message speaks for adding it."""
-    if options.inject == "always":
-        return SCORE_ALWAYS, "inject is always"
-    cue = _CUE.search(newest)
-    if cue is not None and len(query_words(newest)) >= _WORDS_MIN:
-        return SCORE_CUED, f"the message refers back ({cue.group()!r})"
-    values = [value for value in value_words(newest) if value not in in_view.casefold()]
-    named = next((value for value in values for one in unseen if value in one.text.casefold()), None)
-    if named is not None:
-        return SCORE_VALUE, f"the message names {named[:60]!r}, which is only in folded messages"
-    if is_question(newest.strip()) and len(query_words(newest)) >= _WORDS_MIN:
-        return SCORE_ASKED, "the message asks a question"
-    return 2.0, "the message does not refer to folded messages"
+def _tells_more(text: str, said: frozenset[str]) -> bool:
+    """Tell whether a text says something that the message does not say itself."""
+    words = frozenset(find_words(text))
+    return len(words - said) >= NEW_SHARE * len(words)
+
+
+def _find_hidden_value(values: Sequence[str], unseen: Sequence[Recalled], in_view: str) -> str:
+    """Return the first of these values that is in a snippet and nowhere in view."""
+    if not values:
+        return ""
+    seen = in_view.casefold()
+    texts = [one.text.casefold() for one in unseen]
+    return next((value for value in values if value not in seen and any(value in text for text in texts)), "")
 
 
 def _write(
-    newest: str, chosen: Sequence[Recalled], options: RecallOptions, why: str, count_text: Callable[[str], int]
+    newest: str, chosen: Sequence[Recalled], why: str, tokens_max: int, count_text: Callable[[str], int]
 ) -> Injection:
     """Write the snippets out, fewer if they do not fit."""
     for count in range(len(chosen), 0, -1):
         text = write_snippets(chosen[:count], newest)
         tokens = count_text(text)
-        if tokens <= options.inject_tokens_max:
+        if tokens <= tokens_max:
             handles = ", ".join(mark(one.handle) for one in chosen[:count])
             return Injection(True, f"{why}: {handles} added", tuple(chosen[:count]), text, tokens)
-    return Injection(False, f"{why}; but no snippet fits into {options.inject_tokens_max} tokens")
+    return Injection(False, f"{why}; but no snippet fits into {tokens_max} tokens")
 
 
 def write_snippets(found: Sequence[Recalled], like: str = "") -> str:

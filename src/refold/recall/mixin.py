@@ -6,26 +6,30 @@ asked for. ``forget`` and ``delete_session`` of the manager call ``forget_recall
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from refold.ledger.choose import find_index_file, find_place
 from refold.ledger.ledger import Finding, Ledger
 from refold.recall.expand import find_handle
-from refold.recall.facade import Recall, index_path
+from refold.recall.facade import Recall
 from refold.recall.facts import KnownFact
 from refold.recall.inject import Injection
-from refold.recall.options import RecallOptions
 from refold.recall.search import Recalled
 
-LEDGER_FILE = ".refold/ledger.db"
+if TYPE_CHECKING:
+    from refold.config import CompressionConfig
 
 
 class Recalling:
     """Recall for whoever has a ledger and a workspace."""
 
     workspace_path: Path
-    recall_options: RecallOptions = RecallOptions()
+    config: CompressionConfig
     _recall: Recall | None = None
+    _recall_guard = threading.Lock()
 
     @property
     def ledger(self) -> Ledger:
@@ -34,10 +38,19 @@ class Recalling:
 
     @property
     def recalling(self) -> Recall:
-        """The index beside the ledger, opened when first asked for."""
+        """The index beside the ledger, opened when first asked for; it goes by the settings of the moment."""
+        options, variables = self.config.recall, self.config.variables
         if self._recall is None:
-            self._recall = Recall(self.ledger, index_path(self.workspace_path / LEDGER_FILE), self.recall_options)
+            with self._recall_guard:
+                if self._recall is None:
+                    path = find_index_file(self.workspace_path, find_place(self.ledger, self.config.ledger))
+                    self._recall = Recall(self.ledger, path, options, variables=variables, complain=self._warn)
+        self._recall.configure(options, variables)
         return self._recall
+
+    def _warn(self, session_id: str, problem: str) -> None:
+        """Tell whoever listens what went wrong beside the main thing."""
+        raise NotImplementedError
 
     def recall(
         self, session_id: str | None, query: str, limit: int | None = None, *, tokens_max: int | None = None
@@ -58,6 +71,8 @@ class Recalling:
 
     def forget_recalled(self, session_id: str, handle: str | None = None) -> None:
         """Take what is behind a handle, or a whole session, out of the index: before the ledger forgets it."""
+        # What is being indexed at this moment must not come in behind it.
+        self.recalling.upkeep.close()
         if handle is None:
             self.recalling.delete_session(session_id)
             return

@@ -39,6 +39,11 @@ class VectorTable:
         """True if making vectors needs no service."""
         return self._embedder.is_local
 
+    def is_behind(self, session_id: str) -> bool:
+        """Tell whether passages of a session have no vector of this embedder yet."""
+        mark = self._index.find_mark(session_id)
+        return mark is not None and (mark.model != self._embedder.name or mark.embedded < mark.passages)
+
     def embed_pending(self, ledger: Ledger, row: SessionRow, limit: int) -> int:
         """Make missing vectors of a session, oldest first, a batch per transaction; return how many were done."""
         form = format_of(row)

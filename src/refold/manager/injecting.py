@@ -1,0 +1,154 @@
+"""Recalled text at the tail: what the newest user message refers to and an edit hides goes below its words (S0.10).
+
+It is an edit of that message like any other, stored when it is made: the next request shows the same bytes, whatever
+the client resends (L6), and forgetting what is quoted takes the quote with it. It is made only while the message is the
+last one, so nothing before it changes; it gives way first where the view no longer fits (L1).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from refold.conversation.edit import Edit
+from refold.conversation.message import is_user_turn
+from refold.conversation.view import Item
+from refold.errors import RefoldError
+from refold.ledger.ledger import Event
+from refold.manager.batch import Made
+from refold.manager.keeper import Keeper
+from refold.manager.session import RECALL, OpenSession
+from refold.recall.inject import Injection, find_cause
+
+if TYPE_CHECKING:
+    from refold.recall.facade import Recall
+
+_NOTE = "recall: "
+
+
+def add_recalled(keeper: Keeper, session: OpenSession, tokens_free: int, made: Made | None) -> str:
+    """Add what the newest user message refers to, if it is the last one, within the room; return the report's note.
+
+    A failure here fails no request. After a compression the index is brought up to date beside the conversation.
+    """
+    if keeper.recalling is None or keeper.config.recall.inject == "off":
+        return ""
+    try:
+        if made is not None and made.ending == "done":
+            keeper.recalling().upkeep.ask(session.id)
+        return _add(keeper, keeper.recalling(), session, tokens_free) if _may_be_added(session) else ""
+    except RefoldError as error:
+        return f"{_NOTE}nothing added: {type(error).__name__}: {error}"[:300]
+
+
+def may_recall(keeper: Keeper, session: OpenSession) -> bool:
+    """Tell whether the newest message gives a cause to look at what is out of view: by the message alone, at once."""
+    if keeper.recalling is None or keeper.config.recall.inject == "off" or not _may_be_added(session):
+        return False
+    return find_cause(_read_newest(session), keeper.config.recall.inject).is_one
+
+
+def _read_newest(session: OpenSession) -> str:
+    return "\n".join(part.text for part in session.items[-1].parts if part.kind == "text")
+
+
+def _add(keeper: Keeper, recall: Recall, session: OpenSession, tokens_free: int) -> str:
+    item = session.items[-1]
+    part = _find_part(item)
+    if part is None:
+        return ""
+    injection = recall.inject(
+        session.id,
+        _read_newest(session),
+        lambda: _list_hidden(session),
+        in_view=lambda: "\n".join(one.text for shown in session.items[:-1] for one in shown.parts),
+        tokens_max=max(0, tokens_free),
+        now=keeper.clock(),
+    )
+    if not injection.acts:
+        return f"{_NOTE}nothing added: {injection.reason}"
+    edit = _make_edit(keeper, session, item, part, injection)
+    shown = session.lens.edited(item.message, [edit])
+    if shown is None or shown.tokens - item.tokens > tokens_free:
+        return f"{_NOTE}nothing added: {injection.reason}, but there is no room"
+    return f"{_NOTE}{injection.reason}" if _store(keeper, session, edit, shown, injection) else ""
+
+
+def _may_be_added(session: OpenSession) -> bool:
+    """Tell whether the last item is a person's message as it came, and something is out of view."""
+    if not session.items or len(session.messages) == len(session.ids):
+        return False
+    last = session.items[-1]
+    return not last.edits and is_user_turn(last.role, last.parts) and session.places[-1] >= 0
+
+
+def _find_part(item: Item) -> int | None:
+    """Return the last text of a message; parts of the item are those of the message, since nothing edits it."""
+    found = [at for at, part in enumerate(item.parts) if part.kind == "text" and part.text.strip()]
+    return found[-1] if found else None
+
+
+def _list_hidden(session: OpenSession) -> list[str]:
+    return [message_id for message_id in session.ids if message_id not in session.messages]
+
+
+def _make_edit(keeper: Keeper, session: OpenSession, item: Item, part: int, injection: Injection) -> Edit:
+    # What is quoted is covered too: an edit goes when a message that it covers is forgotten.
+    quoted = [
+        stored.id
+        for snippet in injection.snippets
+        for stored in keeper.ledger.find_messages(session.id, snippet.handle.removeprefix("m:"))
+    ]
+    return Edit(
+        kind="replace",
+        stage=RECALL,
+        covers=(item.message.id, *(one for one in dict.fromkeys(quoted) if one != item.message.id)),
+        part=part,
+        text=f"{item.parts[part].text}\n\n{injection.text}",
+        reason=injection.reason,
+        tokens_before=item.tokens,
+        tokens_after=item.tokens + injection.tokens,
+    )
+
+
+def _store(keeper: Keeper, session: OpenSession, edit: Edit, shown: Item, injection: Injection) -> bool:
+    """Store the edit and show it; False if somebody changed the session meanwhile, or took this edit back before."""
+    now = keeper.clock()
+    fields: dict[str, object] = {
+        "reason": injection.reason,
+        "handles": [one.handle for one in injection.snippets],
+        "tokens": injection.tokens,
+        "edit": edit.id,
+    }
+    version = session.row.edits_version
+    stored = keeper.ledger.append(
+        session.id,
+        (),
+        (),
+        version=session.path_version,
+        now=now,
+        arrival=(edit,),
+        events=(Event("recalled", now, fields),),
+    )
+    row = keeper.ledger.read_session(session.id)
+    if stored is None or row is None or row.edits_version == version:
+        return False
+    session.change_last(shown, edit)
+    if row.edits_version == version + 1 and row.path_version == session.path_version:
+        session.row = row
+    else:
+        session.path_version = -1  # Somebody else changed it as well: the next one loads it.
+    return True
+
+
+def take_back_recalled(keeper: Keeper, session: OpenSession) -> bool:
+    """Switch off what was recalled for the newest user message, because the view does not fit; False if nothing was."""
+    for item in reversed(session.items):
+        if item.is_fold or not is_user_turn(item.role, item.parts):
+            continue
+        edits = [edit.id for edit in item.edits if edit.stage == RECALL]
+        if not edits:
+            return False
+        now = keeper.clock()
+        event = Event("recalled", now, {"reason": "taken back: the view does not fit", "edit": edits[0]})
+        return bool(keeper.ledger.switch_edits(session.id, edits, on=False, now=now, event=event))
+    return False
