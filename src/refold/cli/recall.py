@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 
 import orjson
 import typer
@@ -11,19 +10,19 @@ import typer
 from refold.cli.render import clean_line
 from refold.conversation.handle import mark
 from refold.errors import LedgerError
-from refold.recall import Recall, Recalled, index_path
-
-LEDGER_FILE = ".refold/ledger.db"
+from refold.ledger.choose import choose_ledger, find_file, find_index_file
+from refold.recall import Recall, Recalled
 
 
 def open_recall(workspace: str) -> Recall:
     """Return recall over a workspace's record; LedgerError if there is none."""
-    from refold.ledger.sqlite import SqliteLedger
+    from refold.config import load_config
 
-    path = Path(workspace) / LEDGER_FILE
-    if not path.is_file():
-        raise LedgerError(f"there is no record at {path}; name another --workspace, or start a session in it")
-    return Recall(SqliteLedger(path), index_path(path))
+    place = load_config(workspace).ledger
+    file = find_file(workspace, place)
+    if (place is None or place.kind == "file") and not file.is_file():
+        raise LedgerError(f"there is no record at {file}; name another --workspace, or start a session in it")
+    return Recall(choose_ledger(workspace, place), find_index_file(workspace, place))
 
 
 def choose_session(recall: Recall, session: str | None) -> str:

@@ -8,6 +8,7 @@ from dataclasses import fields as stage_fields
 
 from refold.config.names import MEANINGS
 from refold.config.schema import CompressionConfig
+from refold.ledger.place import LedgerPlace
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,8 @@ def _explain_blocks(config: CompressionConfig) -> Iterator[Row]:
 
 
 def _row(config: CompressionConfig, name: str, value: object, means: str) -> Row:
+    if isinstance(value, LedgerPlace):
+        value = str(value)  # Without its password.
     source = config.source(name)
     if source is None:
         return Row(name, value, "built in", "", means)

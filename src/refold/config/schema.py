@@ -22,7 +22,7 @@ from refold.config.layers import Layer, LayerName, Source
 from refold.config.layers import merge as merge_layers
 from refold.config.presets import check_preset, preset_layers
 from refold.config.reading import Known, flatten, show
-from refold.config.values import Attempts, Count, LanguageName, Limit, Positive, Score, Seconds, Share
+from refold.config.values import Attempts, Count, LanguageName, Limit, Place, Positive, Score, Seconds, Share
 from refold.errors import ConfigError
 from refold.recall.options import RecallOptions, read_recall
 from refold.stages import STAGES
@@ -100,6 +100,9 @@ class CompressionConfig(BaseModel):
     )
     redact: bool = Field(True, description="mask keys and passwords before a model, a memory page or a log sees them")
     background: bool = Field(True, description="prepare summaries by a model in the background while there is room")
+
+    # Where it is kept
+    ledger: Place = Field(None, description="a file, or postgresql://…; unset: .refold/ledger.db of the workspace")
 
     # The ladder, and one block per stage
     ladder: tuple[str, ...] = Field((), description="stages by name, cheapest first")

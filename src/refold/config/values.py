@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator
+
+from refold.ledger.place import LedgerPlace
 
 TOKENS_MAX = 1_000_000_000
 
@@ -53,6 +55,12 @@ Limit = Annotated[float, BeforeValidator(_read_limit), Field(gt=0, le=TOKENS_MAX
 Attempts = Annotated[int, BeforeValidator(_refuse_switch), Field(ge=1, le=20)]
 Seconds = Annotated[float, BeforeValidator(_refuse_switch), Field(gt=0, le=3_600)]
 LanguageName = Literal["en", "zh"]
+# An address may hold a password: it is a value that never prints one.
+Place = Annotated[
+    LedgerPlace | None,
+    PlainValidator(lambda value: None if value is None else LedgerPlace(value), json_schema_input_type=str | None),
+    PlainSerializer(str, when_used="unless-none"),
+]
 
 
 def share_of(limit: float, window: int) -> float:

@@ -51,7 +51,8 @@ def read_config(access: Asker) -> Json:
 
     rows = [row.to_dict() for row in explain(access.manager.config)]
     if access.tenant:
-        rows = [{**row, "place": ""} for row in rows]  # Paths of the operator's machine.
+        # Paths of the operator's machine, and where his ledger is.
+        rows = [{**row, "place": ""} for row in rows if row["name"] != "ledger"]
     return Json({"settings": rows})
 
 
