@@ -291,7 +291,12 @@ class Ledger(Protocol):
         """Erase the content of messages and of all that was made from them; return how many messages had some.
 
         Edits that cover them, edits made from those, and the facts of both go. Hashes stay, so the chain verifies.
+        The version of the edits changes, so that whoever holds the content in memory or in an index lets go of it.
         """
+        ...
+
+    def find_forgotten(self, session_id: str) -> list[str]:
+        """Return the ids of the messages whose content was erased, as they arrived."""
         ...
 
     def close(self) -> None:

@@ -125,6 +125,12 @@ def find_messages(db: apsw.Connection, session: int, prefix: str, limit: int) ->
     return [_read(row, folded) for row in db.execute(sql, (session, low, high, limit))]
 
 
+def find_forgotten(db: apsw.Connection, session: int) -> list[str]:
+    """Return the ids of the messages whose content was erased."""
+    sql = "SELECT id FROM message WHERE session = ? AND raw IS NULL ORDER BY seq"
+    return [message_id.hex() for (message_id,) in db.execute(sql, (session,))]
+
+
 def read_folded(db: apsw.Connection, session: int) -> list[Span]:
     """Return the runs of messages that a fold in force stands for, sorted and apart."""
     sql = (

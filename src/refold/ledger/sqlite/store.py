@@ -274,9 +274,15 @@ class SqliteLedger:
             count, edits = forget_messages(db, key, ids)
             if count or edits:
                 log_rows.add_events(db, key, [Event("forgotten", now, {"messages": count, "edits": edits})])
-                _count_edit_change(db, key, edits, now)
+                _count_edit_change(db, key, count + edits, now)
         self._empty_log("the content is erased")
         return count
+
+    def find_forgotten(self, session_id: str) -> list[str]:
+        """Return the ids of the messages whose content was erased, as they arrived."""
+        with self._file.read() as db:
+            found = session_rows.find_session(db, session_id)
+            return message_rows.find_forgotten(db, found.key) if found else []
 
     def close(self) -> None:
         """Close what this process opened. A later call opens it again."""
