@@ -77,3 +77,18 @@ def test_forgetting_twice_or_what_is_not_there_does_nothing(ledger: Ledger) -> N
     assert ledger.forget(SESSION, [ids[0], "00" * 16], NOW) == 0
     assert ledger.read_session(SESSION) == before
     assert len(ledger.read_edits(SESSION)) == 1
+
+
+def test_forgetting_changes_the_version_so_that_nobody_goes_on_with_what_he_remembers(ledger: Ledger) -> None:
+    ids = send(ledger, ["a", "secret", "c"])
+    before = ledger.read_session(SESSION)
+    assert ledger.find_forgotten(SESSION) == []
+    assert ledger.forget(SESSION, [ids[1]], NOW) == 1
+    after = ledger.read_session(SESSION)
+    assert before is not None
+    assert after is not None
+    assert after.edits_version == before.edits_version + 1
+    assert ledger.find_forgotten(SESSION) == [ids[1]]
+    assert ledger.forget(SESSION, [ids[1]], NOW) == 0
+    assert ledger.read_session(SESSION) == after
+    assert ledger.find_forgotten("nobody") == []
