@@ -52,7 +52,8 @@ class ChatBox:
         self._seen = (-1, self.room.stored, -1, 0)
         self._shown_calls: dict[str, tuple[ui.element, ui.element, ui.element]] = {}
         with ui.element("section").classes("chat").props(f'aria-label="{say("shell.chat")}"'):
-            self.live = ui.element("div").classes("live").props("aria-live=polite")
+            with ui.element("div").classes("live-frame"):
+                self.live = ui.element("div").classes("live").props("aria-live=polite")
             self._draw_composer()
         self._timer = ui.timer(TICK_S, self._tick)
         ui.timer(0.01, guarded(self.look), once=True)
@@ -183,12 +184,16 @@ class ChatBox:
     # What a run tells.
 
     async def _tick(self) -> None:
-        room, live = self.room, self.room.live
+        room = self.room
         version, stored, step, shown = self._seen
         if version == room.version:
             return
-        if stored != room.stored and self.on_stored is not None:
+        now = room.stored
+        if stored != now and self.on_stored is not None:
             await _call(self.on_stored)  # First, so that nothing said is out of sight in between.
+        if room.stored != now:
+            return  # More was stored meanwhile: the view catches up with that too before anything is cleared.
+        live = room.live
         if step != live.step:
             self.live.clear()
             self._shown_calls.clear()

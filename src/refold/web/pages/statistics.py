@@ -16,7 +16,7 @@ from refold.tokens.model_table import AS_OF
 from refold.web.charts import draw_bill, draw_tokens
 from refold.web.figures import Overview, read_overview
 from refold.web.links import page_link, session_link
-from refold.web.shell import empty, frame, guarded, heading, link, text
+from refold.web.shell import empty, frame, go, guarded, heading, link, text
 from refold.web.table import Column, SortedTable
 from refold.web.visit import find_visit, say
 
@@ -59,7 +59,7 @@ def _draw_choice(overview: Overview, name: str) -> None:
             option._props.update({"value": one, "selected": one == name})
     choice.on(
         "change",
-        lambda event: ui.navigate.to(page_link("/statistics", name=str(event.args or ""))),
+        lambda event: go(page_link("/statistics", name=str(event.args or ""))),
         js_handler="(e) => emit(e.target.value)",
     )
     if name:
