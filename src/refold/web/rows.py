@@ -39,11 +39,10 @@ def tell_rows(access: Access, seen: Seen, look: Look, rows: Sequence[Row]) -> li
         one.id: one for one in access.ledger.read_messages(seen.row.id, [r.message_id for r in rows if r.message_id])
     }
     return [
-        _tell_message(row, stored[row.message_id], seen.row, lens, look)
-        if row.message_id in stored
+        _tell_message(row, stored.get(row.message_id), seen.row, lens, look)
+        if row.kind == "message"
         else _tell_fold(row, seen)
         for row in rows
-        if row.kind != "message" or row.message_id in stored
     ]
 
 
@@ -86,7 +85,9 @@ def _tell_fold(row: Row, seen: Seen) -> Telling:
     }
 
 
-def _tell_message(row: Row, stored: StoredMessage, session: SessionRow, lens: Lens, look: Look) -> Telling:
+def _tell_message(row: Row, stored: StoredMessage | None, session: SessionRow, lens: Lens, look: Look) -> Telling:
+    if stored is None:  # Deleted between two reads; the next look at the session says so.
+        return {"key": row.key, "kind": "message", "role": "system", "handle": "", "tokens": 0, "pieces": []}
     message = parse_stored(stored, session, lens)
     told: Telling = {
         "key": row.key,

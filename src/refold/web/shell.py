@@ -152,6 +152,11 @@ def sheet(title: str) -> Iterator[ui.dialog]:
         yield made
 
 
+def go(target: str) -> None:
+    """Open a page of ours; ``target`` comes from ``links.py``. (``ui.navigate.to`` would add the prefix once more.)"""
+    ui.run_javascript(f"location.assign({to_script(target)})")
+
+
 def notify(message: str) -> None:
     """Say something for a few seconds."""
     ui.notify(message[:300], position="bottom", timeout=4_000, html=False)
@@ -159,11 +164,10 @@ def notify(message: str) -> None:
 
 def guarded(call: Callable[..., Any]) -> Callable[..., Awaitable[None]]:
     """Return a handler that tells what goes wrong in words instead of failing silently."""
-    takes_event = any(one.default is one.empty for one in signature(call).parameters.values())
 
     async def run(*args: Any) -> None:
         try:
-            answer = call(*args) if takes_event else call()
+            answer = call(*args)
             if isinstance(answer, Awaitable):
                 await answer
         except RefoldError as error:
@@ -172,7 +176,10 @@ def guarded(call: Callable[..., Any]) -> Callable[..., Awaitable[None]]:
             notify(say("shell.unexpected", kind=type(error).__name__))
             raise
 
-    return run
+    # The framework looks at the signature to know whether to hand in the event.
+    if any(one.default is one.empty for one in signature(call).parameters.values()):
+        return lambda event: run(event)
+    return lambda: run()
 
 
 def to_script(value: object) -> str:

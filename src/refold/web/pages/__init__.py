@@ -27,5 +27,9 @@ class PageEntry:
 # Icons are those of icons.py.
 PAGES = (
     PageEntry("sessions", "/", "refold.web.pages.sessions", "list"),
+    PageEntry("session", "/session", "refold.web.pages.session"),
     PageEntry("chat", "/chat", "refold.web.pages.chat", "chat"),
+    PageEntry("recall", "/recall", "refold.web.pages.recall", "search"),
+    PageEntry("memory", "/memory", "refold.web.pages.memory", "book"),
+    PageEntry("statistics", "/statistics", "refold.web.pages.statistics", "chart"),
 )

@@ -12,7 +12,7 @@ from typing import Literal
 Tongue = Literal["en", "zh"]
 Words = dict[str, tuple[str, str]]
 TONGUES: tuple[Tongue, ...] = ("en", "zh")
-_AREAS = ("shell", "chat")
+_AREAS = ("shell", "chat", "session", "table", "statistics", "recall", "memory")
 
 
 def _gather() -> Words:
@@ -32,6 +32,11 @@ def say_in(tongue: Tongue, key: str, **values: object) -> str:
     """Return a text in a language."""
     text = _WORDS[key][TONGUES.index(tongue)]
     return text.format(**values) if values else text
+
+
+def list_words(tongue: Tongue, prefix: str) -> dict[str, str]:
+    """Return all texts whose keys begin so: for what is put together in the browser."""
+    return {key: pair[TONGUES.index(tongue)] for key, pair in _WORDS.items() if key.startswith(prefix)}
 
 
 def choose_tongue(chosen: str, accepted: str) -> Tongue:

@@ -1,0 +1,519 @@
+// A conversation of any length: only the rows near the viewport are elements. Rows come from the server in pages; their
+// heights are guessed until they are drawn, and the row a reader looks at never moves while the others find their size.
+// Every text is a text node; Markdown comes as nodes that tree.js draws.
+import { draw } from "/ui/parts/tree.js";
+
+const PAGE = 30;
+const MARGIN_PX = 900;
+const GUESS_PX = 132;
+const NEAR_END_PX = 48;
+const h = (...args) => Vue.h(...args);
+
+export default {
+  props: {
+    words: { type: Object, required: true },
+    count: { type: Number, default: 0 },
+    version: { type: Number, default: 0 },
+    look: { type: String, default: "sees" },
+    target: { type: Number, default: -1 },
+    language: { type: String, default: "en" },
+  },
+  emits: ["need", "toggle", "act", "more", "place"],
+  data() {
+    return { first: 0, last: 0, tick: 0, away: false };
+  },
+  created() {
+    this.rows = new Array(this.count);
+    this.sizes = new Array(this.count).fill(0);
+    this.state = {};
+    this.asked = new Set();
+    this.current = this.version;
+    this.size = this.count;
+    this.isPinned = this.target < 0;
+    this.wanted = this.target;
+    const settings = { hour: "2-digit", minute: "2-digit", hour12: false };
+    this.clock = new Intl.DateTimeFormat(this.language, settings);
+    this.calendar = new Intl.DateTimeFormat(this.language, { day: "numeric", month: "short", ...settings });
+    this.figures = new Intl.NumberFormat(this.language);
+  },
+  mounted() {
+    this.watcher = new ResizeObserver(() => this.settle());
+    this.watcher.observe(this.$refs.scroll);
+    this.look_at(this.wanted >= 0 ? this.wanted : this.size - 1, this.wanted >= 0);
+  },
+  beforeUnmount() {
+    this.watcher.disconnect();
+  },
+  beforeUpdate() {
+    this.held = this.hold();
+  },
+  updated() {
+    this.settle();
+  },
+  methods: {
+    // What the server calls.
+    put(version, start, rows) {
+      if (version !== this.current) return;
+      rows.forEach((row, at) => (this.rows[start + at] = row));
+      this.asked.delete(start);
+      this.tick++;
+    },
+    splice(version, start, removed, added) {
+      const empty = new Array(added);
+      this.rows.splice(start, removed, ...empty);
+      this.sizes.splice(start, removed, ...empty.fill(0));
+      this.rows.length = this.sizes.length = this.size = this.size - removed + added;
+      this.current = version;
+      this.asked.clear();
+      this.place();
+      this.tick++;
+    },
+    replace(version, count, target) {
+      this.rows = new Array(count);
+      this.sizes = new Array(count).fill(0);
+      this.size = count;
+      this.current = version;
+      this.asked.clear();
+      this.look_at(target >= 0 ? target : count - 1, target >= 0);
+      this.tick++;
+    },
+    append_text(key, at, original, text, next, total) {
+      const state = this.of(key, at);
+      const name = original ? "whole" : "rest";
+      state[name] = { text: (state[name]?.text ?? "") + text, next, total };
+      state.isLoading = false;
+      this.tick++;
+    },
+    jump(index) {
+      this.look_at(index, true);
+    },
+    to_end() {
+      this.look_at(this.size - 1, false);
+    },
+
+    // Where things are.
+    guess() {
+      let sum = 0;
+      let known = 0;
+      for (const size of this.sizes) {
+        if (size) {
+          sum += size;
+          known++;
+        }
+      }
+      return known > 3 ? sum / known : GUESS_PX;
+    },
+    offset(index) {
+      const guess = this.guess();
+      let sum = 0;
+      for (let at = 0; at < index; at++) sum += this.sizes[at] || guess;
+      return sum;
+    },
+    look_at(index, isTarget) {
+      this.isPinned = !isTarget;
+      this.wanted = isTarget ? index : -1;
+      this.first = Math.max(0, index - 14);
+      this.last = Math.min(this.size, index + 15);
+      this.ask();
+      this.$nextTick(() => this.settle());
+    },
+    place() {
+      const box = this.$refs.scroll;
+      if (!box) return;
+      const guess = this.guess();
+      const from = box.scrollTop - MARGIN_PX;
+      const to = box.scrollTop + box.clientHeight + MARGIN_PX;
+      let sum = 0;
+      let first = -1;
+      let last = this.size;
+      for (let at = 0; at < this.size; at++) {
+        const size = this.sizes[at] || guess;
+        if (first < 0 && sum + size >= from) first = at;
+        sum += size;
+        if (sum > to) {
+          last = at + 1;
+          break;
+        }
+      }
+      if (first < 0) first = Math.max(0, this.size - 1);
+      if (first !== this.first || last !== this.last) {
+        this.first = first;
+        this.last = last;
+      }
+      this.ask();
+    },
+    ask() {
+      for (let page = Math.floor(this.first / PAGE); page * PAGE < this.last; page++) {
+        const start = page * PAGE;
+        const stop = Math.min(this.size, start + PAGE);
+        let from = -1;
+        for (let at = start; at < stop; at++) {
+          if (this.rows[at] === undefined) {
+            from = at;
+            break;
+          }
+        }
+        if (from >= 0 && !this.asked.has(from)) {
+          this.asked.add(from);
+          this.$emit("need", { version: this.current, start: from, stop });
+        }
+      }
+    },
+    // The row at the top of the viewport, and where it is, before the document changes.
+    hold() {
+      const box = this.$refs.scroll;
+      if (!box || this.isPinned || this.wanted >= 0) return null;
+      const top = box.getBoundingClientRect().top;
+      for (const element of box.querySelectorAll("[data-key]")) {
+        const place = element.getBoundingClientRect();
+        if (place.bottom > top) return { key: element.dataset.key, at: place.top };
+      }
+      return null;
+    },
+    settle() {
+      const box = this.$refs.scroll;
+      if (!box) return;
+      for (const element of box.querySelectorAll("[data-at]")) {
+        const at = Number(element.dataset.at);
+        if (this.rows[at] !== undefined) this.sizes[at] = element.offsetHeight;
+      }
+      this.pad();
+      if (this.isPinned) {
+        box.scrollTop = box.scrollHeight;
+      } else if (this.wanted >= 0) {
+        const element = box.querySelector(`[data-at="${this.wanted}"]`);
+        if (element) {
+          box.scrollTop += element.getBoundingClientRect().top - box.getBoundingClientRect().top - 16;
+          if (this.rows[this.wanted] !== undefined) {
+            element.classList.add("found");
+            this.wanted = -1;
+          }
+        }
+      } else if (this.held) {
+        const element = box.querySelector(`[data-key="${CSS.escape(this.held.key)}"]`);
+        if (element) box.scrollTop += element.getBoundingClientRect().top - this.held.at;
+      }
+      this.held = null;
+      this.place();
+    },
+    // Space for the rows that are not drawn. Set here and not by Vue, so that finding a size draws nothing again.
+    pad() {
+      const guess = this.guess();
+      let below = 0;
+      for (let at = this.last; at < this.size; at++) below += this.sizes[at] || guess;
+      this.$refs.above.style.height = `${this.offset(this.first)}px`;
+      this.$refs.below.style.height = `${below}px`;
+    },
+    scrolled() {
+      const box = this.$refs.scroll;
+      const gap = box.scrollHeight - box.scrollTop - box.clientHeight;
+      this.isPinned = gap < NEAR_END_PX && this.last === this.size;
+      this.away = gap > 600;
+      clearTimeout(this.telling);
+      this.telling = setTimeout(() => this.tell_place(), 250);
+      if (this.waiting) return;
+      this.waiting = true;
+      requestAnimationFrame(() => {
+        this.waiting = false;
+        this.place();
+      });
+    },
+
+    // The server knows where a reader is, so that another way of looking begins at the same place.
+    tell_place() {
+      const held = this.isPinned ? null : this.hold();
+      if (this.$refs.scroll) this.$emit("place", { key: held?.key ?? "" });
+    },
+
+    // Small things.
+    of(key, at) {
+      return (this.state[`${key}#${at}`] ??= {});
+    },
+    say(key, values = {}) {
+      return (this.words[key] ?? key).replace(/\{(\w+)\}/g, (_, name) => values[name] ?? "");
+    },
+    number(value) {
+      return this.figures.format(value);
+    },
+    time(seconds) {
+      if (!seconds) return "";
+      const when = new Date(seconds * 1000);
+      return (Date.now() - when > 72e6 ? this.calendar : this.clock).format(when);
+    },
+    press(label, icon, act, kind = "quiet small") {
+      const inside = [icon ? h("i", { class: `icon icon-${icon}`, "aria-hidden": "true" }) : null, h("span", label)];
+      return h("button", { class: `button ${kind}`, type: "button", onClick: act }, inside);
+    },
+    flip(state, name) {
+      state[name] = !state[name];
+      this.isPinned = false;
+      this.tick++;
+    },
+
+    // Rows.
+    draw_row(at) {
+      const row = this.rows[at];
+      if (row === undefined) {
+        const height = `${Math.round(this.sizes[at] || this.guess())}px`;
+        return h("div", { key: `empty-${at}`, class: "turn waiting", "data-at": at, style: { height } });
+      }
+      const inside =
+        row.kind === "fold" ? this.draw_fold(row) : row.kind === "undone" ? this.draw_undone(row) : this.draw_message(row);
+      return h("div", { key: row.key, class: "turn-place", "data-at": at, "data-key": row.key, role: "listitem" }, [inside]);
+    },
+    draw_message(row) {
+      const kind = ["turn", `by-${row.role}`, row.inside ? "inside" : "", row.gone ? "gone" : "", row.behind ? "behind" : ""];
+      const facts = this.draw_figures(row);
+      // A result needs no headline of its own: its line says what it is.
+      const isBare = row.role === "tool" && !row.behind && !row.gone && !row.forgotten;
+      if (isBare && row.pieces.length === 1 && row.pieces[0].kind === "result") {
+        return h("article", { class: [...kind, "bare"] }, [this.draw_piece(row, row.pieces[0], facts)]);
+      }
+      const head = h("header", { class: "turn-head" }, [
+        h("span", { class: "speaker" }, this.say(`by_${row.role}`)),
+        row.behind ? h("span", { class: "chip" }, this.say("folded")) : null,
+        row.gone ? h("span", { class: "chip bad" }, this.say("hidden")) : null,
+        row.forgotten ? h("span", { class: "chip bad" }, this.say("forgotten")) : null,
+        facts,
+      ]);
+      return h("article", { class: kind }, [head, ...row.pieces.map((piece) => this.draw_piece(row, piece))]);
+    },
+    draw_figures(row) {
+      return h("span", { class: "turn-facts num" }, [
+        h("span", this.say("tokens", { tokens: this.number(row.tokens) })),
+        h("span", this.time(row.time)),
+        h("span", { class: "mono handle", title: this.say("handle_hint") }, row.handle),
+      ]);
+    },
+    draw_piece(row, piece, facts = null) {
+      const state = this.of(row.key, piece.at);
+      if (piece.is_changed) return this.draw_changed(row, piece, state, facts);
+      const parts = piece.mark ? [this.draw_mark(piece.mark)] : [];
+      if (piece.shape === "words") {
+        parts.push(h("div", { class: "prose" }, draw(piece.tree)), ...this.draw_rest(row, piece, state, false));
+        return h("div", { class: "piece" }, parts);
+      }
+      if (piece.shape === "note") return h("p", { class: "piece faint" }, this.say("media", { name: piece.text }));
+      parts.push(this.draw_block(row, piece, state, facts));
+      return h("div", { class: "piece" }, parts);
+    },
+    // A call, a result or thinking: closed to a line, open to its text.
+    draw_block(row, piece, state, facts) {
+      const isOpen = state.isOpen ?? (piece.kind === "result" && piece.total < 600);
+      const lines = piece.text.trimStart().split("\n");
+      const first = piece.kind === "call" ? this.name_call(piece) : lines[0].slice(0, 160);
+      const label = piece.kind === "call" ? piece.name || this.say("kind_call") : this.say(`kind_${piece.kind}`);
+      const toggle = () => {
+        state.isOpen = !isOpen;
+        this.isPinned = false;
+        this.tick++;
+      };
+      const head = h("button", { class: "block-head", type: "button", "aria-expanded": String(isOpen), onClick: toggle }, [
+        h("i", { class: "icon icon-open turnable", "aria-hidden": "true" }),
+        h("span", { class: `block-name${piece.is_error ? " bad" : ""}` }, label),
+        isOpen ? null : h("span", { class: "cut mono soft" }, first),
+        facts ?? h("span", { class: "faint num" }, this.say("chars", { chars: this.number(piece.total) })),
+      ]);
+      const body = isOpen
+        ? [h("pre", { class: "output" }, this.pretty(piece)), ...this.draw_rest(row, piece, state, false)]
+        : [];
+      return h("div", { class: `block ${isOpen ? "open" : ""}` }, [head, ...body]);
+    },
+    name_call(piece) {
+      try {
+        return Object.entries(JSON.parse(piece.text))
+          .map(([name, value]) => `${name}=${typeof value === "string" ? value : JSON.stringify(value)}`)
+          .join("  ")
+          .slice(0, 200);
+      } catch {
+        return piece.text.slice(0, 200);
+      }
+    },
+    pretty(piece) {
+      if (piece.kind !== "call" || piece.total > piece.limit) return piece.text;
+      try {
+        return JSON.stringify(JSON.parse(piece.text), null, 2);
+      } catch {
+        return piece.text;
+      }
+    },
+    // More of a long text, page by page.
+    draw_rest(row, piece, state, original) {
+      const got = original ? state.whole : state.rest;
+      const shown = got ? got.next : original ? 0 : Math.min(piece.limit, piece.total);
+      const total = got ? got.total : piece.total;
+      const parts = got ? [h("pre", { class: "output" }, got.text)] : [];
+      if (shown < total) {
+        const act = () => {
+          if (state.isLoading) return;
+          state.isLoading = true;
+          this.isPinned = false;
+          this.$emit("more", { key: row.key, at: piece.at, offset: shown, original });
+        };
+        const label = this.say("show_more", { shown: this.number(shown), total: this.number(total) });
+        parts.push(h("div", { class: "rest" }, [this.press(label, "", act)]));
+      }
+      return parts;
+    },
+    draw_mark(mark, facts = null, piece = null) {
+      const label = this.say(`stage_${mark.stage}`);
+      const figures = this.say("change", { before: this.number(mark.before), after: this.number(mark.after) });
+      return h("div", { class: "mark" }, [
+        piece ? h("span", { class: "block-name" }, piece.name || this.say(`kind_${piece.kind}`)) : null,
+        h("span", { class: "chip accent" }, label),
+        mark.before ? h("span", { class: "num" }, figures) : null,
+        h("span", { class: "soft" }, mark.reason),
+        facts,
+      ]);
+    },
+    // A part the model sees something else of: the placeholder, and the original one press away.
+    draw_changed(row, piece, state, facts) {
+      const parts = [this.draw_mark(piece.mark, facts, piece)];
+      if (piece.was) {
+        parts.push(h("pre", { class: "output was" }, piece.was.text));
+        if (piece.was.total > piece.was.limit) {
+          parts.push(h("p", { class: "faint" }, this.say("was_more", { total: this.number(piece.was.total) })));
+        }
+        parts.push(
+          piece.text
+            ? h("pre", { class: "output now" }, piece.text)
+            : h("p", { class: "faint" }, this.say("left_out")),
+        );
+        return h("div", { class: "piece changed" }, parts);
+      }
+      parts.push(
+        piece.text ? h("pre", { class: "output stub" }, piece.text) : h("p", { class: "faint" }, this.say("left_out")),
+        ...this.draw_rest(row, piece, state, false),
+      );
+      const open = () => {
+        if (!state.whole && !state.isWholeOpen) {
+          this.$emit("more", { key: row.key, at: piece.at, offset: 0, original: true });
+        }
+        this.flip(state, "isWholeOpen");
+      };
+      const label = this.say(state.isWholeOpen ? "close_full" : "open_full");
+      parts.push(h("div", { class: "rest" }, [this.press(label, state.isWholeOpen ? "close" : "unfold", open)]));
+      if (state.isWholeOpen) {
+        const more = this.draw_rest(row, { ...piece, total: state.whole?.total ?? 0 }, state, true);
+        parts.push(h("div", { class: "whole" }, more));
+      }
+      return h("div", { class: "piece changed" }, parts);
+    },
+
+    // Folds.
+    draw_fold(row) {
+      const state = this.of(row.key, "fold");
+      const act = (name) => () => {
+        this.isPinned = false;
+        this.$emit("act", { what: name, id: row.id });
+      };
+      const toggle = () => {
+        this.isPinned = false;
+        this.$emit("toggle", { id: row.id });
+      };
+      const figures = [
+        h("strong", this.say(row.count === 1 ? "one_message" : "messages", { count: this.number(row.count) })),
+        h("span", { class: "num" }, this.say("change", { before: this.number(row.before), after: this.number(row.after) })),
+        h("span", { class: "num" }, this.time(row.time)),
+        h("span", { class: "soft" }, row.reason),
+      ];
+      const isLong = JSON.stringify(row.summary).length > 1500;
+      const summary = state.isExact
+        ? h("pre", { class: "output" }, row.text)
+        : h("div", { class: ["prose", "summary", isLong && !state.isWide ? "short" : ""] }, draw(row.summary));
+      const buttons = [
+        this.press(this.say(row.is_open ? "hide_originals" : "show_originals"), "open", toggle, "small"),
+        this.press(this.say("unfold"), "unfold", act("unfold"), "small"),
+      ];
+      return h("section", { class: `fold ${row.is_open ? "is-open" : ""}`, "aria-label": this.say("fold_label") }, [
+        h("header", { class: "fold-head" }, [h("i", { class: "icon icon-fold", "aria-hidden": "true" }), ...figures]),
+        summary,
+        h("div", { class: "row wrap fold-links" }, [
+          isLong && !state.isExact
+            ? this.press(this.say(state.isWide ? "less" : "whole_summary"), "", () => this.flip(state, "isWide"))
+            : null,
+          this.press(this.say(state.isExact ? "summary_again" : "exact_text"), "", () => this.flip(state, "isExact")),
+        ]),
+        this.draw_facts(row),
+        this.draw_values(row, state),
+        h("footer", { class: "fold-end" }, [...buttons, h("span", { class: "mono faint handle" }, row.handle)]),
+      ]);
+    },
+    draw_facts(row) {
+      if (!row.facts.length) return null;
+      const list = row.facts.map((fact) =>
+        h("li", [h("span", { class: "chip" }, this.say(`fact_${fact.kind}`)), h("span", fact.text), this.draw_handle(fact.handle)]),
+      );
+      return h("div", { class: "fold-part" }, [h("h3", this.say("facts")), h("ul", { class: "facts" }, list)]);
+    },
+    draw_handle(handle) {
+      if (!handle) return null;
+      const go = () => {
+        this.isPinned = false;
+        this.$emit("act", { what: "find", id: handle });
+      };
+      return h("button", { class: "handle-link mono", type: "button", title: this.say("go_there"), onClick: go }, handle);
+    },
+    draw_values(row, state) {
+      if (!row.values.length) return null;
+      const limit = state.isIndexWide ? row.values.length : 14;
+      const groups = {};
+      for (const value of row.values.slice(0, limit)) (groups[value.sort] ??= []).push(value);
+      const list = Object.entries(groups).map(([sort, values]) =>
+        h("div", { class: "values" }, [
+          h("span", { class: "faint" }, this.say(`sort_${sort}`)),
+          h(
+            "span",
+            { class: "value-list" },
+            values.map((value) =>
+              h("span", { class: "value" }, [
+                h("span", { class: "mono" }, value.value),
+                value.note ? h("span", { class: "faint" }, value.note) : null,
+              ]),
+            ),
+          ),
+        ]),
+      );
+      const rest = row.values_total - limit;
+      const more =
+        state.isIndexWide || rest > 0
+          ? this.press(
+              state.isIndexWide ? this.say("less") : this.say("more_values", { count: this.number(rest) }),
+              "",
+              () => this.flip(state, "isIndexWide"),
+            )
+          : null;
+      return h("div", { class: "fold-part" }, [h("h3", this.say("index")), ...list, more]);
+    },
+    draw_undone(row) {
+      const act = () => this.$emit("act", { what: "refold", id: row.id });
+      return h("section", { class: "undone" }, [
+        h("i", { class: "icon icon-undo", "aria-hidden": "true" }),
+        h("span", this.say("undone", { count: this.number(row.count), time: this.time(row.time) })),
+        this.press(this.say("fold_again"), "fold", act, "small"),
+      ]);
+    },
+  },
+  render() {
+    this.tick;
+    const rows = [];
+    for (let at = this.first; at < Math.min(this.last, this.size); at++) rows.push(this.draw_row(at));
+    return h("div", { class: `talk look-${this.look}` }, [
+      h(
+        "div",
+        {
+          ref: "scroll",
+          class: "talk-scroll",
+          tabindex: "0",
+          role: "list",
+          "aria-label": this.say("conversation"),
+          onScrollPassive: this.scrolled,
+        },
+        [h("div", { ref: "above" }), h("div", { class: "talk-rows" }, rows), h("div", { ref: "below" })],
+      ),
+      this.away
+        ? h("div", { class: "to-end" }, [this.press(this.say("to_end"), "end", () => this.to_end(), "small")])
+        : null,
+    ]);
+  },
+};
