@@ -12,6 +12,8 @@ import typer
 
 from refold import __version__
 from refold.cli.chat import register as register_chat
+from refold.cli.doctor import register as register_doctor
+from refold.cli.init import register as register_init
 from refold.cli.key import register as register_key
 from refold.cli.local import register as register_local
 from refold.cli.mcp import register as register_mcp
@@ -40,7 +42,7 @@ app = typer.Typer(
     help="Keep a long conversation inside the model's window, and lose nothing.",
     epilog=EPILOG,
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -212,6 +214,8 @@ def facts(
 
 
 register_session_commands(app, EPILOG)
+register_init(app, EPILOG)
+register_doctor(app, EPILOG)
 register_serve(app, EPILOG)
 register_key(app, EPILOG)
 register_chat(app, EPILOG)

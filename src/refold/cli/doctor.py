@@ -1,0 +1,252 @@
+"""``refold doctor``: what refold needs here, what it found, and what to do about the rest.
+
+Every check answers with a state, what was found, and a remedy where one is needed. Keys are named, never shown. Nothing
+is created or changed; the only thing asked over the network is the list of models at the address that is set up.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from refold.errors import RefoldError
+
+State = Literal["ok", "hint", "broken"]
+DISK_BYTES_BROKEN = 50_000_000
+DISK_BYTES_HINT = 1_000_000_000
+# What a person misses without it; those of developers are not for doctor.
+EXTRAS = {
+    "chat": "refold chat",
+    "llm": "summaries and chats by OpenAI and Anthropic models",
+    "recall": "recall by meaning, not by words alone",
+    "server": "refold serve",
+    "web": "the page of refold serve",
+    "mcp": "refold mcp",
+}
+_REQUIREMENT = re.compile(r"^([A-Za-z0-9_.-]+).*\bextra == ['\"]([\w-]+)['\"]")
+_MARKS = {"ok": ("✓", "green"), "hint": ("!", "yellow"), "broken": ("✗", "bold red")}
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at. ``remedy`` is what to do; empty where there is nothing to do."""
+
+    name: str
+    state: State
+    found: str
+    remedy: str = ""
+
+
+def run(workspace: str, *, offline: bool, as_json: bool) -> None:
+    """Print every check; end with exit code 1 if something is broken."""
+    checks = examine(workspace, offline=offline)
+    broken = [check for check in checks if check.state == "broken"]
+    if as_json:
+        from refold.cli.workspace import write_json
+
+        write_json({"healthy": not broken, "checks": [asdict(check) for check in checks]})
+    else:
+        _show(checks)
+    if broken:
+        raise typer.Exit(1)
+
+
+def examine(workspace: str, *, offline: bool = False) -> list[Check]:
+    """Return every check of this machine and of a workspace, in the order in which one would mend things."""
+    looks: dict[str, Callable[[], Check]] = {
+        "python": _check_python,
+        "sqlite": _check_sqlite,
+        "tokens": _check_tokens,
+        "extras": _check_extras,
+        "settings": lambda: _check_settings(workspace),
+        "keys": lambda: _check_keys(workspace),
+        "model": lambda: _check_model(workspace, offline=offline),
+        "record": lambda: _check_record(workspace),
+        "disk": lambda: _check_disk(workspace),
+    }
+    return [_look(name, look) for name, look in looks.items()]
+
+
+def _look(name: str, look: Callable[[], Check]) -> Check:
+    try:
+        return look()
+    except RefoldError as error:
+        return Check(name, "broken", str(error))
+    except Exception as error:  # noqa: BLE001 - a doctor who falls ill helps nobody: what failed is the finding
+        return Check(name, "broken", f"{type(error).__name__}: {error}", "reinstall refold, or report this")
+
+
+def _check_python() -> Check:
+    version = ".".join(map(str, sys.version_info[:3]))
+    return Check("python", "ok", f"{version}, refold {importlib.metadata.version('refold')}")
+
+
+def _check_sqlite() -> Check:
+    import apsw
+
+    with_search = "ENABLE_FTS5" in apsw.compile_options
+    version = apsw.sqlite_lib_version()
+    if not with_search:
+        return Check("sqlite", "broken", f"{version}, without full text search", "pip install --force-reinstall apsw")
+    return Check("sqlite", "ok", f"{version}, with full text search")
+
+
+def _check_tokens() -> Check:
+    from refold.tokens import counter_for
+
+    counter = counter_for("gpt-4o")
+    if counter.count_text("hello world") != 2:
+        return Check("tokens", "broken", "the tokenizer miscounts", "pip install --force-reinstall splintr-rs")
+    return Check("tokens", "ok", "cl100k_base and o200k_base, offline")
+
+
+def _check_extras() -> Check:
+    missing = [extra for extra in EXTRAS if not _has_extra(extra)]
+    if not missing:
+        return Check("extras", "ok", ", ".join(EXTRAS))
+    lacks = "; ".join(f"{extra} ({EXTRAS[extra]})" for extra in missing)
+    return Check("extras", "hint", f"not installed: {lacks}", f"pip install 'refold[{','.join(missing)}]'")
+
+
+def _has_extra(extra: str) -> bool:
+    """Tell whether every package that an extra names is installed."""
+    for requirement in importlib.metadata.requires("refold") or ():
+        named = _REQUIREMENT.match(requirement)
+        if named is None or named[2] != extra or "sys_platform" in requirement:
+            continue
+        if named[1] == "refold":
+            continue  # One extra stands on another, which is looked at by itself.
+        try:
+            importlib.metadata.version(named[1])
+        except importlib.metadata.PackageNotFoundError:
+            return False
+    return True
+
+
+def _check_settings(workspace: str) -> Check:
+    from refold.config import load_config
+    from refold.config.load import project_file, user_file
+
+    config = load_config(workspace)
+    files = [str(path) for path in (user_file(), project_file(workspace)) if path is not None and path.exists()]
+    where = f"from {' and '.join(files)}" if files else "no file; 'refold init' writes one"
+    return Check("settings", "ok", f"preset {config.preset_name}, {where}")
+
+
+def _check_keys(workspace: str) -> Check:
+    values = _read_values(workspace)
+    found = [name for name in values if name.endswith("_KEY")]
+    if found:
+        return Check("keys", "ok", f"{', '.join(found)} {'is' if len(found) == 1 else 'are'} set")
+    return Check(
+        "keys",
+        "hint",
+        "none: summaries are made by rule",
+        "set OPENAI_API_KEY or ANTHROPIC_API_KEY, or go on without: nothing but chat needs a model",
+    )
+
+
+def _check_model(workspace: str, *, offline: bool) -> Check:
+    from refold.agent.choosing import find_ollama
+    from refold.llm.choose import read_endpoint
+
+    endpoint = read_endpoint(_read_values(workspace))
+    if endpoint is None:
+        return _check_model_here(find_ollama())
+    from refold.llm.errors import show_url
+
+    place = (
+        f"{endpoint.model} at {show_url(endpoint.url)}" if endpoint.url else f"{endpoint.model} at {endpoint.provider}"
+    )
+    if offline:
+        return Check("model", "ok", f"{place}; not asked (--offline)")
+    from refold.cli.reaching import ask_models
+
+    trouble, remedy = ask_models(endpoint)
+    return Check("model", "broken" if trouble else "ok", f"{place} {trouble or 'answers'}", remedy)
+
+
+def _check_model_here(in_ollama: list[str]) -> Check:
+    if in_ollama:
+        return Check("model", "ok", f"Ollama on this machine has {', '.join(in_ollama[:3])}")
+    from refold.agent.local import find_local_model
+
+    if find_local_model() is not None:
+        return Check("model", "ok", "the small local model: enough to try a chat")
+    return Check("model", "hint", "none", "'refold local install' gets a small one; compression needs none")
+
+
+def _read_values(workspace: str) -> Mapping[str, str]:
+    from refold.config import load_config
+
+    return load_config(workspace).variables
+
+
+def _check_record(workspace: str) -> Check:
+    from refold.cli.render import count_things
+    from refold.cli.workspace import open_workspace
+
+    with open_workspace(workspace) as manager:
+        sessions = len(manager.ledger.list_sessions(limit=1_000_000))
+        findings = manager.verify()
+    if findings:
+        found = f"{count_things(len(findings), 'finding')}, the first: {findings[0].what}"
+        return Check(
+            "record", "broken", found, "'refold verify' lists them, 'refold verify --repair' mends derived ones"
+        )
+    return Check("record", "ok", f"{count_things(sessions, 'session')}, verified" if sessions else "no session yet")
+
+
+def _check_disk(workspace: str) -> Check:
+    free = shutil.disk_usage(Path(workspace)).free
+    found = f"{free / 1e9:,.1f} GB free"
+    if free < DISK_BYTES_BROKEN:
+        return Check("disk", "broken", found, "free some space: nothing can be kept")
+    if free < DISK_BYTES_HINT:
+        return Check("disk", "hint", found, "every original is kept: free some space before long")
+    return Check("disk", "ok", found)
+
+
+def _show(checks: list[Check]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from refold.cli.render import clean_line, count_things, make_console
+
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True, style="bold")
+    table.add_column(ratio=1)
+    for check in checks:
+        mark, style = _MARKS[check.state]
+        told = Text(clean_line(check.found, 1_000))
+        if check.remedy:
+            told.append(f"\n→ {clean_line(check.remedy, 500)}", style="dim")
+        table.add_row(Text(mark, style=style), check.name, told)
+    console = make_console(err=False)
+    console.print(table)
+    broken = sum(check.state == "broken" for check in checks)
+    hints = sum(check.state == "hint" for check in checks)
+    verdict = f"{count_things(broken, 'thing')} broken" if broken else "nothing is broken"
+    console.print(f"\n{verdict}" + (f", {count_things(hints, 'hint')}" if hints else ""))
+
+
+def register(app: typer.Typer, epilog: str) -> None:
+    """Add the command to the command line."""
+
+    @app.command(epilog=epilog)
+    def doctor(
+        workspace: Annotated[str, typer.Option("--workspace", "-w", help="The folder whose record it is.")] = ".",
+        offline: Annotated[bool, typer.Option("--offline", help="Ask no model's address.")] = False,
+        as_json: Annotated[bool, typer.Option("--json", help="For programs: the checks as JSON.")] = False,
+    ) -> None:
+        """Look at what refold needs here: each thing found, and a remedy for what is missing."""
+        run(workspace, offline=offline, as_json=as_json)
