@@ -136,7 +136,7 @@ WHERE kind = 'fold' AND is_active AND covered = (
     WHERE cover.edit = edit.key
 );
 
--- JSON as people read it; bytes that are no text PostgreSQL can hold are shown escaped.
+-- JSON as people read it; what is no text that PostgreSQL can hold is shown escaped, or as U+FFFD.
 CREATE FUNCTION show_bytes(content bytea) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
     RETURN convert_from(content, 'UTF8');
@@ -147,7 +147,8 @@ CREATE FUNCTION show_field(content bytea, name text) RETURNS text LANGUAGE plpgs
 BEGIN
     RETURN convert_from(content, 'UTF8')::json ->> name;
 EXCEPTION WHEN OTHERS THEN
-    RETURN convert_from(content, 'UTF8')::json -> name;
+    RETURN regexp_replace(
+        convert_from(content, 'UTF8'), '\\\\u(0000|[dD][89a-fA-F]..)', '\\\\ufffd', 'g')::json ->> name;
 END $$;
 
 -- For people with an SQL shell: all messages, and after the first of a span the summary that stands for it.
