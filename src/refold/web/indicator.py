@@ -62,7 +62,7 @@ def _draw_gauge(context: Context) -> None:
     status = context.status
     share = status.tokens / status.hard if status.hard else 0.0
     with ui.element("div").classes("gauge-words"):
-        text("strong", say("session.share", share=share), "gauge-share")
+        text("strong", say("session.share", share=share), f"gauge-share is-{context.state}")
         text("span", say(f"session.state_{context.state}"), f"chip {context.state}")
     text("p", say("session.of", tokens=status.tokens, hard=status.hard), "num soft gauge-of")
     top = max(status.hard, status.tokens)

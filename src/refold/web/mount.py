@@ -96,6 +96,8 @@ def _make_app() -> FastAPI:
     from nicegui import ui
     from nicegui.storage import Storage
 
+    from refold.web.exporting import PATH as EXPORT_PATH
+    from refold.web.exporting import send_export
     from refold.web.icons import write_styles
     from refold.web.pages import PAGES
     from refold.web.serving import show_guarded
@@ -113,6 +115,7 @@ def _make_app() -> FastAPI:
     def send_tree() -> Response:
         return Response(tree, media_type="text/javascript", headers={"cache-control": "no-cache"})
 
+    framework.add_api_route(EXPORT_PATH, send_export, include_in_schema=False)
     for entry in PAGES:
         show = import_module(entry.module).show
         ui.page(entry.path, response_timeout=BUILD_S_MAX)(show_guarded(entry, show))

@@ -1,12 +1,241 @@
-"""The list of sessions."""
+"""The list of sessions: search, open, rename, export, delete. It keeps itself up to date."""
 
 from __future__ import annotations
 
-from refold.web.shell import frame, heading
-from refold.web.visit import say
+import time
+from urllib.parse import quote
+
+from nicegui import ui
+from nicegui.events import GenericEventArguments
+
+from refold.web.icons import icon
+from refold.web.links import page_link, session_link
+from refold.web.listing import PAGE, Listed, Listing, list_sessions, read_saved
+from refold.web.reading import delete_session, rename_session
+from refold.web.shell import button, empty, frame, guarded, heading, link, notify, sheet, text
+from refold.web.visit import find_visit, say
+
+POLL_S = 2.0
+_COLUMNS = ("name", "model", "messages", "tokens", "folds", "saved", "changed")
+_NUMBERS = frozenset(("messages", "tokens", "folds", "saved", "changed"))
 
 
-async def show() -> None:
+async def show(query: str = "") -> None:
     """Draw the list."""
     with frame("sessions"):
-        heading(say("shell.sessions"))
+        await SessionList(query[:200]).draw()
+
+
+class SessionList:
+    """The list in one tab."""
+
+    def __init__(self, query: str) -> None:
+        self.source = find_visit().source
+        self.query = query
+        self.limit = PAGE
+        self.listing: Listing | None = None
+        self.minute = 0
+        self.chosen: Listed | None = None
+        self.title = ""
+
+    async def draw(self) -> None:
+        """Draw everything once."""
+        with ui.element("div").classes("page-head"):
+            with ui.element("div").classes("grow"):
+                heading(say("sessions.title"))
+                text("p", say("sessions.intro"), "soft")
+            search = ui.element("input").classes("input search").props("type=search maxlength=200")
+            search._props.update({"placeholder": say("sessions.search"), "aria-label": say("sessions.search")})
+            search._props["value"] = self.query
+            search.on(
+                "input",
+                guarded(self._search),
+                js_handler="(e) => emit(e.target.value)",
+                throttle=0.15,
+                leading_events=False,
+            )
+        self.body = ui.element("div").classes("sessions")
+        self._draw_sheets()
+        await self._refresh()
+        ui.timer(POLL_S, self._refresh)
+
+    async def _search(self, event: GenericEventArguments) -> None:
+        self.query = str(event.args)[:200]
+        self.limit = PAGE
+        await self._refresh()
+
+    async def _refresh(self) -> None:
+        listing = await self.source.run(list_sessions, self.query, self.limit)
+        minute = int(time.time() // 60)
+        if listing == self.listing and minute == self.minute:
+            return
+        self.listing, self.minute = listing, minute
+        self.body.clear()
+        with self.body:
+            self._draw_listing(listing)
+
+    def _draw_listing(self, listing: Listing) -> None:
+        if not listing.is_any:
+            _draw_none(self.source.application.settings.port)
+        elif not listing.sessions:
+            with empty(say("sessions.no_match", query=self.query), say("sessions.no_match_next")):
+                link(say("shell.recall"), page_link("/recall", query=self.query), "button")
+        else:
+            self._draw_table(listing)
+
+    def _draw_table(self, listing: Listing) -> None:
+        cells: dict[str, ui.element] = {}
+        with ui.element("div").classes("card"), ui.element("table").classes("list sessions-list"):
+            with ui.element("thead"), ui.element("tr"):
+                for column in _COLUMNS:
+                    made = text("th", say(f"sessions.{column}"), "num" if column in _NUMBERS else "").props("scope=col")
+                    if column == "saved":
+                        made._props["title"] = say("sessions.saved_hint")
+                with ui.element("th").props("scope=col"):
+                    text("span", say("sessions.actions"), "hidden-text")
+            with ui.element("tbody"):
+                for one in listing.sessions:
+                    cells[one.name] = self._draw_row(one)
+        with ui.element("div").classes("row spread list-end"):
+            text("span", say("sessions.total", count=listing.total), "faint num")
+            left = listing.total - len(listing.sessions)
+            if left > 0:
+                button(say("sessions.more", count=min(PAGE, left)), self._show_more, kind="small")
+        ui.timer(0.05, lambda: self._fill_saved(cells), once=True)
+
+    def _draw_row(self, one: Listed) -> ui.element:
+        with ui.element("tr"):
+            with ui.element("td").classes("session-name"):
+                with ui.element("div").classes("row"):
+                    link(one.title, session_link(one.name), "session-link cut")
+                    if one.is_sample:
+                        text("span", say("sessions.sample"), "chip")
+                if one.title != one.name:
+                    text("div", one.name, "faint mono cut")
+            _cell("model", one.model or "·", "model cut")
+            _cell("messages", f"{one.messages:,}", "num")
+            _cell("tokens", f"{one.tokens:,}", "num")
+            _cell("folds", f"{one.folds:,}" if one.folds else "·", "num")
+            saved = _cell("saved", "", "num saved")
+            _cell("changed", tell_age(one.changed_at), "num soft")
+            with ui.element("td").classes("session-acts"):
+                self._draw_acts(one)
+        return saved
+
+    def _draw_acts(self, one: Listed) -> None:
+        for act, drawing, call in (
+            ("rename", "pen", lambda: self._ask_title(one)),
+            ("delete", "trash", lambda: self._ask_delete(one)),
+        ):
+            with button("", call, kind="quiet small square") as made:
+                icon(drawing)
+            _label(made, say(f"sessions.{act}"), one.title)
+        with link("", page_link("/export", name=one.name), "button quiet small square") as made:
+            icon("down")
+        made._props["download"] = f"{quote(one.name, safe='')[:80]}.json"
+        _label(made, say("sessions.export"), one.title)
+        made.move(target_index=1)
+
+    async def _fill_saved(self, cells: dict[str, ui.element]) -> None:
+        """Fill in the money, which takes longer to find than the rest."""
+        for name, cell in cells.items():
+            if cell.is_deleted:
+                return
+            saved = await self.source.run(read_saved, name)
+            if not cell.is_deleted:
+                cell._text = tell_money(saved)
+                cell.classes(add="good-text" if saved and saved >= 0.005 else "")
+                cell.update()
+
+    async def _show_more(self) -> None:
+        self.limit += PAGE
+        await self._refresh()
+
+    # Rename and delete.
+
+    def _draw_sheets(self) -> None:
+        with sheet(say("sessions.rename")) as self.rename_sheet:
+            with ui.element("label").classes("field"):
+                text("span", say("sessions.new_title"))
+                self.field = ui.element("input").classes("input").props("maxlength=120 autofocus")
+                self.field._props["placeholder"] = say("sessions.title_hint")
+                self.field.on("input", self._take_title, js_handler="(e) => emit(e.target.value)")
+                self.field.on("keydown.enter", guarded(self._rename))
+            with ui.element("div").classes("sheet-end"):
+                button(say("shell.cancel"), self.rename_sheet.close, kind="quiet")
+                button(say("sessions.save"), self._rename, kind="primary")
+        with sheet(say("sessions.delete_title")) as self.delete_sheet:
+            self.doomed = text("strong", "", "cut")
+            self.warning = text("p", "", "soft")
+            with ui.element("div").classes("sheet-end"):
+                button(say("shell.cancel"), self.delete_sheet.close, kind="quiet")
+                button(say("sessions.delete"), self._delete, kind="danger", icon_name="trash")
+
+    def _ask_title(self, one: Listed) -> None:
+        self.chosen, self.title = one, one.title if one.has_own_title else ""
+        self.field._props["value"] = self.title
+        self.field.update()
+        self.rename_sheet.open()
+
+    def _take_title(self, event: GenericEventArguments) -> None:
+        self.title = str(event.args)[:200]
+        self.field._props["value"] = self.title
+
+    async def _rename(self) -> None:
+        self.rename_sheet.close()
+        if self.chosen is not None:
+            await self.source.run(rename_session, self.chosen.name, self.title)
+            notify(say("sessions.renamed"))
+            await self._refresh()
+
+    def _ask_delete(self, one: Listed) -> None:
+        self.chosen = one
+        self.doomed._text = one.title
+        self.doomed.update()
+        self.warning._text = say("sessions.delete_why", count=one.messages)
+        self.warning.update()
+        self.delete_sheet.open()
+
+    async def _delete(self) -> None:
+        self.delete_sheet.close()
+        if self.chosen is not None:
+            await self.source.run(delete_session, self.chosen.name)
+            notify(say("sessions.deleted"))
+            await self._refresh()
+
+
+def _cell(column: str, content: str, classes: str) -> ui.element:
+    made = text("td", content, classes)
+    made._props["data-label"] = say(f"sessions.{column}")
+    return made
+
+
+def _label(made: ui.element, what: str, which: str) -> None:
+    made._props.update({"aria-label": f"{what}: {which}", "title": what})
+
+
+def _draw_none(port: int) -> None:
+    with empty(say("sessions.none"), say("sessions.none_next")):
+        text("code", f"OPENAI_BASE_URL=http://127.0.0.1:{port}/v1")
+        text("code", f"ANTHROPIC_BASE_URL=http://127.0.0.1:{port}")
+        link(say("sessions.chat"), page_link("/chat"), "button primary")
+
+
+def tell_money(dollars: float | None) -> str:
+    """Return an amount as a table has it; a dot where nothing is known."""
+    if dollars is None:
+        return "·"
+    if abs(dollars) < 0.005:
+        return "$0.00"
+    return f"−${-dollars:,.2f}" if dollars < 0 else f"${dollars:,.2f}"
+
+
+def tell_age(moment: float) -> str:
+    """Return how long ago something was, in a few letters."""
+    seconds = max(0.0, time.time() - moment)
+    for limit, unit, key in ((3_600, 60, "minutes"), (86_400, 3_600, "hours"), (float("inf"), 86_400, "days")):
+        if seconds < 60:
+            return say("sessions.now")
+        if seconds < limit:
+            return say(f"sessions.{key}", count=int(seconds // unit))
+    return ""

@@ -30,6 +30,7 @@ export default {
     this.current = this.version;
     this.size = this.count;
     this.isPinned = this.target < 0;
+    this.touchedAt = -1e9;
     this.wanted = this.target;
     const settings = { hour: "2-digit", minute: "2-digit", hour12: false };
     this.clock = new Intl.DateTimeFormat(this.language, settings);
@@ -204,10 +205,15 @@ export default {
       this.$refs.above.style.height = `${this.offset(this.first)}px`;
       this.$refs.below.style.height = `${below}px`;
     },
+    touched() {
+      this.touchedAt = performance.now();
+    },
     scrolled() {
       const box = this.$refs.scroll;
       const gap = box.scrollHeight - box.scrollTop - box.clientHeight;
-      this.isPinned = gap < NEAR_END_PX && this.last === this.size;
+      // Only a reader leaves the end: rows that find their size move things, too.
+      if (gap < NEAR_END_PX && this.last === this.size) this.isPinned = true;
+      else if (performance.now() - this.touchedAt < 600) this.isPinned = false;
       this.away = gap > 600;
       clearTimeout(this.telling);
       this.telling = setTimeout(() => this.tell_place(), 250);
@@ -508,6 +514,11 @@ export default {
           role: "list",
           "aria-label": this.say("conversation"),
           onScrollPassive: this.scrolled,
+          onWheelPassive: this.touched,
+          onTouchmovePassive: this.touched,
+          onKeydownPassive: this.touched,
+          onPointerdownPassive: this.touched,
+          onPointermovePassive: (event) => event.buttons && this.touched(),
         },
         [h("div", { ref: "above" }), h("div", { class: "talk-rows" }, rows), h("div", { ref: "below" })],
       ),

@@ -1,0 +1,100 @@
+"""The list of sessions as the page shows it: titles, figures, and what compression saved. Blocking; run in threads."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from refold.ledger.ledger import SessionRow
+from refold.manager.bill import read_figures
+from refold.manager.session import FORGOTTEN
+from refold.server.interface import Access
+from refold.web.markup import clean
+from refold.web.reading import find_title, read_opening
+
+PAGE = 50
+LISTED_MAX = 1_000
+SAMPLE = "sample"
+_SAVED_KNOWN_MAX = 5_000
+_OPENINGS_MAX = 5_000
+_openings: OrderedDict[tuple[str, float, int], str] = OrderedDict()
+_saved: OrderedDict[tuple[str, float], float | None] = OrderedDict()
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A session in the list."""
+
+    name: str
+    title: str
+    model: str
+    messages: int
+    tokens: int
+    folds: int
+    changed_at: float
+    is_sample: bool = False
+    has_own_title: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A part of the list that matches a query, and how many match in all."""
+
+    sessions: tuple[Listed, ...]
+    total: int
+    is_any: bool
+
+
+def list_sessions(access: Access, query: str, limit: int) -> Listing:
+    """Return the sessions that match, the last changed first."""
+    rows = access.list_rows(LISTED_MAX, 0)
+    wanted = query.casefold().split()
+    found = [one for row in rows if _matches(one := _describe(access, row), wanted)]
+    return Listing(tuple(found[:limit]), len(found), bool(rows))
+
+
+def _matches(one: Listed, wanted: list[str]) -> bool:
+    text = f"{one.title}\n{one.name}\n{one.model}".casefold()
+    return all(word in text for word in wanted)
+
+
+def _describe(access: Access, row: SessionRow) -> Listed:
+    own = find_title(row)
+    name = access.name(row.id)
+    return Listed(
+        name=name,
+        title=clean(own or _find_opening(access, row) or name),
+        model=clean(row.model)[:80],
+        messages=row.messages,
+        tokens=row.tokens,
+        folds=row.compression_count,
+        changed_at=row.updated_at,
+        is_sample=bool(row.settings.get(SAMPLE)),
+        has_own_title=bool(own),
+    )
+
+
+def _find_opening(access: Access, row: SessionRow) -> str:
+    """Return a session's first words; read once, because they rarely change. What was forgotten is not kept here."""
+    forgotten = row.settings.get(FORGOTTEN)
+    key = (row.id, row.created_at, len(forgotten) if isinstance(forgotten, dict) else 0)
+    if key not in _openings:
+        opening = read_opening(access, row)
+        if not opening:
+            return ""
+        _openings[key] = opening
+        while len(_openings) > _OPENINGS_MAX:
+            _openings.popitem(last=False)
+    return _openings[key]
+
+
+def read_saved(access: Access, name: str) -> float | None:
+    """Return what compression saved in a session so far, in dollars; None where nothing is known."""
+    row = access.need(name)
+    key = (row.id, row.updated_at)
+    if key not in _saved:
+        bill = read_figures(access.ledger, row.id).bill
+        _saved[key] = bill.dollars_saved if bill.priced else None
+        while len(_saved) > _SAVED_KNOWN_MAX:
+            _saved.popitem(last=False)
+    return _saved[key]
