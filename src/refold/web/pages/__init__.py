@@ -32,4 +32,5 @@ PAGES = (
     PageEntry("recall", "/recall", "refold.web.pages.recall", "search"),
     PageEntry("memory", "/memory", "refold.web.pages.memory", "book"),
     PageEntry("statistics", "/statistics", "refold.web.pages.statistics", "chart"),
+    PageEntry("settings", "/settings", "refold.web.pages.settings", "sliders"),
 )

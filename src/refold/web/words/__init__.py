@@ -12,7 +12,7 @@ from typing import Literal
 Tongue = Literal["en", "zh"]
 Words = dict[str, tuple[str, str]]
 TONGUES: tuple[Tongue, ...] = ("en", "zh")
-_AREAS = ("shell", "chat", "session", "table", "statistics", "recall", "memory")
+_AREAS = ("shell", "chat", "session", "table", "statistics", "recall", "memory", "sessions", "settings")
 
 
 def _gather() -> Words:
