@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from refold.ledger.sqlite import SqliteLedger
+from tests.faults.worker import open_store
 
 SESSION = "killed"
 
 
-def run_until_killed(file: Path, root: Path, delay_s: float) -> list[dict[str, str]]:
+def run_until_killed(file: Path | str, root: Path, delay_s: float) -> list[dict[str, str]]:
     """Start a worker, kill it some time after its first word, return what it had told as done."""
     command = [sys.executable, "-m", "tests.faults.worker", "grow", str(file), SESSION]
     with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as worker:
@@ -32,8 +32,8 @@ def run_until_killed(file: Path, root: Path, delay_s: float) -> list[dict[str, s
     return [json.loads(line) for line in lines[:-1]]
 
 
-def check(file: Path, told: list[dict[str, str]]) -> None:
-    ledger = SqliteLedger(file)
+def check(file: Path | str, told: list[dict[str, str]]) -> None:
+    ledger = open_store(str(file))
     assert ledger.verify() == []
     path = set(ledger.read_path(SESSION).ids)
     assert {line["message"] for line in told} <= path
@@ -46,7 +46,7 @@ def check(file: Path, told: list[dict[str, str]]) -> None:
     ledger.close()
 
 
-def kill_often(file: Path, root: Path, rounds: int, seed: int = 0) -> int:
+def kill_often(file: Path | str, root: Path, rounds: int, seed: int = 0) -> int:
     dice = random.Random(seed)
     told: list[dict[str, str]] = []
     for _ in range(rounds):

@@ -8,8 +8,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from refold.ledger.sqlite import SqliteLedger
-from tests.faults.worker import SESSIONS
+from tests.faults.worker import SESSIONS, open_store
 
 WORKERS = 8
 ROUNDS = 16
@@ -17,9 +16,13 @@ TIMEOUT_S = 100
 
 
 def test_eight_processes_append_to_and_compress_four_sessions(tmp_path: Path, project_root: Path) -> None:
-    file = tmp_path / "ledger.db"
+    work_together(str(tmp_path / "ledger.db"), project_root)
+
+
+def work_together(file: str, project_root: Path) -> None:
+    """Let them work on one record, and check what they left."""
     commands = [
-        [sys.executable, "-m", "tests.faults.worker", "share", str(file), str(number), str(ROUNDS)]
+        [sys.executable, "-m", "tests.faults.worker", "share", file, str(number), str(ROUNDS)]
         for number in range(WORKERS)
     ]
     workers = [
@@ -34,7 +37,7 @@ def test_eight_processes_append_to_and_compress_four_sessions(tmp_path: Path, pr
             worker.wait()
     assert [errors for _, errors in ended if errors] == []
     done = [json.loads(told) for told, _ in ended]
-    ledger = SqliteLedger(file)
+    ledger = open_store(file)
     assert ledger.verify() == []
     for session in SESSIONS:
         path = ledger.read_path(session).ids

@@ -1,7 +1,7 @@
 """A process that works on a ledger until it is done or killed; the tests start it with ``python -m``.
 
-``grow FILE SESSION`` appends and compresses without end, and tells on standard output what has returned.
-``share FILE NAME ROUNDS`` works on four sessions that others work on too, and tells at the end what it did.
+``grow PLACE SESSION`` appends and compresses without end, and tells on standard output what has returned.
+``share PLACE NAME ROUNDS`` works on four sessions that others work on too, and tells at the end what it did.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 
 from refold.conversation.message import ROOT, digest_of
 from refold.ledger.chain import chain_tail
-from refold.ledger.ledger import Event, Splice, StoredMessage
+from refold.ledger.ledger import Event, Ledger, Splice, StoredMessage
 from refold.ledger.sqlite import SqliteLedger
 from tests.contract.talk import make_batch, make_fold, make_mask, write_raw
 
@@ -22,7 +22,16 @@ LEASE_S = 30.0
 ATTEMPTS_MAX = 10_000
 
 
-def add_message(ledger: SqliteLedger, session: str, text: str) -> str:
+def open_store(place: str) -> Ledger:
+    """Open a file, or a PostgreSQL server by its address; patient, for many are at work."""
+    if "://" not in place:
+        return SqliteLedger(place, busy_timeout_s=60.0)
+    from refold.ledger.postgres import PostgresLedger
+
+    return PostgresLedger(place, lock_timeout_s=60.0)
+
+
+def add_message(ledger: Ledger, session: str, text: str) -> str:
     """Append one message to whatever the path is now; return its id."""
     for _ in range(ATTEMPTS_MAX):
         path = ledger.read_path(session)
@@ -34,7 +43,7 @@ def add_message(ledger: SqliteLedger, session: str, text: str) -> str:
     raise RuntimeError("the path changed at every attempt")
 
 
-def compress(ledger: SqliteLedger, session: str, name: str, owner: str | None = None) -> list[str]:
+def compress(ledger: Ledger, session: str, name: str, owner: str | None = None) -> list[str]:
     """Fold the oldest messages that no fold covers, mask the next; return what was covered, [] if it was refused."""
     path = ledger.read_path(session)
     taken = {message_id for stored in ledger.read_edits(session) for message_id in stored.edit.covers}
@@ -47,7 +56,7 @@ def compress(ledger: SqliteLedger, session: str, name: str, owner: str | None = 
 
 
 def grow(file: str, session: str) -> None:
-    ledger = SqliteLedger(file)
+    ledger = open_store(file)
     ledger.open_session(session, time.time())
     for number in range(1_000_000):
         told = {"message": add_message(ledger, session, f"{os.getpid()} {number} " + "x" * (number * 97 % 5_000))}
@@ -59,7 +68,7 @@ def grow(file: str, session: str) -> None:
 
 
 def share(file: str, name: str, rounds: int) -> None:
-    ledger = SqliteLedger(file, busy_timeout_s=60.0)
+    ledger = open_store(file)
     done: dict[str, list[object]] = {"messages": [], "batches": []}
     for number in range(rounds):
         session = SESSIONS[(number + int(name)) % len(SESSIONS)]
