@@ -70,7 +70,7 @@ class CompressionConfig(BaseModel):
     threshold_tokens: Positive | None = Field(None, description="S0.1: tokens in the view that trigger")
     max_turns: Positive | None = Field(None, description="S1.1: more turns in the view than this trigger")
     economic: bool = Field(False, description="also act when carrying what could go has cost as much as removing it")
-    economic_ratio: Share = Field(0.4, description="the share of the room below which nothing goes to save money")
+    economic_ratio: Share = Field(0.2, description="the share of the room below which nothing goes to save money")
     max_compaction_attempts: Attempts = Field(2, description="S4.1: compressions in a row that may fail to help")
 
     # How far to come down, and what stays

@@ -87,9 +87,15 @@ def _find_secrets(view: View, plan: Plan) -> frozenset[str]:
 
 
 def _count_rewritten(before: View, after: View) -> int:
-    """Return the tokens that come after the earliest change."""
+    """Return the tokens after the earliest change that are written because of it.
+
+    What came since the last request, from the assistant's newest answer on, is in no cache yet: it is written anyway.
+    """
     same = common_prefix(before.items, after.items)
-    return sum(item.tokens for item in after.items[same:])
+    new = next((at for at in range(len(after.items), 0, -1) if after.items[at - 1].role == "assistant"), 1) - 1
+    while new > 0 and after.items[new - 1].role == "assistant":
+        new -= 1
+    return sum(item.tokens for item in after.items[same : max(same, new)])
 
 
 def _decide(view: View, plan: Plan, budget: Budget, reported_tokens: int | None) -> Trigger:

@@ -37,6 +37,8 @@ SAVED_TOKENS_MIN = 40
 # A summary longer than this share of what it replaces sums nothing up.
 SIZE_SHARE_MAX = 0.7
 TIGHT_SHARE = 0.8
+# What summaries may take of a small room to have their least.
+SMALL_ROOM_SHARE = 0.4
 # However small the room, a fold that stands should be able to hold a few dozen values.
 FRESH_TOKENS_MIN = 320
 # Room that a standing fold does not need for values is better left to the folds after it than filled with words.
@@ -47,8 +49,9 @@ STANDING_WORDS_SHARE = 0.4
 class Fold:
     """Fold the oldest units; ``keep_*`` counts say what stays, without them the goal's target does.
 
-    Summaries may have ``summary_share`` of the room. With ``standing_share`` a new fold leaves the earlier ones as they
-    are, cached, until they fill that share of the summaries' room; each takes ``fresh_share`` of what is left of it.
+    Summaries may have ``summary_share`` of the room, of a small one more, up to ``summary_tokens_least``. With
+    ``standing_share`` a new fold leaves the earlier ones as they are, cached, until they fill that share of the
+    summaries' room; each takes ``fresh_share`` of what is left of it.
     """
 
     name: ClassVar[str] = "fold"
@@ -67,6 +70,7 @@ class Fold:
     summariser: Literal["extract", "llm"] = "extract"
     summary_tokens_max: int = 10_000
     summary_share: float = 0.3
+    summary_tokens_least: int = 0
     summary_chars_max: int = 0
     index_tokens_max: int = 8_000
     index_share: float = 0.3
@@ -131,7 +135,7 @@ class Fold:
             return run
         last = max((at for at, unit in enumerate(run) if view.items[unit.start].is_fold), default=-1)
         standing = sum(item.tokens for item in items_of(view, run[: last + 1]))
-        most = min(self.summary_tokens_max, int((goal.hard - _count_lasting(view)) * self.summary_share))
+        most = min(self.summary_tokens_max, self._part_of(goal.hard - _count_lasting(view), self.summary_share))
         return run[last + 1 :] if standing <= self.standing_share * most else run
 
     def _stands(self, goal: Goal) -> bool:
@@ -200,6 +204,10 @@ class Fold:
         """Return the tokens that summaries may have in all: a share of what the unfoldable leaves of the target."""
         return self._share_room(view, goal, runs, self.summary_share, self.summary_tokens_max)
 
+    def _part_of(self, room: int, share: float) -> int:
+        """Return a share of a room: of a small one more, because a record of a few lines holds hardly a value."""
+        return max(int(room * share), min(self.summary_tokens_least, int(room * SMALL_ROOM_SHARE)))
+
     def _share_room(self, view: View, goal: Goal, runs: Iterable[Iterable[Unit]], share: float, tokens_max: int) -> int:
         free = sum(item.tokens for run in runs for item in items_of(view, run))
         fixed = view.tokens - free
@@ -207,7 +215,8 @@ class Fold:
         # The newest step moves on with the next request, the summary stays: what passes takes nothing of its share.
         lasting = room + _count_passing(view)
         standing = int(self._count_standing(view, goal, runs) * share / self.summary_share)
-        wanted = min(int((lasting + standing) * share) - standing, tokens_max - standing, int(room * TIGHT_SHARE))
+        part = min(self._part_of(lasting + standing, share), tokens_max)
+        wanted = min(part - standing, int(room * TIGHT_SHARE))
         if self._stands(goal):
             # Most of the room is left for the folds to come.
             wanted = max(int(wanted * self.fresh_share), min(wanted, FRESH_TOKENS_MIN))
