@@ -12,6 +12,7 @@ from dataclasses import dataclass, is_dataclass
 from typing import Literal, Union, get_args, get_origin, get_type_hints
 
 from refold.config import PRESETS, CompressionConfig, Row, explain
+from refold.config.names import MEANINGS
 from refold.config.saving import find_file, save_settings, try_settings
 from refold.errors import ConfigError
 from refold.server.interface import Access
@@ -54,7 +55,10 @@ KNOWN = frozenset(name for names in GROUPS.values() for name in names)
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting with its source. ``layer`` "folder" is ``.compression/config.json``; ``choices`` if it has a few."""
+    """One setting with its source. ``layer`` "folder" is ``.compression/config.json``; ``choices`` if it has a few.
+
+    ``instead`` is what another name for the same meaning says where this one is not set.
+    """
 
     name: str
     value: object
@@ -63,6 +67,7 @@ class Setting:
     means: str
     kind: str
     choices: tuple[str, ...] = ()
+    instead: str = ""
 
     @property
     def is_locked(self) -> bool:
@@ -97,9 +102,19 @@ def read_sheet(access: Access) -> Sheet:
         else:
             place = "" if access.tenant else row.place  # Paths of the operator's machine.
             value = None if access.tenant and row.name in HIDDEN else row.value
-            setting = Setting(row.name, value, row.layer, place, row.means, kind, choices)
+            instead = _find_instead(config, row) if value is None else ""
+            setting = Setting(row.name, value, row.layer, place, row.means, kind, choices, instead)
         settings[row.name] = setting
     return Sheet(settings, find_file(manager.workspace_path).name)
+
+
+def _find_instead(config: CompressionConfig, row: Row) -> str:
+    names = next((meaning.names for meaning in MEANINGS if row.name in meaning.names), ())
+    for name in names:
+        value = None if "." in name else getattr(config, name, None)
+        if value is not None:
+            return f"{write_value(value)} ({name})"
+    return ""
 
 
 def try_drafts(access: Access, drafts: Mapping[str, Draft]) -> dict[str, str]:
@@ -107,17 +122,17 @@ def try_drafts(access: Access, drafts: Mapping[str, Draft]) -> dict[str, str]:
     access.check_operator()
     problems: dict[str, str] = {}
     base, call = access.manager.workspace_path, _find_call(access)
+    file = find_file(base).name
     for name, draft in drafts.items():
         try:
             try_settings(base, {name: read_draft(name, draft)}, **call)
         except ConfigError as error:
-            problems[name] = str(error)
+            problems[name] = str(error).removeprefix(f"{file}: ")
     try:
         try_settings(base, {name: read_draft(name, draft) for name, draft in drafts.items()}, **call)
     except ConfigError as error:
-        if str(error) in problems.values():
-            return problems
-        return {"": str(error)} if len(drafts) > 1 else problems
+        why = str(error).removeprefix(f"{file}: ")
+        return {"": why} if why not in problems.values() and len(drafts) > 1 else problems
     return {}  # Together they hold: one needs the other.
 
 

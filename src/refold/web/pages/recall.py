@@ -73,7 +73,7 @@ def _draw_form(query: str, name: str, names: dict[str, str]) -> None:
         field = ui.element("input").classes("input").props("type=search name=query autofocus")
         field._props.update(
             {
-                "value": query,
+                "^value": query,  # An attribute: a value would be put back while somebody types.
                 "placeholder": say("recall.placeholder"),
                 "aria-label": say("recall.label"),
                 "maxlength": QUERY_CHARS_MAX,

@@ -159,7 +159,12 @@ class Field:
             return self._draw_choice()
         tag = "textarea" if setting.kind == "lines" else "input"
         made = ui.element(tag).classes("input" if tag == "input" else "input prompt")
-        made._props.update({"value": write_value(setting.value), "placeholder": say("settings.unset")})
+        # As an attribute, or its content: a value would be put back with every change on the page while somebody types.
+        if tag == "input":
+            made._props["^value"] = write_value(setting.value)
+        else:
+            made._text = write_value(setting.value)
+        made._props["placeholder"] = setting.instead or say("settings.unset")
         made._props.update({"disabled": self.is_locked, "spellcheck": "false", "autocomplete": "off"})
         made.on("input", self._take, js_handler="(e) => emit(e.target.value)", throttle=TYPING_S, leading_events=False)
         return made
@@ -213,8 +218,7 @@ class Field:
         """Say whether it was changed, and what is wrong with that."""
         _write(self.error, problem)
         self.error.set_visibility(bool(problem))
-        self.entry.classes(remove="wrong", add="wrong" if problem else "")
-        self.row.classes(remove="changed", add="changed" if is_changed else "")
+        self.row.classes(remove="changed wrong", add=f"{'changed' if is_changed else ''} {'wrong' if problem else ''}")
         told = say("settings.will_reset") if draft is None else say("settings.changed")
         _write(self.source, told if is_changed else _tell_source(self.setting))
 
