@@ -2,13 +2,14 @@
 
 import json
 import random
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from refold.agent import AgentLimits
-from refold.agent.events import Compressed, Finished, ToolFinished
+from refold.agent.events import Compressed, Finished, StepStarted, ToolFinished
 from refold.testing import RecordedRequest, ScriptedCall, ScriptedProvider, ScriptedReply, say
 from refold.testing.request_rules import count_input
 from tests.agent.talking import both, check_stored, make_agent, make_manager, pick, run_all
@@ -69,8 +70,12 @@ async def work_through(wire: str, steps: int, folder: Path, **settings: Any) -> 
         assert len(provider.requests) == steps
         assert max(count_input(one.wire, one.json) for one in provider.requests) <= WINDOW
         compressions = pick(events, Compressed)
-        assert 0 < len(compressions) < steps * 0.6  # Prices decide how often; never with every step.
+        # Prices and the window decide how often; each one helps, and never two for one request.
+        assert compressions
         assert all(one.tokens_after < one.tokens_before for one in compressions)
+        told = [one for one in events if isinstance(one, Compressed | StepStarted)]
+        pairs = pairwise(told)
+        assert not any(isinstance(one, Compressed) and isinstance(other, Compressed) for one, other in pairs)
         recalled = [one.text for one in pick(events, ToolFinished) if one.name == "context_recall"]
         assert len(recalled) == len(FACTS)
         for number, value in FACTS.items():
@@ -88,5 +93,11 @@ async def test_eighty_steps_in_a_window_of_8k(wire: str, tmp_path: Path) -> None
 @pytest.mark.timeout(900)
 @both
 async def test_five_hundred_steps_in_a_window_of_8k(wire: str, tmp_path: Path) -> None:
-    # Only the window decides when: prices would have it compressed every few steps.
-    await work_through(wire, 500, tmp_path, economic=False)
+    await work_through(wire, 500, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@both
+async def test_a_hundred_and_fifty_steps_where_only_the_window_decides(wire: str, tmp_path: Path) -> None:
+    await work_through(wire, 150, tmp_path, economic=False)

@@ -50,11 +50,10 @@ class Asking:
         self.agent = agent
         self.prepared: PreparedContext | None = None
         self._written: list[dict[str, Any]] = []
+        self._written_in = ""
 
     async def _prepare(self) -> PreparedContext:
-        if not self._written:
-            self._written = self.agent.model.write_tools(list(self.agent.tools.values()))
-        tools = [] if getattr(self.agent.model, "refuses_tools", False) else self._written
+        tools = self.write_tools()
         self.prepared = await self.agent.manager.prepare_context(
             self.agent.session_id,
             None,
@@ -64,6 +63,13 @@ class Asking:
             format=self.agent.model.wire,
         )
         return self.prepared
+
+    def write_tools(self) -> list[dict[str, Any]]:
+        """Return the tools as they are offered; written once, so that every request has the same."""
+        if self._written_in != self.agent.model.wire:
+            self._written = self.agent.model.write_tools(list(self.agent.tools.values()))
+            self._written_in = self.agent.model.wire
+        return [] if getattr(self.agent.model, "refuses_tools", False) else self._written
 
     async def ask(self, run: Run) -> ChatReply:
         """Return the model's next answer; compress and ask again where the window was the problem."""
@@ -96,7 +102,7 @@ class Asking:
         budget, report = _budget_of(prepared), prepared.report
         reserve = budget.window - round(budget.hard * (1.0 + (report.margin if report else 0.0)))
         output = self.agent.limits.output_tokens
-        if output is None and self.agent.model.wire == "anthropic":
+        if output is None and getattr(self.agent.model, "limits_output", False):
             output = max(OUTPUT_TOKENS_MIN, reserve)
         return ChatRequest(
             prepared.messages,

@@ -21,6 +21,7 @@ from refold.agent.overflow import restore_window
 from refold.agent.pending import close_pending
 from refold.agent.running import INTERRUPTED, Approve, Runner
 from refold.agent.tools import Tool, make_tools
+from refold.agent.translating import speak
 from refold.agent.wire import ChatModel, ChatReply, ToolResult, clean_text
 from refold.errors import ConfigError
 from refold.manager import ContextCompressionManager
@@ -156,11 +157,8 @@ class Agent:
     async def _open(self, prompt: str | None, run: Run) -> None:
         if not self._is_checked:
             row = self.manager.ledger.read_session(self.session_id)
-            if row is not None and row.wire and row.messages and row.wire != self.model.wire:
-                raise ConfigError(
-                    f"session {self.session_id!r} is in the format {row.wire}, the model {self.model.name!r} speaks "
-                    f"{self.model.wire}; take a model of the same kind, or a new session"
-                )
+            if row is not None and row.wire and row.messages:
+                self.model = speak(self.model, row.wire, self.session_id)
             if row is not None:
                 lost = await settle(close_pending, self.manager, self.session_id, self.model)
                 if lost:

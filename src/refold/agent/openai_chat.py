@@ -6,21 +6,18 @@ then on; a server that answers a request for a stream with one JSON body is read
 
 from __future__ import annotations
 
-import asyncio
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
-from refold.agent.wire import ChatReply, ChatRequest, Delta, ToolCall, ToolResult, name_calls
+from refold.agent.client import NO_KEY, ChatClient, Collected
+from refold.agent.wire import ChatReply, ChatRequest, Delta, ToolCall, name_calls
+from refold.agent.writing import OpenAIWriting
 from refold.errors import Unavailable
-from refold.llm.errors import classify, show_url
 from refold.llm.model import name_reason
-from refold.llm.reading import check_kind, load_library
 
 URL = "https://api.openai.com/v1"
-NO_KEY = "none"
-CONNECT_S = 15.0
 _OPTIONAL = ("stream_options", "max_completion_tokens", "max_tokens", "tools")
 _OTHER_NAME = {"max_completion_tokens": "max_tokens", "max_tokens": "max_completion_tokens"}
 _NOT_TAKEN = re.compile(
@@ -29,64 +26,22 @@ _NOT_TAKEN = re.compile(
 
 
 @dataclass
-class OpenAIChat:
+class OpenAIChat(OpenAIWriting, ChatClient):
     """A model behind an OpenAI-compatible address. ``streams=False`` asks for whole answers."""
 
-    name: str
-    key: str = field(default="", repr=False)
     url: str = field(default=URL, repr=False)
-    streams: bool = True
     wire: str = field(default="openai-chat", init=False)
     _refused: set[str] = field(default_factory=set, init=False, repr=False)
-    _client: Any = field(default=None, init=False, repr=False)
 
-    @property
-    def source(self) -> str:
-        """Model and address as messages name them, without anything secret."""
-        return f"{self.name} at {show_url(self.url)}"
+    library: ClassVar[str] = "openai"
 
-    async def stream(self, request: ChatRequest) -> AsyncIterator[Delta | ChatReply]:
-        """Yield pieces, then the whole reply."""
-        try:
-            async for item in self._stream(request):
-                yield item
-        except TimeoutError:
-            raise Unavailable(f"{self.source} sent nothing for {request.stall_s:g} s") from None
-        except Exception as error:  # noqa: BLE001 - the client's errors, and those of what it stands on
-            raise classify(error, source=self.source, secrets=(self.key,)) from None
+    def _make_client(self, library: Any, timeout: Any) -> Any:
+        return library.AsyncOpenAI(api_key=self.key or NO_KEY, base_url=self.url, timeout=timeout, max_retries=0)
 
-    async def _stream(self, request: ChatRequest) -> AsyncIterator[Delta | ChatReply]:
-        library = await load_library("openai")
-        response = await self._send(library, request)
-        collected = Collected(request.chars_max)
-        if not self.streams:
-            yield collected.read_whole(response.model_dump())
-            return
-        async with response:
-            kind = response.response.headers.get("content-type", "")
-            check_kind(kind, self.source)
-            if kind.startswith("application/json"):
-                yield collected.read_body(await response.response.aread())
-                return
-            chunks = aiter(response)
-            while not collected.is_full:
-                async with asyncio.timeout(request.stall_s):
-                    try:
-                        chunk = await anext(chunks)
-                    except StopAsyncIteration:
-                        break
-                for piece in collected.take_chunk(chunk):
-                    yield piece
-        yield collected.finish()
+    def _collect(self, chars_max: int) -> Collected:
+        return ChatCollected(chars_max)
 
     async def _send(self, library: Any, request: ChatRequest) -> Any:
-        if self._client is None:
-            self._client = library.AsyncOpenAI(
-                api_key=self.key or NO_KEY,
-                base_url=self.url,
-                timeout=library.Timeout(request.stall_s, connect=CONNECT_S),
-                max_retries=0,
-            )
         body = self._write_body(request)
         for _ in _OPTIONAL:
             try:
@@ -135,58 +90,22 @@ class OpenAIChat:
         """True once the server has said that it takes no tools."""
         return "tools" in self._refused
 
-    def write_tools(self, tools: Sequence[Any]) -> list[dict[str, Any]]:
-        """Return tools as chat completions take them."""
-        return [
-            {
-                "type": "function",
-                "function": {"name": tool.name, "description": tool.description, "parameters": tool.schema},
-            }
-            for tool in tools
-        ]
-
-    def write_user(self, text: str) -> dict[str, Any]:
-        """Return a user's message."""
-        return {"role": "user", "content": text}
-
-    def write_answer(self, text: str) -> dict[str, Any]:
-        """Return an assistant's message that is text alone."""
-        return {"role": "assistant", "content": text}
-
-    def write_results(self, results: Sequence[ToolResult]) -> list[dict[str, Any]]:
-        """Return one tool message for each result."""
-        return [{"role": "tool", "tool_call_id": one.call.id, "content": one.text} for one in results]
-
-    async def aclose(self) -> None:
-        """Close connections; the next request opens them again."""
-        client, self._client = self._client, None
-        if client is not None:
-            await client.close()
-
 
 @dataclass
-class Collected:
-    """An answer while it comes in, bounded by ``chars_max``."""
+class ChatCollected(Collected):
+    """A completion while it comes in."""
 
-    chars_max: int
     text: list[str] = field(default_factory=list)
     refusal: list[str] = field(default_factory=list)
     thinking: list[str] = field(default_factory=list)
     calls: dict[int, list[str]] = field(default_factory=dict)
-    reason: str = ""
-    usage: dict[str, Any] = field(default_factory=dict)
-    chars: int = 0
 
-    @property
-    def is_full(self) -> bool:
-        return self.chars > self.chars_max
-
-    def take_chunk(self, chunk: Any) -> list[Delta]:
-        """Take one event of the stream; return what a reader may see of it."""
-        if getattr(chunk, "usage", None) is not None:
-            self.usage = chunk.usage.model_dump()
+    def take(self, event: Any) -> list[Delta]:
+        """Take one chunk of the stream; return what a reader may see of it."""
+        if getattr(event, "usage", None) is not None:
+            self.usage = event.usage.model_dump()
         shown: list[Delta] = []
-        for choice in (chunk.choices or [])[:1]:
+        for choice in (event.choices or [])[:1]:
             delta = choice.delta
             if delta is not None:
                 shown = self._take_delta(delta)
@@ -220,16 +139,6 @@ class Collected:
             made[1] += function.name or ""
             made[2] += function.arguments or ""
             self.chars += len(function.arguments or "")
-
-    def read_body(self, body: bytes) -> ChatReply:
-        """Return the answer of a server that does not stream; raise Unavailable if it is none."""
-        import json
-
-        try:
-            payload = json.loads(body)
-        except ValueError:
-            payload = None
-        return self.read_whole(payload)
 
     def read_whole(self, payload: Any) -> ChatReply:
         """Return a whole answer, already parsed."""
