@@ -10,11 +10,10 @@ from refold.manager.bill import read_figures
 from refold.manager.session import FORGOTTEN
 from refold.server.interface import Access
 from refold.web.markup import clean
-from refold.web.reading import find_title, read_opening
+from refold.web.reading import SAMPLE, find_title, read_opening
 
 PAGE = 50
 LISTED_MAX = 1_000
-SAMPLE = "sample"
 _SAVED_KNOWN_MAX = 5_000
 _OPENINGS_MAX = 5_000
 _openings: OrderedDict[tuple[str, float, int], str] = OrderedDict()

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("refold.web")
 RECONNECT_S = 10.0
 BUILD_S_MAX = 15.0
+STOP_S_MAX = 10.0
 _STATIC = Path(__file__).parent / "static"
 _POLICY = (
     "default-src 'self'; img-src 'self' data:; font-src 'self' data:; style-src 'self' 'unsafe-inline'; "
@@ -51,6 +52,7 @@ class Page:
         self._app: FastAPI | None = None
         self._life: AbstractAsyncContextManager[Any] | None = None
         self._turn = asyncio.Lock()
+        self._sample: asyncio.Task[bool] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = scope["headers"]
@@ -81,10 +83,25 @@ class Page:
                     self._life = app.router.lifespan_context(app)
                     await self._life.__aenter__()
                     self._app = app
+                    self._start_sample()
         return self._app
+
+    def _start_sample(self) -> None:
+        """Make the sample session if this is the first look at an empty workspace; nobody waits for it."""
+        from refold.web.sample import make_sample
+
+        if not self._application.keys.is_required:
+            self._sample = asyncio.create_task(asyncio.to_thread(make_sample, self._application.managers.main))
+
+    @property
+    def is_making_sample(self) -> bool:
+        """True while the sample session is being made."""
+        return self._sample is not None and not self._sample.done()
 
     async def stop(self) -> None:
         """Say goodbye to open tabs."""
+        if self._sample is not None:
+            await asyncio.wait({self._sample}, timeout=STOP_S_MAX)
         if self._life is not None:
             await self._life.__aexit__(None, None, None)
             self._life = None

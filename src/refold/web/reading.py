@@ -14,6 +14,7 @@ from refold.manager.undoing import REDO, read_redo
 from refold.server.interface import Access
 
 TITLE = "title"
+SAMPLE = "sample"
 TITLE_CHARS_MAX = 120
 OPENING_CHARS = 140
 _OPENING_MESSAGES = 4

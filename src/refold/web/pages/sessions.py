@@ -66,6 +66,10 @@ class SessionList:
 
     async def _refresh(self) -> None:
         listing = await self.source.run(list_sessions, self.query, self.limit)
+        page = self.source.application.page
+        if page is not None and page.is_making_sample:
+            # Half a sample is no sample.
+            listing = Listing(tuple(one for one in listing.sessions if one.has_own_title), 0, False)
         minute = int(time.time() // 60)
         if listing == self.listing and minute == self.minute:
             return
@@ -76,7 +80,10 @@ class SessionList:
 
     def _draw_listing(self, listing: Listing) -> None:
         if not listing.is_any:
-            _draw_none(self.source.application.settings.port)
+            page = self.source.application.page
+            _draw_none(
+                self.source.application.settings.port, is_making_sample=page is not None and page.is_making_sample
+            )
         elif not listing.sessions:
             with empty(say("sessions.no_match", query=self.query), say("sessions.no_match_next")):
                 link(say("shell.recall"), page_link("/recall", query=self.query), "button")
@@ -97,7 +104,8 @@ class SessionList:
                 for one in listing.sessions:
                     cells[one.name] = self._draw_row(one)
         with ui.element("div").classes("row spread list-end"):
-            text("span", say("sessions.total", count=listing.total), "faint num")
+            total = say("sessions.total_one") if listing.total == 1 else say("sessions.total", count=listing.total)
+            text("span", total, "faint num")
             left = listing.total - len(listing.sessions)
             if left > 0:
                 button(say("sessions.more", count=min(PAGE, left)), self._show_more, kind="small")
@@ -214,7 +222,11 @@ def _label(made: ui.element, what: str, which: str) -> None:
     made._props.update({"aria-label": f"{what}: {which}", "title": what})
 
 
-def _draw_none(port: int) -> None:
+def _draw_none(port: int, *, is_making_sample: bool) -> None:
+    if is_making_sample:
+        with empty(say("sessions.sample_coming"), say("sessions.sample_why")):
+            pass
+        return
     with empty(say("sessions.none"), say("sessions.none_next")):
         text("code", f"OPENAI_BASE_URL=http://127.0.0.1:{port}/v1")
         text("code", f"ANTHROPIC_BASE_URL=http://127.0.0.1:{port}")

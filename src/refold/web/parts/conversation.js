@@ -344,9 +344,9 @@ export default {
       }
     },
     // More of a long text, page by page.
-    draw_rest(row, piece, state, original) {
+    draw_rest(row, piece, state, original, start = original ? 0 : piece.limit) {
       const got = original ? state.whole : state.rest;
-      const shown = got ? got.next : original ? 0 : Math.min(piece.limit, piece.total);
+      const shown = got ? got.next : Math.min(start, piece.total);
       const total = got ? got.total : piece.total;
       const parts = got ? [h("pre", { class: "output" }, got.text)] : [];
       if (shown < total) {
@@ -377,9 +377,7 @@ export default {
       const parts = [this.draw_mark(piece.mark, facts, piece)];
       if (piece.was) {
         parts.push(h("pre", { class: "output was" }, piece.was.text));
-        if (piece.was.total > piece.was.limit) {
-          parts.push(h("p", { class: "faint" }, this.say("was_more", { total: this.number(piece.was.total) })));
-        }
+        parts.push(...this.draw_rest(row, { ...piece, ...piece.was }, state, true, piece.was.limit));
         parts.push(
           piece.text
             ? h("pre", { class: "output now" }, piece.text)

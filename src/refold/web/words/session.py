@@ -103,10 +103,6 @@ WORDS: Words = {
     "session.talk_media": ("Not shown here: {name}", "此处不显示：{name}"),
     "session.talk_show_more": ("Show more ({shown} of {total} characters)", "显示更多（{shown} / {total} 字符）"),
     "session.talk_change": ("{before} → {after} tokens", "{before} → {after} 词元"),
-    "session.talk_was_more": (
-        "{total} characters in all; open the message to read it whole",
-        "共 {total} 字符；打开消息可查看全文",
-    ),
     "session.talk_left_out": ("Left out of what the model sees", "模型看不到此内容"),
     "session.talk_open_full": ("Open in full", "查看全文"),
     "session.talk_close_full": ("Close", "收起"),

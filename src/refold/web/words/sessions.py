@@ -32,6 +32,11 @@ WORDS: Words = {
         "Start a chat here, or point an agent at this gateway; its sessions appear by themselves:",
         "在这里开始对话，或让智能体连接此网关；会话会自动出现：",
     ),
+    "sessions.sample_coming": ("A sample session is being made …", "正在准备示例会话……"),
+    "sessions.sample_why": (
+        "It takes a few seconds: an agent's day of work, folded as it would have been.",
+        "需要几秒钟：一个智能体一天的工作，按实际情况折叠。",
+    ),
     "sessions.chat": ("Start a chat", "开始对话"),
     "sessions.no_match": ("Nothing matches “{query}”", "没有与“{query}”匹配的会话"),
     "sessions.no_match_next": (
@@ -53,5 +58,6 @@ WORDS: Words = {
     "sessions.hours": ("{count} h ago", "{count} 小时前"),
     "sessions.days": ("{count} d ago", "{count} 天前"),
     "sessions.sample": ("sample", "示例"),
+    "sessions.total_one": ("1 session", "1 个会话"),
     "sessions.total": ("{count:,} sessions", "{count:,} 个会话"),
 }
