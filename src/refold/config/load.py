@@ -33,7 +33,7 @@ MODEL_VARIABLES = (
     "REFOLD_COMPACT_KEY",
 )
 # Blocks of a file of ours that are no settings of compression; ``load_block`` reads them.
-OTHER_BLOCKS = frozenset({"gateway"})
+OTHER_BLOCKS = frozenset({"chat", "gateway", "mcp"})
 # S2.3: the names of the document that preset `offload` comes from.
 ALIASES = {
     f"SYNAPSE_{name}": f"REFOLD_{name}"
