@@ -225,9 +225,8 @@ class Field:
 
 def _tell_source(setting: Setting) -> str:
     layer = setting.layer.replace(" ", "_")
-    return (
-        say(f"settings.from_{layer}", place=setting.place) if setting.place else say(f"settings.from_{layer}", place="")
-    )
+    place = setting.place.rsplit("/", 1)[-1] if layer == "project" else setting.place
+    return say(f"settings.from_{layer}", place=place)
 
 
 def _lock_of(setting: Setting) -> str:
