@@ -163,9 +163,16 @@ class ContextCompressionManager(Recalling):
         """Return what the model sees of a session now, item by item; nothing is compressed."""
         return controls.read_view(self._keeper, _check_session(session_id))
 
-    def status(self, session_id: str) -> SessionStatus:
-        """Return how full a session is, and what holds for it."""
-        return describe_session(self._keeper, _check_session(session_id))
+    def status(
+        self, session_id: str, system_prompt: Any = None, *, tools: object = None, model: str | None = None
+    ) -> SessionStatus:
+        """Return how full a session is, and what holds for it.
+
+        What stands beside the messages is that of the last request; who knows the next one's hands it in.
+        """
+        is_told = system_prompt is not None or tools is not None or model is not None
+        beside = preparing.Request(session_id, system=system_prompt or "", tools=tools, model=model)
+        return describe_session(self._keeper, _check_session(session_id), beside if is_told else None)
 
     def observe_usage(
         self,

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from refold.ledger.ledger import Event, Ledger
 from refold.manager.deciding import Brake, above_fixed, decide_plain
 from refold.manager.keeper import Keeper, read_pinned
+from refold.manager.preparing import Request, count_fixed
 
 EVENTS_PAGE = 1_000
 
@@ -41,12 +42,18 @@ class SessionStatus:
         return asdict(self)
 
 
-def describe_session(keeper: Keeper, session_id: str) -> SessionStatus:
-    """Return how a session stands now, by the model it was last prepared for."""
+def describe_session(keeper: Keeper, session_id: str, beside: Request | None = None) -> SessionStatus:
+    """Return how a session stands now, by the model it was last prepared for.
+
+    ``beside`` says what the next request will have beside the messages: its model, system prompt and tools.
+    """
     keeper.need_row(session_id)
     with keeper.held(session_id) as slot:
         row = keeper.need_row(session_id)
-        session = keeper.open(slot, replace(row, wire=row.wire or "openai-chat"), row.model)
+        row = replace(row, wire=row.wire or "openai-chat", model=(beside and beside.model) or row.model)
+        session = keeper.open(slot, row, row.model)
+        if beside is not None:
+            count_fixed(slot, session, beside)
         tokens = session.item_tokens + slot.fixed_tokens
         plain = keeper.find_budget(row.model, session.counter)
         budget = above_fixed(session, plain, tokens)
