@@ -58,6 +58,7 @@ class Recall:
         self._embedder = embedder
         self._vectors: VectorTable | None = None
         self._is_wordly = False
+        self._is_swept = False
         self._guard = threading.Lock()
 
     def recall(
@@ -148,14 +149,20 @@ class Recall:
         return done.is_done
 
     def _refresh_notes(self, session: SessionRow, edits_version: int) -> None:
-        if edits_version != session.edits_version:
-            self.index.replace_notes(session.id, list_notes(self.ledger, session.id), session.edits_version)
+        if edits_version == session.edits_version:
+            return
+        # Another replica, with an index of its own, may have forgotten messages: their words go from here too.
+        gone = self.index.find_indexed(session.id, self.ledger.find_forgotten(session.id))
+        if gone:
+            self.index.purge_messages(session.id, gone)
+        self.index.replace_notes(session.id, list_notes(self.ledger, session.id), session.edits_version)
 
     def keep_up(self, session_id: str) -> bool:
         """Do one slice of what a session's index lacks; True if nothing is left. For whoever works in the background.
 
         Vectors are made of a service that was configured, or offline if somebody has asked for them before.
         """
+        self._sweep()
         row = self.ledger.read_session(session_id)
         if row is None:
             return True
@@ -164,6 +171,14 @@ class Recall:
         if self._vectors is None and not isinstance(self.options.embeddings, EmbeddingService):
             return True
         return self.embed_pending(session_id, SLICE_VECTORS) < SLICE_VECTORS
+
+    def _sweep(self) -> None:
+        """Once in a process, take out sessions that the ledger has no more: another replica may have deleted them."""
+        if not self._is_swept:
+            self._is_swept = True
+            for name in self.index.list_sessions():
+                if self.ledger.read_session(name) is None:
+                    self.index.purge_session(name)
 
     def embed_pending(self, session_id: str, limit: int = 2_000) -> int:
         """Compute missing vectors, at most ``limit``; return how many were made. May be stopped at any time."""
@@ -236,6 +251,8 @@ class Recall:
     def _need(self, session_id: str) -> SessionRow:
         row = self.ledger.read_session(session_id)
         if row is None:
+            if self.index.find_mark(session_id) is not None:
+                self.index.purge_session(session_id)  # Deleted elsewhere.
             raise LedgerError(f"there is no session {session_id[:80]!r}; 'refold sessions' lists those there are")
         return row
 

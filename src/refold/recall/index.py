@@ -96,6 +96,15 @@ class RecallIndex:
 
         return self._purge(session_id, purge)
 
+    def find_indexed(self, session_id: str, ids: Sequence[str]) -> list[str]:
+        """Return those of these messages whose words are here."""
+        if not ids or not self.path.exists():
+            return []
+        with self.file.read() as db:
+            mark = find_mark(db, session_id)
+            sql = "SELECT 1 FROM source WHERE no = ? AND id = ? AND count > 0"
+            return [one for one in ids if mark is not None and db.execute(sql, (mark.no, one)).fetchone()]
+
     def purge_session(self, session_id: str) -> bool:
         """Take a whole session out; False if it was not there."""
 
