@@ -51,7 +51,7 @@ def holds(manager: ContextCompressionManager, word: str) -> bool:
     files = [path for path in manager.workspace_path.rglob("*") if path.is_file()]
     assert files
     # The index writes of a word only what differs from the one before it.
-    return any(word[4:].encode() in path.read_bytes() for path in files)
+    return any(word[6:].encode() in path.read_bytes() for path in files)
 
 
 def test_each_replica_finds_what_another_stored(replicas: list[ContextCompressionManager]) -> None:
