@@ -83,6 +83,10 @@ class Agent:
         prepared = self._asking.prepared
         return list(prepared.messages) if prepared is not None else []
 
+    def write_tools(self) -> list[dict[str, Any]]:
+        """Return the tools as the model is offered them, in its provider's format."""
+        return self._asking.write_tools()
+
     async def run(self, prompt: str | None = None) -> AsyncIterator[told.AgentEvent]:
         """Work on a request until it is done, telling what happens; None goes on where the session stands.
 

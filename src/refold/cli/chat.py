@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,7 +14,7 @@ from refold.errors import ConfigError
 
 if TYPE_CHECKING:
     from refold.agent.choosing import Chosen
-    from refold.cli.repl.chat_session import ChatSession
+    from refold.cli.repl.chat_session import ChatSession, Choose
     from refold.config import CompressionConfig
 
 
@@ -31,8 +32,13 @@ class ChatWish:
     once: bool = False
     workspace: str = "."
     system: str = ""
-    summaries: str = "auto"
+    summaries: str = ""
     yes: bool = False
+
+    def fill(self, settings: Mapping[str, str | int]) -> ChatWish:
+        """Return the wish with what the settings say where the command line says nothing."""
+        given: dict[str, Any] = {name: value for name, value in settings.items() if not getattr(self, name)}
+        return replace(self, **given)
 
 
 def register(app: typer.Typer, epilog: str) -> None:
@@ -53,7 +59,7 @@ def chat(
     system: Annotated[str, typer.Option("--system", help="A system prompt of your own.")] = "",
     summaries: Annotated[
         str, typer.Option("--summaries", help="Who writes them: auto, llm (the model) or extract (rules).")
-    ] = "auto",
+    ] = "",
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Let tools write and run without asking.")] = False,
 ) -> None:
     """Chat with a model; the context is compressed before it overflows, and nothing is lost."""
@@ -105,16 +111,19 @@ def open_chat(wish: ChatWish, folder: Path) -> ChatSession:
     from datetime import datetime
 
     from refold.agent.builtin import make_builtin_tools
+    from refold.cli.blocks import CHAT, read_block
     from refold.cli.repl.chat_session import SYSTEM, ChatSession, name_session
     from refold.config import load_config
     from refold.manager import ContextCompressionManager
 
-    if wish.summaries not in ("auto", "extract", "llm"):
+    told = "asked for" if wish.model or wish.base_url else "set as chat.model in the settings"
+    wish = wish.fill(read_block(CHAT, folder))
+    if wish.summaries not in ("", "auto", "extract", "llm"):
         raise ConfigError(f"--summaries is {wish.summaries[:40]!r}; give auto, llm or extract")
-    summariser = None if wish.summaries == "auto" else wish.summaries
+    summariser = None if wish.summaries in ("", "auto") else wish.summaries
     config = load_config(folder, call={"preset": wish.preset, "summariser": summariser})
     choose = _make_choose(wish, config)
-    chosen = choose(wish.model)
+    chosen = choose(wish.model, told)
     if (window := getattr(chosen.model, "window", None)) and config.window is None:
         config = config.replace(window={chosen.model.name: window})
     manager = ContextCompressionManager(config, folder, llm=_find_llm(wish, chosen))
@@ -136,13 +145,13 @@ def open_chat(wish: ChatWish, folder: Path) -> ChatSession:
     )
 
 
-def _make_choose(wish: ChatWish, config: CompressionConfig):  # type: ignore[no-untyped-def]
+def _make_choose(wish: ChatWish, config: CompressionConfig) -> Choose:
     from refold.agent.choosing import Wanted, choose_chat_model
     from refold.config.load import read_model_variables
 
-    def choose(name: str) -> Chosen:
-        told = "asked for" if name or wish.base_url else "set as model in the settings"
-        return choose_chat_model(Wanted(name or config.model or "", wish.base_url, told=told), read_model_variables())
+    def choose(name: str, told: str = "asked for") -> Chosen:
+        why = told if name or wish.base_url else "set as model in the settings"
+        return choose_chat_model(Wanted(name or config.model or "", wish.base_url, told=why), read_model_variables())
 
     return choose
 

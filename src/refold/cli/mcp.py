@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import ipaddress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from refold.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class McpWish:
+    """What the command line says; empty where it says nothing."""
+
+    session: str = ""
+    workspace: str = "."
+    http: bool = False
+    host: str = ""
+    port: int = 0
 
 
 def register(app: typer.Typer, epilog: str) -> None:
@@ -20,19 +32,25 @@ def mcp(
     session: Annotated[str, typer.Option("--session", "-s", help="Where a call names none; also REFOLD_SESSION.")] = "",
     workspace: Annotated[str, typer.Option("--workspace", "-w", metavar="FOLDER", help="Where .refold is.")] = ".",
     http: Annotated[bool, typer.Option("--http", help="Serve over HTTP at /mcp instead of stdio.")] = False,
-    host: Annotated[str, typer.Option("--host", help="Only this machine by default.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", min=1, max=65_535)] = 7789,
+    host: Annotated[str, typer.Option("--host", help="An address of this machine; 127.0.0.1 if unset.")] = "",
+    port: Annotated[int, typer.Option("--port", min=0, max=65_535, help="7789 if unset.")] = 0,
 ) -> None:
     """Serve the context tools to an MCP client: claude mcp add refold -- refold mcp"""
-    run(session, workspace, host if http else None, port)
+    run(McpWish(session, workspace, http, host, port))
 
 
-def run(session: str, workspace: str, host: str | None, port: int) -> None:
+def run(wish: McpWish) -> None:
     """Serve until the client leaves."""
-    folder = Path(workspace)
+    folder = Path(wish.workspace)
     if not folder.is_dir():
-        raise ConfigError(f"{workspace!r} is not a folder; --workspace names the folder that .refold is in")
-    if host is not None and not _is_local(host):
+        raise ConfigError(f"{wish.workspace!r} is not a folder; --workspace names the folder that .refold is in")
+    from refold.cli.blocks import MCP, read_block
+
+    settings = read_block(MCP, folder)
+    session = wish.session or str(settings.get("session", ""))
+    host = wish.host or str(settings.get("host", "127.0.0.1"))
+    port = wish.port or int(settings.get("port", 7789))
+    if wish.http and not _is_local(host):
         raise ConfigError(f"--host {host[:80]} is not this machine, and these tools have no lock; use 127.0.0.1")
     try:
         from refold.mcp.context_server import make_server, serve_http, serve_stdio
@@ -41,17 +59,15 @@ def run(session: str, workspace: str, host: str | None, port: int) -> None:
             raise
         raise ConfigError(f"{error.name} is not installed; pip install 'refold[mcp]'") from None
     from refold.config import load_config
-    from refold.config.load import load_block
     from refold.manager import ContextCompressionManager
 
-    named = load_block("mcp", {"REFOLD_SESSION": "session"}, folder).get("session", ("", ""))[0]
     with ContextCompressionManager(load_config(folder), folder) as manager:
-        server = make_server(manager, session or str(named))
-        if host is None:
-            serve_stdio(server)
-        else:
+        server = make_server(manager, session)
+        if wish.http:
             typer.echo(f"refold serves MCP on http://{host}:{port}/mcp", err=True)
             serve_http(server, host, port)
+        else:
+            serve_stdio(server)
 
 
 def _is_local(host: str) -> bool:

@@ -5,9 +5,9 @@ Commands and the reading loop share it. Changing the model or the session makes 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Protocol
 
 from refold.agent import Agent, AgentLimits, Tool
 from refold.agent.choosing import Chosen
@@ -23,13 +23,19 @@ SYSTEM = (
 )
 
 
+class Choose(Protocol):
+    """Finds a model by its name; ``told`` says where the name came from."""
+
+    def __call__(self, name: str, told: str = ...) -> Chosen: ...
+
+
 @dataclass
 class ChatSession:
     """The state of a chat."""
 
     manager: ContextCompressionManager
     chosen: Chosen
-    choose: Callable[[str], Chosen]
+    choose: Choose
     session_id: str
     tools: list[Tool] = field(default_factory=list)
     system: str = SYSTEM
@@ -62,9 +68,10 @@ class ChatSession:
         return self.chosen
 
     def status(self) -> SessionStatus | None:
-        """Return how the session stands; None before its first message."""
+        """Return how the session stands, with all that the next request carries; None before its first message."""
+        tools, model = self.agent.write_tools() or None, self.chosen.model.name
         try:
-            return self.manager.status(self.session_id)
+            return self.manager.status(self.session_id, self.system, tools=tools, model=model)
         except LedgerError:
             return None
 
