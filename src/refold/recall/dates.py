@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
 
 _DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _DAYS_ZH = "一二三四五六日"
@@ -23,11 +24,14 @@ _AGO = re.compile(r"\b(\d{1,3}|one|two|three|four|five|six|seven|a) (day|week)s?
 _AGO_ZH = re.compile(r"(\d{1,3}|[一两二三四五六七])(天|周|个星期)前")
 
 
-def name_day(moment: float) -> list[str]:
+def name_day(moment: float) -> tuple[str, ...]:
     """Return the words of the day of a moment, as the index has them; none for a moment that is not set."""
-    if not 0 < moment < 32_503_680_000:
-        return []
-    return _write(datetime.fromtimestamp(moment, UTC).date())
+    return _name_day(int(moment // 86_400)) if 0 < moment < 32_503_680_000 else ()
+
+
+@lru_cache(maxsize=1_024)
+def _name_day(day: int) -> tuple[str, ...]:
+    return tuple(_write(datetime.fromtimestamp(day * 86_400, UTC).date()))
 
 
 def find_relative_days(query: str, now: float) -> list[str]:

@@ -164,12 +164,14 @@ class RecallIndex:
 def split_original(original: Original) -> Iterator[tuple[int, int, list[str], int]]:
     """Yield each passage of an original: its start and stop, its words, its flags."""
     asks = is_question(original.text)
-    beside = [*find_words(original.name), *name_day(original.created_at)]
+    beside = (
+        (*find_words(original.name), *name_day(original.created_at)) if original.name else name_day(original.created_at)
+    )
     for passage in split_passages(original.text):
         text = original.text[passage.start : passage.stop]
         flags = (QUESTION if asks else 0) | (NUMBER if has_number(text) else 0)
         yield passage.start, passage.stop, [*find_words(text), *beside], flags
-        beside = []
+        beside = ()
 
 
 def _add_session(db: apsw.Connection, row: SessionRow) -> int:

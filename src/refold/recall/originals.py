@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from refold.conversation.format import Format
 from refold.conversation.handle import DIGITS
-from refold.conversation.message import join_parts
+from refold.conversation.message import Message, join_parts
 from refold.errors import FormatError
 from refold.formats import make_format
 from refold.ledger.encode import load_json
@@ -48,18 +48,21 @@ def read_original(stored: StoredMessage, form: Format) -> Original:
     if stored.is_forgotten:
         return Original(stored.id, stored.digest, stored.role, "", "", stored.seq, stored.created_at)
     try:
-        message = form.parse(load_json(stored.raw), stored.parent, f"message {stored.id}")
-    except (FormatError, ValueError):
+        # The parts alone: hashing the content again, as ``parse`` does, costs as much as all the rest.
+        raw = load_json(stored.raw)
+        parts = form.parse_parts(raw)
+    except (FormatError, ValueError, RecursionError):
         text = stored.raw.decode("utf-8", "replace")
         return Original(stored.id, stored.digest, stored.role, text, "", stored.seq, stored.created_at, (text,))
-    names = dict.fromkeys((message.name, *(part.name for part in message.parts if part.kind == "result")))
+    name = raw.get("name") if isinstance(raw, dict) else None
+    names = dict.fromkeys((name if isinstance(name, str) else "", *(one.name for one in parts if one.kind == "result")))
     return Original(
         stored.id,
         stored.digest,
         stored.role,
-        join_parts(message),
+        join_parts(Message(raw, stored.role, parts, stored.digest, stored.id)),
         " ".join(filter(None, names)),
         stored.seq,
         stored.created_at,
-        tuple(part.text for part in message.parts),
+        tuple(part.text for part in parts),
     )

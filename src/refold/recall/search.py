@@ -27,9 +27,15 @@ NOTE_SHARE = 0.8
 NOTES_MAX = 2
 NOTE_ROLES = ("summary", "fact")
 LITERAL_BONUS = 0.5
-# Where a value was said first is where it came from: it stands before its uses.
+# Where a value was said first is where it came from: what people and tools brought stands before its uses, in order,
+# and with it the newest that holds it.
 FIRST_BONUS = 1.0
-_FIRST_MAX = 24
+_BROUGHT_BY = ("user", "tool")
+_BROUGHT_MAX = 8
+_FIRST_MAX = 64
+_FIRST_MESSAGES_MAX = 24
+_PASSAGES_EACH_MAX = 3
+_LAST_MAX = 4
 _DULL_MIN = 1_000
 VECTOR_SHARE = 0.6
 _LITERAL_CHARS_MAX = 400
@@ -132,6 +138,8 @@ def find_hits(
             for place, score in fused.items()
             if place in found_rows
         ]
+        early = _spread_messages(early, found_rows)
+        hits = [replace(hit, is_early=hit.place in early) if hit.is_early else hit for hit in hits]
         hits += _find_notes(db, mark, sought)
     return sorted(hits, key=lambda hit: (-round(hit.score, _SCORE_DIGITS), -hit.place))
 
@@ -150,12 +158,24 @@ def _weigh(
 
 
 def _find_early(places: Mapping[str, Sequence[int]], pieces: Sequence[str]) -> frozenset[int]:
-    """Return the first places that hold all of these words."""
+    """Return the first places that hold all of these words, and the last ones."""
     known = [set(places[word]) for word in pieces if word in places]
     if not known:
         return frozenset()
     shared = known[0].intersection(*known)
-    return frozenset(sorted(place for place in shared if place < NOTES_FROM)[:_FIRST_MAX])
+    held = sorted(place for place in shared if place < NOTES_FROM)
+    return frozenset((*held[:_FIRST_MAX], *held[_FIRST_MAX:][-_LAST_MAX:]))
+
+
+def _spread_messages(places: frozenset[int], found: Mapping[int, PassageRow]) -> frozenset[int]:
+    """Return these places without those that only repeat a message: few of each, the first and last messages."""
+    by_message: dict[int, list[int]] = {}
+    for place in sorted(places):
+        if place in found:
+            by_message.setdefault(found[place].seq, []).append(place)
+    groups = [group[:_PASSAGES_EACH_MAX] for group in by_message.values()]
+    last = groups[max(_FIRST_MESSAGES_MAX, len(groups) - _LAST_MAX) :]
+    return frozenset(place for group in (*groups[:_FIRST_MESSAGES_MAX], *last) for place in group)
 
 
 def fuse(by_words: Mapping[int, float], by_meaning: Mapping[int, float], words_share: float = 1.0) -> dict[int, float]:
@@ -203,11 +223,12 @@ def _read_hits(
     """Read the texts of the best hits, each content once, and put first what holds the query letter by letter."""
     form = format_of(row)
     sources: dict[int, rows.Source] = {}
-    best = _pick_hits(index, row.id, hits, sources, count + _FIRST_MAX, allowed)
+    best = _pick_hits(index, row.id, hits, sources, count + sum(hit.is_early for hit in hits), allowed)
     ids = [sources[hit.row.seq].id for hit in best.values() if hit.row]
     originals = {stored.id: read_original(stored, form) for stored in ledger.read_messages(row.id, ids)}
     literal = query.strip().casefold()
-    first = min((hit.place for hit in best.values() if _quotes(hit, originals, sources, literal)), default=-1)
+    quoting = [hit for hit in best.values() if _quotes(hit, originals, sources, literal)]
+    bonuses = _rank_quotes(quoting, sources)
     found: list[Recalled] = []
     for hit in best.values():
         if hit.note is not None:
@@ -218,14 +239,32 @@ def _read_hits(
         original = originals.get(sources[hit.row.seq].id)
         if original is None or not original.text:
             continue
-        score = hit.score
-        if _quotes(hit, originals, sources, literal):
-            score += LITERAL_BONUS + (FIRST_BONUS if hit.place == first else 0.0)
-        found.append(_show(original, hit.row, score, row.id))
+        found.append(_show(original, hit.row, hit.score + bonuses.get(hit.place, 0.0), row.id))
     ranked: dict[str, Recalled] = {}
     for one in sorted(found, key=lambda one: -round(one.score, _SCORE_DIGITS)):
         ranked.setdefault(one.handle if one.role not in NOTE_ROLES else f"{one.role} {one.text}", one)
     return list(ranked.values())
+
+
+def _rank_quotes(quoting: Sequence[_Hit], sources: Mapping[int, rows.Source]) -> dict[int, float]:
+    """Return what it adds to a place that it holds the query letter by letter.
+
+    The first place leads, then the messages of people and tools in order, then the newest; the others by their score.
+    """
+    ordered = sorted((hit for hit in quoting if hit.row), key=lambda hit: hit.place)
+    firsts: dict[int, int] = {}
+    for hit in ordered:
+        if hit.row and (not firsts or sources[hit.row.seq].role in _BROUGHT_BY):
+            firsts.setdefault(hit.row.seq, hit.place)
+    leading = [*firsts.values()][:_BROUGHT_MAX]
+    leading += [hit.place for hit in ordered[-1:] if hit.place not in leading]
+    bonuses = {hit.place: LITERAL_BONUS for hit in ordered}
+    most = max((hit.score for hit in ordered), default=0.0)
+    for at, place in enumerate(leading):
+        own = next(hit.score for hit in ordered if hit.place == place)
+        # Their order is that of the conversation, whatever each scores by itself.
+        bonuses[place] = LITERAL_BONUS + FIRST_BONUS * (1 - at / (2 * len(leading))) + most - own
+    return bonuses
 
 
 def _pick_hits(

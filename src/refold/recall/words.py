@@ -63,6 +63,8 @@ _DATE_NAMED = re.compile(
     rf"|\b(?P<m3>{_MONTH})\b\.? (?P<d3>\d{{1,2}})(?:st|nd|rd|th)?\b(?:,? (?P<y3>\d{{4}})\b)?",
     re.I,
 )
+_DIGIT = re.compile(r"\d")
+_DATE_JOINT = re.compile(r"\d[-/.年月]")
 _MONTH_HEADS = tuple(sorted({name[:3] for name in _MONTHS}))
 
 
@@ -126,11 +128,15 @@ def _walk(text: str, *, with_singles: bool) -> list[str]:
 
 def find_dates(text: str) -> list[str]:
     """Return the dates that a text names, however written, as ``@2023-02-04`` and ``@02-04``."""
-    matches = [*_DATE_NUMERIC.finditer(text)] if any(mark in text for mark in "-/.月") else []
+    # Every date has a digit. Most texts name no month; looking for its head is far cheaper than the pattern.
+    if _DIGIT.search(text) is None:
+        return []
+    matches = [*_DATE_NUMERIC.finditer(text)] if _DATE_JOINT.search(text) else []
     lowered = text.lower()
-    # Most texts name no month; looking for its head is far cheaper than the pattern.
-    if any(head in lowered for head in _MONTH_HEADS):
-        matches += _DATE_NAMED.finditer(text)
+    for head in _MONTH_HEADS:
+        if head in lowered:
+            matches += _DATE_NAMED.finditer(text)
+            break
     found: list[str] = []
     for match in matches:
         groups = {name[0]: value for name, value in match.groupdict().items() if value}
