@@ -79,7 +79,7 @@ def test_what_one_replica_forgets_goes_from_the_index_of_the_other(replicas: lis
     assert holds(other, SECRET)
     handle = f"m:{one.ledger.read_messages('s1')[1].digest[:8]}"
     assert one.forget("s1", handle).messages == 1
-    assert other.recall("s1", SECRET) == []
+    assert not any(SECRET in found.text for found in other.recall("s1", SECRET))
     assert not holds(other, SECRET)
     assert not holds(one, SECRET)
     assert "zulu-seven" in other.recall("s1", "deploy target")[0].text
