@@ -61,9 +61,9 @@ def start_rig(
         gateway = GatewaySettings(port=0, openai_upstream=f"{base}/v1", anthropic_upstream=base, shutdown_s=2).change(
             settings or {}
         )
-        manager = ContextCompressionManager(
-            without_arrival(CompressionConfig(**(config or {}))), workspace, ledger=ledger
-        )
+        # What is recalled below a question is looked at elsewhere; here a message is what its client sent.
+        chosen = CompressionConfig(**{"recall": {"inject": "off"}, **(config or {})})
+        manager = ContextCompressionManager(without_arrival(chosen), workspace, ledger=ledger)
         application = Application(manager, gateway)
         with (
             BackgroundServer(application) as server,

@@ -120,7 +120,7 @@ class FullDisk:
         self.is_full = False
 
     def __getattr__(self, name):
-        if name == "append" and self.is_full:
+        if name in ("append", "extend") and self.is_full:
             raise LedgerError("the disk is full")
         return getattr(self._ledger, name)
 

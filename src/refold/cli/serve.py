@@ -32,7 +32,7 @@ class ServeWish:
 def run(wish: ServeWish) -> None:
     """Serve until SIGINT or SIGTERM; requests under way are finished first."""
     try:
-        from refold.server.serving import make_server, open_socket
+        from refold.server.serving import make_server, open_socket, tune_process
     except ImportError as error:
         if (error.name or "").startswith("refold"):
             raise
@@ -51,6 +51,7 @@ def run(wish: ServeWish) -> None:
         typer.echo("  no page: install it with: pip install 'refold[web]'", err=True)
     typer.echo(f"  OPENAI_BASE_URL=http://{host}:{port}/v1    -> {settings.openai_upstream}", err=True)
     typer.echo(f"  ANTHROPIC_BASE_URL=http://{host}:{port}    -> {settings.anthropic_upstream}", err=True)
+    tune_process()
     server.run(sockets=[bound])
     typer.echo("refold has stopped", err=True)
 

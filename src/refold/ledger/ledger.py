@@ -304,21 +304,25 @@ class Ledger(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Extension:
+    """What one more request of a session brings: new messages at the end of the path that was ``seen``, the usage of
+    the request before, settings that follow from it."""
+
+    seen: SessionRow
+    messages: Sequence[StoredMessage]
+    now: float
+    usages: Sequence[Usage] = ()
+    settings: Mapping[str, object] = field(default_factory=dict)
+
+
 class QuickLedger(Ledger, Protocol):
     """A ledger on this machine, whose calls take microseconds: it can be asked where nobody may wait."""
 
-    def extend(
-        self,
-        seen: SessionRow,
-        messages: Sequence[StoredMessage],
-        *,
-        now: float,
-        usages: Sequence[Usage] = (),
-        settings: Mapping[str, object] | None = None,
-    ) -> SessionRow | None:
-        """Add new messages at the end of the path, with usage and settings, in one transaction; return the row then.
+    def extend(self, extensions: Sequence[Extension], *, may_wait: bool = False) -> list[SessionRow | None] | None:
+        """Store all of them in one transaction; return the rows then, None for a session that is not as it was seen.
 
-        None, and nothing stored, if the session is not as it was seen, if a message is known already, or if another
-        writer is at work: it does not wait. ``append``, ``add_usage`` and ``update_session`` do the same the long way.
+        Of such a session nothing is stored; ``append``, ``add_usage`` and ``update_session`` do the same the long way.
+        A message that is known stays as it is. None for all, unless it ``may_wait``, while another writer is at work.
         """
         ...

@@ -6,7 +6,7 @@ Pure functions over numbers and a session's settings; whoever calls them stores 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from refold.budget import Budget, Carry, Counts, Economics, Tariff, Trigger, decide
 from refold.budget.economics import check_economics, count_removable
@@ -87,7 +87,12 @@ class Reported:
 
     def to_settings(self) -> dict[str, object]:
         """Return what is stored."""
-        return asdict(self)
+        return {
+            "model": self.model,
+            "input_tokens": self.input_tokens,
+            "counted_tokens": self.counted_tokens,
+            "marker": self.marker,
+        }
 
     def count_now(self, session: OpenSession, model: str, tokens: int) -> int | None:
         """Return the provider's figure for the view (S3.4): that of the request, and our count of what came since.

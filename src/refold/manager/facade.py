@@ -19,7 +19,7 @@ from refold.conversation.language import detect_language
 from refold.conversation.view import Item
 from refold.errors import ConfigError, FormatError, LedgerError
 from refold.ledger.choose import choose_ledger
-from refold.ledger.ledger import Finding, Ledger
+from refold.ledger.ledger import Extension, Finding, Ledger
 from refold.llm.redact import redact_text
 from refold.manager import controls, forgetting, going_on, manual, preparing
 from refold.manager.background import Background
@@ -120,8 +120,12 @@ class ContextCompressionManager(Recalling):
             return len(preparing.append_new(self._keeper, slot, session_id, raws, format).ids)
 
     def go_on(self, request: preparing.Request, billed: Sequence[Billed] = ()) -> WentOn | None:
-        """Take in what is new in a request of an open session, at once; None if that takes more (see going_on.py)."""
+        """Take in what is new in a request of an open session, in memory; None if that takes more (see going_on.py)."""
         return going_on.go_on(self._keeper, request, billed)
+
+    def store(self, extensions: Sequence[Extension], *, may_wait: bool = False) -> list[bool] | None:
+        """Store what sessions went on with; say of each whether it was, None if another writer is at work."""
+        return going_on.store(self._keeper, extensions, may_wait=may_wait)
 
     def compress(self, session_id: str, instructions: str = "", dry_run: bool = False) -> CompactResult:
         """Compress a session now, because a person asks; ``dry_run`` says what would go and changes nothing."""

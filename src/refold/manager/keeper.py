@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,7 +30,7 @@ from refold.offload import OffloadFolder
 from refold.stages.fold import Fold
 from refold.stages.offload import Offload
 from refold.stages.stage import ArrivalStage, Stage
-from refold.tokens import Calibration, Counter, counter_for, model_info
+from refold.tokens import Calibration, Counter, MessageCounter, counter_for, model_info
 from refold.tokens.calibration import Track
 from refold.tokens.counter import REPLY_TOKENS
 
@@ -38,8 +39,9 @@ if TYPE_CHECKING:
     from refold.recall.facade import Recall
 
 SESSIONS_OPEN_MAX = 64
+BUDGETS_MAX = 256
+MARGIN_STEPS = 200
 LOCK_WAIT_S = 300.0
-LIMITED_MAX = 64
 LEASE_S = 6.0
 CALIBRATION = "calibration"
 PINNED = "pinned"
@@ -84,11 +86,11 @@ class Keeper:
         self.heartbeat = Heartbeat(self.prolong, lambda: self.lease_s)
         self._slots: OrderedDict[str, Slot] = OrderedDict()
         self._guard = threading.Lock()
-        self._counters: dict[tuple[str, float | None], Counter] = {}
+        self._counters: dict[tuple[str, tuple[int, ...]], Counter] = {}
+        self._budgets: dict[tuple[object, ...], tuple[CompressionConfig, Budget]] = {}
+        self._arrival: tuple[CompressionConfig, list[ArrivalStage]] | None = None
         self.background: Background | None = None
         self.recalling: Callable[[], Recall] | None = None
-        self._limited: dict[tuple[int, int | None, int | None], tuple[CompressionConfig, CompressionConfig]] = {}
-        self._arrival: tuple[CompressionConfig, list[ArrivalStage]] | None = None
 
     def prolong(self, session_id: str, owner: str) -> bool:
         """Take the lease on a session, or prolong it; False if somebody else has it."""
@@ -112,8 +114,6 @@ class Keeper:
             raise
         return slot
 
-    def let_go(self, slot: Slot) -> None:
-        """Give a session's turn back."""
     def hold_now(self, session_id: str) -> Slot | None:
         """Hold a session that is open and that nobody uses; None if that cannot be at once."""
         with self._guard:
@@ -124,6 +124,8 @@ class Keeper:
             slot.users += 1
             return slot
 
+    def let_go(self, slot: Slot) -> None:
+        """Give a session's turn back."""
         slot.lock.release()
         self._leave(slot)
 
@@ -197,31 +199,31 @@ class Keeper:
     def find_counter(self, row: SessionRow, model: str) -> Counter:
         """Return the counter of a model, its margin narrowed by what was reported in this session."""
         calibration = read_calibration(row.settings)
-        key = (model, calibration.margin_for(model, 1.0) if calibration.tracks else None)
+        # Margins in steps: what every report changes a little would else make a counter each time.
+        steps = tuple(ceil(calibration.margin_for(model, stated) * MARGIN_STEPS) for stated in (0.0, 1.0))
+        key = (model, steps if calibration.tracks else ())
         counter = self._counters.get(key)
         if counter is None:
             if len(self._counters) > 256:
                 self._counters.clear()
             counter = self._counters[key] = counter_for(model or None, self.config.tokenizer, calibration)
+            if calibration.tracks and isinstance(counter, MessageCounter) and not counter.is_exact:
+                counter.margin = ceil(counter.margin * MARGIN_STEPS) / MARGIN_STEPS
         return counter
 
     def find_budget(
         self, model: str, counter: Counter, window: int | None = None, reserve: int | None = None
     ) -> Budget:
         """Return the budget of the model at hand; ``window`` and ``reserve`` are one call's own."""
-        config = self.config if window is None and reserve is None else self._limit(window, reserve)
-        return config.budget(model_info(model or None), counter.margin)
-
-    def _limit(self, window: int | None, reserve: int | None) -> CompressionConfig:
-        """Return the settings with another window or reserve, made once."""
-        key = (id(self.config), window, reserve)
-        known = self._limited.get(key)
-        if known is None or known[0] is not self.config:
+        config, key = self.config, (model, counter.margin, window, reserve)
+        known = self._budgets.get(key)
+        if known is None or known[0] is not config:
+            if len(self._budgets) > BUDGETS_MAX:
+                self._budgets.clear()
             wanted = {"window": window, "reserve": reserve}
             changes = {name: value for name, value in wanted.items() if value is not None}
-            if len(self._limited) > LIMITED_MAX:
-                self._limited.clear()
-            known = self._limited[key] = self.config, self.config.model_copy(update=changes)
+            limited = config.model_copy(update=changes) if changes else config
+            known = self._budgets[key] = config, limited.budget(model_info(model or None), counter.margin)
         return known[1]
 
     def find_folder(self, session_id: str) -> OffloadFolder:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -39,6 +40,13 @@ from refold.server.wires import find_side, write_error
 _LOCAL_NAMES = frozenset(("127.0.0.1", "localhost", "::1", ""))
 PAGE_PREFIX = "/ui"
 _INTERFACE = ("/api/", "/v1/compress", "/v1/usage")
+
+
+@lru_cache(maxsize=64)
+def _find_names(host: str, origin: str) -> frozenset[str]:
+    """Return the names that a request was sent to and came from; a page without a name is "null"."""
+    came_from = (urlsplit(origin).hostname or "null") if origin else ""
+    return frozenset((urlsplit(f"//{host}").hostname or "", came_from))
 
 
 class Application:
@@ -165,10 +173,8 @@ class Application:
 
     def _is_from_here(self, headers: Any) -> bool:
         """Tell whether a browser's request comes from this machine: without keys, a web page must not reach us."""
-        host = urlsplit(f"//{find_header(headers, b'host')}").hostname or ""
-        origin = find_header(headers, b"origin")
-        came_from = urlsplit(origin).hostname or "null" if origin else ""
-        return {host, came_from} <= {*_LOCAL_NAMES, self.settings.host}
+        names = _find_names(find_header(headers, b"host"), find_header(headers, b"origin"))
+        return names <= {*_LOCAL_NAMES, self.settings.host}
 
     async def _ask_interface(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Hand a request to the interface with its body read: it knows no limits of its own."""

@@ -43,8 +43,8 @@ class ClientStalled(Exception):
     """The client neither sends nor takes anything."""
 
 
-async def read_body(receive: Receive, headers: Headers, *, bytes_max: int, stall_s: float) -> bytes:
-    """Return the whole body of a request."""
+async def read_body(receive: Receive, headers: Headers, *, bytes_max: int, stall_s: float | None = None) -> bytes:
+    """Return the whole body of a request; each piece of it within ``stall_s``, unless somebody else watches."""
     stated = find_header(headers, b"content-length")
     if stated.isdigit() and int(stated) > bytes_max:
         raise BodyTooLarge
@@ -52,8 +52,11 @@ async def read_body(receive: Receive, headers: Headers, *, bytes_max: int, stall
     size = 0
     while True:
         try:
-            async with asyncio.timeout(stall_s):
+            if stall_s is None:
                 message = await receive()
+            else:
+                async with asyncio.timeout(stall_s):
+                    message = await receive()
         except TimeoutError:
             raise ClientStalled from None
         if message["type"] == "http.disconnect":

@@ -20,10 +20,11 @@ from refold.server.logs import log_request
 from refold.server.metrics import Metrics
 from refold.server.outgoing import Outgoing
 from refold.server.preparing import Preparer
-from refold.server.relay import BrokenOff, read_head, relay_answer, run_watched, send_json
+from refold.server.relay import BrokenOff, read_head, relay_answer, send_json
 from refold.server.settings import GatewaySettings
 from refold.server.stream import AnswerReader
 from refold.server.upstream import Upstreams
+from refold.server.watching import TookTooLong, Watch
 from refold.server.wires import Side, Wire, find_path, find_side, find_wire, write_error
 
 ERROR_BYTES_MAX = 1_000_000
@@ -95,6 +96,10 @@ class Gateway:
                     await self._refuse(passage, send, 408, "the request did not arrive in time")
             except BrokenOff as broken:
                 passage.problem = broken.reason
+            except TookTooLong:
+                passage.problem = "it took longer than gateway.request_s_max"
+                if not passage.has_begun:
+                    await self._refuse(passage, send, 504, "the upstream did not answer in time")
             except BodyTooLarge:
                 limit = self._settings.body_bytes_max
                 await self._refuse(passage, send, 413, f"the request is larger than the gateway takes: {limit:,} bytes")
@@ -102,21 +107,22 @@ class Gateway:
                 await self._refuse(passage, send, error.http_status, str(error))
 
     async def _serve(self, passage: Passage, path: str, receive: Receive, send: Send) -> None:
-        settings, asked = self._settings, passage.asked
-        body = await read_body(
-            receive, asked.headers, bytes_max=settings.body_bytes_max, stall_s=settings.client_stall_s
-        )
-        passage.bytes_in = len(body)
-        await run_watched(self._pass_on(passage, path, body, send), receive)
+        settings = self._settings
+        watch = Watch(receive, stall_s=settings.client_stall_s, request_s_max=settings.request_s_max)
+        await watch.run(self._pass_on(passage, path, send, watch))
 
-    async def _pass_on(self, passage: Passage, path: str, body: bytes, send: Send) -> None:
+    async def _pass_on(self, passage: Passage, path: str, send: Send, watch: Watch) -> None:
         wire = passage.wire
+        body = await read_body(watch.receive, passage.asked.headers, bytes_max=self._settings.body_bytes_max)
+        watch.end_body()
+        passage.bytes_in = len(body)
         passage.outgoing = Outgoing(body)
         if wire is not None:
             passage.outgoing = await self._preparer.prepare(passage.asked, wire, body)
         response = await self._send(passage, path)
         head = b""
         try:
+            await self._preparer.settle(passage.outgoing, body)
             if response.status in _MAY_OVERFLOW and passage.outgoing.session is not None:
                 head, is_whole = await self._read_head(response)
                 smaller = await self._shrink(passage, response, head, body) if is_whole else None
@@ -124,7 +130,7 @@ class Gateway:
                     response.close()
                     passage.outgoing, passage.retries, head = smaller, 1, b""
                     response = await self._send(passage, path)
-            await self._relay(passage, response, head, send)
+            await self._relay(passage, response, head, send, watch)
         finally:
             response.close()
 
@@ -151,7 +157,9 @@ class Gateway:
         self._metrics.overflows.inc()
         return await self._preparer.prepare_harder(passage.outgoing, body, error.tokens_max)
 
-    async def _relay(self, passage: Passage, response: aiohttp.ClientResponse, head: bytes, send: Send) -> None:
+    async def _relay(
+        self, passage: Passage, response: aiohttp.ClientResponse, head: bytes, send: Send, watch: Watch
+    ) -> None:
         outgoing, wire = passage.outgoing, passage.wire
         reader = None
         if wire is not None and outgoing.session is not None and response.status == 200:
@@ -166,7 +174,7 @@ class Gateway:
 
         try:
             passage.bytes_out = await relay_answer(
-                response, send, self._settings, own=own, head=head, reader=reader, at_end=finish
+                response, send, watch, own=own, head=head, reader=reader, at_end=finish
             )
         finally:
             finish()

@@ -37,9 +37,12 @@ def find_header(headers: Headers, name: bytes) -> str:
     return value.decode("latin-1").strip()
 
 
+_NEVER_SENT = _HOP_BY_HOP | _PER_REQUEST
+
+
 def choose_request_headers(headers: Headers, *, drop: Iterable[bytes] = (), limit_codings: bool = False) -> Headers:
     """Return what goes upstream of a client's headers."""
-    dropped = {*_HOP_BY_HOP, *_PER_REQUEST, *_name_per_connection(headers), *drop}
+    dropped = _NEVER_SENT.union(_name_per_connection(headers), drop)
     chosen: list[tuple[bytes, bytes]] = []
     for name, value in headers:
         if name in dropped or name.startswith(OWN):
@@ -72,11 +75,15 @@ def _decode(value: bytes) -> str:
         return value.decode("latin-1")
 
 
-def _name_per_connection(headers: Iterable[tuple[bytes, bytes]]) -> set[bytes]:
+def _name_per_connection(headers: Headers) -> frozenset[bytes]:
     """Return what the Connection header names as its own."""
-    return {
-        token.strip().lower() for name, value in headers if name == b"connection" for token in value.split(b",")
-    } - {b""}
+    for name, value in headers:
+        if name == b"connection" and value.lower() not in (b"keep-alive", b"close"):
+            break
+    else:
+        return frozenset()
+    named = [value for name, value in headers if name == b"connection"]
+    return frozenset(token.strip().lower() for value in named for token in value.split(b",")) - {b""}
 
 
 def _limit_codings(value: bytes) -> bytes:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from refold.server.identity import KnownSession, continues
 from refold.server.places import Places
 from refold.server.reading import ReadRequest, Unreadable, read_request
+from refold.server.storing import Ticket
 from refold.server.wires import Wire
 
 CANDIDATES_MAX = 32
@@ -38,14 +39,14 @@ class Remembered:
 class Continued:
     """A request that goes on from a remembered one: ``request`` holds its new messages only.
 
-    ``is_stored``: these are in the ledger by now.
+    ``ticket``: these are being stored.
     """
 
     session: KnownSession
     request: ReadRequest
     remembered: Remembered
     kept: int
-    is_stored: bool = False
+    ticket: Ticket | None = None
 
 
 class RequestMemory:

@@ -41,6 +41,7 @@ class Metrics:
         self.prepare_seconds = Histogram(
             "refold_prepare_seconds", "Time that refold itself took per request.", buckets=_SECONDS, registry=registry
         )
+        self._by_label: dict[tuple[str, str], Counter] = {}
         self.compressions = Counter("refold_compressions", "Compressions that were made.", registry=registry)
 
     def count_passage(self, passage: Passage) -> None:
@@ -48,9 +49,13 @@ class Metrics:
         outgoing = passage.outgoing
         wire = passage.wire.name if passage.wire else "other"
         status = f"{passage.status // 100}xx" if passage.status else "none"
-        self.requests.labels(wire, status).inc()
-        self.tokens_before.inc(outgoing.tokens_before)
-        self.tokens_after.inc(outgoing.tokens_after)
+        counter = self._by_label.get((wire, status))
+        if counter is None:
+            counter = self._by_label[wire, status] = self.requests.labels(wire, status)
+        counter.inc()
+        if outgoing.tokens_after:
+            self.tokens_before.inc(outgoing.tokens_before)
+            self.tokens_after.inc(outgoing.tokens_after)
         if outgoing.session is not None:
             self.prepare_seconds.observe(outgoing.seconds)
         if outgoing.is_failed_open:

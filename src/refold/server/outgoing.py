@@ -9,6 +9,7 @@ from refold.conversation.view import Item
 from refold.server.identity import KnownSession
 from refold.server.places import Places
 from refold.server.reading import ReadRequest
+from refold.server.storing import Ticket
 
 
 @dataclass(slots=True)
@@ -25,6 +26,7 @@ class Outgoing:
     edits: int = 0
     seconds: float = 0.0
     is_failed_open: bool = False
+    ticket: Ticket | None = field(default=None, repr=False)
 
     def own_headers(self) -> list[tuple[str, object]]:
         """Return what the answer's headers say of it, without their prefix."""

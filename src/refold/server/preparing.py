@@ -30,6 +30,7 @@ from refold.server.remembering import Remembering
 from refold.server.reporting import Reporter
 from refold.server.settings import GatewaySettings
 from refold.server.stored import Ready, Spliced, append_new, describe_stored, go_on, read_ready, splice_view
+from refold.server.storing import Storing
 from refold.server.wires import Wire
 
 log = logging.getLogger("refold.server")
@@ -49,6 +50,7 @@ class Preparer:
         self._identities = identities
         self._reporter = Reporter(managers)
         self._remembering = Remembering(self._reporter, settings.memory_bytes_max)
+        self._storing = Storing(managers.main)
         self._fixed = FixedCounter(managers)
 
     async def prepare(self, asked: Asked, wire: Wire, body: bytes) -> Outgoing:
@@ -131,11 +133,18 @@ class Preparer:
                 session.due = due
                 return None
             session.generation += 1
-            continued.is_stored = True
+            ticket = self._storing.add(went.extension)
             ready = _find_ready(went)
-            if ready is None or len(ready.items) > INLINE_ITEMS_MAX:
-                return None
-            return self._finish(session, continued, ready, self._splice(continued, ready, body), body)
+            is_small = ready is not None and len(ready.items) <= INLINE_ITEMS_MAX
+            outgoing = None
+            if ready is not None and is_small:
+                outgoing = self._finish(session, continued, ready, self._splice(continued, ready, body), body)
+            if outgoing is None:
+                self._storing.flush()  # The long way starts from what is stored.
+                continued.ticket = ticket
+            else:
+                outgoing.ticket = ticket
+            return outgoing
         except Exception as error:  # noqa: BLE001 - whatever fails in refold must not fail the client's request
             return self._tell_failed(session, request, body, error)
 
@@ -208,12 +217,16 @@ class Preparer:
         """Prepare a request by what is new in it, storing what is due; None if the session is not as it was left."""
         request, manager = continued.request, self._managers.main
         ready = None
-        if not continued.is_stored:
+        if continued.ticket is None:
             went = await asyncio.to_thread(go_on, manager, session, request, limits, due)
             if went is None:
                 await asyncio.to_thread(append_new, manager, session, request, due)
-            ready = _find_ready(went)
+            else:
+                continued.ticket = self._storing.add(went.extension)
+                ready = _find_ready(went)
         if ready is None:
+            if continued.ticket is not None and not await self._storing.wait(continued.ticket):
+                return None
             prepared = await manager.prepare_context(session.id, **describe_stored(request, limits))
             ready = await asyncio.to_thread(read_ready, manager, session, prepared)
         if ready is None:
@@ -222,7 +235,10 @@ class Preparer:
             spliced = await asyncio.to_thread(self._splice, continued, ready, body)
         else:
             spliced = self._splice(continued, ready, body)
-        return self._finish(session, continued, ready, spliced, body)
+        outgoing = self._finish(session, continued, ready, spliced, body)
+        if outgoing is not None:
+            outgoing.ticket = continued.ticket
+        return outgoing
 
     def _splice(self, continued: Continued, ready: Ready, body: bytes) -> Spliced | None:
         """Find where a request's messages stand, and put the view in their place if it differs; None if in doubt."""
@@ -302,8 +318,28 @@ class Preparer:
         if outgoing.session is not None:
             outgoing.session.in_flight -= 1
 
+    async def settle(self, outgoing: Outgoing, body: bytes) -> None:
+        """Wait until what a request brought is stored; if its session was another than we held, the long way does it.
+
+        ``body`` is the client's request. It has gone upstream by then: all that may change is what is told about it.
+        """
+        ticket, session, request = outgoing.ticket, outgoing.session, outgoing.request
+        if ticket is None or ticket.is_stored or session is None or request is None:
+            return
+        if await self._storing.wait(ticket):
+            return
+        session.synced = ()
+        try:
+            whole = await self._read(request.wire, body)
+        except Unreadable:
+            return
+        again = await self._run_bounded(session, whole, self._managers.find_limits(request.model), body)
+        if again.is_failed_open:
+            outgoing.is_failed_open, outgoing.reason = True, again.reason
+
     async def drain(self) -> None:
-        """Wait until what answers cost is stored, but not for ever."""
+        """Wait until what requests brought and what answers cost is stored, but not for ever."""
+        await self._storing.drain()
         await self._reporter.drain()
 
     def forget(self, session_id: str) -> None:

@@ -6,19 +6,15 @@ breaks the client's connection too, so that half an answer is never taken for a 
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import aiohttp
 import orjson
 
-from refold.server.asking import ClientGone, ClientStalled, Receive, Send
+from refold.server.asking import Send
 from refold.server.headers import choose_response_headers, write_own
-from refold.server.settings import GatewaySettings
 from refold.server.stream import AnswerReader
-
-WATCH_AFTER_S = 0.02
+from refold.server.watching import Watch
 
 
 class BrokenOff(Exception):
@@ -32,7 +28,7 @@ class BrokenOff(Exception):
 async def relay_answer(
     response: aiohttp.ClientResponse,
     send: Send,
-    settings: GatewaySettings,
+    watch: Watch,
     *,
     own: Sequence[tuple[bytes, bytes]] = (),
     head: bytes = b"",
@@ -45,36 +41,24 @@ async def relay_answer(
     """
     size = 0
     try:
-        async with asyncio.timeout(settings.request_s_max):
-            headers = [*choose_response_headers(response.raw_headers), *own]
-            await _give(send, {"type": "http.response.start", "status": response.status, "headers": headers}, settings)
-            if head:
-                size += len(head)
-                await _give(send, {"type": "http.response.body", "body": head, "more_body": True}, settings)
-            async for chunk in response.content.iter_any():
-                size += len(chunk)
-                if reader is not None:
-                    reader.feed(chunk)
-                await _give(send, {"type": "http.response.body", "body": chunk, "more_body": True}, settings)
-            if at_end is not None:
-                at_end()
-            await _give(send, {"type": "http.response.body", "body": b"", "more_body": False}, settings)
+        headers = [*choose_response_headers(response.raw_headers), *own]
+        await watch.give(send, {"type": "http.response.start", "status": response.status, "headers": headers})
+        if head:
+            size += len(head)
+            await watch.give(send, {"type": "http.response.body", "body": head, "more_body": True})
+        async for chunk in response.content.iter_any():
+            size += len(chunk)
+            if reader is not None:
+                reader.feed(chunk)
+            await watch.give(send, {"type": "http.response.body", "body": chunk, "more_body": True})
+        if at_end is not None:
+            at_end()
+        await watch.give(send, {"type": "http.response.body", "body": b"", "more_body": False})
     except (aiohttp.ServerTimeoutError, aiohttp.SocketTimeoutError):
         raise BrokenOff("the upstream stalled") from None
-    except TimeoutError:
-        raise BrokenOff("the answer took longer than gateway.request_s_max") from None
     except (aiohttp.ClientError, ConnectionError) as error:
         raise BrokenOff(f"the upstream broke off ({type(error).__name__})") from None
     return size
-
-
-async def _give(send: Send, message: dict[str, Any], settings: GatewaySettings) -> None:
-    """Hand something to the client; one that takes nothing for too long is let go."""
-    try:
-        async with asyncio.timeout(settings.client_stall_s):
-            await send(message)
-    except TimeoutError:
-        raise ClientStalled from None
 
 
 async def read_head(response: aiohttp.ClientResponse, bytes_max: int) -> tuple[bytes, bool]:
@@ -85,44 +69,6 @@ async def read_head(response: aiohttp.ClientResponse, bytes_max: int) -> tuple[b
         if len(pieces) > bytes_max:
             return bytes(pieces), False
     return bytes(pieces), True
-
-
-async def watch_client(receive: Receive) -> None:
-    """Return when the client has gone away."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-async def run_watched(work: Coroutine[Any, Any, None], receive: Receive) -> None:
-    """Await ``work``; cancel it and raise ClientGone if the client goes away before it is done."""
-    loop = asyncio.get_running_loop()
-    task = asyncio.current_task()
-    assert task is not None
-    watcher: asyncio.Task[None] | None = None
-    is_gone = False
-
-    async def watch() -> None:
-        nonlocal is_gone
-        await watch_client(receive)
-        is_gone = True
-        task.cancel()
-
-    def begin() -> None:
-        nonlocal watcher
-        watcher = loop.create_task(watch())
-
-    # Most answers are there sooner than it pays to watch for.
-    timer = loop.call_later(WATCH_AFTER_S, begin)
-    try:
-        await work
-    except asyncio.CancelledError:
-        if is_gone and not task.uncancel():
-            raise ClientGone from None
-        raise
-    finally:
-        timer.cancel()
-        if watcher is not None:
-            watcher.cancel()
 
 
 async def send_json(

@@ -1,69 +1,67 @@
 """The quick way to add messages: one transaction for all that one more request of a session brings.
 
-It does less than ``append``: new messages at the end of the path and nothing else. What does not fit that, a message
-that is known already, a path or edits that another process changed, is left alone, and the caller goes the long way.
+It does less than ``append``: messages at the end of the path and nothing else. A session that another process changed
+is left alone, and the caller goes the long way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import apsw
 
 from refold.ledger.encode import dump_json
-from refold.ledger.ledger import SessionRow, StoredMessage, Usage
-from refold.ledger.sqlite import log_rows, message_rows
+from refold.ledger.extension import extend_row
+from refold.ledger.ledger import Extension, SessionRow, Splice, StoredMessage
+from refold.ledger.sqlite import log_rows, message_rows, session_rows
+from refold.ledger.sqlite.path_rows import change_path
 from refold.ledger.sqlite.session_rows import Found
+from refold.ledger.sqlite.sql import fetch_value
 
 
-def extend_path(
-    db: apsw.Connection,
-    found: Found,
-    messages: Sequence[StoredMessage],
-    *,
-    now: float,
-    usages: Sequence[Usage],
-    settings: Mapping[str, object],
-) -> SessionRow | None:
-    """Add messages at the end of the path, with usage and settings; return the row as it is then, None if it is not
-    that plain: then nothing was written."""
+def extend_session(db: apsw.Connection, extension: Extension) -> SessionRow | None:
+    """Store one extension; return the session's row then, None if it is not as it was seen."""
+    seen, messages = extension.seen, extension.messages
+    found = session_rows.find_session(db, seen.id)
+    if found is None or not session_rows.is_as_seen(found.row, seen):
+        return None
     key, row = found.key, found.row
-    seq_last = found.seq_last + len(messages)
-    if messages:
-        ids = [bytes.fromhex(message.id) for message in messages]
-        if any(message_rows.find_seq(db, key, one) is not None for one in ids):
-            return None
-        if not _prolong_path(db, found, seq_last):
-            return None
-        for seq, message in enumerate(messages, found.seq_last + 1):
-            message_rows.add_message(db, key, seq, message)
-    for usage in usages:
+    seq_last, added = _add_messages(db, found, messages)
+    for usage in extension.usages:
         log_rows.add_usage(db, key, usage)
-    kept = {name: value for name, value in {**row.settings, **settings}.items() if value is not None}
-    row = replace(
-        row,
-        messages=row.messages + len(messages),
-        tokens=row.tokens + sum(message.tokens for message in messages),
-        path_version=row.path_version + bool(messages),
-        settings=kept,
-        updated_at=now,
-    )
+    row = replace(extend_row(row, extension), tokens=row.tokens + added)
+    settings = dump_json(row.settings) if extension.settings else None
     db.execute(
-        "UPDATE session SET seq_last = ?, message_count = ?, tokens = ?, path_version = ?, updated_at = ? "
-        "WHERE key = ?",
-        (seq_last, row.messages, row.tokens, row.path_version, now, key),
+        "UPDATE session SET seq_last = ?, message_count = ?, tokens = ?, path_version = ?, updated_at = ?, "
+        "settings = coalesce(?, settings) WHERE key = ?",
+        (seq_last, row.messages, row.tokens, row.path_version, row.updated_at, settings, key),
     )
-    if settings:
-        db.execute("UPDATE session SET settings = ? WHERE key = ?", (dump_json(kept), key))
     return row
 
 
-def _prolong_path(db: apsw.Connection, found: Found, seq_last: int) -> bool:
-    """Make the path's last row end with this message; False if it does not end with the newest one now."""
-    db.execute(
-        "UPDATE path SET last = ? WHERE session = ? AND last = ? "
-        "AND rank = (SELECT max(rank) FROM path WHERE session = ?)",
-        (seq_last, found.key, found.seq_last, found.key),
-    )
-    return db.changes() == 1
+def _add_messages(db: apsw.Connection, found: Found, messages: Sequence[StoredMessage]) -> tuple[int, int]:
+    """Add messages and put them at the end of the path; return the newest number and the tokens on the path more."""
+    if not messages:
+        return found.seq_last, 0
+    if not _is_plain(db, found, messages):
+        # The path was cut back, or goes on with what it had before: numbers do not follow one another.
+        seq_last = message_rows.add_messages(db, found.key, found.seq_last, messages)
+        length = found.row.messages
+        splice = Splice(length, length, tuple(message.id for message in messages))
+        return seq_last, change_path(db, found.key, length, (splice,))[1]
+    for seq, message in enumerate(messages, found.seq_last + 1):
+        message_rows.add_message(db, found.key, seq, message)
+    seq_last = found.seq_last + len(messages)
+    sql = "UPDATE path SET last = ? WHERE session = ? AND last = ?"
+    db.execute(sql, (seq_last, found.key, found.seq_last))
+    return seq_last, sum(message.tokens for message in messages)
+
+
+def _is_plain(db: apsw.Connection, found: Found, messages: Sequence[StoredMessage]) -> bool:
+    """Tell whether all messages are new and the path ends with the newest one."""
+    last = fetch_value(db, "SELECT last FROM path WHERE session = ? ORDER BY rank DESC LIMIT 1", (found.key,))
+    if last != found.seq_last:
+        return False
+    ids = [bytes.fromhex(message.id) for message in messages]
+    return all(message_rows.find_seq(db, found.key, message_id) is None for message_id in ids)

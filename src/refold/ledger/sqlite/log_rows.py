@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import astuple, fields
+from dataclasses import fields
+from operator import attrgetter
 
 import apsw
 
@@ -13,6 +14,8 @@ from refold.ledger.ledger import Event, StoredFact, Usage
 from refold.ledger.sqlite.sql import fetch_one
 
 _USAGE_COLUMNS = ", ".join(column.name for column in fields(Usage))
+_USAGE_MARKS = ", ".join("?" * (len(fields(Usage)) + 1))
+_read_figures = attrgetter(*(column.name for column in fields(Usage)))
 
 
 def add_events(db: apsw.Connection, session: int, events: Iterable[Event]) -> int:
@@ -65,10 +68,9 @@ def read_facts(db: apsw.Connection, session: int | None, limit: int) -> list[Sto
 
 def add_usage(db: apsw.Connection, session: int, usage: Usage) -> None:
     """Keep what a provider reported."""
-    created_at, model, *counts = astuple(usage)
-    marks = ", ".join("?" * (len(counts) + 3))
+    created_at, model, *counts = _read_figures(usage)
     db.execute(
-        f"INSERT INTO usage (session, {_USAGE_COLUMNS}) VALUES ({marks})",
+        f"INSERT INTO usage (session, {_USAGE_COLUMNS}) VALUES ({_USAGE_MARKS})",
         (session, created_at, encode_text(model), *counts),
     )
 

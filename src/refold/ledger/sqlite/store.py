@@ -16,6 +16,7 @@ from refold.errors import LedgerError
 from refold.ledger.ledger import (
     Batch,
     Event,
+    Extension,
     Finding,
     MessagePath,
     SessionRow,
@@ -27,7 +28,7 @@ from refold.ledger.ledger import (
     Usage,
 )
 from refold.ledger.sqlite import edit_rows, log_rows, message_rows, session_rows
-from refold.ledger.sqlite.extending import extend_path
+from refold.ledger.sqlite.extending import extend_session
 from refold.ledger.sqlite.file import LedgerFile, Synchronous
 from refold.ledger.sqlite.forget import forget_messages
 from refold.ledger.sqlite.path_rows import change_path
@@ -122,21 +123,10 @@ class SqliteLedger:
             )
         return version
 
-    def extend(
-        self,
-        seen: SessionRow,
-        messages: Sequence[StoredMessage],
-        *,
-        now: float,
-        usages: Sequence[Usage] = (),
-        settings: Mapping[str, object] | None = None,
-    ) -> SessionRow | None:
-        """Add messages at the end of the path a caller saw, with usage and settings; None if that cannot be at once."""
-        with self._file.write_now() as db:
-            found = session_rows.find_session(db, seen.id) if db is not None else None
-            if db is None or found is None or not session_rows.is_as_seen(found.row, seen):
-                return None
-            return extend_path(db, found, messages, now=now, usages=usages, settings=settings or {})
+    def extend(self, extensions: Sequence[Extension], *, may_wait: bool = False) -> list[SessionRow | None] | None:
+        """Store what one more request of each session brings, in one transaction; see the port."""
+        with self._file.write() if may_wait else self._file.write_now() as db:
+            return None if db is None else [extend_session(db, one) for one in extensions]
 
     def read_messages(self, session_id: str, ids: Sequence[str] | None = None) -> list[StoredMessage]:
         """Return the messages with these ids, in that order; or all of the current path."""
