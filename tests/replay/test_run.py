@@ -16,6 +16,7 @@ from refold.replay.record import SessionRecord
 from refold.replay.report import Report, describe
 from refold.replay.run import replay_session
 from refold.replay.session import Probe, Session
+from refold.replay.tables import write_bill_rows, write_probe_rows, write_rows
 from refold.replay.tally import tally_preset
 from refold.testing.convert import to_anthropic, to_responses
 from refold.tokens import CacheRules, counter_for
@@ -84,12 +85,29 @@ def test_a_probe_is_looked_for_in_the_view_of_its_own_request(session: Session) 
     assert [probe.in_view for probe in replay(session, "last-n", 500).probes] == [False]
 
 
-def test_a_call_made_again_after_its_result_went_is_counted() -> None:
+def test_what_left_the_view_is_found_by_recall_where_originals_are_kept() -> None:
+    probes = (Probe(40, "word2x7", "identifier", 30, True), Probe(40, "word39x1", "identifier", 1, True))
+    session = Session("s", tuple(agent_messages(60)), probes=probes)
+    lost = replay(session, "last-n", 1_000)
+    assert [(one.in_view, one.is_found) for one in lost.probes] == [(False, False), (False, False)]
+    kept = replay(session, "default", 1_500)
+    assert [(one.in_view, one.is_found) for one in kept.probes] == [(False, True), (False, False)]
+    # word39x1 is said long after: what lies ahead is not searched.
+    tally = tally_preset("default", [kept], lambda _: TARIFF)
+    assert (tally.probes.view_percent, tally.probes.found_percent) == (0.0, 50.0)
+    assert tally.by_distance["21-40"].found == 1
+    assert tally.by_sort["identifier"].whole == 2
+
+
+def test_files_read_and_calls_made_again_after_their_results_went_are_counted() -> None:
     messages = agent_messages(20)
-    again = [dict(messages[2]), dict(messages[3])]
-    session = Session("s", (*messages[:-1], *again, messages[-1]))
-    assert sum(request.repeated_calls for request in replay(session, "raw", 10**6).requests) == 0
-    assert sum(request.repeated_calls for request in replay(session, "default", 1_500).requests) == 1
+    command = {"name": "bash", "arguments": json.dumps({"command": "make test"})}
+    run = {"role": "assistant", "content": "", "tool_calls": [{"id": "c", "type": "function", "function": command}]}
+    ran = {"role": "tool", "tool_call_id": "c", "content": "2 passed " * 60}
+    session = Session("s", (*messages[:4], run, ran, *messages[4:-1], *messages[2:4], run, ran, messages[-1]))
+    for preset, hard, expected in (("raw", 10**6, (0, 0)), ("default", 1_500, (1, 1)), ("mask", 1_500, (1, 1))):
+        requests = replay(session, preset, hard).requests
+        assert (sum(one.files_reread for one in requests), sum(one.calls_rerun for one in requests)) == expected, preset
 
 
 @pytest.mark.parametrize("wire", ["anthropic", "openai-responses"])
@@ -164,12 +182,27 @@ def test_the_tally_adds_up_and_raw_is_the_measure() -> None:
     raw, default, _ = report.tallies()
     assert raw.requests == default.requests == sum(len(one.requests) for one in report.records_of("raw"))
     assert default.fit.percent == 100.0
-    assert raw.probes.percent == 100.0
+    assert raw.probes.view_percent == 100.0
     assert default.charge.total < raw.charge.total
     told = describe(report)["presets"]
     assert isinstance(told, list)
     assert told[0]["bill_to_raw"] == 1.0
     assert sum(default.reasons.values()) == default.breaks
+    assert told[1]["probes"]["all"]["found"] >= told[1]["probes"]["all"]["in_view"]
+    assert told[1]["summariser"] == {"calls": 0, "tokens": 0, "bill": 0.0}
+
+
+def test_a_preset_that_asks_a_model_is_billed_for_its_calls() -> None:
+    session = Session("s", tuple(agent_messages(60)))
+    baseline = CompressionConfig(preset="default", fold={"summariser": "llm"})
+    made = replay_session(
+        session, "asking", lambda room: LadderPolicy(room, baseline), lambda _: make_budget(3_000), COUNTER, TARIFF
+    )
+    tally = tally_preset("asking", [made], lambda _: TARIFF)
+    assert tally.asked >= 1
+    asked = [one for request in made.requests for one in request.asked]
+    # Its prompt at the plain price, its answer at five times that.
+    assert tally.charge.summariser == sum(one.prompt_tokens + 5.0 * one.reply_tokens for one in asked)
 
 
 def test_nothing_to_tally_is_no_error() -> None:
@@ -191,3 +224,10 @@ def test_text_of_a_recording_cannot_leave_its_place_on_the_page() -> None:
     assert "<script" not in page
     assert "&lt;script&gt;" in page
     assert "http" not in page.replace("http-equiv", "")
+
+
+def test_the_tables_fit_a_terminal_of_eighty_columns() -> None:
+    report = make_report()
+    for rows in (write_rows(report), write_bill_rows(report), write_probe_rows(report)):
+        widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+        assert sum(widths) + len(widths) - 1 <= 80, rows[0]

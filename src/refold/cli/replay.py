@@ -17,7 +17,8 @@ from refold.errors import FormatError
 from refold.replay.batch import Job, Terms, check_presets, run_jobs, unique_ids
 from refold.replay.page import write_page
 from refold.replay.reading import FileReading, read_files
-from refold.replay.report import BROKEN_MAX, Report, describe, write_rows
+from refold.replay.report import BROKEN_MAX, Report, describe
+from refold.replay.tables import write_bill_rows, write_probe_rows, write_rows
 from refold.replay.tally import sum_times
 
 PRESETS = "raw,default"
@@ -64,20 +65,22 @@ def run(wish: Wish) -> None:
 
 
 def show_table(report: Report) -> None:
-    """Print one row per preset, the notes, and how long preparing took."""
+    """Print what each preset did, what it cost, what was still to be found, the notes, and how long preparing took."""
     from rich.table import Table
 
     from refold.cli.render import clean_line, make_console
 
     console = make_console(err=False)
-    head, *rows = write_rows(report)
-    table = Table(box=None, pad_edge=False)
-    for at, name in enumerate(head):
-        table.add_column(name, justify="left" if at == 0 else "right")
-    for row in rows:
-        table.add_row(*row)
-    console.print(table)
-    console.print()
+    for head, *rows in (write_rows(report), write_bill_rows(report), write_probe_rows(report)):
+        if not rows:
+            continue
+        table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+        for at, name in enumerate(head):
+            table.add_column(name, justify="left" if at == 0 else "right", no_wrap=True)
+        for row in rows:
+            table.add_row(*row)
+        console.print(table)
+        console.print()
     for preset in report.presets:
         times = sum_times(report.records_of(preset))
         if times.mean_ms:

@@ -6,6 +6,7 @@ Simple on purpose. They are measured, never offered as presets.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 from refold.conversation.message import Message
 from refold.conversation.turn import find_units
@@ -24,6 +25,8 @@ MESSAGE_SHARE = 0.25
 
 class Raw:
     """Sends everything, as if the window had no end."""
+
+    keeps_originals: ClassVar[bool] = False
 
     def __init__(self, room: Room) -> None:
         self._room = room
@@ -89,6 +92,8 @@ class CharacterCut(Raw):
 
 class StickyMask:
     """Masks old observations in batches: at 0.75 of the room, down to half of it, and what is masked stays so."""
+
+    keeps_originals: ClassVar[bool] = False
 
     def __init__(self, room: Room) -> None:
         self._room = room

@@ -1,122 +1,186 @@
 """Charts as SVG text: no script, no font, no network. The same numbers give the same bytes.
 
-Colours are told apart by shape and label too; every mark has a title that a browser shows and a reader can be told.
+Pointing at a mark shows its figures in the line above the chart, by style sheet alone; the same words stand in the
+mark's title for whoever cannot point. Colours come from the page, so that they fit a light and a dark one; lines are
+told apart by their dashes too.
 """
 
 from __future__ import annotations
 
+import math
+import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 
 WIDTH, HEIGHT = 860, 300
-_LEFT, _RIGHT, _TOP, _BOTTOM = 70, 16, 14, 40
-_COLOURS = ("#3b6fb6", "#d1603d", "#4c9a5f", "#8a5fb0", "#b08a2e", "#4aa0a8", "#a34a6b", "#6b6b6b")
+COLOURS = 8
+# One band for each request to point at; a session of more requests gets them in steps.
+BANDS_MAX = 120
+_LEFT, _RIGHT, _TOP, _BOTTOM = 62, 14, 40, 40
 _DASHES = ("", "6 3", "2 3", "8 3 2 3", "1 4", "10 4", "4 2 1 2", "3 6")
+_TIP_CHARS, _TIP_LINES = 128, 2
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """One line: a value per step, and the steps that are marked, each with what is said of it."""
+    """One line: a value per step, the steps that are marked, each with what is said of it, and notes on any step."""
 
     name: str
     values: tuple[float, ...]
     marks: Mapping[int, str]
-
-
-def colour_of(at: int) -> str:
-    """Return the colour of the n-th preset."""
-    return _COLOURS[at % len(_COLOURS)]
+    notes: Mapping[int, str] = field(default_factory=dict)
 
 
 def draw_curves(curves: Sequence[Curve], *, limit: float, title: str) -> str:
     """Draw tokens per request, one line per preset, folds as dots, the window as a line across."""
-    most = max([limit, *(value for curve in curves for value in curve.values)], default=1.0) or 1.0
+    highest = max([limit, *(value for curve in curves for value in curve.values)], default=1.0) or 1.0
+    most = _raise_to_step(highest)
     steps = max((len(curve.values) for curve in curves), default=1)
-    lines = [_axes(most, steps, "request")]
-    if 0 < limit <= most:
+    lines = [_draw_heights(most), _draw_steps(steps), _name_axis("request")]
+    if limit > 0:
         y = _y(limit, most)
         lines.append(f'<line class="limit" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y}" y2="{y}"/>')
-        lines.append(f'<text class="note" x="{WIDTH - _RIGHT}" y="{_round(y - 4)}" text-anchor="end">window</text>')
+        place = f'x="{_LEFT + 6}" y="{_round(y - 5)}"'
+        lines.append(f'<text class="note limit-note" {place}>window {limit:,.0f}</text>')
     for at, curve in enumerate(curves):
         points = " ".join(f"{_x(step, steps)},{_y(value, most)}" for step, value in enumerate(curve.values))
-        style = f'stroke="{colour_of(at)}" stroke-dasharray="{_DASHES[at % len(_DASHES)]}"'
-        lines.append(f'<polyline class="curve" data-preset="{escape(curve.name)}" {style} points="{points}"/>')
+        dash = f' stroke-dasharray="{_DASHES[at % COLOURS]}"' if _DASHES[at % COLOURS] else ""
+        lines.append(
+            f'<polyline class="curve s{at % COLOURS}" data-preset="{escape(curve.name)}"{dash} points="{points}"/>'
+        )
+    lines += _draw_bands(curves, steps)
+    for at, curve in enumerate(curves):
         for step, told in sorted(curve.marks.items()):
             place = f'cx="{_x(step, steps)}" cy="{_y(curve.values[step], most)}"'
-            lines.append(
-                f'<circle class="fold" {place} r="4" fill="{colour_of(at)}"><title>{escape(told)}</title></circle>'
-            )
+            lines.append(_point(f'<circle class="fold f{at % COLOURS}" {place} r="4.5"', told, "circle"))
     return _wrap(lines, title)
 
 
 def draw_stacks(bars: Mapping[str, Mapping[str, float]], *, title: str) -> str:
     """Draw one bar per preset, its parts beside each other from the left, with the total at its end."""
     most = max((sum(parts.values()) for parts in bars.values()), default=1.0) or 1.0
-    height = 34 * len(bars) + 20
+    height = 36 * len(bars) + _TOP
     lines = []
     for row, (name, parts) in enumerate(bars.items()):
-        y, x = 8 + 34 * row, 130.0
-        lines.append(f'<text class="label" x="122" y="{y + 17}" text-anchor="end">{escape(name)}</text>')
+        y, x, whole = _TOP + 36 * row, 130.0, sum(parts.values())
+        lines.append(f'<text class="label" x="120" y="{y + 17}" text-anchor="end">{escape(_clip(name))}</text>')
         for at, (cause, value) in enumerate(parts.items()):
-            width = _round((WIDTH - 250) * value / most)
+            width = _round((WIDTH - 230) * value / most)
             if width > 0:
-                told = f"{name}: {cause} {value:,.0f}"
+                told = f"{name}: {cause} {value:,.0f}, {value / whole:.0%} of its bill"
                 place = f'x="{_round(x)}" y="{y}" width="{width}" height="24"'
-                lines.append(
-                    f'<rect class="bill" data-cause="{escape(cause)}" {place} fill="{colour_of(at)}">'
-                    f"<title>{escape(told)}</title></rect>"
-                )
+                lines.append(_point(f'<rect class="bill b{at % COLOURS}" data-cause="{escape(cause)}" {place}', told))
             x += width
-        lines.append(f'<text class="note" x="{_round(x + 6)}" y="{y + 17}">{sum(parts.values()):,.0f}</text>')
+        lines.append(f'<text class="note" x="{_round(x + 8)}" y="{y + 16}">{shorten_number(whole)}</text>')
     return _wrap(lines, title, height)
 
 
-def draw_groups(groups: Mapping[str, Mapping[str, float | None]], *, title: str) -> str:
-    """Draw percentages: for each group (a span of distance) one column per preset."""
-    lines = [_axes(100.0, 0, "messages between source and use")]
-    inner = WIDTH - _LEFT - _RIGHT
-    wide = inner / max(1, len(groups))
+def draw_groups(groups: Mapping[str, Mapping[str, tuple[float, float] | None]], *, title: str) -> str:
+    """Draw percentages in pairs: for each group one column per preset, full as far as the first, pale to the second."""
+    lines = [_draw_heights(100.0, "%"), _name_axis("messages between source and use")]
+    wide = (WIDTH - _LEFT - _RIGHT) / max(1, len(groups))
     for at, (name, columns) in enumerate(groups.items()):
-        start = _LEFT + at * wide
+        start = _LEFT + at * wide + wide * 0.1
         each = wide * 0.8 / max(1, len(columns))
-        label = f'x="{_round(start + wide * 0.4)}" y="{HEIGHT - _BOTTOM + 16}" text-anchor="middle"'
+        label = f'x="{_round(start + wide * 0.4)}" y="{HEIGHT - _BOTTOM + 17}" text-anchor="middle"'
         lines.append(f'<text class="note" {label}>{escape(name)}</text>')
-        for number, (preset, value) in enumerate(columns.items()):
-            if value is None:
+        for number, (preset, pair) in enumerate(columns.items()):
+            if pair is None:
                 continue
-            y = _y(value, 100.0)
-            place = f'x="{_round(start + number * each)}" y="{y}" width="{_round(each * 0.9)}"'
-            tall = _round(HEIGHT - _BOTTOM - y)
-            lines.append(
-                f'<rect class="probe" {place} height="{tall}" fill="{colour_of(number)}">'
-                f"<title>{escape(f'{preset}, {name}: {value:.1f} %')}</title></rect>"
-            )
+            seen, found = pair
+            told = f"{preset}, {name} messages: {seen:.1f} % in view, {found:.1f} % in view or found by recall"
+            place = f'x="{_round(start + number * each)}" width="{_round(each * 0.86)}"'
+            if found > seen:
+                lines.append(_point(f'<rect class="found f{number % COLOURS}" {place} {_span(seen, found)}', told))
+            lines.append(_point(f'<rect class="probe f{number % COLOURS}" {place} {_span(0.0, seen)}', told))
     return _wrap(lines, title)
 
 
-def draw_legend(names: Sequence[str]) -> str:
-    """Return which colour is which."""
+def draw_legend(names: Sequence[str], kind: str = "f") -> str:
+    """Return which colour is which: ``f`` for presets, ``b`` for causes."""
     marks = "".join(
-        f'<span class="key"><i style="background:{colour_of(at)}"></i>{escape(name)}</span>'
+        f'<span class="key"><svg viewBox="0 0 12 12" aria-hidden="true"><rect class="{kind}{at % COLOURS}" width="12" '
+        f'height="12" rx="2"/></svg>{escape(name)}</span>'
         for at, name in enumerate(names)
     )
     return f'<p class="legend">{marks}</p>'
 
 
-def _axes(most: float, steps: int, label: str) -> str:
-    floor = HEIGHT - _BOTTOM
+def shorten_number(value: float) -> str:
+    """Return a figure as short as it can be read: 950, 12.3k, 4.1M."""
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:.3g}{unit}"
+    return f"{value:.0f}"
+
+
+def _draw_bands(curves: Sequence[Curve], steps: int) -> list[str]:
+    """Draw one invisible band per request: pointing at it shows every preset's figure there."""
+    stride = max(1, math.ceil(steps / BANDS_MAX))
+    wide = (WIDTH - _LEFT - _RIGHT) / max(1, steps) * stride
+    bands = []
+    for step in range(0, steps, stride):
+        figures = [f"{curve.name} {curve.values[step]:,.0f}" for curve in curves if step < len(curve.values)]
+        notes = [f"{curve.name} {curve.notes[step]}" for curve in curves if step in curve.notes]
+        told = f"request {step + 1}: {', '.join(figures)}" + (f". {'; '.join(notes)}" if notes else "")
+        left = min(max(_LEFT, _x(step, steps) - wide / 2), WIDTH - _RIGHT - wide)
+        place = f'x="{_round(left)}" y="{_TOP}" width="{_round(wide)}" height="{HEIGHT - _TOP - _BOTTOM}"'
+        bands.append(_point(f'<rect class="band" {place}', told))
+    return bands
+
+
+def _point(opening: str, told: str, element: str = "rect") -> str:
+    """Return a mark with the words that pointing at it shows."""
+    lines = textwrap.wrap(told, _TIP_CHARS, max_lines=_TIP_LINES, placeholder=" …")
+    spans = "".join(
+        f'<tspan x="{_LEFT}" y="{14 + 14 * number}">{escape(line)}</tspan>' for number, line in enumerate(lines)
+    )
+    mark = f"{opening}><title>{escape(told)}</title></{element}>"
+    return f'<g class="point">{mark}<text class="tip">{spans}</text></g>'
+
+
+def _draw_heights(most: float, unit: str = "") -> str:
     lines = []
-    for part in range(5):
-        value = most * part / 4
-        y = _y(value, most)
+    step = _find_step(most)
+    for number in range(round(most / step) + 1):
+        y = _y(number * step, most)
+        shown = f"{number * step:.0f} {unit}" if unit else shorten_number(number * step)
         lines.append(f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y}" y2="{y}"/>')
-        lines.append(f'<text class="note" x="{_LEFT - 6}" y="{_round(y + 4)}" text-anchor="end">{value:,.0f}</text>')
-    lines.append(f'<text class="note" x="{WIDTH // 2}" y="{HEIGHT - 6}" text-anchor="middle">{escape(label)}</text>')
-    if steps > 1:
-        end = f'x="{WIDTH - _RIGHT}" y="{floor + 16}" text-anchor="end"'
-        lines.append(f'<text class="note" x="{_LEFT}" y="{floor + 16}">1</text><text class="note" {end}>{steps}</text>')
+        lines.append(f'<text class="note" x="{_LEFT - 8}" y="{_round(y + 4)}" text-anchor="end">{shown}</text>')
     return "".join(lines)
+
+
+def _draw_steps(steps: int) -> str:
+    stride = max(1, round(_find_step(float(steps))))
+    numbers = [1, *range(stride, steps + 1, stride)] if steps > 1 else [1]
+    y = HEIGHT - _BOTTOM + 17
+    return "".join(
+        f'<text class="note" x="{_x(number - 1, steps)}" y="{y}" text-anchor="middle">{number}</text>'
+        for number in dict.fromkeys(numbers)
+        if number == 1 or number - 1 >= stride / 2
+    )
+
+
+def _name_axis(label: str) -> str:
+    return f'<text class="note" x="{WIDTH // 2}" y="{HEIGHT - 5}" text-anchor="middle">{escape(label)}</text>'
+
+
+def _find_step(most: float) -> float:
+    """Return a round distance between four to eight lines."""
+    rough = most / 5 if most > 0 else 1.0
+    size = 10.0 ** math.floor(math.log10(rough))
+    return next((size * factor for factor in (1, 2, 2.5, 5) if size * factor >= rough * 0.99), size * 10)
+
+
+def _raise_to_step(most: float) -> float:
+    step = _find_step(most)
+    return step * math.ceil(most / step - 1e-9)
+
+
+def _span(low: float, high: float) -> str:
+    top = _y(high, 100.0)
+    return f'y="{top}" height="{_round(_y(low, 100.0) - top)}"'
 
 
 def _x(step: int, steps: int) -> float:
@@ -131,9 +195,12 @@ def _round(value: float) -> float:
     return round(value, 1)
 
 
+def _clip(name: str) -> str:
+    return name if len(name) <= 16 else f"{name[:15]}…"
+
+
 def _wrap(lines: Sequence[str], title: str, height: int = HEIGHT) -> str:
     inner = "\n".join(lines)
     return (
-        f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(title)}">'
-        f"<title>{escape(title)}</title>\n{inner}\n</svg>"
+        f'<svg class="chart" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(title)}">\n{inner}\n</svg>'
     )

@@ -102,7 +102,8 @@ def _opens_turn(item: dict[str, Any]) -> bool:
     if item.get("type", "message") != "message" or item.get("role") != "user":
         return False
     content = item.get("content")
-    texts = [content] if isinstance(content, str) else [part.get("text") for part in content if isinstance(part, dict)]
+    parts = content if isinstance(content, list) else [{"text": content}]
+    texts = [part.get("text") for part in parts if isinstance(part, dict)]
     return not all(isinstance(text, str) and text.lstrip().startswith(_INJECTED) for text in texts)
 
 

@@ -7,58 +7,47 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from html import escape
+from importlib import resources
 
-from refold.replay.charts import Curve, draw_curves, draw_groups, draw_legend, draw_stacks
+from refold.replay.charts import COLOURS, Curve, draw_curves, draw_groups, draw_legend, draw_stacks
 from refold.replay.record import SessionRecord
-from refold.replay.report import BROKEN_MAX, Report, choose_shown, write_rows
+from refold.replay.report import BROKEN_MAX, Report, choose_shown
 from refold.replay.session import Session
-from refold.replay.tally import Tally, name_distances
+from refold.replay.tables import CAUSES, write_bill_rows, write_probe_rows, write_rows
+from refold.replay.tally import Probed, Tally, name_distances
 
 SHOWN_MAX = 12
 DECISIONS_MAX = 40
-CAUSES = ("read", "write", "new", "output", "summariser")
-_CSS = """
-:root { color-scheme: light dark; --ink: #1d2733; --soft: #64707d; --line: #d8dee5; --paper: #ffffff; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e6e9ed; --soft: #9aa5b1; --line: #39424d; --paper: #161a1f; } }
-body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 920px;
-  margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; } h3 { font-size: 1rem; margin-bottom: .2rem; }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; font-size: .9rem; }
-th, td { padding: .3rem .5rem; border-bottom: 1px solid var(--line); text-align: right; }
-th:first-child, td:first-child { text-align: left; } td.words, th.words { text-align: left; }
-svg { width: 100%; height: auto; display: block; }
-.grid { stroke: var(--line); } .limit { stroke: #c0392b; stroke-dasharray: 3 3; }
-.curve { fill: none; stroke-width: 1.8; } .note { font-size: 11px; fill: var(--soft); }
-.label { font-size: 13px; fill: var(--ink); } .fold { stroke: var(--paper); }
-.legend .key { margin-right: 1.2rem; white-space: nowrap; }
-.legend i { display: inline-block; width: .8rem; height: .8rem; margin-right: .4rem; border-radius: 2px; }
-.soft { color: var(--soft); } .scroll { overflow-x: auto; }
-"""
 
 
 def write_page(report: Report) -> str:
     """Return the whole page."""
     tallies = report.tallies()
+    bills = {tally.preset: {cause: getattr(tally.charge, cause) for cause in CAUSES} for tally in tallies}
     parts = [
         "<h1>What each preset would have done</h1>",
-        f'<p class="soft">{len(report.sessions):,} sessions, {_count_requests(tallies):,} requests each'
-        f"{f', model {escape(report.terms.model)}' if report.terms.model else ''}.</p>",
+        f'<p class="soft">{_count(len(report.sessions), "session")}, {_count(_count_requests(tallies), "request")} each'
+        f"{f', model {escape(report.terms.model)}' if report.terms.model else ''}"
+        f"{f', window {report.terms.window:,} tokens' if report.terms.window else ''}.</p>",
+        _write_cards(tallies),
         _write_table(write_rows(report)),
         "<h2>The bill, by cause</h2>",
-        draw_legend(CAUSES),
-        draw_stacks(
-            {tally.preset: _causes(tally) for tally in tallies}, title="Bill by cause, in uncached input tokens"
-        ),
-        "<h2>Exact values still in view when they were used again</h2>",
-        _write_probes(tallies),
+        '<p class="soft">In uncached input tokens. Asked: calls of a summariser. Re-read, re-run: files read and calls '
+        "made again whose last time was no longer in view.</p>",
+        draw_legend(CAUSES, "b"),
+        _frame(draw_stacks(bills, title="Bill by cause, in uncached input tokens")),
+        _write_table(write_bill_rows(report)),
+        "<h2>Exact values when they were used again</h2>",
+        _write_probes(report, tallies),
         "<h2>Tokens per request</h2>",
-        '<p class="soft">A dot is a request before which the view was changed; its title says why.</p>',
+        '<p class="soft">A dot is a request before which the view was changed; point at it to see why, and anywhere '
+        "else for the figures of that request.</p>",
         draw_legend(report.presets),
         *(_write_session(report, session) for session in choose_shown(report, SHOWN_MAX)),
         _write_notes(report),
     ]
     body = "\n".join(part for part in parts if part)
-    head = f'<meta charset="utf-8"><title>refold replay</title><style>{_CSS}</style>'
+    head = f'<meta charset="utf-8"><title>refold replay</title><style>{_read_style()}</style>'
     view = '<meta name="viewport" content="width=device-width, initial-scale=1">'
     return f'<!doctype html>\n<html lang="en"><head>{head}{view}</head>\n<body>\n{body}\n</body></html>\n'
 
@@ -67,8 +56,39 @@ def _count_requests(tallies: Sequence[Tally]) -> int:
     return max((tally.requests for tally in tallies), default=0)
 
 
-def _causes(tally: Tally) -> dict[str, float]:
-    return {cause: getattr(tally.charge, cause) for cause in CAUSES}
+def _read_style() -> str:
+    return resources.files("refold.replay").joinpath("style.css").read_text(encoding="utf-8")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _frame(chart: str) -> str:
+    return f"<figure>{chart}</figure>"
+
+
+def _write_cards(tallies: Sequence[Tally]) -> str:
+    """Return the few figures that matter most, a card for each preset."""
+    raw = next((tally.charge.total for tally in tallies if tally.preset == "raw"), 0.0)
+    cards = []
+    for at, tally in enumerate(tallies):
+        bill = f"{tally.charge.total / raw:.2f}" if raw else f"{tally.charge.total / 1000:,.0f}k"
+        rows = (
+            ("requests that fit", tally.fit.percent),
+            ("values in view", tally.probes.view_percent),
+            ("in view or recalled", tally.probes.found_percent),
+        )
+        lines = "".join(
+            f"<div><dt>{name}</dt><dd>{'–' if percent is None else f'{percent:.1f} %'}</dd></div>"
+            for name, percent in rows
+        )
+        cards.append(
+            f'<div class="card" style="border-top-color:var(--c{at % COLOURS})"><b>{escape(tally.preset)}</b>'
+            f'<strong>{bill}</strong> <span class="soft">{"of raw’s bill" if raw else "tokens’ worth"}</span>'
+            f"<dl>{lines}</dl></div>"
+        )
+    return f'<div class="cards">{"".join(cards)}</div>'
 
 
 def _write_table(rows: Sequence[Sequence[str]]) -> str:
@@ -77,18 +97,28 @@ def _write_table(rows: Sequence[Sequence[str]]) -> str:
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
-def _write_probes(tallies: Sequence[Tally]) -> str:
+def _write_probes(report: Report, tallies: Sequence[Tally]) -> str:
     names = [name for name in name_distances() if any(name in tally.by_distance for tally in tallies)]
     if not names:
         return '<p class="soft">No call of these sessions uses a value from an earlier message.</p>'
-    groups = {
-        name: {
-            tally.preset: tally.by_distance[name].percent if name in tally.by_distance else None for tally in tallies
-        }
-        for name in names
-    }
-    legend = draw_legend([tally.preset for tally in tallies])
-    return f"{legend}\n{draw_groups(groups, title='Share of probes in view, by distance in messages')}"
+    groups = {name: {tally.preset: _pair(tally.by_distance.get(name)) for tally in tallies} for name in names}
+    told = (
+        '<p class="soft">Values that a call took from an earlier result or user message. Full colour: verbatim in '
+        "view. Pale: not in view, but recall shows it among its first ten answers when asked for it.</p>"
+    )
+    chart = _frame(draw_groups(groups, title="Share of values in view and found, by distance in messages"))
+    table = _write_table(write_probe_rows(report))
+    words = "A cell is the share in view / and, where that is more, in view or found by recall, in percent."
+    return (
+        f"{told}{draw_legend([tally.preset for tally in tallies])}\n{chart}\n"
+        f'<details><summary>By class and distance</summary><p class="soft">{words}</p>{table}</details>'
+    )
+
+
+def _pair(probed: Probed | None) -> tuple[float, float] | None:
+    if probed is None or probed.view_percent is None or probed.found_percent is None:
+        return None
+    return probed.view_percent, probed.found_percent
 
 
 def _write_session(report: Report, session: Session) -> str:
@@ -96,7 +126,8 @@ def _write_session(report: Report, session: Session) -> str:
     curves = [_curve(record) for record in records]
     limit = max((record.window for record in records), default=0)
     told = f"{session.id}: {max((record.tokens for record in records), default=0):,} tokens"
-    return f"<h3>{escape(told)}</h3>\n{draw_curves(curves, limit=limit, title=told)}\n{_write_decisions(records)}"
+    chart = _frame(draw_curves(curves, limit=limit, title=told))
+    return f"<h3>{escape(told)}</h3>\n{chart}\n{_write_decisions(records)}"
 
 
 def _curve(record: SessionRecord) -> Curve:
@@ -105,7 +136,9 @@ def _curve(record: SessionRecord) -> Curve:
         for at, request in enumerate(record.requests)
         if request.stages
     }
-    return Curve(record.preset, tuple(float(request.tokens) for request in record.requests), marks)
+    # Why nothing was done is worth a word, too.
+    waits = {at: request.reason for at, request in enumerate(record.requests) if request.reason.startswith("waited")}
+    return Curve(record.preset, tuple(float(request.tokens) for request in record.requests), marks, waits)
 
 
 def _write_decisions(records: Iterable[SessionRecord]) -> str:

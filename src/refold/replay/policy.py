@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from refold.budget import Budget, Carry, Economics, Tariff, Trigger
 from refold.config import CompressionConfig
@@ -39,7 +39,9 @@ class Step:
 
 
 class Policy(Protocol):
-    """Prepares the requests of one session."""
+    """Prepares the requests of one session. ``keeps_originals``: what left the view can be recalled."""
+
+    keeps_originals: ClassVar[bool]
 
     def see(self, messages: Sequence[Message]) -> None:
         """Take note of new messages."""
@@ -62,6 +64,8 @@ class Room:
 
 class LadderPolicy:
     """A preset's ladder over one view that is extended, never rebuilt; edits stay."""
+
+    keeps_originals: ClassVar[bool] = True
 
     def __init__(self, room: Room, config: CompressionConfig, *, on_arrival: bool = False) -> None:
         self._room = room

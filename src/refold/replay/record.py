@@ -36,7 +36,8 @@ class RequestRecord:
     stages: tuple[str, ...] = ()
     reason: str = ""
     asked: tuple[Asked, ...] = ()
-    repeated_calls: int = 0
+    files_reread: int = 0
+    calls_rerun: int = 0
 
     def charge(self, tariff: Tariff) -> Charge:
         """Return what this request cost, its summariser calls included."""
@@ -47,13 +48,14 @@ class RequestRecord:
 
 @dataclass(frozen=True, slots=True)
 class ProbeRecord:
-    """Whether a value stood verbatim in the view when the recording used it."""
+    """Whether a value stood verbatim in the view when the recording used it, or else was found by recall."""
 
     at: int
     sort: str
     distance: int
     is_hard: bool
     in_view: bool
+    is_found: bool
 
 
 @dataclass(frozen=True, slots=True)

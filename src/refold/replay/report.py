@@ -5,7 +5,6 @@ The same records give the same bytes. Times, which no two runs share, stand apar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from refold.budget import Tariff
@@ -14,7 +13,7 @@ from refold.replay.reading import FileReading
 from refold.replay.record import SessionRecord
 from refold.replay.rows import Broken
 from refold.replay.session import Session
-from refold.replay.tally import Share, Tally, sum_times, tally_preset
+from refold.replay.tally import Probed, Tally, sum_times, tally_preset
 from refold.tokens import counter_for, model_info
 from refold.tokens.model_table import AS_OF
 
@@ -108,27 +107,33 @@ def _describe_tally(tally: Tally, raw: float | None) -> dict[str, object]:
         "tokens_freed": tally.tokens_freed,
         "bill": {**charge, "total": round(tally.charge.total, 2)},
         "bill_to_raw": round(tally.charge.total / raw, 4) if raw else None,
-        "summariser_calls": tally.asked,
-        "repeated_calls": tally.repeated_calls,
+        "summariser": {"calls": tally.asked, "tokens": tally.asked_tokens, "bill": charge["summariser"]},
+        "files_reread": tally.files_reread,
+        "calls_rerun": tally.calls_rerun,
         "probes": {
-            "all": _describe_share(tally.probes),
-            "far": _describe_share(tally.probes_far),
-            "hard": _describe_share(tally.probes_hard),
-            "by_distance": {name: _describe_share(share) for name, share in tally.by_distance.items()},
-            "by_sort": {name: _describe_share(share) for name, share in tally.by_sort.items()},
+            "all": _describe_probes(tally.probes),
+            "far": _describe_probes(tally.probes_far),
+            "hard": _describe_probes(tally.probes_hard),
+            "by_distance": {name: _describe_probes(probed) for name, probed in tally.by_distance.items()},
+            "by_class": {name: _describe_probes(probed) for name, probed in tally.by_sort.items()},
         },
         "acted_because": tally.reasons,
         "problems": list(tally.problems),
     }
 
 
-def _describe_share(share: Share) -> dict[str, object]:
-    return {"in_view": share.part, "of": share.whole, "percent": share.percent}
+def _describe_probes(probed: Probed) -> dict[str, object]:
+    return {
+        "of": probed.whole,
+        "in_view": probed.in_view,
+        "in_view_percent": probed.view_percent,
+        "found": probed.found,
+        "found_percent": probed.found_percent,
+    }
 
 
 def _describe_record(report: Report, record: SessionRecord) -> dict[str, object]:
     charge = record.charge(report.tariff_of(record))
-    seen = sum(probe.in_view for probe in record.probes)
     return {
         "session": record.session,
         "preset": record.preset,
@@ -140,7 +145,7 @@ def _describe_record(report: Report, record: SessionRecord) -> dict[str, object]
         "valid": sum(not request.violations for request in record.requests),
         "prefix_changes": sum(request.is_break for request in record.requests),
         "bill": round(charge.total, 2),
-        "probes": _describe_share(Share(seen, len(record.probes))),
+        "probes": _describe_probes(Probed.of(record.probes)),
         "decisions": [
             {"request": number, "tokens": request.tokens, "freed": request.tokens_freed, "reason": request.reason}
             for number, request in enumerate(record.requests, 1)
@@ -158,30 +163,3 @@ def choose_shown(report: Report, most: int) -> list[Session]:
     ranked = sorted(report.sessions, key=lambda session: (-sizes.get(session.id, 0), session.id))[:most]
     chosen = {session.id for session in ranked}
     return [session for session in report.sessions if session.id in chosen]
-
-
-def write_rows(report: Report) -> Sequence[tuple[str, ...]]:
-    """Return the table: a heading row and one row per preset, as text; bills in thousands."""
-    tallies = report.tallies()
-    raw = next((tally.charge.total for tally in tallies if tally.preset == "raw"), None)
-    head = ("preset", "fits %", "valid %", "peak", "mean", "changes", "bill", "÷ raw", "in view %", "far %")
-    return [head, *(_write_row(tally, raw) for tally in tallies)]
-
-
-def _write_row(tally: Tally, raw: float | None) -> tuple[str, ...]:
-    return (
-        tally.preset,
-        _percent(tally.fit),
-        _percent(tally.valid),
-        f"{tally.tokens_peak:,}",
-        f"{tally.tokens_mean:,.0f}",
-        f"{tally.breaks:,}",
-        f"{tally.charge.total / 1000:,.0f}k",
-        f"{tally.charge.total / raw:.2f}" if raw else "–",
-        _percent(tally.probes),
-        _percent(tally.probes_far),
-    )
-
-
-def _percent(share: Share) -> str:
-    return "–" if share.percent is None else f"{share.percent:.1f}"

@@ -6,9 +6,10 @@ checked by ``testing.provider_rules``, which shares no code with the engine.
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from refold.budget import Budget, Tariff
@@ -19,12 +20,15 @@ from refold.formats import parse_messages
 from refold.formats.detect import make_format
 from refold.ladder.laws import common_prefix
 from refold.replay.policy import Policy, Room, Step
+from refold.replay.recalling import RecallCheck
 from refold.replay.record import ProbeRecord, RequestRecord, SessionRecord
 from refold.replay.session import Probe, Session
+from refold.stages.extract.actions import Action, read_call
 from refold.testing.provider_rules import find_violations
 from refold.tokens import Counter
 
 VIOLATIONS_MAX = 3
+_READ = "read "
 # What is hidden must stay reachable: the line that says so, and its frame, take about this much.
 PLACEHOLDER_TOKENS = 60
 
@@ -56,16 +60,28 @@ def measure_session(session: Session, counter: Counter, lens: Lens) -> Measured:
 
 
 def replay_session(
-    session: Session, preset: str, make_policy: MakePolicy, make_budget: MakeBudget, counter: Counter, tariff: Tariff
+    session: Session,
+    preset: str,
+    make_policy: MakePolicy,
+    make_budget: MakeBudget,
+    counter: Counter,
+    tariff: Tariff,
+    *,
+    with_recall: bool = True,
 ) -> SessionRecord:
-    """Replay a session under one policy and return what it gave."""
+    """Replay a session under one policy and return what it gave.
+
+    ``with_recall`` asks the product's own search for every value that is not in view, where the policy keeps originals.
+    """
     form = make_format(session.format)
     lens = Lens(form, counter.count_parts, counter.count_text)
     measured = measure_session(session, counter, lens)
     budget = make_budget(measured)
     room = Room(lens, measured.fixed_tokens, budget, tariff)
-    replayed = _Replay(session, measured, room, make_policy(room))
-    replayed.run()
+    policy = make_policy(room)
+    with RecallCheck(measured.messages, session.format) as check:
+        replayed = _Replay(session, measured, room, policy, check if with_recall and policy.keeps_originals else None)
+        replayed.run()
     return SessionRecord(
         session=session.id,
         preset=preset,
@@ -83,14 +99,17 @@ def replay_session(
 class _Replay:
     """The state of one replay: what was sent last, and what has been recorded so far."""
 
-    def __init__(self, session: Session, measured: Measured, room: Room, policy: Policy) -> None:
+    def __init__(
+        self, session: Session, measured: Measured, room: Room, policy: Policy, check: RecallCheck | None
+    ) -> None:
         self._session = session
         self._measured = measured
         self._room = room
         self._policy = policy
+        self._check = check
         self._sent: tuple[Item, ...] = ()
         self._last_at = -1
-        self._calls: dict[str, str] = {}
+        self._calls: dict[str, frozenset[str]] = {}
         self._probes: dict[int, list[Probe]] = {}
         for probe in session.probes:
             self._probes.setdefault(probe.step, []).append(probe)
@@ -129,10 +148,12 @@ class _Replay:
         self._record(at, answer, step, idle_s)
         for probe in (one for used in range(at, at + len(answer)) for one in self._probes.get(used, ())):
             in_view = _shows(step.items, probe.value)
-            self.probes.append(ProbeRecord(at, probe.sort, probe.distance, probe.is_hard, in_view))
+            is_found = in_view or (self._check is not None and self._check.finds(probe.value, at))
+            self.probes.append(ProbeRecord(at, probe.sort, probe.distance, probe.is_hard, in_view, is_found))
         self._sent, self._last_at = step.items, at + len(answer) - 1
 
     def _record(self, at: int, answer: Sequence[Message], step: Step, idle_s: float) -> None:
+        reread, rerun = self._count_repeated(at, answer, step.items)
         shared = common_prefix(self._sent, step.items)
         shared_tokens = sum(item.tokens for item in step.items[:shared])
         # System prompt and tools stand before the messages and never change within a session.
@@ -152,7 +173,8 @@ class _Replay:
                 stages=step.stages,
                 reason=step.reason,
                 asked=step.asked,
-                repeated_calls=self._count_repeated(answer, step.items),
+                files_reread=reread,
+                calls_rerun=rerun,
             )
         )
 
@@ -183,18 +205,34 @@ class _Replay:
         hides = len(kept) < len(messages)
         return alone + (PLACEHOLDER_TOKENS if hides else 0) <= self._room.budget.hard
 
-    def _count_repeated(self, answer: Sequence[Message], items: Sequence[Item]) -> int:
-        """Count calls of this step that an earlier step made too, where the earlier one is not in view as it was."""
+    def _count_repeated(self, at: int, answer: Sequence[Message], items: Sequence[Item]) -> tuple[int, int]:
+        """Count files read again and other calls made again, where the last time is no longer in view as it was."""
         parts = [part for message in answer for part in message.parts if part.kind == "call"]
-        calls = [json.dumps((part.name, part.text)) for part in parts]
-        again = [self._calls[call] for call in calls if call in self._calls]
-        repeated = 0
-        if again:
+        actions = [read_call(0, part, "") for part in parts]
+        keys = [_name_action(action) for action in actions]
+        reread = rerun = 0
+        if any(key in self._calls for key in keys):
             plain = {item.message.id for item in items if not item.edits}
-            repeated = sum(earlier not in plain for earlier in again)
-        for call in calls:
-            self._calls[call] = answer[0].id
-        return repeated
+            again = [key for key in keys if not self._calls.get(key, plain) <= plain]
+            reread = sum(key.startswith(_READ) for key in again)
+            rerun = len(again) - reread
+        ids = {message.id for message in answer} | {message.id for message in self._find_results(at + len(answer))}
+        self._calls.update(dict.fromkeys(keys, frozenset(ids)))
+        return reread, rerun
+
+    def _find_results(self, start: int) -> Iterator[Message]:
+        for message in itertools.islice(self._measured.messages, start, None):
+            if not any(part.kind == "result" for part in message.parts):
+                return
+            yield message
+
+
+def _name_action(action: Action) -> str:
+    """Return what makes two calls the same: for one that only reads files, which; else the tool and its arguments."""
+    paths = [path for touch, path in action.touched if touch == "read"]
+    if paths and len(paths) == len(action.touched):
+        return f"{_READ}{json.dumps(sorted(paths))}"
+    return json.dumps((action.tool, action.raw))
 
 
 def _shows(items: Sequence[Item], value: str) -> bool:

@@ -33,6 +33,30 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
+class Probed:
+    """Of so many values used again: how many stood in view, and how many were there or could be recalled."""
+
+    in_view: int
+    found: int
+    whole: int
+
+    @classmethod
+    def of(cls, probes: Sequence[ProbeRecord]) -> Probed:
+        """Count some probes."""
+        return cls(sum(one.in_view for one in probes), sum(one.is_found for one in probes), len(probes))
+
+    @property
+    def view_percent(self) -> float | None:
+        """The share in view, in percent; None of nothing."""
+        return Share(self.in_view, self.whole).percent
+
+    @property
+    def found_percent(self) -> float | None:
+        """The share in view or found by recall, in percent; None of nothing."""
+        return Share(self.found, self.whole).percent
+
+
+@dataclass(frozen=True, slots=True)
 class Tally:
     """One preset over all sessions."""
 
@@ -47,14 +71,16 @@ class Tally:
     tokens_total: int
     breaks: int
     tokens_freed: int
-    repeated_calls: int
+    files_reread: int
+    calls_rerun: int
     asked: int
+    asked_tokens: int
     charge: Charge
-    probes: Share
-    probes_far: Share
-    probes_hard: Share
-    by_distance: dict[str, Share] = field(default_factory=dict)
-    by_sort: dict[str, Share] = field(default_factory=dict)
+    probes: Probed
+    probes_far: Probed
+    probes_hard: Probed
+    by_distance: dict[str, Probed] = field(default_factory=dict)
+    by_sort: dict[str, Probed] = field(default_factory=dict)
     reasons: dict[str, int] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
 
@@ -76,14 +102,16 @@ def tally_preset(preset: str, records: Sequence[SessionRecord], tariff_of: Tarif
         tokens_total=sum(sizes),
         breaks=sum(request.is_break for request in requests),
         tokens_freed=sum(request.tokens_freed for request in requests),
-        repeated_calls=sum(request.repeated_calls for request in requests),
+        files_reread=sum(request.files_reread for request in requests),
+        calls_rerun=sum(request.calls_rerun for request in requests),
         asked=sum(len(request.asked) for request in requests),
+        asked_tokens=sum(one.prompt_tokens + one.reply_tokens for request in requests for one in request.asked),
         charge=sum_charges([record.charge(tariff_of(record)) for record in records]),
-        probes=_share_seen(probes),
-        probes_far=_share_seen([probe for probe in probes if probe.distance > FAR]),
-        probes_hard=_share_seen([probe for probe in probes if probe.is_hard]),
-        by_distance={name: _share_seen(found) for name, found in group_distances(probes).items()},
-        by_sort={sort: _share_seen([p for p in probes if p.sort == sort]) for sort in sorted({p.sort for p in probes})},
+        probes=Probed.of(probes),
+        probes_far=Probed.of([probe for probe in probes if probe.distance > FAR]),
+        probes_hard=Probed.of([probe for probe in probes if probe.is_hard]),
+        by_distance={name: Probed.of(found) for name, found in group_distances(probes).items()},
+        by_sort={sort: Probed.of([p for p in probes if p.sort == sort]) for sort in sorted({p.sort for p in probes})},
         reasons=_count_reasons(requests),
         problems=tuple(sorted({record.problem for record in records if record.problem}))[:10],
     )
@@ -110,10 +138,6 @@ def _name_distance(distance: int) -> str:
 
 def _share(requests: Sequence[RequestRecord], is_good: Callable[[RequestRecord], bool]) -> Share:
     return Share(sum(is_good(request) for request in requests), len(requests))
-
-
-def _share_seen(probes: Sequence[ProbeRecord]) -> Share:
-    return Share(sum(probe.in_view for probe in probes), len(probes))
 
 
 def _count_reasons(requests: Sequence[RequestRecord]) -> dict[str, int]:
