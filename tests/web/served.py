@@ -1,0 +1,155 @@
+"""What tests of the page stand on: ``refold serve`` in a process of its own, and a real browser that watches itself.
+
+A page that throws, logs an error or asks for anything outside fails the test that opened it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CHROMIUM = "/usr/bin/chromium"
+START_S = 30
+# What must never run, in every kind of quotes that a page might have around a text.
+PAYLOAD = (
+    "<script>window.hacked=1</script><img src=x onerror=\"window.hacked=1\"><svg onload='window.hacked=1'>"
+    "\"><iframe srcdoc='<script>parent.hacked=1</script>'></iframe> [x](javascript:window.hacked=1) "
+    "![p](http://evil.example/p.png) {{constructor.constructor('window.hacked=1')()}} </script></textarea>"
+)
+
+
+def need_browser() -> None:
+    """Skip a module where the page or a browser cannot be had."""
+    for name in ("nicegui", "playwright"):
+        if importlib.util.find_spec(name) is None:
+            pytest.skip(f"{name} is not installed; the page's tests need it", allow_module_level=True)
+    if not Path(CHROMIUM).exists():
+        pytest.skip(f"{CHROMIUM} is not there; the page's tests need a browser", allow_module_level=True)
+
+
+@contextmanager
+def serve(workspace: Path, port: int = 0, **variables: str) -> Iterator[str]:
+    """Run ``refold serve`` in a workspace; give its address. Only the named variables of providers are set."""
+    ours = ("OPENAI_", "ANTHROPIC_", "REFOLD_")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    (workspace / ".git").mkdir(exist_ok=True)  # Settings of folders above are not looked at.
+    command = [sys.executable, "-m", "refold", "serve", "--port", str(port), "--workspace", str(workspace), "--quiet"]
+    environment = {**kept, "HOME": str(workspace), **variables}
+    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
+    assert process.stderr is not None
+    told: list[str] = []
+    try:
+        for line in process.stderr:
+            told.append(line)
+            if found := re.search(r"http://127\.0\.0\.1:\d+", line):
+                break
+        else:
+            raise AssertionError("".join(told))
+        # Read on, so that the server never waits for whoever reads its log.
+        threading.Thread(target=lambda: told.extend(process.stderr or ()), daemon=True).start()
+        wait_ready(found[0])
+        yield found[0]
+    finally:
+        process.terminate()
+        try:
+            process.wait(START_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stderr.close()
+
+
+def wait_ready(url: str) -> None:
+    """Wait until a server answers."""
+    until = time.monotonic() + START_S
+    while True:
+        try:
+            with urllib.request.urlopen(f"{url}/readyz", timeout=5):
+                return
+        except OSError:
+            assert time.monotonic() < until, "the server does not answer"
+            time.sleep(0.05)
+
+
+class Browser:
+    """A browser for one module; every page it opens is watched."""
+
+    def __init__(self, playwright: Any) -> None:
+        self._browser = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+        )
+        self._contexts: list[Any] = []
+        self.problems: list[str] = []
+
+    def open(self, url: str, *, width: int = 1280, height: int = 800, language: str = "en-US", **options: Any) -> Any:
+        """Open a page in a context of its own."""
+        context = self._browser.new_context(viewport={"width": width, "height": height}, locale=language, **options)
+        context.set_default_timeout(15_000)
+        self._contexts.append(context)
+        page = context.new_page()
+        host = url.split("/ui")[0]
+        page.on("pageerror", lambda error: self.problems.append(f"error: {error}"))
+        page.on("console", lambda said: self.problems.append(said.text) if said.type == "error" else None)
+        page.on(
+            "request",
+            lambda asked: (
+                None
+                if asked.url.startswith((host, "data:", "blob:", "ws://127.0.0.1"))
+                else self.problems.append(f"asked outside: {asked.url}")
+            ),
+        )
+        page.goto(url)
+        return page
+
+    def close_pages(self) -> None:
+        """Close all pages and fail if one of them had a problem."""
+        for context in self._contexts:
+            context.close()
+        self._contexts.clear()
+        problems, self.problems = self.problems, []
+        assert problems == []
+
+    def close(self) -> None:
+        """End the browser."""
+        self._browser.close()
+
+
+@contextmanager
+def browse() -> Iterator[Browser]:
+    """Start a browser; it is closed before the module ends, since it has an event loop of its own."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = Browser(playwright)
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+def is_harmless(page: Any) -> bool:
+    """Tell whether nothing of a payload ran or became an element."""
+    return bool(
+        page.evaluate(
+            "window.hacked === undefined"
+            " && !document.querySelector('main iframe, main svg[onload], main img, main script')"
+            " && ![...document.querySelectorAll('main a')].some(a => a.href.startsWith('javascript:'))"
+        )
+    )
+
+
+def is_within(page: Any) -> bool:
+    """Tell whether nothing makes the page wider than the window."""
+    return bool(page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"))
