@@ -65,7 +65,9 @@ def test_between_soft_and_hard_the_request_goes_out_at_once_and_the_fold_comes_l
     swapped = manager.prepare_context_sync("s1", grown)
     assert [fold.by for fold in folds(swapped)] == ["llm"]
     assert swapped.total_tokens < first.total_tokens
-    assert swapped.messages[-2:] == grown[-2:]
+    assert swapped.messages[-2] == grown[-2]
+    # What the question clearly refers to may be recalled behind it.
+    assert swapped.messages[-1]["content"].startswith(grown[-1]["content"])
     assert len(gate.prompts) == 1, "never two for one session"
     (event,) = [one for one in manager.ledger.read_events("s1") if one.kind == "compressed"]
     assert event.fields["is_background"] is True

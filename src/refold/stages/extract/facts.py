@@ -1,7 +1,7 @@
 """Facts by rule: preferences, decisions, todos and key information, one verbatim sentence each, with its handle.
 
-Meant to be few and right rather than many: a sentence must carry one of the cues below, be short, and be no
-question. Summaries are never read for facts, only what people and the assistant said.
+Meant to be few and right rather than many: a sentence must carry one of the ``cues``, be short, and be no question.
+Summaries are never read for facts, only what people and the assistant said.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from refold.conversation.edit import Fact, FactKind
+from refold.stages.extract import cues
 from refold.stages.extract.words import PASTED_CHARS, SCAN_CHARS, Saying, is_intent, is_rule, split_sentences
 
 FACT_CHARS_MAX = 240
@@ -23,41 +24,6 @@ _SUMMARY = (
     "[Compressed History]",
     "[历史对话摘要]",
     "⟦",
-)
-
-_QUESTION = re.compile(r"[?？]\s*$|吗\s*[?？。]?\s*$")
-_USER_PREFERS = re.compile(
-    r"\bI(?:'d| would)? (?:prefer|like|love|hate|dislike|want|need|only)\b|\bmy (?:favou?rite|preference)\b|"
-    r"\bprefer(?:red|ably)?\b|我(?:更)?(?:喜欢|偏好|想要|希望|讨厌|不喜欢|只要|需要)|最好(?:是|用|能)",
-    re.I,
-)
-_USER_KEY = re.compile(
-    r"\b[Mm]y \w+(?: \w+){0,3} (?:is|are|was)\b|\b(?:I am|I'm|I live|I work|call me)\b|"
-    r"\b(?:the|our) \w+(?: \w+)? (?:is|are) (?:at |in |on )?\S*[\d/_@]|"
-    r"我(?:叫|是|住在|的\S{1,8}是|在\S{1,12}(?:工作|上班))"
-)
-_DECIDES = re.compile(
-    r"\b(?:decided|we(?:'ll| will) (?:use|go with|keep)|let's (?:use|go with|keep)|(?:go|going|went) with|chose|chosen|"
-    r"agreed|settled on|instead of|rather than|the (?:root )?cause|the (?:real )?(?:issue|problem|bug) (?:is|was) "
-    r"(?:that|in|with|because|caused)|the (?:fix|solution) (?:is|was)|fixed by)\b|"
-    r"决定|选择了|改用|采用|方案是|结论|原因是|根因|确定(?:了|用|为)|就(?:用|选|定)",
-    re.I,
-)
-# An assistant that says "I need to look" has looked by the next step: only what outlives a step is a todo.
-_TODO = re.compile(
-    r"\b(?:TODO|FIXME)\b|\b(?:remaining|still (?:missing|open|failing|to do)|not yet (?:done|implemented)|left to do|"
-    r"next steps?)\b|^(?:[-*] )?\[ \]|"
-    r"待办|还需要(?:做|处理|完成|修改)|接下来(?:要|需)|下一步(?:是|要|需)|尚未完成|未完成"
-)
-_USER_TODO = re.compile(
-    r"\b(?:we|you|I) (?:still )?(?:need|have) to\b|\bdon't forget\b|别忘了|记得(?:要|帮|把|给|提醒|去)", re.I
-)
-_KEY = re.compile(
-    r"\b(?:confirmed|verified|all tests pass|tests? (?:pass|fail)|successfully|turns out|it appears that|"
-    r"found (?:that|the)|is located (?:in|at)|is defined (?:in|at)|booked|cancell?ed|updated|refund(?:ed)?|created|"
-    r"total (?:is|of|cost))\b|"
-    r"已(?:经)?(?:完成|修复|创建|取消|预订|更新)|(?:预订|支付|创建|修改|部署)成功|通过测试",
-    re.I,
 )
 
 
@@ -78,27 +44,39 @@ def find_facts(sayings: Sequence[Saying]) -> list[Fact]:
 
 def classify_sentence(sentence: str, role: str) -> FactKind | None:
     """Return what kind of fact a sentence is, or None."""
-    if not FACT_CHARS_MIN <= len(sentence) <= FACT_CHARS_MAX or sentence[-1] in ":：" or _QUESTION.search(sentence):
+    if not FACT_CHARS_MIN <= len(sentence) <= FACT_CHARS_MAX or sentence[-1] in ":：" or cues.QUESTION.search(sentence):
         return None
     if role == "user":
         return _classify_user(sentence)
-    if is_intent(sentence):
+    if is_intent(sentence) or cues.CONDITION.match(sentence):
         return None
-    if _DECIDES.search(sentence):
-        return "decision"
-    if _TODO.search(sentence):
+    if _is_open(sentence):
         return "todo"
-    return "key" if _KEY.search(sentence) else None
+    if _has(sentence, cues.DECIDES, cues.DECIDES_ZH):
+        return "decision"
+    return "key" if _has(sentence, cues.KEY, cues.KEY_ZH) else None
 
 
 def _classify_user(sentence: str) -> FactKind | None:
-    if is_rule(sentence) or _USER_PREFERS.search(sentence):
-        return "preference"
-    if _USER_KEY.search(sentence):
-        return "key"
-    if _DECIDES.search(sentence):
+    if _has(sentence, cues.USER_TODO, cues.USER_TODO_ZH):
+        return "todo"
+    if _has(sentence, cues.DECIDES, cues.DECIDES_ZH):
         return "decision"
-    return "todo" if _TODO.search(sentence) or _USER_TODO.search(sentence) else None
+    if is_rule(sentence) or _has(sentence, cues.USER_PREFERS, cues.USER_PREFERS_ZH):
+        return "preference"
+    if _is_open(sentence):
+        return "todo"
+    if cues.STATES_NOT.match(sentence) or cues.STATES_NOT_ZH.search(sentence):
+        return None
+    return "key" if cues.USER_STATES.match(sentence) or _has(sentence, cues.USER_KEY, cues.USER_KEY_ZH) else None
+
+
+def _is_open(sentence: str) -> bool:
+    return sentence.startswith(("[ ]", "- [ ]", "* [ ]")) or _has(sentence, cues.TODO, cues.TODO_ZH)
+
+
+def _has(sentence: str, english: re.Pattern[str], chinese: re.Pattern[str]) -> bool:
+    return bool(english.search(sentence) or (not sentence.isascii() and chinese.search(sentence)))
 
 
 def merge_facts(earlier: Iterable[Fact], later: Iterable[Fact]) -> list[Fact]:
