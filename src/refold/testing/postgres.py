@@ -1,7 +1,7 @@
 """A throwaway PostgreSQL server for tests and benchmarks: on loopback, in a folder of its own, gone when stopped.
 
 ``REFOLD_TEST_POSTGRES`` names one that runs already; else one is started from the binaries of this machine. Nothing
-here is for keeping data: it trades durability for speed.
+here is for keeping data: unless it is ``durable``, it trades that for speed.
 """
 
 from __future__ import annotations
@@ -27,9 +27,8 @@ _FOLDERS = (
     "usr/local/pgsql/bin",
 )
 _START_S = 30.0
+_FAST = {"fsync": "off", "full_page_writes": "off"}
 _SETTINGS = {
-    "fsync": "off",
-    "full_page_writes": "off",
     "shared_buffers": "32MB",
     "max_connections": "100",
     "autovacuum": "off",
@@ -53,8 +52,9 @@ def find_binaries() -> Path | None:
 class PostgresServer:
     """One server of ours, started and stopped by hand. ``url`` names a database of it."""
 
-    def __init__(self, binaries: Path) -> None:
+    def __init__(self, binaries: Path, *, durable: bool = False) -> None:
         self._binaries = binaries
+        self._settings = _SETTINGS if durable else {**_SETTINGS, **_FAST}
         self.folder = Path(tempfile.mkdtemp(prefix="refold-pg-"))
         self.port = _find_port()
         self.password = f"p@ss:{secrets.token_hex(4)}/%"
@@ -75,7 +75,7 @@ class PostgresServer:
 
     def start(self) -> None:
         """Start it and wait until it answers."""
-        settings = {**_SETTINGS, "listen_addresses": "127.0.0.1", "unix_socket_directories": str(self.folder)}
+        settings = {**self._settings, "listen_addresses": "127.0.0.1", "unix_socket_directories": str(self.folder)}
         options = [piece for name, value in settings.items() for piece in ("-c", f"{name}={value}")]
         command = ["-D", str(self.folder / "data"), "-p", str(self.port), *options]
         with (self.folder / "log").open("ab") as log:
