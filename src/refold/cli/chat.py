@@ -127,6 +127,10 @@ def open_chat(wish: ChatWish, folder: Path) -> ChatSession:
     if (window := getattr(chosen.model, "window", None)) and config.window is None:
         config = config.replace(window={chosen.model.name: window})
     manager = ContextCompressionManager(config, folder, llm=_find_llm(wish, chosen))
+    if config.tune == "auto":
+        from refold.tuning import watch
+
+        watch(manager, folder)
     name = wish.session
     if wish.resume and not name:
         known = manager.ledger.list_sessions(limit=1)

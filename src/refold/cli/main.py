@@ -19,6 +19,7 @@ from refold.cli.local import register as register_local
 from refold.cli.mcp import register as register_mcp
 from refold.cli.serve import register as register_serve
 from refold.cli.session_commands import register as register_session_commands
+from refold.cli.tune import register as register_tune
 from refold.errors import RefoldError
 
 EXIT_CODES = {
@@ -216,6 +217,7 @@ def facts(
 register_session_commands(app, EPILOG)
 register_init(app, EPILOG)
 register_doctor(app, EPILOG)
+register_tune(app, EPILOG)
 register_serve(app, EPILOG)
 register_key(app, EPILOG)
 register_chat(app, EPILOG)

@@ -75,7 +75,12 @@ def _make_application(wish: ServeWish) -> Application:
     config = load_config(wish.workspace, call={"preset": wish.preset})
     if not settings.arrival:
         config = without_arrival(config)
-    return Application(ContextCompressionManager(config, wish.workspace), settings, make_page=_find_page())
+    manager = ContextCompressionManager(config, wish.workspace)
+    if config.tune == "auto":
+        from refold.tuning import watch
+
+        watch(manager, wish.workspace)
+    return Application(manager, settings, make_page=_find_page())
 
 
 def _find_page() -> Callable[[Application], object] | None:

@@ -1,0 +1,82 @@
+"""Putting a proposal in force, by hand or by itself, and writing down that it was done.
+
+``watch`` is for ``tune: auto``: after so many compressions it looks again, in a thread of its own, and changes what
+holds within the bounds of the knobs. A failure is logged and costs nothing else.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import asdict
+from pathlib import Path
+
+from refold.config import CompressionConfig
+from refold.config.saving import save_settings
+from refold.errors import RefoldError
+from refold.ledger.ledger import Event, Ledger
+from refold.manager import ContextCompressionManager
+from refold.manager.notices import Notice
+from refold.tuning.proposing import Tuning, propose
+from refold.tuning.stored import read_stored
+
+# So many compressions between two looks: a change must have had time to show.
+COMPRESSIONS_BETWEEN = 20
+SESSIONS_WATCHED = 4
+
+
+def apply(workspace: str | Path, ledger: Ledger, tuning: Tuning, now: float, by: str = "tune") -> CompressionConfig:
+    """Write the changes into the project's file and the event log; return the settings that hold now."""
+    config = save_settings(workspace, dict(tuning.changes))
+    rows = ledger.list_sessions(limit=1)
+    fields = {"by": by, "changes": dict(tuning.changes), "now": asdict(tuning.now), "then": asdict(tuning.then)}
+    if rows:
+        reason = f"tuned: {', '.join(f'{name} = {value:g}' for name, value in tuning.changes.items())}"
+        ledger.add_event(rows[0].id, Event("tuned", now, {"reason": reason, **fields}))
+    return config
+
+
+def watch(manager: ContextCompressionManager, workspace: str | Path, every: int = COMPRESSIONS_BETWEEN) -> Watch:
+    """Tune a manager's settings by themselves from now on."""
+    watching = Watch(manager, workspace, every)
+    manager.on("compressed", watching.see)
+    return watching
+
+
+class Watch:
+    """Counts compressions and looks for better settings now and then, one look at a time."""
+
+    def __init__(self, manager: ContextCompressionManager, workspace: str | Path, every: int) -> None:
+        self._manager = manager
+        self._workspace = workspace
+        self._every = every
+        self._count = 0
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self.last: Tuning | None = None
+        self.problem = ""
+
+    def see(self, notice: Notice) -> None:
+        """Take note of a compression; look again when there were enough."""
+        with self._lock:
+            self._count += 1
+            is_due = self._count >= self._every and not (self._thread and self._thread.is_alive())
+            if not is_due:
+                return
+            self._count = 0
+            self._thread = threading.Thread(target=self._look, args=(notice.time,), name="refold-tune", daemon=True)
+        self._thread.start()
+
+    def join(self, timeout_s: float | None = None) -> None:
+        """Wait until the look under way is over."""
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+
+    def _look(self, now: float) -> None:
+        manager = self._manager
+        try:
+            tuning = propose(read_stored(manager.ledger, SESSIONS_WATCHED), manager.config)
+            self.last = tuning
+            if tuning.changes:
+                manager.adopt(apply(self._workspace, manager.ledger, tuning, now, by="tune: auto"))
+        except (RefoldError, OSError) as error:
+            self.problem = str(error)
