@@ -6,6 +6,7 @@ Prints Markdown on standard output. Ratios compare within one run; the histories
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import random
 import statistics
 import sys
@@ -22,8 +23,9 @@ from refold.formats.canonical import digest_message
 from refold.ledger.align import align
 from refold.ledger.chain import chain_path, chain_tail
 from refold.ledger.encode import dump_json
-from refold.ledger.ledger import MessagePath, Splice, StoredMessage
+from refold.ledger.ledger import Ledger, MessagePath, Splice, StoredMessage
 from refold.ledger.sqlite import SqliteLedger
+from refold.testing.postgres import PostgresServer, find_binaries
 
 LENGTHS = (100, 1_000, 10_000)
 ROUNDS = 7
@@ -79,15 +81,20 @@ def take_median(work: Callable[[], object], rounds: int = ROUNDS) -> float:
 def append_in_pieces(folder: Path, stored: list[StoredMessage], piece: int, synchronous: Any) -> float:
     """Messages per second, appended so many at a time."""
     ledger = SqliteLedger(folder / f"{synchronous}{piece}.db", synchronous=synchronous)
-    version = ledger.open_session("s", NOW).path_version
+    rate = time_appends(ledger, "s", stored, piece)
+    ledger.close()
+    return rate
+
+
+def time_appends(ledger: Ledger, name: str, stored: list[StoredMessage], piece: int) -> float:
+    """Messages per second, appended to a new session so many at a time."""
+    version = ledger.open_session(name, NOW).path_version
     started = time.perf_counter()
     for at in range(0, len(stored), piece):
         part = stored[at : at + piece]
         splice = Splice(at, at, tuple(message.id for message in part))
-        version = ledger.append("s", part, [splice], version=version, now=NOW) or 0
-    taken = time.perf_counter() - started
-    ledger.close()
-    return len(stored) / taken
+        version = ledger.append(name, part, [splice], version=version, now=NOW) or 0
+    return len(stored) / (time.perf_counter() - started)
 
 
 def show_appends(folder: Path) -> None:
@@ -157,6 +164,49 @@ def time_single_appends(ledger: SqliteLedger, name: str, path: MessagePath) -> f
     return statistics.median(times)
 
 
+def show_postgres(folder: Path) -> None:
+    """Both stores, both flushing every change to the disk; the server on this machine, over a socket."""
+    binaries = find_binaries()
+    if binaries is None or importlib.util.find_spec("psycopg") is None:
+        print("PostgreSQL was not measured: its server or `psycopg` is not installed here.\n")
+        return
+    from refold.ledger.postgres import PostgresLedger
+
+    server = PostgresServer(binaries, durable=True)
+    try:
+        stores: list[Ledger] = [
+            SqliteLedger(folder / "beside.db", synchronous="full"),
+            PostgresLedger(server.url()),
+        ]
+        stored = store(make_history(4_000))
+        print("PostgreSQL on the same machine beside SQLite (`synchronous=full`), every change flushed to the disk:\n")
+        print("| call | SQLite | PostgreSQL | ratio |\n|---|---|---|---|")
+        for piece in (1, 10, 100, 1_000):
+            few = stored if piece > 1 else stored[:500]
+            file, other = (
+                statistics.median(time_appends(ledger, f"{piece} {turn}", few, piece) for turn in range(3))
+                for ledger in stores
+            )
+            print(f"| append, {piece:,} at a time | {file:,.0f}/s | {other:,.0f}/s | {file / other:.1f}× |")
+        calls: dict[str, Callable[[Ledger], object]] = {
+            "one version check": lambda ledger: ledger.read_session("1 0"),
+            "read path, 4,000 messages": lambda ledger: ledger.read_path("100 0"),
+            "read 4,000 messages": lambda ledger: ledger.read_messages("100 0"),
+            "take and give back a lease": lambda ledger: (
+                ledger.acquire_lease("1 0", "me", seconds=1, now=NOW),
+                ledger.release_lease("1 0", "me"),
+            ),
+        }
+        for name, call in calls.items():
+            file, other = (take_median(lambda ledger=ledger: call(ledger), 20) for ledger in stores)  # type: ignore[misc]  # noqa: B023
+            print(f"| {name} | {file * 1e3:.2f} ms | {other * 1e3:.2f} ms | {other / file:.1f}× |")
+        print()
+        for ledger in stores:
+            ledger.close()
+    finally:
+        server.remove()
+
+
 def show_crowd(folder: Path) -> None:
     print("A session of 20 messages in a file where other sessions hold many, median of one call:\n")
     print("| messages of others | file | open | read path | append 1 | first call |\n|---|---|---|---|---|---|")
@@ -208,7 +258,7 @@ def show_hashes() -> None:
 def main() -> None:
     print("## The ledger\n\n`benchmarks/bench_ledger.py`\n")
     with tempfile.TemporaryDirectory() as folder:
-        for show in (show_appends, show_alignment, show_crowd):
+        for show in (show_appends, show_postgres, show_alignment, show_crowd):
             print(show.__name__, file=sys.stderr)
             show(Path(folder))
     show_hashes()
