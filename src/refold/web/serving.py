@@ -12,7 +12,7 @@ from nicegui import ui
 from refold.errors import RefoldError
 from refold.web.links import page_link
 from refold.web.pages import PageEntry
-from refold.web.shell import button, frame, text
+from refold.web.shell import button, frame, go, text
 from refold.web.source import NoLongerAllowed
 from refold.web.visit import open_visit, say
 
@@ -30,7 +30,7 @@ def show_guarded(entry: PageEntry, show: Show) -> Show:
             visit.source.check()
             await show(*args, **kwargs)
         except NoLongerAllowed:
-            ui.navigate.to(page_link("/login"))
+            go(page_link("/login"))
         except RefoldError as error:
             tell_problem(entry, say("shell.failed", why=str(error)[:500]))
         except Exception as error:
@@ -46,4 +46,4 @@ def tell_problem(entry: PageEntry, problem: str) -> None:
     with frame(entry.name), ui.element("div").classes("stack"):
         with ui.element("div").classes("problem").props("role=alert"):
             text("p", problem)
-        button(say("shell.home"), lambda: ui.navigate.to(page_link()))
+        button(say("shell.home"), lambda: go(page_link()))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from inspect import signature
+from inspect import iscoroutine, signature
 from typing import Any
 
 from nicegui import ui
@@ -39,7 +39,8 @@ def frame(active: str, title: str = "", *, wide: bool = False) -> Iterator[ui.el
         _draw_menu(active)
         with ui.element("div").classes("bar-end"):
             _draw_choices()
-    with ui.element("main").classes("main wide" if wide else "main").props("id=main tabindex=-1") as main:
+    # The framework's own page is the landmark "main" already.
+    with ui.element("div").classes("main wide" if wide else "main").props("id=main tabindex=-1") as main:
         yield main
 
 
@@ -53,7 +54,7 @@ def _write_head(colours: str, tongue: str) -> str:
         'const s=()=>{h.dataset.colours=w==="auto"?(m.matches?"dark":"light"):w};s();m.addEventListener("change",s);'
         f'h.lang="{"zh-CN" if tongue == "zh" else "en"}";'
     )
-    return f'<script>{script}</script><link rel="stylesheet" href="{PREFIX}/look.css">'
+    return f'<script>{{{script}}}</script><link rel="stylesheet" href="{PREFIX}/look.css">'
 
 
 def _draw_menu(active: str) -> None:
@@ -146,8 +147,8 @@ def empty(title: str, advice: str) -> Iterator[ui.element]:
 @contextmanager
 def sheet(title: str) -> Iterator[ui.dialog]:
     """Draw a dialog, still closed; Escape and a click outside close it."""
-    with ui.dialog() as made, ui.element("div").classes("sheet") as body:
-        body._props.update({"role": "dialog", "aria-label": title})
+    with ui.dialog() as made, ui.element("div").classes("sheet"):
+        made._props["aria-label"] = title
         heading(title, 2)
         yield made
 
@@ -168,7 +169,7 @@ def guarded(call: Callable[..., Any]) -> Callable[..., Awaitable[None]]:
     async def run(*args: Any) -> None:
         try:
             answer = call(*args)
-            if isinstance(answer, Awaitable):
+            if iscoroutine(answer):  # Not just anything that can be awaited: awaiting a dialog opens it.
                 await answer
         except RefoldError as error:
             notify(say("shell.failed", why=str(error)[:250]))

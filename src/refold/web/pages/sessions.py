@@ -81,9 +81,7 @@ class SessionList:
     def _draw_listing(self, listing: Listing) -> None:
         if not listing.is_any:
             page = self.source.application.page
-            _draw_none(
-                self.source.application.settings.port, is_making_sample=page is not None and page.is_making_sample
-            )
+            _draw_none(is_making_sample=page is not None and page.is_making_sample)
         elif not listing.sessions:
             with empty(say("sessions.no_match", query=self.query), say("sessions.no_match_next")):
                 link(say("shell.recall"), page_link("/recall", query=self.query), "button")
@@ -222,14 +220,15 @@ def _label(made: ui.element, what: str, which: str) -> None:
     made._props.update({"aria-label": f"{what}: {which}", "title": what})
 
 
-def _draw_none(port: int, *, is_making_sample: bool) -> None:
+def _draw_none(*, is_making_sample: bool) -> None:
     if is_making_sample:
         with empty(say("sessions.sample_coming"), say("sessions.sample_why")):
             pass
         return
     with empty(say("sessions.none"), say("sessions.none_next")):
-        text("code", f"OPENAI_BASE_URL=http://127.0.0.1:{port}/v1")
-        text("code", f"ANTHROPIC_BASE_URL=http://127.0.0.1:{port}")
+        here = ui.context.client.request.base_url
+        text("code", f"OPENAI_BASE_URL={here.scheme}://{here.netloc}/v1")
+        text("code", f"ANTHROPIC_BASE_URL={here.scheme}://{here.netloc}")
         link(say("sessions.chat"), page_link("/chat"), "button primary")
 
 

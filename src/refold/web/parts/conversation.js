@@ -30,7 +30,6 @@ export default {
     this.current = this.version;
     this.size = this.count;
     this.isPinned = this.target < 0;
-    this.touchedAt = -1e9;
     this.wanted = this.target;
     const settings = { hour: "2-digit", minute: "2-digit", hour12: false };
     this.clock = new Intl.DateTimeFormat(this.language, settings);
@@ -195,6 +194,7 @@ export default {
         if (element) box.scrollTop += element.getBoundingClientRect().top - this.held.at;
       }
       this.held = null;
+      this.note();
       this.place();
     },
     // Space for the rows that are not drawn. Set here and not by Vue, so that finding a size draws nothing again.
@@ -205,15 +205,18 @@ export default {
       this.$refs.above.style.height = `${this.offset(this.first)}px`;
       this.$refs.below.style.height = `${below}px`;
     },
-    touched() {
-      this.touchedAt = performance.now();
+    note() {
+      const box = this.$refs.scroll;
+      this.seen = { top: box.scrollTop, height: box.scrollHeight, room: box.clientHeight };
     },
     scrolled() {
       const box = this.$refs.scroll;
       const gap = box.scrollHeight - box.scrollTop - box.clientHeight;
-      // Only a reader leaves the end: rows that find their size move things, too.
+      // Only a reader leaves the end: rows that find their size move things too, but change a height as they do.
+      const isStill = box.scrollHeight === this.seen?.height && box.clientHeight === this.seen?.room;
       if (gap < NEAR_END_PX && this.last === this.size) this.isPinned = true;
-      else if (performance.now() - this.touchedAt < 600) this.isPinned = false;
+      else if (isStill && box.scrollTop < this.seen.top - 4) this.isPinned = false;
+      this.note();
       this.away = gap > 600;
       clearTimeout(this.telling);
       this.telling = setTimeout(() => this.tell_place(), 250);
@@ -512,11 +515,6 @@ export default {
           role: "list",
           "aria-label": this.say("conversation"),
           onScrollPassive: this.scrolled,
-          onWheelPassive: this.touched,
-          onTouchmovePassive: this.touched,
-          onKeydownPassive: this.touched,
-          onPointerdownPassive: this.touched,
-          onPointermovePassive: (event) => event.buttons && this.touched(),
         },
         [h("div", { ref: "above" }), h("div", { class: "talk-rows" }, rows), h("div", { ref: "below" })],
       ),

@@ -1,0 +1,156 @@
+"""The list of sessions in a real browser."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.web.served import Browser, is_within, need_browser, serve
+from tests.web.stories import leave_no_sample, open_manager
+
+need_browser()
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sessions")
+    leave_no_sample(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def url(workspace: Path) -> Iterator[str]:
+    with serve(workspace) as address:
+        yield f"{address}/ui/"
+
+
+def write(workspace: Path, name: str, words: str) -> None:
+    with open_manager(workspace) as manager:
+        manager.append(name, [{"role": "user", "content": words}, {"role": "assistant", "content": "Done."}])
+
+
+def list_titles(page: Any) -> list[str]:
+    return [str(one) for one in page.locator(".session-link").all_inner_texts()]
+
+
+def test_an_empty_workspace_says_what_to_do_next(browser: Browser, url: str) -> None:
+    page = browser.open(url)
+    page.get_by_role("heading", name="No sessions yet").wait_for()
+    assert "OPENAI_BASE_URL=http://127.0.0.1:" in page.locator("#main").inner_text()
+    page.get_by_role("link", name="Start a chat").wait_for()
+
+
+def test_a_session_of_another_process_appears_by_itself(browser: Browser, url: str, workspace: Path) -> None:
+    page = browser.open(url)
+    page.get_by_role("heading", name="Sessions", exact=True).wait_for()
+    write(workspace, "g-1234", "Paint the north wall of the boathouse")
+    page.get_by_text("Paint the north wall of the boathouse").wait_for()
+    row = page.locator("tr", has_text="boathouse")
+    assert "g-1234" in row.inner_text()
+    assert row.locator("[data-label=Messages]").inner_text() == "2"
+
+
+def test_search_finds_by_words_and_says_when_nothing_matches(browser: Browser, url: str, workspace: Path) -> None:
+    write(workspace, "one", "Sharpen the adze")
+    write(workspace, "two", "Oil the hinges")
+    page = browser.open(url)
+    page.get_by_text("Oil the hinges").wait_for()
+    page.get_by_role("searchbox").fill("ADZE")
+    page.get_by_text("Oil the hinges").wait_for(state="detached")
+    assert list_titles(page) == ["Sharpen the adze"]
+    page.get_by_role("searchbox").fill("no such <b>thing</b>")
+    page.get_by_role("heading", name="Nothing matches “no such <b>thing</b>”").wait_for()
+
+
+def test_a_session_is_renamed_and_keeps_the_name_that_clients_know(browser: Browser, url: str, workspace: Path) -> None:
+    write(workspace, "client-name", "Count the oars")
+    page = browser.open(url)
+    page.get_by_role("button", name="Rename: Count the oars").click()
+    page.get_by_role("dialog").get_by_role("textbox").fill("The oars, 船桨")
+    page.get_by_role("button", name="Save").click()
+    page.get_by_role("link", name="The oars, 船桨", exact=True).wait_for()
+    assert "client-name" in page.locator("tr", has_text="The oars").inner_text()
+    with open_manager(workspace) as manager:
+        assert manager.ledger.read_session("client-name") is not None
+
+
+def test_deleting_asks_first(browser: Browser, url: str, workspace: Path) -> None:
+    write(workspace, "doomed", "Burn after reading")
+    page = browser.open(url)
+    page.get_by_role("button", name="Delete: Burn after reading").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_text("2 messages go for good").wait_for()
+    dialog.get_by_role("button", name="Cancel").click()
+    dialog.wait_for(state="detached")
+    with open_manager(workspace) as manager:
+        assert manager.ledger.read_session("doomed") is not None
+    page.get_by_role("button", name="Delete: Burn after reading").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    page.get_by_text("Burn after reading").first.wait_for(state="detached")
+    with open_manager(workspace) as manager:
+        assert manager.ledger.read_session("doomed") is None
+
+
+def test_what_is_exported_is_what_the_command_line_exports(browser: Browser, url: str, workspace: Path) -> None:
+    from refold.manager.transfer import export_session
+
+    write(workspace, "to/take away", "Pack the lantern")
+    page = browser.open(url)
+    with page.expect_download() as waiting:
+        page.get_by_role("link", name="Export: Pack the lantern").click()
+    with open_manager(workspace) as manager:
+        expected = export_session(manager.ledger, "to/take away")
+    assert json.loads(Path(waiting.value.path()).read_text()) == json.loads(json.dumps(expected))
+
+
+def test_on_a_phone_the_list_fits_and_the_menu_is_below(browser: Browser, url: str, workspace: Path) -> None:
+    write(workspace, "small", "A title that is a good deal longer than a phone is wide, and then some more of it")
+    page = browser.open(url, width=390, height=844)
+    page.get_by_text("A title that is").wait_for()
+    assert is_within(page)
+    menu = page.get_by_role("navigation").bounding_box()
+    assert menu["y"] + menu["height"] == pytest.approx(844, abs=2)
+
+
+def test_the_page_speaks_chinese_to_a_chinese_browser_and_remembers_a_choice(browser: Browser, url: str) -> None:
+    page = browser.open(url, language="zh-CN")
+    page.get_by_role("heading", name="会话").wait_for()
+    assert page.evaluate("document.documentElement.lang") == "zh-CN"
+    page.get_by_role("button", name="Switch to English").click()
+    page.get_by_role("heading", name="Sessions", exact=True).wait_for()
+    page.reload()
+    page.get_by_role("heading", name="Sessions", exact=True).wait_for()
+
+
+def test_colours_follow_the_system_until_somebody_chooses(browser: Browser, url: str) -> None:
+    page = browser.open(url, color_scheme="dark")
+    page.get_by_role("heading", name="Sessions", exact=True).wait_for()
+    assert page.evaluate("document.documentElement.dataset.colours") == "dark"
+    page.get_by_role("button", name="Colours: as the system").click()
+    page.get_by_role("button", name="Colours: light").wait_for()
+    assert page.evaluate("document.documentElement.dataset.colours") == "light"
+
+
+def test_a_session_is_opened_with_the_keyboard_alone(browser: Browser, url: str, workspace: Path) -> None:
+    write(workspace, "by-keyboard", "Coil the ropes")
+    page = browser.open(url)
+    page.get_by_text("Coil the ropes").wait_for()
+    page.get_by_role("searchbox").fill("coil")
+    page.get_by_role("link", name="Coil the ropes", exact=True).wait_for()
+    for _ in range(4):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.className").startswith("session-link"):
+            break
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/ui/session?name=by-keyboard")
+
+
+def test_a_page_that_is_not_there_is_told_in_words(browser: Browser, url: str) -> None:
+    page = browser.open(f"{url}session?name=nobody")
+    page.get_by_role("alert").get_by_text("there is no session 'nobody'").wait_for()
+    page.get_by_role("button", name="Go to the sessions").click()
+    page.get_by_role("heading", name="Sessions", exact=True).wait_for()
