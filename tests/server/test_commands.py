@@ -169,3 +169,38 @@ def test_a_port_in_use_is_told_in_one_line(shell, tmp_path):
         ran = shell.refold("serve", "--port", url.rpartition(":")[2])
     assert ran.code == 3
     assert "--port" in ran.err
+
+
+def test_two_gateways_on_one_ledger_and_one_after_a_restart_find_a_session_by_its_messages(tmp_path):
+    dialog = make_dialog(2, words=5)
+
+    def say(url, count):
+        messages = dialog[: 2 * count - 1]
+        answer = httpx2.post(
+            f"{url}/v1/chat/completions", json=make_body("openai-chat", messages), trust_env=False, timeout=30
+        )
+        assert answer.status_code == 200
+        return answer.headers["x-refold-session"], answer.headers["x-refold-reason"]
+
+    with ScriptedProvider("Answer.") as provider:
+        args = ("--quiet", "--openai-upstream", provider.openai_url)
+        with run_gateway(tmp_path, *args) as (first, _), run_gateway(tmp_path, *args) as (second, _):
+            wait_ready(first)
+            wait_ready(second)
+            session, _ = say(first, 1)
+            assert say(second, 2) == (session, "unchanged")
+            assert say(first, 3) == (session, "unchanged")
+            other = httpx2.post(
+                f"{second}/v1/chat/completions",
+                json=make_body(
+                    "openai-chat", [dialog[0], {"role": "assistant", "content": "Another talk."}, dialog[2]]
+                ),
+                trust_env=False,
+                timeout=30,
+            )
+            assert other.headers["x-refold-session"] != session
+        with run_gateway(tmp_path, *args) as (third, _):
+            wait_ready(third)
+            assert say(third, 3) == (session, "unchanged")
+            stored = httpx2.get(f"{third}/api/sessions/{session}/originals", trust_env=False, timeout=30).json()
+    assert len(stored["messages"]) == len(dialog)

@@ -167,6 +167,13 @@ class Finding:
     is_derived: bool
 
 
+def end_prefix(prefix: str) -> str:
+    """Return the first text, byte by byte, that no longer begins with this ASCII text."""
+    if not prefix.isascii() or not prefix.isprintable() or prefix.endswith("~"):
+        raise ValueError(f"a prefix is printable ASCII and does not end with '~', unlike {prefix[:40]!r}")
+    return prefix[:-1] + chr(ord(prefix[-1]) + 1)
+
+
 class Ledger(Protocol):
     """The durable record. Raises LedgerError for what the operator must mend; loses nothing.
 
@@ -179,8 +186,11 @@ class Ledger(Protocol):
 
     def read_session(self, session_id: str) -> SessionRow | None: ...
 
-    def list_sessions(self, *, limit: int = 100, offset: int = 0) -> list[SessionRow]:
-        """Return sessions, the last changed first."""
+    def list_sessions(self, *, limit: int = 100, offset: int = 0, prefix: str = "") -> list[SessionRow]:
+        """Return sessions, the last changed first; only those whose id begins with ``prefix``, which is ASCII.
+
+        With a prefix it costs O(sessions that begin so), whatever else there is.
+        """
         ...
 
     def update_session(self, session_id: str, changes: Mapping[str, object], now: float) -> None:

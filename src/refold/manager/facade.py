@@ -344,7 +344,7 @@ def _limit_request(request: preparing.Request, window: int | None, reserve: int 
     if window is None and reserve is None:
         return request
     for name, value in (("window", window), ("reserve", reserve)):
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+        if value is not None and (type(value) is not int or value < 0):
             raise ConfigError(f"{name} is a whole number of tokens, not {str(value)[:40]!r}")
     return replace(request, window=window, reserve=reserve)
 

@@ -9,6 +9,7 @@ choice made here can corrupt a session: the manager aligns every history by cont
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import uuid
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -61,6 +62,12 @@ def name_session(tenant: str, session_id: str) -> str:
     return session_id.removeprefix(f"{TENANT_MARK}{tenant}/") if tenant else session_id
 
 
+def name_alike(request: ReadRequest) -> str:
+    """Return how the names begin of all sessions that began as a request does: other processes find them by that."""
+    start = hashlib.blake2b(f"{request.wire.name} {request.digests[0]}".encode(), digest_size=5)
+    return f"g-{start.hexdigest()}-"
+
+
 def belongs_to(tenant: str, session_id: str) -> bool:
     """Tell whether a session is this tenant's; where there are no tenants, all are the operator's."""
     return session_id.startswith(f"{TENANT_MARK}{tenant}/") if tenant else True
@@ -96,11 +103,16 @@ class Identities:
 
     def choose(self, tenant: str, request: ReadRequest) -> KnownSession:
         """Return the session that a request continues, a new one if it continues none."""
-        known = self._find_prefix(tenant, request) or self._find_replies(tenant, request)
+        known = self.find(tenant, request)
         if known is None:
-            known = KnownSession(make_id(tenant, f"g-{uuid.uuid4().hex[:12]}"), tenant, request.wire.name)
+            name = f"{name_alike(request)}{uuid.uuid4().hex[:12]}"
+            known = KnownSession(make_id(tenant, name), tenant, request.wire.name)
         self._continue(known, request)
         return known
+
+    def find(self, tenant: str, request: ReadRequest) -> KnownSession | None:
+        """Return the session that a request continues, if it is known here."""
+        return self._find_prefix(tenant, request) or self._find_replies(tenant, request)
 
     def go_on(self, known: KnownSession, request: ReadRequest, since: int) -> None:
         """Take in that a request goes on with a session, its first ``since`` messages being all that was known."""

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from refold.server.app import Application
 
 PAGE_MAX = 1_000
-SCAN_MAX = 100_000
 NAME_MAX = 200
 
 
@@ -91,13 +90,7 @@ class Access:
         """Return the caller's sessions, the last changed first."""
         if not self.tenant:
             return self.ledger.list_sessions(limit=limit, offset=offset)
-        found: list[SessionRow] = []
-        for start in range(0, SCAN_MAX, PAGE_MAX):
-            page = self.ledger.list_sessions(limit=PAGE_MAX, offset=start)
-            found += [row for row in page if self.owns(row.id)]
-            if len(page) < PAGE_MAX or len(found) >= offset + limit:
-                break
-        return found[offset : offset + limit]
+        return self.ledger.list_sessions(limit=limit, offset=offset, prefix=make_id(self.tenant, ""))
 
     def check_operator(self) -> None:
         """Raise Forbidden unless there are no tenants: then the caller is the operator."""

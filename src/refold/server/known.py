@@ -1,11 +1,13 @@
-"""What the gateway stores of a session in the ledger, so that clients that say nothing go on after a restart."""
+"""What the gateway stores of a session in the ledger, so that clients that say nothing go on with it: after a restart,
+and through another process on the same ledger.
+"""
 
 from __future__ import annotations
 
 import time
 
-from refold.ledger.ledger import Ledger
-from refold.server.identity import KnownSession
+from refold.ledger.ledger import Ledger, SessionRow
+from refold.server.identity import CANDIDATES_MAX, KnownSession, make_id, name_alike
 from refold.server.reading import ReadRequest
 
 SETTING = "gateway"
@@ -20,8 +22,18 @@ def store_known(ledger: Ledger, session: KnownSession, request: ReadRequest) -> 
 
 def read_known(ledger: Ledger, limit: int) -> list[KnownSession]:
     """Return the sessions that a gateway made, the last changed last."""
+    return _read_rows(ledger, ledger.list_sessions(limit=limit))
+
+
+def read_alike(ledger: Ledger, tenant: str, request: ReadRequest) -> list[KnownSession]:
+    """Return a tenant's sessions that began as a request does, whichever process made them, the last changed last."""
+    prefix = make_id(tenant, name_alike(request))
+    return _read_rows(ledger, ledger.list_sessions(limit=CANDIDATES_MAX, prefix=prefix))
+
+
+def _read_rows(ledger: Ledger, rows: list[SessionRow]) -> list[KnownSession]:
     found: list[KnownSession] = []
-    for row in reversed(ledger.list_sessions(limit=limit)):
+    for row in reversed(rows):
         made = row.settings.get(SETTING)
         if not isinstance(made, dict) or not isinstance(made.get("lead"), int):
             continue

@@ -13,6 +13,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
+from refold.errors import RefoldError
 from refold.manager.going_on import Billed, WentOn
 from refold.prepared import PreparedContext
 from refold.server.answered import Answered
@@ -20,7 +21,7 @@ from refold.server.asking import Asked
 from refold.server.cache_marks import move_marks
 from refold.server.fixed import FixedCounter
 from refold.server.identity import Identities, KnownSession, check_name, make_id
-from refold.server.known import read_known, store_known
+from refold.server.known import read_alike, read_known, store_known
 from refold.server.managers import Limits, Managers, limit_window
 from refold.server.memory import Continued
 from refold.server.outgoing import Outgoing
@@ -73,10 +74,7 @@ class Preparer:
                 request = await self._read(wire, body)
             except Unreadable as reason:
                 return Outgoing(body, str(reason))
-            choose = self._identities
-            session = (
-                choose.choose_named(asked.tenant, named, request) if named else choose.choose(asked.tenant, request)
-            )
+            session = await self._choose(asked.tenant, named, request)
         session.in_flight += 1
         try:
             limits = self._managers.find_limits(request.model)
@@ -88,6 +86,22 @@ class Preparer:
             raise
         outgoing.seconds = time.perf_counter() - started
         return outgoing
+
+    async def _choose(self, tenant: str, named: str, request: ReadRequest) -> KnownSession:
+        """Return the session of a request: that which it names, that which it continues, or a new one."""
+        identities = self._identities
+        if named:
+            return identities.choose_named(tenant, named, request)
+        # What says nothing yet but its first words is a new conversation more often than not; it is no loss if not.
+        if any(request.replies) and identities.find(tenant, request) is None:
+            try:
+                alike = await asyncio.to_thread(read_alike, self._managers.main.ledger, tenant, request)
+            except RefoldError as error:
+                log.warning("sessions could not be looked up", extra={"fields": {"error": type(error).__name__}})
+            else:
+                for one in alike:
+                    identities.add(one)
+        return identities.choose(tenant, request)
 
     async def _read(self, wire: Wire, body: bytes) -> ReadRequest:
         if len(body) <= INLINE_BYTES_MAX:

@@ -13,7 +13,7 @@ import psycopg
 
 from refold.errors import FormatError, LedgerError
 from refold.ledger.encode import dump_json, load_json
-from refold.ledger.ledger import SESSION_ID_MAX, SessionRow
+from refold.ledger.ledger import SESSION_ID_MAX, SessionRow, end_prefix
 from refold.ledger.postgres.sql import Db, Row, fetch_all, fetch_one, run
 from refold.ledger.postgres.text import decode_column, encode_column
 
@@ -74,10 +74,11 @@ def make_session(db: Db, session_id: str, now: float) -> None:
     run(db, sql, (encode_column(session_id), now, now))
 
 
-def list_sessions(db: Db, limit: int, offset: int) -> list[SessionRow]:
-    """Return sessions, the last changed first."""
-    sql = f"{_SELECT} ORDER BY updated_at DESC, key DESC LIMIT %s OFFSET %s"
-    return [_read_found(row).row for row in fetch_all(db, sql, (limit, offset))]
+def list_sessions(db: Db, limit: int, offset: int, prefix: str = "") -> list[SessionRow]:
+    """Return sessions, the last changed first; only those whose id begins so."""
+    which, values = ("WHERE id >= %s AND id < %s ", (prefix, end_prefix(prefix))) if prefix else ("", ())
+    sql = f"{_SELECT} {which}ORDER BY updated_at DESC, key DESC LIMIT %s OFFSET %s"
+    return [_read_found(row).row for row in fetch_all(db, sql, (*values, limit, offset))]
 
 
 def list_keys(db: Db) -> list[tuple[int, str]]:

@@ -77,9 +77,9 @@ class PostgresLedger:
         found = self._server.ask(lambda db: session_rows.find_session(db, session_id))
         return found.row if found else None
 
-    def list_sessions(self, *, limit: int = 100, offset: int = 0) -> list[SessionRow]:
+    def list_sessions(self, *, limit: int = 100, offset: int = 0, prefix: str = "") -> list[SessionRow]:
         """Return sessions, the last changed first."""
-        return self._server.ask(lambda db: session_rows.list_sessions(db, limit, offset))
+        return self._server.ask(lambda db: session_rows.list_sessions(db, limit, offset, prefix))
 
     def update_session(self, session_id: str, changes: Mapping[str, object], now: float) -> None:
         """Set wire, model or, key by key, settings."""

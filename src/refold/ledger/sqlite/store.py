@@ -69,10 +69,10 @@ class SqliteLedger:
             found = session_rows.find_session(db, session_id)
             return found.row if found else None
 
-    def list_sessions(self, *, limit: int = 100, offset: int = 0) -> list[SessionRow]:
-        """Return sessions, the last changed first."""
+    def list_sessions(self, *, limit: int = 100, offset: int = 0, prefix: str = "") -> list[SessionRow]:
+        """Return sessions, the last changed first; only those whose id begins so."""
         with self._file.read() as db:
-            return session_rows.list_sessions(db, limit, offset)
+            return session_rows.list_sessions(db, limit, offset, prefix)
 
     def update_session(self, session_id: str, changes: Mapping[str, object], now: float) -> None:
         """Set wire, model or, key by key, settings."""
