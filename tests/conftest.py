@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.postgres import stop_servers
+from tests.seeds.rows import tell_rows
 from tests.tidy.source import list_large
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -54,7 +55,18 @@ def pytest_unconfigure() -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """List what has grown large. A size is a hint to look again, never a reason to fail."""
+    """Tell the rows of the design documents with their state, and what has grown large.
+
+    A size is a hint to look again, never a reason to fail.
+    """
+    reports = [
+        (report.nodeid, name)
+        for name in ("passed", "failed", "error", "skipped")
+        for report in terminalreporter.stats.get(name, ())
+    ]
+    terminalreporter.section("rows of the design documents: tests that passed, · none ran")
+    for line in tell_rows(reports):
+        terminalreporter.write_line(line)
     if large := list_large():
         terminalreporter.section("large files and functions (listed, not enforced)")
         for line in large:

@@ -104,9 +104,8 @@ def test_s1_3_the_order_holds_when_the_next_compression_takes_the_summary_in(tmp
         important = [message for message in told[:count] if "decided" in str(message)]
         assert [message for message in seen[2:] if "decided" in str(message)] == important
     restored = ContextCompressionManager(config, tmp_path)
-    with pytest.raises(refold.HandleUnknown):
-        for _ in range(9):
-            restored.undo("s1")
+    for _ in restored.ledger.read_batches("s1"):
+        restored.undo("s1")
     assert [item.raw for item in restored.read_view("s1")] == told
 
 

@@ -1,0 +1,41 @@
+"""The rows of the five design documents, and what a run of the tests says of each.
+
+A test belongs to a row by its name (``test_s1_3_…``) or by the name of its file (``test_s0_11_documented.py``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+
+# How many rows each document has.
+COUNTS = {0: 11, 1: 11, 2: 13, 3: 12, 4: 8}
+ROWS = tuple(f"S{document}.{row}" for document, count in COUNTS.items() for row in range(1, count + 1))
+_NAME = re.compile(r"(?:\b|_)test_s(\d)_(\d+)_")
+
+
+def find_rows(node: str) -> set[str]:
+    """Return the rows that a test stands for."""
+    return {f"S{document}.{row}" for document, row in _NAME.findall(node)} & set(ROWS)
+
+
+def tell_rows(outcomes: Iterable[tuple[str, str]]) -> list[str]:
+    """Return one line per document: each row with its state, and the number of tests that say so."""
+    counts: dict[str, Counter[str]] = {row: Counter() for row in ROWS}
+    for node, outcome in outcomes:
+        for row in find_rows(node):
+            counts[row][outcome] += 1
+    lines = []
+    for document in COUNTS:
+        own = [row for row in ROWS if row.startswith(f"S{document}.")]
+        lines.append("  ".join(f"{row} {_tell(counts[row])}" for row in own))
+    return lines
+
+
+def _tell(count: Counter[str]) -> str:
+    if count["failed"] or count["error"]:
+        return f"FAILED {count['failed'] + count['error']}"
+    if count["passed"]:
+        return f"✓{count['passed']}"
+    return "skipped" if count["skipped"] else "·"
