@@ -75,7 +75,7 @@ class Source:
         return extract_summary(
             self.messages,
             self.previous,
-            options,
+            replace(options, instructions=goal.instructions),
             count,
             language=goal.language,
             known=known,
@@ -86,6 +86,7 @@ class Source:
     def write(self, view: View, extract: Extract, options: ExtractOptions, goal: Goal, words: str) -> Extract:
         """Return the extract with a model's words in the place of its sections; facts and index stay mechanical."""
         span = read_span(self.messages, self.fresh, self.previous, goal.language)
+        options = replace(options, instructions=goal.instructions)
         written = write_extract(extract.fold, span, options, view.lens.count_text, seen=self.seen, words=words)
         return Extract(replace(written.fold, by="llm"), written.text)
 

@@ -22,6 +22,7 @@ from refold.stages.extract.frame import SMALL_TOKENS, close_frame, neutralise, o
 from refold.stages.extract.index import write_index
 from refold.stages.extract.pieces import Span, make_pieces
 from refold.stages.extract.sections import Piece, choose_pieces, write_sections
+from refold.stages.extract.steer import read_wish, steer_pieces, steer_values
 from refold.stages.extract.words import find_pending, find_rules, find_sayings
 
 Count = Callable[[str], int]
@@ -43,7 +44,8 @@ _INDEX_TITLE = {"en": "## Exact values", "zh": "## 精确值"}
 class ExtractOptions:
     """How a summary is written. ``chars_max`` of 0 sets no limit in characters; ``opening`` of "" is the full frame.
 
-    ``words_share`` is how much of the room the words may take where the index does not need its own.
+    ``words_share`` is how much of the room the words may take where the index does not need its own; ``instructions``
+    say what a person wants kept.
     """
 
     tokens_max: int = 4_000
@@ -52,6 +54,7 @@ class ExtractOptions:
     opening: str = ""
     chars_max: int = 0
     words_share: float = 1.0
+    instructions: str = ""
     turn_range: tuple[int, int] = (0, 0)
 
 
@@ -152,7 +155,9 @@ def _write_body(
         return ""
     if options.style == "truncated" and words is None:
         return _write_truncated(span.messages, room, count)
-    pieces = make_pieces(span) if words is None else []
+    wish = read_wish(options.instructions)
+    pieces = steer_pieces(make_pieces(span), (*span.asks, *span.replies), wish) if words is None else []
+    values = steer_values(fold.artifacts, wish)
     vital = sum(count(f"{piece.text}\n") + HEADING_TOKENS for piece in pieces if piece.rank <= VITAL_RANK)
     index_max = max(0, min(options.index_tokens_max, int(room * INDEX_SHARE_MAX), room - min(vital, room * 8 // 10)))
     body = _write_words(pieces, span, options, room - index_max, count) if words is None else neutralise(words.strip())
@@ -160,13 +165,13 @@ def _write_body(
     room_left = index_max if words is not None else min(index_max, room - count(f"{body}\n{title}\n"))
     if room_left <= 0:
         return body
-    index = write_index(fold.artifacts, room_left, count, seen=f"{seen}\n{body}", language=span.language)
+    index = write_index(values, room_left, count, seen=f"{seen}\n{body}", language=span.language)
     needed = count(f"{title}\n{index.text}\n")
     if words is None and needed < index_max - HEADING_TOKENS:
         # Few values: what the index leaves of its room is for the words, within their share.
         words_max = max(room - index_max, min(room - needed, int(room * options.words_share)))
         body = _write_words(pieces, span, options, words_max, count)
-        index = write_index(fold.artifacts, needed, count, seen=f"{seen}\n{body}", language=span.language)
+        index = write_index(values, needed, count, seen=f"{seen}\n{body}", language=span.language)
     return f"{body}\n{title}\n{neutralise(index.text)}".lstrip("\n") if index.text else body
 
 
