@@ -127,3 +127,33 @@ def test_every_result_still_stands_in_a_fork_that_left_the_path(tmp_path: Path, 
     path = workspace.ledger.read_path("s")
     workspace.ledger.append("s", [], [Splice(1, 2, ())], version=path.version, now=2.0)
     assert workspace.find("s", "kestrel", 1) == ["an answer that the client later trims away: kestrel"]
+
+
+def test_a_value_that_is_everywhere_is_shown_where_people_and_tools_brought_it_first(workspace: Workspace) -> None:
+    said = [{"role": "assistant", "content": "I will look at src/app/config.py now."}]
+    for number in range(30):
+        said += [
+            {"role": "user", "content": f"round {number}: open src/app/config.py again"},
+            {"role": "assistant", "content": f"src/app/config.py in round {number}"},
+        ]
+    workspace.add("s", said)
+    found = workspace.find("s", "src/app/config.py")
+    assert found[0] == said[0]["content"]
+    assert found[1:5] == [f"round {number}: open src/app/config.py again" for number in range(4)]
+    assert "src/app/config.py in round 29" in found
+
+
+def test_a_value_with_many_passages_in_one_message_does_not_crowd_out_the_other_messages(workspace: Workspace) -> None:
+    log = "\n".join(f"order-88231 step {number} " + "x" * 60 for number in range(400))
+    workspace.say("s", log, "noted", "please cancel order-88231", "order-88231 is cancelled")
+    found = workspace.find("s", "order-88231")
+    assert "please cancel order-88231" in found
+    assert "order-88231 is cancelled" in found
+
+
+def test_who_asks_for_one_exact_value_gets_no_neighbours_of_it(workspace: Workspace) -> None:
+    workspace.say("s", "hello there", "the ticket is REF-4711", "fine weather", "indeed")
+    assert workspace.find("s", "REF-4711") == ["the ticket is REF-4711"]
+    assert len(workspace.find("s", "which ticket was it?")) > 1
+    # A value that nobody wrote like this still finds what comes near.
+    assert "the ticket is REF-4711" in workspace.find("s", "REF_4711/x")

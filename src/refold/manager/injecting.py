@@ -92,16 +92,19 @@ def _list_hidden(session: OpenSession) -> list[str]:
 
 
 def _make_edit(keeper: Keeper, session: OpenSession, item: Item, part: int, injection: Injection) -> Edit:
-    # What is quoted is covered too: an edit goes when a message that it covers is forgotten.
-    quoted = [
-        stored.id
+    # What is quoted is covered too: an edit goes when a message that it covers is forgotten. And it is made from what
+    # hides the quoted: who undoes that sees the original again, and needs no quote of it (L7).
+    quoted = {
+        stored.id: None
         for snippet in injection.snippets
         for stored in keeper.ledger.find_messages(session.id, snippet.handle.removeprefix("m:"))
-    ]
+        if stored.id != item.message.id
+    }
     return Edit(
         kind="replace",
         stage=RECALL,
-        covers=(item.message.id, *(one for one in dict.fromkeys(quoted) if one != item.message.id)),
+        covers=(item.message.id, *quoted),
+        made_from=tuple(edit.id for edit in session.edits if not quoted.keys().isdisjoint(edit.covers)),
         part=part,
         text=f"{item.parts[part].text}\n\n{injection.text}",
         reason=injection.reason,

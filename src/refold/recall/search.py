@@ -20,7 +20,7 @@ from refold.recall.rank import BLOCK, Said, Sought, choose_blocks, join_ranges, 
 from refold.recall.rows import NOTES_FROM, PLACES_MAX, Mark, PassageRow
 from refold.recall.snippets import fit_texts
 from refold.recall.vectors import Scorer
-from refold.recall.words import clip_query, piece_words, query_words
+from refold.recall.words import clip_query, is_value, piece_words, query_words
 
 # Summaries and facts are about originals, so they stand behind them when both tell the same, and never crowd them out.
 NOTE_SHARE = 0.8
@@ -94,7 +94,7 @@ def search_session(
     clipped = clip_query(query)
     hits = find_hits(index, row.id, clipped, now=now, vectors=vectors, words_share=words_share)
     found = _read_hits(index, ledger, row, hits, clipped, limit * _SPARE, allowed)
-    chosen = _choose(found, limit)
+    chosen = _choose(_cut_tail(found, clipped), limit)
     return fit_texts(chosen, tokens_max, count_text, list(query_words(clipped)))
 
 
@@ -317,6 +317,14 @@ def _show(original: Original, row: PassageRow, score: float, session_id: str) ->
         is_whole,
         original.created_at,
     )
+
+
+def _cut_tail(found: Sequence[Recalled], query: str) -> Sequence[Recalled]:
+    """Leave out what only stands near, where the query is one exact value and some results hold it."""
+    if not is_value(query):
+        return found
+    literal = query.strip().casefold()
+    return [one for one in found if literal in one.text.casefold()] or found
 
 
 def _choose(found: Sequence[Recalled], limit: int) -> list[Recalled]:

@@ -93,6 +93,12 @@ def value_words(text: str) -> list[str]:
     return [word for word in found if len(word) > 2 and word[0] != "@" and _VALUE_MARK.search(word)]
 
 
+def is_value(query: str) -> bool:
+    """Tell whether a query is one exact value, such as a path, an id or a version, and no question."""
+    value = query.strip()
+    return value.isascii() and len(value.split()) == 1 and _VALUE_MARK.search(value) is not None
+
+
 def piece_words(query: str) -> list[str]:
     """Return the smallest words of a query, compounds taken apart: a place that quotes it holds all of them."""
     found = dict.fromkeys(_walk(clip_query(query), with_singles=False))
