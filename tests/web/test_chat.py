@@ -24,7 +24,7 @@ from refold.testing import (
     never_end,
     say,
 )
-from tests.web.served import PAYLOAD, Browser, browse, is_harmless, is_within, need_browser, serve
+from tests.web.served import PAYLOAD, Browser, is_harmless, is_within, need_browser, serve
 
 need_browser()
 SLOW = "Word after word it comes, **slowly**. " * 15
@@ -63,18 +63,6 @@ def url(workspace: Path, provider: ScriptedProvider) -> Iterator[str]:
     variables = {"OPENAI_API_KEY": "sk-scripted", "OPENAI_BASE_URL": provider.openai_url}
     with serve(workspace, **variables, REFOLD_OPENAI_UPSTREAM=provider.openai_url) as address:
         yield address
-
-
-@pytest.fixture(scope="module")
-def the_browser() -> Iterator[Browser]:
-    with browse() as made:
-        yield made
-
-
-@pytest.fixture
-def browser(the_browser: Browser) -> Iterator[Browser]:
-    yield the_browser
-    the_browser.close_pages()
 
 
 def start(page: Any, words: str) -> None:

@@ -28,6 +28,9 @@ TOKENS_MAX = 8_000
 SECONDS_MAX = 12.0
 SHOWN_CHARS = 420
 MARKS_MAX = 200
+# Below this score nothing that was asked for stands in a text; it is only near to it in meaning.
+SCORE_WORDS = 0.5
+NEAR_MAX = 5
 _ROLES = frozenset(("user", "assistant", "tool", "system", "summary", "fact"))
 
 
@@ -112,14 +115,18 @@ def search(access: Access, query: str, name: str) -> Found:
 
 
 def _draw_found(found: Found, query: str) -> None:
-    if not found.results:
+    shown = [one for one in found.results if one.score >= SCORE_WORDS]
+    if shown:
+        sessions = len({one.session_id for one in shown})
+        text("p", say("recall.found", count=len(shown), sessions=sessions), "faint").props("role=status")
+    elif found.results:
+        shown = list(found.results[:NEAR_MAX])
+        text("p", say("recall.near"), "faint").props("role=status")
+    else:
         with empty(say("recall.nothing"), say("recall.nothing_next")):
             pass
-    else:
-        sessions = len({one.session_id for one in found.results})
-        text("p", say("recall.found", count=len(found.results), sessions=sessions), "faint").props("role=status")
     words = [word for word in re.split(r"[\s,.;:!?，。；：！？、]+", query) if word]
-    for one in found.results:
+    for one in shown:
         _draw_result(one, found.names.get(one.session_id, ""), words)
     if found.done < found.total:
         text("p", say("recall.late", done=found.done, total=found.total), "faint")

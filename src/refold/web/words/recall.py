@@ -17,6 +17,10 @@ WORDS: Words = {
     "recall.all": ("All sessions", "全部会话"),
     "recall.searching": ("Searching …", "正在搜索……"),
     "recall.found": ("{count:,} found in {sessions:,} sessions", "在 {sessions:,} 个会话中找到 {count:,} 处"),
+    "recall.near": (
+        "These words were not said. What comes nearest in meaning:",
+        "没有出现这些词。意思最接近的内容：",
+    ),
     "recall.nothing": ("Nothing was found", "没有找到"),
     "recall.nothing_next": (
         "Try fewer or other words, or a part of the name. Chinese and English both work.",
