@@ -36,7 +36,7 @@ run: $(VENV)/.package  ## install, then compress a bundled session and show what
 test: $(VENV)/.dev  ## install what the tests need and run them
 	$(PYTEST) -n 2 -m "not slow" $(ARGS)
 
-test-all: $(VENV)/.dev  ## the same, slow tests included
+test-all: $(VENV)/.dev $(VENV)/.local  ## the same, slow tests included
 	$(PYTEST) -n 2 $(ARGS)
 
 check: $(VENV)/.dev  ## lint, formatting, types, layering
@@ -66,6 +66,7 @@ lock: $(VENV)/bin/python  ## resolve the requirements anew, with hashes and with
 	$(LOCK) requirements/build.in -c requirements/base.txt -o requirements/build.txt $(LOCK_ARGS)
 	$(LOCK) pyproject.toml --extra dev -c requirements/base.txt -c requirements/build.txt -o requirements/dev.txt $(LOCK_ARGS)
 	$(LOCK) requirements/oracle.in --no-deps -o requirements/oracle.txt $(LOCK_ARGS)
+	$(LOCK) requirements/local.in --no-deps -o requirements/local.txt $(LOCK_ARGS)
 	@if grep -nE '://|^ *-(i|f)|^--(extra-)?index|^--find' requirements/*.txt; then echo "an address got into the lock" >&2; exit 1; fi
 
 clean:  ## remove what these targets made
@@ -84,3 +85,8 @@ $(VENV)/.dev: requirements/dev.txt requirements/oracle.txt $(VENV)/.package
 	$(PIP) install --require-hashes -r requirements/dev.txt
 	$(PIP) install --require-hashes --no-deps -r requirements/oracle.txt
 	@touch $@
+
+# Where there is no wheel of it, the tests that need it are skipped and say so.
+$(VENV)/.local: requirements/local.txt $(VENV)/.dev
+	@if $(PIP) install --require-hashes --no-deps --only-binary :all: -r requirements/local.txt; then touch $@; \
+	else echo "the small local model cannot be installed here; its tests are skipped" >&2; fi
