@@ -65,6 +65,7 @@ lock: $(VENV)/bin/python  ## resolve the requirements anew, with hashes and with
 	$(LOCK) pyproject.toml -o requirements/base.txt $(LOCK_ARGS)
 	$(LOCK) requirements/build.in -c requirements/base.txt -o requirements/build.txt $(LOCK_ARGS)
 	$(LOCK) pyproject.toml --extra dev -c requirements/base.txt -c requirements/build.txt -o requirements/dev.txt $(LOCK_ARGS)
+	$(LOCK) pyproject.toml --extra all -c requirements/dev.txt -o requirements/all.txt $(LOCK_ARGS)
 	$(LOCK) requirements/oracle.in --no-deps -o requirements/oracle.txt $(LOCK_ARGS)
 	$(LOCK) requirements/local.in --no-deps -o requirements/local.txt $(LOCK_ARGS)
 	@if grep -nE '://|^ *-(i|f)|^--(extra-)?index|^--find' requirements/*.txt; then echo "an address got into the lock" >&2; exit 1; fi
