@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from refold.testing import drip, drop, empty_body, half_json, hang, html_page, never_end
-from tests.server.raw_upstream import RawUpstream, play_bytes, reset
+from tests.server.raw_upstream import RawUpstream, play_bytes, play_chunks, reset
 from tests.server.running import PATHS, free_port, make_body, make_dialog, wait_for
 
 HELLO = make_dialog(1, words=3)
@@ -46,11 +46,20 @@ def test_an_answer_that_breaks_off_is_not_taken_for_a_whole_one(start, wire, str
     wait_for(lambda: is_idle(rig))
 
 
-def test_a_stream_that_stalls_is_cut(start):
+def test_a_stream_that_stalls_before_it_says_anything_is_an_error_the_client_reads(start):
     rig = start(drip("slow " * 50, pause_s=5), settings={"upstream_stall_s": 0.3})
-    with pytest.raises(httpx2.TransportError):
-        rig.post("anthropic", make_body("anthropic", HELLO, stream=True))
+    answer = rig.post("anthropic", make_body("anthropic", HELLO, stream=True))
+    assert answer.status_code == 504
+    assert answer.json()["error"]["type"] == "api_error"
     wait_for(lambda: is_idle(rig))
+
+
+def test_a_stream_that_stalls_is_cut(start):
+    with RawUpstream(play_chunks([b"data: {}\n\n", b"data: {}\n\n"], pause_s=5)) as upstream:
+        rig = start(upstream=upstream.url, settings={"upstream_stall_s": 0.3})
+        with pytest.raises(httpx2.TransportError):
+            rig.post("anthropic", make_body("anthropic", HELLO, stream=True))
+        wait_for(lambda: is_idle(rig))
 
 
 def test_a_stream_that_never_ends_is_ended_by_the_limit(start):

@@ -6,30 +6,25 @@ request. Errors of the gateway itself come in the shape that the client's librar
 
 from __future__ import annotations
 
-import asyncio
 import time
 from dataclasses import dataclass, field
 
 import aiohttp
 
 from refold.errors import ContextOverflow, FormatError, ProviderError
-from refold.llm.errors import classify_response
 from refold.server.asking import Asked, BodyTooLarge, ClientGone, ClientStalled, Receive, Send, read_body
 from refold.server.headers import write_own
 from refold.server.logs import log_request
 from refold.server.metrics import Metrics
 from refold.server.outgoing import Outgoing
 from refold.server.preparing import Preparer
-from refold.server.relay import BrokenOff, read_head, relay_answer, send_json
+from refold.server.refusing import Look, look_for_refusal
+from refold.server.relay import BrokenOff, relay_answer, send_json
 from refold.server.settings import GatewaySettings
 from refold.server.stream import AnswerReader
 from refold.server.upstream import Upstreams
 from refold.server.watching import TookTooLong, Watch
 from refold.server.wires import Side, Wire, find_path, find_side, find_wire, write_error
-
-ERROR_BYTES_MAX = 1_000_000
-# Statuses with which providers say that a request is too long.
-_MAY_OVERFLOW = frozenset((400, 413, 422, 429, 500))
 
 
 @dataclass(slots=True)
@@ -120,17 +115,17 @@ class Gateway:
         if wire is not None:
             passage.outgoing = await self._preparer.prepare(passage.asked, wire, body)
         response = await self._send(passage, path)
-        head = b""
+        look = Look()
         try:
             await self._preparer.settle(passage.outgoing, body)
-            if response.status in _MAY_OVERFLOW and passage.outgoing.session is not None:
-                head, is_whole = await self._read_head(response)
-                smaller = await self._shrink(passage, response, head, body) if is_whole else None
+            if passage.outgoing.session is not None:
+                look = await look_for_refusal(response, self._settings.client_stall_s)
+                smaller = await self._shrink(passage, look.overflow, body) if look.overflow is not None else None
                 if smaller is not None:
                     response.close()
-                    passage.outgoing, passage.retries, head = smaller, 1, b""
+                    passage.outgoing, passage.retries, look = smaller, 1, Look()
                     response = await self._send(passage, path)
-            await self._relay(passage, response, head, send, watch)
+            await self._relay(passage, response, look.head, send, watch)
         finally:
             response.close()
 
@@ -139,23 +134,10 @@ class Gateway:
         body = passage.outgoing.body
         return await self._upstreams.send(passage.side, passage.asked, path, body, is_read=is_read)
 
-    async def _read_head(self, response: aiohttp.ClientResponse) -> tuple[bytes, bool]:
-        try:
-            async with asyncio.timeout(self._settings.client_stall_s):
-                return await read_head(response, ERROR_BYTES_MAX)
-        except (aiohttp.ClientError, TimeoutError) as error:
-            raise ProviderError(f"the upstream broke off while it refused ({type(error).__name__})") from None
-
-    async def _shrink(
-        self, passage: Passage, response: aiohttp.ClientResponse, head: bytes, body: bytes
-    ) -> Outgoing | None:
-        """Return a smaller request if the upstream refused this one as too long; None for any other refusal."""
-        text = _decode_head(head, response.headers.get("content-encoding", ""))
-        error = classify_response(response.status, text)
-        if not isinstance(error, ContextOverflow):
-            return None
+    async def _shrink(self, passage: Passage, overflow: ContextOverflow, body: bytes) -> Outgoing | None:
+        """Return a smaller request after the upstream refused this one as too long; None if there is none."""
         self._metrics.overflows.inc()
-        return await self._preparer.prepare_harder(passage.outgoing, body, error.tokens_max)
+        return await self._preparer.prepare_harder(passage.outgoing, body, overflow.tokens_max)
 
     async def _relay(
         self, passage: Passage, response: aiohttp.ClientResponse, head: bytes, send: Send, watch: Watch
@@ -183,16 +165,3 @@ class Gateway:
         passage.status, passage.problem = status, passage.problem or message
         error = write_error(passage.side, status, f"refold: {message}")
         await send_json(send, status, error, [("reason", message)], retry_after_s=retry_after_s)
-
-
-def _decode_head(head: bytes, coding: str) -> bytes:
-    if coding.strip().lower() not in ("gzip", "deflate", "x-gzip"):
-        return head
-    import zlib
-
-    try:
-        return zlib.decompressobj(wbits=zlib.MAX_WBITS | (16 if "gzip" in coding else 0)).decompress(
-            head, ERROR_BYTES_MAX
-        )
-    except zlib.error:
-        return head

@@ -45,6 +45,8 @@ async def relay_answer(
         await watch.give(send, {"type": "http.response.start", "status": response.status, "headers": headers})
         if head:
             size += len(head)
+            if reader is not None:
+                reader.feed(head)
             await watch.give(send, {"type": "http.response.body", "body": head, "more_body": True})
         async for chunk in response.content.iter_any():
             size += len(chunk)

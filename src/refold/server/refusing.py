@@ -1,0 +1,114 @@
+"""Tells whether an upstream refused a request as too long, before any of its answer goes to the client.
+
+Most say so by status. Some begin a stream with status 200 and put the refusal into its first event: the first bytes of
+a stream are looked at, and whatever is read here is handed on, byte for byte, if it is something else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import zlib
+from dataclasses import dataclass, field
+
+import aiohttp
+import orjson
+
+from refold.errors import ContextOverflow, ProviderError
+from refold.llm.errors import classify_response
+from refold.server.relay import read_head
+from refold.server.upstream import UpstreamSlow
+
+ERROR_BYTES_MAX = 1_000_000
+EVENT_BYTES_MAX = 65_536
+# A stream that says nothing for so long is handed on as it is: it was taken, whatever comes.
+FIRST_EVENT_S = 5.0
+# Statuses with which providers say that a request is too long.
+_MAY_OVERFLOW = frozenset((400, 413, 422, 429, 500))
+_EVENT_END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
+_TAKEN = re.compile(rb'"type"\s*:\s*"response\.(?:created|queued|in_progress)"')
+_CODINGS = ("gzip", "x-gzip", "deflate")
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What was read of an answer to see whether it is a refusal; ``overflow`` if it is."""
+
+    head: bytes = field(default=b"", repr=False)
+    overflow: ContextOverflow | None = None
+
+
+async def look_for_refusal(response: aiohttp.ClientResponse, stall_s: float) -> Look:
+    """Read as much of an answer as shows whether the request was too long."""
+    try:
+        if response.status in _MAY_OVERFLOW:
+            async with asyncio.timeout(stall_s):
+                head, is_whole = await read_head(response, ERROR_BYTES_MAX)
+            return Look(head, _classify(response.status, _decode(head, response)) if is_whole else None)
+        if response.status == 200 and response.content_type == "text/event-stream":
+            head = await _read_first_event(response)
+            return Look(head, _find_in_events(_decode(head, response)))
+    except (aiohttp.ServerTimeoutError, TimeoutError):
+        raise UpstreamSlow("the upstream began to answer and stalled") from None
+    except aiohttp.ClientError as error:
+        raise ProviderError(f"the upstream broke off as it began to answer ({type(error).__name__})") from None
+    return Look()
+
+
+async def _read_first_event(response: aiohttp.ClientResponse) -> bytes:
+    """Return the beginning of a stream up to the end of the first event that counts, or as far as it came in time."""
+    head = b""
+    try:
+        async with asyncio.timeout(FIRST_EVENT_S):
+            while not _has_begun(_decode(head, response)) and len(head) < EVENT_BYTES_MAX:
+                chunk = await response.content.readany()
+                if not chunk:
+                    break
+                head += chunk
+    except TimeoutError as error:
+        if isinstance(error, aiohttp.ServerTimeoutError):
+            raise
+    return head
+
+
+def _has_begun(text: bytes) -> bool:
+    """Tell whether an event is whole that says more than that the request was taken (Responses)."""
+    *events, _ = _EVENT_END.split(text)
+    return any(event.strip() and not _TAKEN.search(event) for event in events)
+
+
+def _find_in_events(text: bytes) -> ContextOverflow | None:
+    """Return the overflow that one of the first events tells of; an event of an answer that began tells of none."""
+    for line in text.splitlines():
+        if not line.startswith(b"data:") or b'"error"' not in line:
+            continue
+        try:
+            payload = orjson.loads(line[5:])
+        except orjson.JSONDecodeError:
+            return None
+        if isinstance(payload, dict) and _is_error(payload):
+            return _classify(400, line[5:])
+    return None
+
+
+def _is_error(payload: dict[str, object]) -> bool:
+    """Tell whether an event is a failure: OpenAI's and Anthropic's error events, a response that failed."""
+    if payload.get("type") in ("error", "response.failed"):
+        return True
+    return isinstance(payload.get("error"), dict) and not payload.get("choices")
+
+
+def _classify(status: int, text: bytes) -> ContextOverflow | None:
+    error = classify_response(status, text)
+    return error if isinstance(error, ContextOverflow) else None
+
+
+def _decode(head: bytes, response: aiohttp.ClientResponse) -> bytes:
+    coding = response.headers.get("content-encoding", "").strip().lower()
+    if coding not in _CODINGS:
+        return head
+    try:
+        decoder = zlib.decompressobj(wbits=zlib.MAX_WBITS | (16 if "gzip" in coding else 0))
+        return decoder.decompress(head, ERROR_BYTES_MAX)
+    except zlib.error:
+        return head
