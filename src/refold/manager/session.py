@@ -20,6 +20,7 @@ from refold.manager.prints import Prints
 from refold.tokens import Counter
 
 RECALL = "recall"  # The stage of edits that put recalled text below a message.
+MARK = "cache_control"
 FORGOTTEN = "forgotten"  # The setting that holds what stands in the place of forgotten messages.
 
 
@@ -95,6 +96,10 @@ class OpenSession:
         self.lens.forget_all(self.items)
 
     def _add_item(self, item: Item, place: int) -> None:
+        if self.items and self.items[-1].edits and not self.items[-1].is_fold:
+            # A client moves its cache marks on with every request; ours must not stay behind, since few are allowed.
+            self.items[-1] = replace(self.items[-1], raw=drop_marks(self.shown[-1]))
+            self.shown[-1] = self.items[-1].raw
         if item.edits:
             item = replace(item, messages=() if item.is_fold else tuple(map(hollow, item.messages)))
         else:
@@ -137,6 +142,18 @@ class OpenSession:
         if given is None:
             return self.shown.copy()
         return [raw if place < 0 else given[place] for raw, place in zip(self.shown, self.places, strict=True)]
+
+
+def drop_marks(raw: object) -> object:
+    """Return a provider's message without marks of a prompt cache; the very same object if it has none."""
+    content = raw.get("content") if isinstance(raw, dict) else None
+    if not isinstance(content, list) or not any(isinstance(block, dict) and MARK in block for block in content):
+        return raw
+    bare = [
+        {key: value for key, value in block.items() if key != MARK} if isinstance(block, dict) else block
+        for block in content
+    ]
+    return {**raw, "content": bare}  # type: ignore[dict-item]
 
 
 def hollow(message: Message) -> Message:
