@@ -17,6 +17,7 @@ from refold.errors import FormatError, ProviderError, Unavailable
 from refold.formats import detect, parse_messages
 from refold.llm.choose import Endpoint
 from refold.llm.redact import redact_text
+from refold.llm.summariser import is_plugin
 from refold.server.auth import PREFIX
 from refold.server.headers import find_header
 from refold.server.interface import Access, Json, find_access
@@ -81,7 +82,10 @@ def _find_endpoint(wish: ChatCompressRequest, request: Request, access: Access) 
     settings = access.application.settings
     if wish.provider not in PROVIDERS:
         raise FormatError(f"provider names a configured upstream: {' or '.join(PROVIDERS)}")
-    model = wish.config.model or access.manager.config.compact_model or access.manager.config.model
+    config = access.manager.config
+    # A plugin that writes summaries is no model of an upstream.
+    own = None if is_plugin(config) else config.compact_model
+    model = wish.config.model or own or config.model
     if not model:
         raise FormatError("config.model is missing, and no model is configured for summaries")
     key = _find_key(request)
