@@ -5,6 +5,9 @@ or meets a fixed window of 32,000 tokens. One prefix cache for all: writes 1.25,
 part is the longest prefix it shares with the one before. Raw, the divisor, sends everything into a window without end.
 Sessions are split in two by a hash of their id: settings are chosen on the ``tune`` half, the ``held`` half is what is
 reported.
+
+    python benchmarks/bench_replay.py                          the tables of docs/benchmarks.md
+    python benchmarks/bench_replay.py --half tune --set fold.summary_share=0.3
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from refold.replay.policy import LadderPolicy, Policy, Room
 from refold.replay.record import SessionRecord
 from refold.replay.request_log import read_session
 from refold.replay.run import Measured, replay_session
+from refold.replay.tally import Probed, group_distances
 from refold.tokens import CacheRules, counter_for
 
 DATA = Path(__file__).resolve().parents[1].parent / "shared" / "data"
@@ -36,6 +40,11 @@ READS = (0.1, 0.05)
 RATIO, FLOOR_TOKENS = 2.5, 1_500
 FIXED_WINDOW, FIXED_SESSION_MIN = 32_000, 60_000
 FAR = 20
+WINDOWS = {
+    "ratio": "each session 2.5 times too long for its window",
+    "room": "what the system prompt leaves is 2.5 times too small",
+    "fixed": "a window of 32,000 tokens, sessions above 60,000",
+}
 
 
 def make_tariff(read: float, output: float = 5.0) -> Tariff:
@@ -51,6 +60,7 @@ class Task:
     read: float
     window: str
     settings: dict[str, Any]
+    with_recall: bool = False
 
     def make_budget(self, measured: Measured) -> Budget:
         config = self.make_config()
@@ -59,7 +69,7 @@ class Task:
         else:
             least = measured.system_tokens + measured.user_tokens_max + FLOOR_TOKENS
             whole = measured.tokens / RATIO
-            if self.window == "room":  # What the system prompt leaves is 2.5 times too small.
+            if self.window == "room":
                 whole = measured.system_tokens + (measured.tokens - measured.system_tokens) / RATIO
                 least = measured.system_tokens + measured.user_tokens_max
             window = int(max(whole, least))
@@ -74,9 +84,15 @@ class Task:
         return baseline(room) if baseline else LadderPolicy(room, self.make_config())
 
     def run(self) -> SessionRecord:
-        session = read_session(json.loads(self.line), "recorded")
-        counter = counter_for("gpt-4o")
-        return replay_session(session, self.policy, self.make_policy, self.make_budget, counter, make_tariff(self.read))
+        return replay_session(
+            read_session(json.loads(self.line), "recorded"),
+            self.policy,
+            self.make_policy,
+            self.make_budget,
+            counter_for("gpt-4o"),
+            make_tariff(self.read),
+            with_recall=self.with_recall,
+        )
 
 
 def run_task(task: Task) -> SessionRecord:
@@ -100,37 +116,60 @@ def share(part: float, whole: float) -> str:
     return f"{100 * part / whole:.1f}" if whole else "–"
 
 
+def show_probed(probed: Probed) -> str:
+    return f"{share(probed.in_view, probed.whole)} ({probed.whole})"
+
+
 @dataclass
 class Row:
     """One policy on one set."""
 
-    records: list[SessionRecord]
+    policy: str
+    reads: dict[float, list[SessionRecord]]
+    raw: list[SessionRecord]
 
-    def cells(self, raw: list[SessionRecord], reads: dict[float, list[SessionRecord]]) -> list[str]:
+    @property
+    def records(self) -> list[SessionRecord]:
+        return self.reads[READS[0]]
+
+    def bill(self, read: float, output: float = 5.0) -> float:
+        tariff = make_tariff(read, output)
+        ours = sum(record.charge(tariff).total for record in self.reads[read])
+        return ours / sum(record.charge(tariff).total for record in self.raw)
+
+    def probed(self, low: int = 0) -> Probed:
+        return Probed.of([probe for record in self.records for probe in record.probes if probe.distance > low])
+
+    def hard(self) -> Probed:
+        return Probed.of([probe for record in self.records for probe in record.probes if probe.is_hard])
+
+    def cells(self) -> list[str]:
         requests = [request for record in self.records for request in record.requests]
-        probes = [probe for record in self.records for probe in record.probes]
-        far = [probe for probe in probes if probe.distance > FAR]
-        hard = [probe for probe in probes if probe.is_hard]
         count = len(requests)
-        bills = []
-        for output in (5.0, 0.0):
-            for read, records in reads.items():
-                tariff = make_tariff(read, output)
-                ours = sum(record.charge(tariff).total for record in records)
-                bills.append(ours / sum(record.charge(tariff).total for record in raw))
         seconds = [one for record in self.records for one in record.seconds]
+        every = self.probed()
         return [
+            self.policy,
             share(sum(one.is_fit for one in requests), count),
             share(sum(not one.violations for one in requests), count),
             share(sum(one.is_intact for one in requests), count),
-            f"{bills[0]:.3f} / {bills[1]:.3f}",
-            f"{bills[2]:.3f} / {bills[3]:.3f}",
-            f"{share(sum(p.in_view for p in far), len(far))} ({len(far)})",
-            share(sum(p.in_view for p in hard), len(hard)),
-            share(sum(p.in_view for p in probes), len(probes)),
+            " / ".join(f"{self.bill(read):.3f}" for read in READS),
+            " / ".join(f"{self.bill(read, 0.0):.3f}" for read in READS),
+            show_probed(self.probed(FAR)),
+            share(self.hard().in_view, self.hard().whole),
+            share(every.in_view, every.whole),
+            share(every.found, every.whole),
             str(sum(one.is_break for one in requests)),
+            f"{sum(one.files_reread for one in requests)} / {sum(one.calls_rerun for one in requests)}",
             f"{1000 * sum(seconds) / max(1, len(seconds)):.1f}",
         ]
+
+
+HEAD = (
+    "| policy | fits % | valid % | newest intact % | bill ÷ raw, r 0.1 / 0.05 | the same, input only | far in view % | "
+    "hard in view % | all in view % | in view or recalled % | prefix breaks | files re-read / calls re-run | "
+    "ms per request |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|"
+)
 
 
 def find_floor(raw: list[SessionRecord]) -> str:
@@ -139,22 +178,50 @@ def find_floor(raw: list[SessionRecord]) -> str:
     for output in (5.0, 0.0):
         pair = []
         for read in READS:
-            tariff = make_tariff(read, output)
-            charges = [record.charge(tariff) for record in raw]
+            charges = [record.charge(make_tariff(read, output)) for record in raw]
             pair.append(sum(charge.total - charge.read for charge in charges) / sum(charge.total for charge in charges))
         cells.append(" / ".join(f"{one:.3f}" for one in pair))
-    return f"| floor | – | – | – | {cells[0]} | {cells[1]} | – | – | – | – | – |"
+    return f"| floor | – | – | – | {cells[0]} | {cells[1]} | – | – | – | – | – | – | – |"
 
 
-HEAD = (
-    "| policy | fits % | valid % | newest intact % | bill ÷ raw, r 0.1 / 0.05 | the same, input only | far in view % | "
-    "hard in view % | all in view % | prefix breaks | ms per request |\n|---|---|---|---|---|---|---|---|---|---|---|"
-)
+def find_better(rows: list[Row]) -> list[str]:
+    """Return the baselines that are both cheaper and keep more in view than ``default``; they should be none."""
+    ours = next((row for row in rows if row.policy == "default"), None)
+    found = []
+    for row in rows if ours else ():
+        if row.policy in ("default", "raw") or ours is None:
+            continue
+        kept, other = ours.probed(), row.probed()
+        if row.bill(READS[0]) < ours.bill(READS[0]) and other.in_view > kept.in_view:
+            found.append(row.policy)
+    return found
 
 
-def bench_set(pool: ProcessPoolExecutor, name: str, arguments: argparse.Namespace, settings: dict[str, Any]) -> None:
+def show_money(row: Row) -> str:
+    """Return where the money goes, in percent of raw's bill."""
+    tariff = make_tariff(READS[0])
+    whole = sum(record.charge(tariff).total for record in row.raw)
+    parts = []
+    for cause in ("read", "write", "output", "summariser"):
+        amount = sum(getattr(record.charge(tariff), cause) for record in row.records)
+        parts.append(f"{cause} {100 * amount / whole:.1f}")
+    return f"{row.policy} {', '.join(parts)}"
+
+
+def show_distances(row: Row) -> str:
+    probes = [probe for record in row.records for probe in record.probes]
+    cells = []
+    for name, found in group_distances(probes).items():
+        probed = Probed.of(found)
+        cells.append(f"{name}: {share(probed.in_view, probed.whole)} / {share(probed.found, probed.whole)}")
+    return "; ".join(cells)
+
+
+def bench_set(
+    pool: ProcessPoolExecutor, name: str, window: str, arguments: argparse.Namespace, settings: dict[str, Any]
+) -> None:
     lines = list(read_lines(name, arguments.half, arguments.sessions))
-    if arguments.window == "fixed":
+    if window == "fixed":
         counter = counter_for("gpt-4o")
         lines = [line for line in lines if counter.count_text(line) > FIXED_SESSION_MIN]
     if not lines:
@@ -164,45 +231,86 @@ def bench_set(pool: ProcessPoolExecutor, name: str, arguments: argparse.Namespac
     for policy in policies:
         # A baseline does not look at prices: one replay serves all of them.
         for read in READS if policy not in BASELINES else READS[:1]:
-            tasks = [Task(line, policy, read, arguments.window, settings) for line in lines]
+            tasks = [Task(line, policy, read, window, settings, not arguments.no_recall) for line in lines]
             done[policy, read] = list(pool.map(run_task, tasks, chunksize=1))
         print(".", end="", file=sys.stderr, flush=True)
     raw = done["raw", READS[0]]
+    rows = [
+        Row(policy, {read: done.get((policy, read), done[policy, READS[0]]) for read in READS}, raw)
+        for policy in policies
+    ]
     print(f"\n**{name}**, {len(lines)} sessions, {sum(len(one.requests) for one in raw):,} requests\n\n{HEAD}")
-    for policy in policies:
-        reads = {read: done.get((policy, read), done[policy, READS[0]]) for read in READS}
-        print(f"| {policy} | {' | '.join(Row(reads[READS[0]]).cells(raw, reads))} |")
-    print(find_floor(raw), flush=True)
+    for row in rows:
+        print(f"| {' | '.join(row.cells())} |")
+    print(find_floor(raw))
+    better = find_better(rows)
+    print(f"\nBoth cheaper and with more in view than `default`: {', '.join(better) or 'none'}.")
+    for row in rows:
+        if row.policy in ("raw", "default"):
+            print(f"Of raw's bill at r 0.1, in percent: {show_money(row)}.")
+        if row.policy == "default":
+            print(f"By distance in messages, in view / in view or recalled %: {show_distances(row)}.")
+    sys.stdout.flush()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+def read_settings(given: list[str]) -> dict[str, Any]:
+    settings: dict[str, Any] = {}
+    for one in given:
+        key, _, value = one.partition("=")
+        block, dot, option = key.partition(".")
+        if dot:
+            settings.setdefault(block, {})[option] = json.loads(value)
+        else:
+            settings[key] = json.loads(value)
+    return settings
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--half", choices=("tune", "held", "all"), default="held")
     parser.add_argument("--sets", nargs="*", default=SETS)
     parser.add_argument("--sessions", type=int, default=1_000)
-    parser.add_argument("--window", choices=("ratio", "room", "fixed"), default="ratio")
+    parser.add_argument("--window", nargs="*", choices=tuple(WINDOWS), default=["ratio", "fixed"])
     parser.add_argument("--policies", nargs="*", default=["raw", "last-n", "mask", "chars", "default"])
     parser.add_argument("--set", nargs="*", default=[], help="settings, as fold.index_share=0.3", dest="settings")
     parser.add_argument("--jobs", type=int, default=2)
-    arguments = parser.parse_args()
+    parser.add_argument("--no-recall", action="store_true", help="do not search for what is not in view")
+    return parser.parse_args()
+
+
+NOTES = """
+*Far*: more than 20 messages between source and use. *Hard*: one single earlier copy. *Floor*: every token written once
+and nothing old ever read again, which no agent could do. *In view or recalled*: the value is verbatim in view, or in
+one of the first ten answers of recall when asked for it; baselines keep no originals. *Re-read, re-run*: calls of the
+recording whose last result was no longer in view as it was: they were made in any case, so the column says how often a
+preset had hidden what the agent went for again, not what it caused.
+
+What this does not show: whether an agent does its task as well, for a recording cannot answer differently; whether a
+summary reads well; what providers bill in fact, whose caches may miss for reasons of their own. Recall is asked for the
+value itself, which is easier than knowing what to ask. Sessions come from a few public sets; probes of one session are
+not independent of each other, and far ones are few in `tau_airline`.
+""".strip()
+
+
+def main() -> None:
+    arguments = parse_arguments()
     if not DATA.is_dir():
-        print("## Replay\n\nNo recorded sessions at ../shared/data: not measured.")
+        print("## Replay and the bill\n\nNo recorded sessions at ../shared/data: not measured.")
         return
-    settings: dict[str, Any] = {}
-    for one in arguments.settings:
-        key, _, value = one.partition("=")
-        block, dot, option = key.partition(".")
-        read = json.loads(value)
-        if dot:
-            settings.setdefault(block, {})[option] = read
-        else:
-            settings[key] = read
+    settings = read_settings(arguments.settings)
     print("## Replay and the bill (`benchmarks/bench_replay.py`)\n")
-    print(f"Half: {arguments.half}; window: {arguments.window}; {' '.join(arguments.settings)}")
+    half = {"held": "the half not used for choosing settings", "tune": "the half for choosing settings", "all": "all"}
+    print(f"Sessions: {half[arguments.half]}.{' Set: ' + ' '.join(arguments.settings) if arguments.settings else ''}\n")
+    print(NOTES)
     begun = time.perf_counter()
     with ProcessPoolExecutor(arguments.jobs) as pool:
-        for name in arguments.sets:
-            bench_set(pool, name, arguments, settings)
+        for window in arguments.window:
+            print(f"\n### Replay: {WINDOWS[window]}")
+            sets = ["swe_mini", "agent_long"] if window == "fixed" else arguments.sets
+            for name in sets:
+                # Few sessions are above 60,000 tokens: there both halves count.
+                chosen = argparse.Namespace(**{**vars(arguments), "half": "all"}) if window == "fixed" else arguments
+                bench_set(pool, name, window, chosen, settings)
     print(f"\n{time.perf_counter() - begun:.0f} s", file=sys.stderr)
 
 

@@ -104,8 +104,8 @@ def test_it_waits_until_carrying_has_cost_as_much_as_removing() -> None:
     assert len(waited) == 11, "1,150 / 100 is 11.5: it acts with the twelfth request"
     assert "1,000" in trigger.reason
     assert "1,150" in trigger.reason
-    assert waited[0] == "waited: removing 1,000 tokens pays in 11 requests"
-    assert waited[-1] == "waited: removing 1,000 tokens pays in 1 request"
+    assert waited[0] == "waited: removing 1,000 tokens breaks even in 11 requests"
+    assert waited[-1] == "waited: removing 1,000 tokens breaks even in 1 request"
 
 
 def test_what_stands_before_the_change_costs_nothing() -> None:
@@ -131,7 +131,7 @@ def test_a_cold_cache_is_the_moment_to_act() -> None:
     economics = Economics(TARIFF, Carry(requests=1, idle_s=660.0))
     trigger = check_economics(2_000, 0, budget(1_000), economics)
     assert trigger.acts
-    assert "cold after 11 minutes" in trigger.reason
+    assert "cold for 11 min" in trigger.reason
     assert not check_economics(1_300, 0, budget(1_000), economics).acts, "too little to hide it for"
     warm = Economics(TARIFF, Carry(requests=1, idle_s=200.0))
     assert not check_economics(2_000, 0, budget(1_000), warm).acts

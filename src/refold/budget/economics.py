@@ -15,6 +15,8 @@ from refold.budget.budget import Budget
 from refold.budget.trigger import QUIET, Trigger
 from refold.tokens.models import CacheRules, Cliff, ModelInfo
 
+# How a reason begins that says why nothing was done.
+WAITED = "waited:"
 # Where a model's prices are not known, an output token costs as much as it does at most providers.
 OUTPUT_PRICE = 5.0
 # With a cold cache a change is free, but what it hides is not: it must take out at least this share of what it keeps.
@@ -197,7 +199,7 @@ def check_economics(tokens: int, head_tokens: int, budget: Budget, economics: Ec
         return QUIET
     if carry.idle_s > tariff.cache.lifetime_s and removable >= COLD_SHARE * kept:
         return Trigger(
-            "soft", f"the cache is cold after {carry.idle_s / 60:,.0f} minutes: changing it now costs nothing"
+            "soft", f"the cache has been cold for {carry.idle_s / 60:,.0f} min: changing it now costs nothing"
         )
     cost = find_rewrite_cost(kept, economics)
     paid = tariff.cache.read * (carry.tokens + removable)
@@ -208,7 +210,9 @@ def check_economics(tokens: int, head_tokens: int, budget: Budget, economics: Ec
             f"removing them costs {cost:,.0f}",
         )
     left = math.ceil((cost - paid) / (tariff.cache.read * removable)) if tariff.cache.read else 0
-    return Trigger("none", f"waited: removing {removable:,} tokens pays in {_count_requests(left)}" if left else "")
+    if not left:
+        return QUIET
+    return Trigger("none", f"{WAITED} removing {removable:,} tokens breaks even in {_count_requests(left)}")
 
 
 def _count_requests(number: int) -> str:

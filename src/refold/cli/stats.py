@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from refold.cli.render import describe_share, make_console, make_table, show_pairs
-from refold.cli.workspace import open_workspace, write_json
-from refold.manager.status import gather_statistics
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from refold.cli.render import clean_line, describe_share, make_console, make_table, show_pairs
+from refold.cli.workspace import open_workspace, tell_time, write_json
+from refold.manager.status import Told, gather_statistics
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 
 def run(workspace: str, session: str | None, *, as_json: bool) -> None:
@@ -21,6 +27,7 @@ def run(workspace: str, session: str | None, *, as_json: bool) -> None:
         ("compressions", f"{found.compressions:,} ({found.manual:,} by hand, {found.undone:,} undone)"),
         ("tokens", f"{found.tokens_before:,} → {found.tokens_after:,}"),
         ("archived", f"{found.archived:,} messages"),
+        ("put off", f"{found.waited:,} that did not pay yet"),
         ("beside", f"{found.skipped:,} skipped, {found.failed:,} failed, {found.warned:,} warnings"),
     ]
     if found.compressions:
@@ -29,8 +36,28 @@ def run(workspace: str, session: str | None, *, as_json: bool) -> None:
     for title, figures in (("stage", found.by_stage), ("reason", found.by_reason)):
         if figures:
             unit = "tokens freed" if title == "stage" else "times"
-            table = make_table(title, unit, numbers=(unit,), wide=(title,))
+            table = make_table(title, unit, numbers=(unit,), wide=(title,), wraps=True)
             for name, figure in figures.items():
-                table.add_row(name, f"{figure:,}")
+                table.add_row(clean_line(name, 1_000), f"{figure:,}")
             console.print()
             console.print(table)
+    if found.decisions:
+        console.print()
+        console.print(make_decisions(found.decisions, with_session=session is None and found.sessions > 1))
+
+
+def make_decisions(decisions: Sequence[Told], *, with_session: bool) -> Table:
+    """Return the newest decisions, the last one below, each with its whole reason."""
+    columns = ["when", *(["session"] if with_session else []), "tokens", "decision"]
+    table = make_table(*columns, numbers=("tokens",), wide=("decision",), wraps=True)
+    for one in decisions:
+        sizes = f"{one.tokens_before:,}" + (f" → {one.tokens_after:,}" if one.tokens_after != one.tokens_before else "")
+        name = [clean_line(one.session_id, 12)] if with_session else []
+        table.add_row(tell_time(one.time), *name, sizes, clean_line(_explain(one), 1_000))
+    return table
+
+
+def _explain(decision: Told) -> str:
+    """Return what was decided and why, as one sentence."""
+    done = {"compressed": "folded: ", "skipped": "nothing done: ", "failed": "failed: "}
+    return f"{done.get(decision.kind, '')}{decision.reason or 'no reason was given'}"

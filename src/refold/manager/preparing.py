@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import orjson
 
 from refold.budget import Budget
+from refold.budget.economics import WAITED
 from refold.conversation.view import View
 from refold.errors import BudgetTooSmall, LedgerError
 from refold.formats import detect
@@ -32,7 +33,7 @@ from refold.manager.deciding import (
 from refold.manager.flow import Await, Flow
 from refold.manager.injecting import add_recalled, take_back_recalled
 from refold.manager.intake import check_messages, find_wire, take_history, take_new
-from refold.manager.keeper import Keeper, Sent, Slot
+from refold.manager.keeper import Keeper, Sent, Slot, make_event
 from refold.manager.notices import Notice
 from refold.manager.originals import StoredOriginals
 from refold.manager.record import Archived
@@ -287,7 +288,7 @@ def _tell_skipped(keeper: Keeper, slot: Slot, session: OpenSession, decision: De
     elif decision.is_held:
         why = decision.note
     else:
-        slot.told = ""
+        _log_wait(keeper, slot, session, "" if decision.acts else decision.trigger.reason)
         return
     tokens = session.item_tokens
     notice = Notice("skipped", session.id, why, tokens, tokens, keeper.clock())
@@ -295,6 +296,17 @@ def _tell_skipped(keeper: Keeper, slot: Slot, session: OpenSession, decision: De
     key = decision.trigger.strength + why.partition(":")[0]
     keeper.tell(notice, is_logged=slot.told != key)
     slot.told = key
+
+
+def _log_wait(keeper: Keeper, slot: Slot, session: OpenSession, reason: str) -> None:
+    """Log that a change was put off because it does not pay yet: once, until something else happens."""
+    waits = reason.startswith(WAITED)
+    if waits and slot.told != WAITED:
+        tokens = session.item_tokens
+        keeper.ledger.add_event(
+            session.id, make_event(Notice("waited", session.id, reason, tokens, tokens, keeper.clock()))
+        )
+    slot.told = WAITED if waits else ""
 
 
 def _hand_back(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter as Tally
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 
@@ -12,6 +14,10 @@ from refold.manager.keeper import Keeper, read_pinned
 from refold.manager.preparing import Request, count_fixed
 
 EVENTS_PAGE = 1_000
+# The newest decisions are told one by one.
+DECISIONS_MAX = 20
+DECISION_KINDS = ("compressed", "waited", "skipped", "failed")
+_FIGURE = re.compile(r"(?<![\w.])\d[\d,.]*\d|(?<![\w.])\d")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +92,18 @@ def describe_session(keeper: Keeper, session_id: str, beside: Request | None = N
 
 
 @dataclass(frozen=True, slots=True)
+class Told:
+    """One decision as it was logged: what was done or put off, and why, in full."""
+
+    session_id: str
+    kind: str
+    reason: str
+    tokens_before: int = 0
+    tokens_after: int = 0
+    time: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Statistics:
     """What compressions did, over a session or all of them (S1.9)."""
 
@@ -101,6 +119,8 @@ class Statistics:
     archived: int = 0
     by_stage: dict[str, int] = field(default_factory=dict)
     by_reason: dict[str, int] = field(default_factory=dict)
+    waited: int = 0
+    decisions: tuple[Told, ...] = ()
 
     @property
     def tokens_freed(self) -> int:
@@ -124,9 +144,12 @@ def gather_statistics(ledger: Ledger, session_id: str | None = None) -> Statisti
     reasons: Tally[str] = Tally()
     figures: Tally[str] = Tally()
     sessions: set[str] = set()
+    decisions: deque[Told] = deque(maxlen=DECISIONS_MAX)
     for event in read_all_events(ledger, session_id):
         kinds[event.kind] += 1
         sessions.add(event.session_id)
+        if event.kind in DECISION_KINDS:
+            decisions.append(_read_decision(event))
         if event.kind != "compressed":
             continue
         figures["manual"] += bool(event.fields.get("is_manual"))
@@ -150,6 +173,8 @@ def gather_statistics(ledger: Ledger, session_id: str | None = None) -> Statisti
         archived=figures["archived"],
         by_stage=dict(stages.most_common()),
         by_reason=dict(reasons.most_common()),
+        waited=kinds["waited"],
+        decisions=tuple(decisions),
     )
 
 
@@ -161,7 +186,12 @@ def read_all_events(ledger: Ledger, session_id: str | None) -> Iterable[Event]:
         after = page[-1].id
 
 
+def _read_decision(event: Event) -> Told:
+    sizes = [event.fields.get(name) for name in ("tokens_before", "tokens_after")]
+    before, after = (size if isinstance(size, int) else 0 for size in sizes)
+    return Told(event.session_id, event.kind, str(event.fields.get("reason", "")), before, after, event.created_at)
+
+
 def _name_reason(reason: str) -> str:
-    """Return what kind of reason it was, without its figures."""
-    words = [word for word in reason.split() if not any(letter.isdigit() for letter in word)]
-    return " ".join(words).removesuffix(" of")[:60]
+    """Return what kind of reason it was: the whole sentence, an ellipsis for each figure."""
+    return _FIGURE.sub("…", reason)
