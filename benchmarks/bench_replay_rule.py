@@ -65,7 +65,7 @@ def measure_speed(half: str) -> None:
         read = read_session(json.loads(line), "recorded")
         assert read is not None
         sessions.append(replace(read, id=f"{at}", bytes=len(line)))
-    print("\n### Replay speed\n\nSessions of swe_mini, each under `raw` and `default`, with recall for what is missing.\n")
+    print("\n### Replay speed\n\nSessions of swe_mini, each under `raw` and `default`, with recall for the missing.\n")
     Job(sessions[0], "default", Terms("gpt-4o", 8_000)).run()  # What is loaded once is not a session's time.
     print("| sessions | processes | seconds | sessions/s | MB/s | seconds per session |\n|---|---|---|---|---|---|")
     for count, processes in ((12, 1), (24, 1), (48, 1), (48, 2)):
