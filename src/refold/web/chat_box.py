@@ -18,7 +18,7 @@ from refold.server.identity import make_id
 from refold.server.interface import Access
 from refold.web.icons import icon
 from refold.web.models import Offer, choose, choose_manager, list_offer
-from refold.web.shell import button, guarded, sheet, text
+from refold.web.shell import button, guarded, sheet, text, to_script
 from refold.web.talking import Live, LiveCall, Room, find_rooms
 from refold.web.visit import find_visit, say
 
@@ -49,6 +49,7 @@ class ChatBox:
         self.offer = Offer()
         self.model = ""
         self._is_by_choice = False
+        self._sent = ""
         self._seen = (-1, self.room.stored, -1, 0)
         self._shown_calls: dict[str, tuple[ui.element, ui.element, ui.element]] = {}
         with ui.element("section").classes("chat").props(f'aria-label="{say("shell.chat")}"'):
@@ -139,9 +140,10 @@ class ChatBox:
             return
         manager, chosen = await self.source.run(_choose_all, self.model)
         self.room.start(manager, chosen, prompt)
+        self._sent = prompt
         ui.run_javascript(f"document.getElementById('{self.field.html_id}').value = ''")
         self._draw_state()
-        if self.on_sent is not None and await self.room.wait_stored():
+        if self.on_sent is not None and await self.room.wait_stored() and not self.room.refused:
             await _call(self.on_sent)
 
     async def _pick(self, event: object) -> None:
@@ -202,6 +204,14 @@ class ChatBox:
             shown = self._draw_live(live, shown, is_new=step != live.step)
         self._seen = (room.version, room.stored, live.step, shown)
         self._draw_state()
+        self._give_back()
+
+    def _give_back(self) -> None:
+        """Put what was not taken back into the field of the tab that sent it, unless something new stands there."""
+        if self.room.refused and self.room.refused == self._sent:
+            self._sent = ""
+            field = f"document.getElementById('{self.field.html_id}')"
+            ui.run_javascript(f"if (!{field}.value) {field}.value = {to_script(self.room.refused)}")
 
     def _draw_live(self, live: Live, shown: int, *, is_new: bool) -> int:
         if is_new:

@@ -87,7 +87,7 @@ def _write_form(tongue: Tongue, *, is_wrong: bool) -> str:
     return (
         f'<!doctype html><html lang="{"zh-CN" if tongue == "zh" else "en"}"><head><meta charset="utf-8">'
         f'<title>{word("sign_in")} · refold</title><meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<script>document.documentElement.dataset.colours={colours}</script>"
+        f'<link rel="icon" href="data:,"><script>document.documentElement.dataset.colours={colours}</script>'
         f'<style>{_STYLE.read_text("utf-8")}</style></head><body><main class="main">'
         f'<form class="sheet" style="margin:12vh auto 0" method="post" action="{PREFIX}/login">'
         '<div class="brand"><span class="brand-mark"></span>refold</div>'

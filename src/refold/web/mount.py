@@ -99,10 +99,13 @@ class Page:
         return self._sample is not None and not self._sample.done()
 
     async def stop(self) -> None:
-        """Say goodbye to open tabs."""
+        """Say goodbye to open tabs; answers that are being written are stopped, and what was said of them is kept."""
         if self._sample is not None:
             await asyncio.wait({self._sample}, timeout=STOP_S_MAX)
         if self._life is not None:
+            from refold.web.talking import find_rooms
+
+            await find_rooms(self._application).close()
             await self._life.__aexit__(None, None, None)
             self._life = None
 
@@ -162,7 +165,7 @@ def _add_headers(scope: Scope, send: Send) -> Send:
         (b"content-security-policy", _POLICY.format(host=host).encode("latin-1", "ignore")),
         (b"x-content-type-options", b"nosniff"),
         (b"x-frame-options", b"DENY"),
-        (b"referrer-policy", b"no-referrer"),
+        (b"referrer-policy", b"same-origin"),
         (b"cross-origin-opener-policy", b"same-origin"),
         (b"cross-origin-resource-policy", b"same-origin"),
     ]

@@ -62,7 +62,10 @@ class Live:
 
 
 class Room:
-    """One session's run, if there is one, and what the last one came to."""
+    """One session's run, if there is one, and what the last one came to.
+
+    ``problem`` says why there is no answer; ``refused`` is the prompt, if it was not even taken and nothing is stored.
+    """
 
     def __init__(self, session_id: str) -> None:
         self.session_id = session_id
@@ -70,8 +73,7 @@ class Room:
         self.version = 0
         self.stored = 0
         self.problem = ""
-        self.model = ""
-        self.why = ""
+        self.refused = ""
         self.used_at = time.monotonic()
         self._task: asyncio.Task[None] | None = None
 
@@ -88,7 +90,7 @@ class Room:
             raise ConfigError("the message is empty; say what is to be done")
         if len(prompt) > PROMPT_CHARS_MAX:
             raise ConfigError(f"the message has more than {PROMPT_CHARS_MAX:,} characters; shorten it")
-        self.problem, self.model, self.why = "", chosen.model.name, chosen.why
+        self.problem = self.refused = ""
         self.live = Live(self.live.step + 1)
         self._change()
         self._task = asyncio.create_task(self._run(manager, chosen, prompt), name=f"refold-chat-{self.session_id[:40]}")
@@ -112,6 +114,7 @@ class Room:
         self.used_at = time.monotonic()
 
     async def _run(self, manager: ContextCompressionManager, chosen: Chosen, prompt: str) -> None:
+        is_begun = False
         try:
             system = await asyncio.to_thread(find_system, manager, self.session_id)
             agent = Agent(
@@ -124,6 +127,7 @@ class Room:
             run = agent.run(prompt)
             try:
                 async for event in run:
+                    is_begun = True
                     self._take(event)
             finally:
                 await run.aclose()  # type: ignore[attr-defined]
@@ -131,6 +135,8 @@ class Room:
             self.live.note = ("chat.stopped", {})
         except RefoldError as error:
             self.problem = str(error)[:1_000]
+            if isinstance(error, ConfigError) and not is_begun:
+                self.refused = prompt
         except Exception as error:
             log.exception("chat failed")
             self.problem = f"unexpected {type(error).__name__}; the log of refold says more"
