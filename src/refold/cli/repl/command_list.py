@@ -16,7 +16,7 @@ class CommandName(NamedTuple):
 
 COMMAND_LIST = (
     CommandName("help", "", "this list"),
-    CommandName("context", "", "how full the context is, what fills it, what happens next"),
+    CommandName("context", "", "how full the context is, and of what"),
     CommandName("compact", "[instructions]", "compress now; say what to keep"),
     CommandName("undo", "[id]", "take the last compression back, or one by its id"),
     CommandName("redo", "", "put what was undone in force again"),

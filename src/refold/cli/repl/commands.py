@@ -16,6 +16,7 @@ from rich.text import Text
 
 from refold.agent.hub import find_undo
 from refold.agent.texts import tell_change
+from refold.cli.config import format_value
 from refold.cli.render import clean_line, count_things, describe_share, make_table
 from refold.cli.repl.chat_session import ChatSession
 from refold.cli.repl.command_list import COMMAND_LIST
@@ -24,6 +25,7 @@ from refold.cli.repl.gauge import break_down, tell_tokens, write_gauge
 from refold.cli.repl.screen import OPTIMISING, Screen
 from refold.cli.workspace import tell_time
 from refold.errors import RefoldError
+from refold.memory.compression_folder import SETTINGS
 from refold.tokens import counter_for
 
 Run = Callable[[ChatSession, Screen, str], "Awaitable[None] | None"]
@@ -62,7 +64,6 @@ def show_help(chat: ChatSession, screen: Screen, argument: str) -> None:  # noqa
     table.add_column(ratio=1)
     for command in COMMANDS.values():
         table.add_row(Text(f"/{command.name} {command.argument}".rstrip(), style="bold"), command.means)
-    table.add_row("", "")
     table.add_row(Text("Enter, Alt-Enter", style="bold"), "send, new line; Ctrl-C stops an answer, Ctrl-D leaves")
     screen.show(table)
 
@@ -134,11 +135,14 @@ def pin(chat: ChatSession, screen: Screen, argument: str) -> None:
 
 
 def recall(chat: ChatSession, screen: Screen, argument: str) -> None:
-    screen.show(chat.agent.context.context_recall(argument))
+    screen.show(chat.agent.context.context_recall(argument) if argument else "say what to look for: /recall WORDS")
 
 
 def expand(chat: ChatSession, screen: Screen, argument: str) -> None:
     handle, _, rest = argument.partition(" ")
+    if not handle:
+        screen.show("say which: /expand m:4f2a91c3")
+        return
     offset = int(rest) if rest.strip().isdecimal() else 0
     screen.show(chat.agent.context.context_expand(handle, offset))
 
@@ -161,7 +165,12 @@ def memory(chat: ChatSession, screen: Screen, argument: str) -> None:
     dates = pages.list_dates()
     date = argument or (dates[-1] if dates else "")
     page = pages.read(date) if date else None
-    screen.show(page) if page else screen.note(f"no page{f' of {date}' if date else 's yet'}; there are {dates[-5:]}")
+    if page:
+        screen.show(page)
+    elif dates:
+        screen.note(f"there is no page of {date[:40]}; the last ones are {', '.join(dates[-5:])}")
+    else:
+        screen.note("no pages yet: every compression writes to the page of its day")
 
 
 def config(chat: ChatSession, screen: Screen, argument: str) -> None:
@@ -172,7 +181,18 @@ def config(chat: ChatSession, screen: Screen, argument: str) -> None:
             screen.note("write /config name=value, or /config alone to see what is set", "yellow")
             return
         changes[name] = _read_value(value)
-    screen.show(chat.agent.context.context_config(changes or None))
+    if changes:
+        screen.show(chat.agent.context.context_config(changes).partition("\n")[0])
+    _show_settings(chat, screen)
+
+
+def _show_settings(chat: ChatSession, screen: Screen) -> None:
+    table = make_table("setting", "value", "means")
+    for name, ours in SETTINGS.items():
+        means = (type(chat.manager.config).model_fields[ours].description or "").partition(": ")[2]
+        table.add_row(name, format_value(getattr(chat.manager.config, ours)), means)
+    screen.show(table)
+    screen.note("change one with /config name=value; 'refold config explain' has all of them")
 
 
 def _read_value(text: str) -> object:
@@ -206,14 +226,19 @@ def sessions(chat: ChatSession, screen: Screen, argument: str) -> None:  # noqa:
 
 def resume(chat: ChatSession, screen: Screen, argument: str) -> None:
     known = [row.id for row in chat.manager.ledger.list_sessions(limit=1_000)]
-    found = [one for one in known if one == argument] or [one for one in known if argument and one.startswith(argument)]
+    if not argument:
+        sessions(chat, screen, "")
+        screen.note("say which: /resume SESSION, or how its name begins")
+        return
+    found = [one for one in known if one == argument] or [one for one in known if one.startswith(argument)]
     if len(found) != 1:
         why = "could be several sessions" if found else "is no session"
         screen.note(f"{argument[:60]!r} {why}; /sessions lists them", "yellow")
         return
     chat.open(found[0])
     status = chat.status()
-    screen.note(f"session {found[0]}: {status.messages if status else 0:,} messages · {chat.gauge()}")
+    count = count_things(status.messages if status else 0, "message")
+    screen.note(f"session {found[0]} · {count}" + ("" if screen.is_live else f" · {chat.gauge()}"))
 
 
 def export(chat: ChatSession, screen: Screen, argument: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from refold.cli.render import count_things
 from refold.ledger.ledger import Ledger
 from refold.tokens import model_info
 
@@ -31,7 +32,7 @@ class Costs:
             if self.input_tokens
             else "nothing cached"
         )
-        tokens = f"{self.requests:,} requests · {self.input_tokens:,} tokens in ({share}) · {self.output_tokens:,} out"
+        tokens = f"{count_things(self.requests, 'request')} · {self.input_tokens:,} tokens in ({share}) · {self.output_tokens:,} out"
         if not self.priced:
             return f"{tokens} · no known price"
         rest = f" (without {self.requests - self.priced:,} of unknown price)" if self.priced < self.requests else ""

@@ -74,7 +74,7 @@ class Keyboard:
         """Return what a person sends; KeyboardInterrupt and EOFError as the keys say."""
         # Above the line, not in a toolbar: a toolbar is only drawn by terminals that tell where their cursor is.
         gauge = self.gauge()
-        head = [("class:gauge", f"{gauge}\n")] if gauge else []
+        head = [("class:gauge", f"\n{gauge}\n")] if gauge else []
         line = await self._session.prompt_async([*head, ("", PROMPT)], prompt_continuation="    · ")
         return self.pastes.put_back(line)
 

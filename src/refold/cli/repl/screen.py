@@ -196,9 +196,10 @@ class AnswerView:
             self._draw()
 
     def _print(self, block: str) -> None:
-        from rich.markdown import Markdown  # Slow to import, and not needed before the first answer.
+        from refold.cli.repl.markdown import ChatMarkdown  # Slow to import, and not needed before the first answer.
 
-        self._console.print(Markdown(block))
+        self._console.print()
+        self._console.print(ChatMarkdown(block.strip("\n")))
 
     def _draw(self) -> None:
         if self._live is None:
@@ -216,7 +217,7 @@ class AnswerView:
         width = max(10, self._console.width)
         tail = self._pending[-room * width :]
         lines = Text(tail).wrap(self._console, width)
-        self._live.update(Text("\n").join(lines[-room:]))
+        self._live.update(Text("\n").join([Text(""), *lines[-room:]]))
 
     def _stop(self) -> None:
         if self._live is not None:

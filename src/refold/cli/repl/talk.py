@@ -10,10 +10,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
-from refold.agent import Tool
-from refold.agent.running import Approve
-from refold.agent.wire import ToolCall
-from refold.cli.render import clean_line
+from refold.cli.repl.approving import make_approve
 from refold.cli.repl.chat_session import ChatSession
 from refold.cli.repl.commands import run_command
 from refold.cli.repl.screen import Screen
@@ -24,7 +21,6 @@ if TYPE_CHECKING:
     from refold.cli.repl.keyboard import Keyboard
 
 STDIN_CHARS_MAX = 50_000_000
-_PREVIEW_CHARS = 400
 
 
 async def talk(chat: ChatSession, screen: Screen, keyboard: Keyboard, first: asyncio.Future[str]) -> None:
@@ -32,7 +28,7 @@ async def talk(chat: ChatSession, screen: Screen, keyboard: Keyboard, first: asy
     from refold.cli.repl.keyboard import hushed
 
     keyboard.gauge = chat.gauge
-    chat.approve = chat.approve or _make_approve(screen, keyboard)
+    chat.approve = chat.approve or make_approve(screen, keyboard)
     chat.open(chat.session_id)
     _load_client_ahead(chat)
     was_interrupted = False
@@ -54,25 +50,6 @@ async def talk(chat: ChatSession, screen: Screen, keyboard: Keyboard, first: asy
                 await take_line(chat, screen, line, shows_gauge=False)
         if not chat.is_over:
             reading = asyncio.ensure_future(keyboard.read())
-
-
-def _make_approve(screen: Screen, keyboard: Keyboard) -> Approve:
-    always: set[str] = set()
-    one_at_a_time = asyncio.Lock()
-
-    async def approve(call: ToolCall, tool: Tool) -> bool:
-        async with one_at_a_time:
-            if tool.name in always:
-                return True
-            await asyncio.sleep(0.05)  # What was told of the call is shown first.
-            screen.note(f"{call.name} wants to run with {clean_line(call.arguments, _PREVIEW_CHARS)}", "bold")
-            with screen.holding():
-                answer = await keyboard.ask("run it? [y]es, [a]lways, [N]o: ")
-            if answer == "a":
-                always.add(tool.name)
-            return answer in ("y", "a")
-
-    return approve
 
 
 async def take_line(chat: ChatSession, screen: Screen, line: str, *, shows_gauge: bool) -> RefoldError | None:

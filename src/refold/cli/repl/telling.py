@@ -9,12 +9,13 @@ from collections.abc import Iterator
 
 from refold.agent import AgentEvent
 from refold.agent import events as told
-from refold.cli.render import clean_line
+from refold.cli.render import clean_line, count_things
+from refold.cli.repl.approving import LINE_CHARS
 from refold.cli.repl.chat_session import ChatSession
 from refold.cli.repl.screen import OPTIMISING, Screen
 from refold.errors import RefoldError
 
-_LINE_CHARS = 110
+_RESULT_CHARS = 60
 
 
 async def run_turn(
@@ -69,12 +70,12 @@ def show_event(screen: Screen, event: AgentEvent) -> None:
         case told.TextDelta():
             screen.say(event.text)
         case told.ToolStarted():
-            screen.note(f"→ {event.name}({clean_line(event.arguments, _LINE_CHARS - 20)})")
+            screen.note(f"→ {event.name}({clean_line(event.arguments, LINE_CHARS)})")
             screen.wait(event.name)
         case told.ToolFinished():
             mark = "✗" if event.is_error else "✓"
-            first = clean_line(event.text, _LINE_CHARS - 30)
-            screen.note(f"{mark} {event.name} · {event.chars_total:,} characters · {event.seconds:.1f} s · {first}")
+            size = count_things(event.chars_total, "character")
+            screen.note(f"{mark} {event.name} · {size} · {event.seconds:.1f} s{_tell_result(event)}")
             screen.wait("…")
         case told.Compressing():
             screen.wait(OPTIMISING)
@@ -95,6 +96,14 @@ def show_event(screen: Screen, event: AgentEvent) -> None:
             screen.note(event.text, "yellow")
         case told.Finished():
             _show_end(screen, event)
+
+
+def _tell_result(event: told.ToolFinished) -> str:
+    """Return what a result comes to in a few words: why it failed, how it ended, else how it begins."""
+    rows = event.text.strip().splitlines() or [""]
+    is_ending = rows[-1].startswith("[") and rows[-1].endswith("]")
+    words = clean_line(rows[-1].strip("[]") if is_ending and not event.is_error else rows[0], _RESULT_CHARS)
+    return f" · {words}" if words else ""
 
 
 def _show_end(screen: Screen, event: told.Finished) -> None:

@@ -1,0 +1,70 @@
+"""Asks a person before a tool writes or runs. All of what it wants is shown: nothing can hide behind the end of a line."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from typing import TYPE_CHECKING
+
+from refold.agent import Tool
+from refold.agent.running import Approve
+from refold.agent.wire import ToolCall
+from refold.cli.repl.screen import Screen
+
+if TYPE_CHECKING:
+    from refold.cli.repl.keyboard import Keyboard
+
+QUESTION = "run it? [y]es, [a]lways, [N]o: "
+SHOWN_CHARS = 4_000
+# What the line that tells of a call shows whole needs no second showing.
+LINE_CHARS = 90
+_HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+
+
+def make_approve(screen: Screen, keyboard: Keyboard) -> Approve:
+    """Return the question; one at a time, and once only for tools that are always allowed."""
+    always: set[str] = set()
+    one_at_a_time = asyncio.Lock()
+
+    async def approve(call: ToolCall, tool: Tool) -> bool:
+        async with one_at_a_time:
+            if tool.name in always:
+                return True
+            await asyncio.sleep(0.05)  # What was told of the call is shown first.
+            with screen.holding():
+                if details := describe_call(call):
+                    screen.out.print(details, style="bold", highlight=False)
+                answer = await keyboard.ask(QUESTION)
+            if answer == "a":
+                always.add(tool.name)
+            return answer in ("y", "a")
+
+    return approve
+
+
+def describe_call(call: ToolCall) -> str:
+    """Return what a call wants, argument by argument, with every hidden character made visible; empty if it was told."""
+    if len(call.arguments) <= LINE_CHARS and "\\" not in call.arguments and not _HIDDEN.search(call.arguments):
+        return ""
+    try:
+        given = json.loads(call.arguments)
+    except ValueError:
+        given = call.arguments
+    if not isinstance(given, dict):
+        given = {"arguments": given}
+    lines = [f"{call.name} wants to run with"]
+    for name, value in given.items():
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        lines += [f"  {name}:" if "\n" in text else f"  {name}: {show_text(text)}"]
+        lines += [f"    {row}" for row in show_text(text).split("\n")] if "\n" in text else []
+    return "\n".join(lines)
+
+
+def show_text(text: str) -> str:
+    """Return a text as it can be read: hidden characters as escapes, what is too long with how much is missing."""
+    visible = _HIDDEN.sub(lambda found: found[0].encode("unicode_escape", "backslashreplace").decode(), text)
+    if len(visible) <= SHOWN_CHARS:
+        return visible
+    head, tail = visible[: SHOWN_CHARS // 2], visible[-SHOWN_CHARS // 2 :]
+    return f"{head}\n… {len(visible) - SHOWN_CHARS:,} characters are not shown here …\n{tail}"
