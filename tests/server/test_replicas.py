@@ -54,6 +54,20 @@ def test_a_session_that_goes_from_replica_to_replica_keeps_its_prefix_and_is_fol
     assert ledger.verify() == []
 
 
+def test_a_client_that_names_no_session_is_known_by_every_replica(rigs: list[Rig]) -> None:
+    messages = make_dialog(30)
+    names = set()
+    for turn in range(4):
+        answer = rigs[turn % 3].post("openai-chat", make_body("openai-chat", messages))
+        assert answer.status_code == 200, answer.text
+        names.add(answer.headers["x-refold-session"])
+        messages = [*messages, {"role": "assistant", "content": "ok"}, {"role": "user", "content": f"go {turn}"}]
+    assert len(names) == 1
+    row = rigs[0].manager.ledger.read_session(names.pop())
+    assert row is not None
+    assert row.compression_count == 1
+
+
 def test_the_interface_of_every_replica_shows_the_same_sessions_and_no_password(rigs: list[Rig]) -> None:
     rigs[0].post("openai-chat", make_body("openai-chat", make_dialog(2)), x_refold_session="talk")
     shown = [rig.http.get("/api/sessions").json() for rig in rigs]
