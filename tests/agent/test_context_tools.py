@@ -70,7 +70,7 @@ async def test_summaries_recall_expand_and_pin_lead_to_the_originals(tmp_path: P
         whole = text + tools.context_expand(handle[1], 40, 10_000).split("\n", 1)[1]
         assert whole == manager.expand("s", handle[1])
         assert tools.context_expand(handle[1], 10**6).endswith("ends before character 1000000.")
-        assert "is pinned and will not be compressed; 1 messages are pinned now." in tools.context_pin(handle[1])
+        assert "is pinned and will not be compressed; 1 message pinned now." in tools.context_pin(handle[1])
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,11 @@
 """What the chat shows, as functions of numbers and texts."""
 
+import json
+
 import pytest
 
+from refold.agent.wire import ToolCall
+from refold.cli.repl.approving import describe_call, show_text
 from refold.cli.repl.gauge import tell_tokens, write_gauge
 from refold.cli.repl.keyboard import Pastes
 from refold.cli.repl.screen import clean_block, split_blocks
@@ -72,3 +76,19 @@ def test_small_pastes_stay_and_large_ones_are_put_back_when_sent() -> None:
     assert mark == "[pasted #1: 5,000 characters]"
     assert pastes.put_back(f"see {mark}!") == f"see {'x' * 5_000}!"
     assert pastes.put_back("[pasted #9: 1 characters]") == "[pasted #9: 1 characters]"
+
+
+def test_a_question_before_a_tool_runs_shows_all_that_it_wants() -> None:
+    short = ToolCall("1", "run_command", '{"command": "ls"}')
+    assert describe_call(short) == ""  # The line before it told all of it.
+    long = ToolCall("1", "run_command", json.dumps({"command": "echo " + "a" * 500 + "; rm -rf /", "timeout_s": 5}))
+    assert (
+        describe_call(long) == f"run_command wants to run with\n  command: echo {'a' * 500}; rm -rf /\n  timeout_s: 5"
+    )
+    lines = ToolCall("1", "write_file", json.dumps({"path": "x", "content": "one\ntwo"}))
+    assert describe_call(lines).split("\n")[2:] == ["  content:", "    one", "    two"]
+    hidden = ToolCall("1", "run_command", json.dumps({"command": "ls \x1b[8m; rm x\u202e"}))
+    assert "ls \\x1b[8m; rm x\\u202e" in describe_call(hidden)
+    giant = show_text("x" * 10_000 + "; rm x")
+    assert giant.endswith("; rm x")
+    assert "… 6,006 characters are not shown here …" in giant

@@ -12,6 +12,7 @@ pytest.importorskip("prompt_toolkit", reason="needs refold[chat]")
 pytest.importorskip("pexpect", reason="needs pexpect: a pseudo-terminal")
 
 from refold import ContextCompressionManager
+from refold.cli.repl.gauge import tell_tokens
 from refold.testing import RecordedRequest, ScriptedProvider, call_tool, drip, hang, say
 from tests.agent.talking import check_stored, make_manager
 from tests.agent.test_overflow import write_history
@@ -52,8 +53,8 @@ def test_commands_work_before_and_after_the_first_message(tmp_path: Path) -> Non
         chat.expect("All right.")
         for line, answer in (
             ("/context", "next: compresses after"),
-            ("/cost", "1 requests"),
-            ("/recall hello", "passages for"),
+            ("/cost", "1 request ·"),
+            ("/recall hello", "; /expand HANDLE gives the whole original"),
             ("/model", "gpt-4o at"),
             ("/sessions", "chat-"),
             ("/config keepRecent=5", "Set keep_recent = 5"),
@@ -68,13 +69,19 @@ def test_commands_work_before_and_after_the_first_message(tmp_path: Path) -> Non
 def test_compact_says_before_and_after_and_undo_takes_it_back(tmp_path: Path) -> None:
     with make_manager(tmp_path) as manager:
         manager.append("long", write_history("openai-chat", 60), format="openai-chat")
-        before = manager.status("long").tokens
+        words = manager.status("long").tokens
     with ScriptedProvider("ok") as provider, chatting(tmp_path, provider, "--session", "long") as chat:
         assert "120 messages" in chat.begin()
+        seen = chat.raw
         chat.send("/compact keep the ports")
-        chat.expect(f"{before:,} → ")
         said = chat.expect("back with /undo ")
         assert "freed" in said
+        found = re.search(r"([\d,]+) → [\d,]+ tokens", said)
+        assert found
+        before = int(found[1].replace(",", ""))
+        # With system prompt and tools, also before the first request: in the gauge of the resumed session as well.
+        assert before > words + 300
+        assert f" {tell_tokens(before)}/" in seen
         assert "kept as they are:" in said
         chat.ready()
         chat.send("/undo")
@@ -206,7 +213,7 @@ def test_it_speaks_chinese_in_forty_columns_without_colour(tmp_path: Path) -> No
         chat.expect("第二点")
         chat.ready()
         chat.send("/recall 端口")
-        chat.expect("段；context_expand")
+        chat.expect("段；/expand HANDLE")
         assert chat.end() == 0
 
 
@@ -226,7 +233,7 @@ def test_a_tool_asks_and_no_means_no(tmp_path: Path) -> None:
     with ScriptedProvider(script) as provider, chatting(tmp_path, provider, "--tools", "files") as chat:
         chat.begin()
         chat.send("write")
-        chat.expect("write_file wants to run with")
+        chat.expect('→ write_file({"path": "x.txt", "content": "hello"})')
         chat.expect("run it? ")
         chat.send("n")
         chat.expect("As you like.")

@@ -98,7 +98,7 @@ async def test_s1_7_the_context_is_compressed_before_a_model_call_and_not_after_
 
 def make_chat(provider: ScriptedProvider, manager: Any) -> ChatSession:
     chosen = Chosen(make_model(provider), "asked for")
-    return ChatSession(manager, chosen, lambda name: chosen, "s")
+    return ChatSession(manager, chosen, lambda name, told="": chosen, "s")
 
 
 def make_screen() -> tuple[Screen, Console]:
@@ -112,9 +112,12 @@ async def test_s2_12_compact_says_before_after_freed_and_deleted_files_and_is_in
         make_manager(tmp_path, window=60_000, economic=False) as manager,
     ):
         manager.append("s", write_history("openai-chat"), format="openai-chat")
-        before = manager.status("s").tokens
         screen, console = make_screen()
-        await run_command(make_chat(provider, manager), screen, "/compact keep the API names")
+        chat = make_chat(provider, manager)
+        status = chat.status()
+        assert status is not None
+        before = status.tokens
+        await run_command(chat, screen, "/compact keep the API names")
         after = manager.status("s").tokens
         await run_command(make_chat(provider, manager), screen, "/help")
         text = " ".join(console.export_text().split())

@@ -47,8 +47,9 @@ class Runner:
                     done[call.id] = ToolResult(call, text, True)
                     return
                 emit(ToolStarted(call.id, call.name, call.arguments))
-                started = time.monotonic()
-                whole, is_error = await self._run_one(call)
+                tool, refusal = await self._admit(call)
+                started = time.monotonic()  # What a person takes to agree is not the tool's time.
+                whole, is_error = await self._run_one(call, tool) if tool is not None else (refusal, True)
                 text = cut_output(whole, self.limits.tool_chars_max)
                 done[call.id] = ToolResult(call, text, is_error)
                 seconds = time.monotonic() - started
@@ -59,20 +60,25 @@ class Runner:
                 group.create_task(run(number, call))
         return [done[call.id] for call in calls]
 
-    async def _run_one(self, call: ToolCall) -> tuple[str, bool]:
+    async def _admit(self, call: ToolCall) -> tuple[Tool | None, str]:
+        """Return the tool that a call may run, or what the model is told instead."""
         tool = self.tools.get(call.name)
         if tool is None:
             near = get_close_matches(call.name, self.tools, 1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
-            return f"there is no tool {call.name[:80]!r}.{hint} Tools: {', '.join(self.tools) or 'none'}", True
+            return None, f"there is no tool {call.name[:80]!r}.{hint} Tools: {', '.join(self.tools) or 'none'}"
         try:
-            arguments = tool.read_arguments(call.arguments)
+            tool.read_arguments(call.arguments)
         except ArgumentError as error:
-            return str(error), True
+            return None, str(error)
         if tool.asks and not await self._is_approved(call, tool):
-            return "the user did not agree to this call; it was not run. Ask what to do instead.", True
+            return None, "the user did not agree to this call; it was not run. Ask what to do instead."
+        return tool, ""
+
+    async def _run_one(self, call: ToolCall, tool: Tool) -> tuple[str, bool]:
         timeout = tool.timeout_s or self.limits.tool_timeout_s
         try:
+            arguments = tool.read_arguments(call.arguments)
             return write_output(await _call_bounded(tool.call, arguments, timeout)), False
         except TimeoutError:
             return f"the tool did not return within {timeout:g} s and was given up", True

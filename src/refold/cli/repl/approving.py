@@ -1,4 +1,4 @@
-"""Asks a person before a tool writes or runs. All of what it wants is shown: nothing can hide behind the end of a line."""
+"""Asks a person before a tool writes or runs. All that it wants is shown: nothing can hide behind the end of a line."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def make_approve(screen: Screen, keyboard: Keyboard) -> Approve:
 
 
 def describe_call(call: ToolCall) -> str:
-    """Return what a call wants, argument by argument, with every hidden character made visible; empty if it was told."""
+    """Return what a call wants, argument by argument, hidden characters made visible; empty if it was told."""
     if len(call.arguments) <= LINE_CHARS and "\\" not in call.arguments and not _HIDDEN.search(call.arguments):
         return ""
     try:

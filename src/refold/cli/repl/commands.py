@@ -94,6 +94,7 @@ def show_context(chat: ChatSession, screen: Screen, argument: str) -> None:  # n
 
 
 async def compact(chat: ChatSession, screen: Screen, argument: str) -> None:
+    chat.status()  # So that before and after are told with system prompt and tools, as the gauge has them.
     screen.wait(OPTIMISING)
     done = await chat.manager.compress_async(chat.session_id, argument)
     screen.rest()
@@ -135,7 +136,11 @@ def pin(chat: ChatSession, screen: Screen, argument: str) -> None:
 
 
 def recall(chat: ChatSession, screen: Screen, argument: str) -> None:
-    screen.show(chat.agent.context.context_recall(argument) if argument else "say what to look for: /recall WORDS")
+    if not argument:
+        screen.show("say what to look for: /recall WORDS")
+        return
+    head, line, passages = chat.agent.context.context_recall(argument).partition("\n")
+    screen.show(head.replace("context_expand(handle)", "/expand HANDLE") + line + passages)
 
 
 def expand(chat: ChatSession, screen: Screen, argument: str) -> None:
@@ -187,7 +192,7 @@ def config(chat: ChatSession, screen: Screen, argument: str) -> None:
 
 
 def _show_settings(chat: ChatSession, screen: Screen) -> None:
-    table = make_table("setting", "value", "means")
+    table = make_table("setting", "value", "means", wide=("means",), wraps=True)
     for name, ours in SETTINGS.items():
         means = (type(chat.manager.config).model_fields[ours].description or "").partition(": ")[2]
         table.add_row(name, format_value(getattr(chat.manager.config, ours)), means)

@@ -32,7 +32,8 @@ class Costs:
             if self.input_tokens
             else "nothing cached"
         )
-        tokens = f"{count_things(self.requests, 'request')} · {self.input_tokens:,} tokens in ({share}) · {self.output_tokens:,} out"
+        requests = count_things(self.requests, "request")
+        tokens = f"{requests} · {self.input_tokens:,} tokens in ({share}) · {self.output_tokens:,} out"
         if not self.priced:
             return f"{tokens} · no known price"
         rest = f" (without {self.requests - self.priced:,} of unknown price)" if self.priced < self.requests else ""

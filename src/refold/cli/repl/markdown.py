@@ -11,7 +11,7 @@ from rich.markdown import Heading, Markdown, MarkdownElement
 class LeftHeading(Heading):
     """A heading at the left."""
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:  # noqa: ARG002
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         self.text.justify = "left"
         yield self.text
 

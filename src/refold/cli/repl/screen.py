@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from refold.cli.render import clean_line, describe_share
+from refold.cli.render import clean_line, count_things, describe_share
 
 if TYPE_CHECKING:
     from refold.cli.repl.chat_session import ChatSession
@@ -47,12 +47,16 @@ def make_screen(*, plain: bool = False) -> Screen:
 def greet(screen: Screen, chat: ChatSession, *, is_typed: bool) -> None:
     """Say which model answers and why, and where the session stands."""
     model = chat.chosen.model
-    screen.note(f"{getattr(model, 'source', model.name)} ({chat.chosen.why}) · session {chat.session_id}")
+    source = f"{getattr(model, 'source', model.name)} ({chat.chosen.why})"
+    if not is_typed:
+        screen.note(f"{source} · session {chat.session_id}")
+        return
+    screen.note(source)
     status = chat.status()
-    if status is not None and is_typed:
-        screen.note(f"{status.messages:,} messages · {chat.gauge()}")
-    if is_typed:
-        screen.note("/help lists the commands; Ctrl-D leaves")
+    size = f" · {count_things(status.messages, 'message')}" if status is not None else ""
+    screen.note(f"session {chat.session_id}{size} · /help lists commands, Ctrl-D leaves")
+    if status is not None:
+        screen.note(chat.gauge())
 
 
 class Screen:

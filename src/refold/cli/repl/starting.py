@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,5 +36,5 @@ async def start_talking(folder: Path, open_chat: Open) -> ChatSession:
     with make_screen() as screen:
         await keyboard.print_above(lambda: greet(screen, chat, is_typed=True))
         await talk(chat, screen, keyboard, reading)
-        screen.note(f"session {chat.session_id}; go on with: refold chat --session {chat.session_id}")
+        screen.note(f"go on with: refold chat --session {shlex.quote(chat.session_id)}")
     return chat

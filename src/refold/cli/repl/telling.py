@@ -13,7 +13,7 @@ from refold.cli.render import clean_line, count_things
 from refold.cli.repl.approving import LINE_CHARS
 from refold.cli.repl.chat_session import ChatSession
 from refold.cli.repl.screen import OPTIMISING, Screen
-from refold.errors import RefoldError
+from refold.errors import BudgetTooSmall, RefoldError
 
 _RESULT_CHARS = 60
 
@@ -84,7 +84,7 @@ def show_event(screen: Screen, event: AgentEvent) -> None:
             screen.wait("…")
         case told.Offloaded():
             screen.note(f"{len(event.files):,} tool results went to files, {event.tokens_freed:,} tokens freed")
-        case told.CompressionSkipped():
+        case told.CompressionSkipped() if not event.reason.startswith(BudgetTooSmall.__name__):  # The error follows.
             screen.note(f"not compressed: {event.reason}", "yellow")
         case told.WindowLowered():
             window = f"{event.window_before:,} → {event.window_after:,} tokens"
