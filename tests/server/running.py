@@ -17,6 +17,7 @@ from refold.server.app import Application
 from refold.server.managers import without_arrival
 from refold.server.serving import BackgroundServer
 from refold.server.settings import GatewaySettings
+from refold.server.summaries import choose_summariser
 from refold.testing import ScriptedProvider
 
 PATHS = {"openai-chat": "/v1/chat/completions", "openai-responses": "/v1/responses", "anthropic": "/v1/messages"}
@@ -63,8 +64,9 @@ def start_rig(
         )
         # What is recalled below a question is looked at elsewhere; here a message is what its client sent.
         chosen = CompressionConfig(**{"recall": {"inject": "off"}, **(config or {})})
-        manager = ContextCompressionManager(without_arrival(chosen), workspace, ledger=ledger)
-        application = Application(manager, gateway)
+        chosen, llm = choose_summariser(without_arrival(chosen), gateway)
+        manager = ContextCompressionManager(chosen, workspace, llm=llm, ledger=ledger)
+        application = Application(manager, gateway, llm=llm)
         with (
             BackgroundServer(application) as server,
             httpx2.Client(base_url=server.url, timeout=30, trust_env=False) as http,

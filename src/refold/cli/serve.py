@@ -62,6 +62,7 @@ def _make_application(wish: ServeWish) -> Application:
     from refold.server.app import Application
     from refold.server.managers import without_arrival
     from refold.server.settings import load_settings
+    from refold.server.summaries import choose_summariser
 
     settings = load_settings(
         wish.workspace,
@@ -75,12 +76,13 @@ def _make_application(wish: ServeWish) -> Application:
     config = load_config(wish.workspace, call={"preset": wish.preset})
     if not settings.arrival:
         config = without_arrival(config)
-    manager = ContextCompressionManager(config, wish.workspace)
+    config, llm = choose_summariser(config, settings)
+    manager = ContextCompressionManager(config, wish.workspace, llm=llm)
     if config.tune == "auto":
         from refold.tuning import watch
 
         watch(manager, wish.workspace)
-    return Application(manager, settings, make_page=_find_page())
+    return Application(manager, settings, llm=llm, make_page=_find_page())
 
 
 def _find_page() -> Callable[[Application], object] | None:

@@ -12,7 +12,8 @@ import asyncio
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from contextvars import Context, copy_context
+from dataclasses import dataclass, field, replace
 
 from refold.conversation.view import Lens, View
 from refold.errors import RefoldError
@@ -33,10 +34,11 @@ _PAUSE_S = 0.01
 
 @dataclass(slots=True)
 class Job:
-    """One fold under way. ``stop`` ends it, from any thread."""
+    """One fold under way, in the context of who began it. ``stop`` ends it, from any thread."""
 
     session_id: str
     wish: Wish
+    context: Context = field(default_factory=copy_context)
     loop: asyncio.AbstractEventLoop | None = None
     task: asyncio.Task[object] | None = None
     is_stopped: bool = False
@@ -143,7 +145,7 @@ class Background:
                 _, job = self._jobs.popitem(last=False)
                 self._running = job
             try:
-                asyncio.run(self._run(job))
+                job.context.run(asyncio.run, self._run(job))
             finally:
                 with self._guard:
                     self._running = None

@@ -43,11 +43,6 @@ class Managers:
         self._learned: OrderedDict[str, int] = OrderedDict()
         self._guard = threading.Lock()
 
-    @property
-    def has_model(self) -> bool:
-        """True if a model may be asked for summaries: then preparing can take long."""
-        return self._llm is not None
-
     def on(self, event: str, listener: Listener) -> None:
         """Listen to all of them."""
         self._listeners.append((event, listener))

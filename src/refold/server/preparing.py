@@ -32,6 +32,7 @@ from refold.server.reporting import Reporter
 from refold.server.settings import GatewaySettings
 from refold.server.stored import Ready, Spliced, append_new, describe_stored, go_on, read_ready, splice_view
 from refold.server.storing import Storing
+from refold.server.summaries import name_payer
 from refold.server.wires import Wire
 
 log = logging.getLogger("refold.server")
@@ -76,6 +77,7 @@ class Preparer:
                 return Outgoing(body, str(reason))
             session = await self._choose(asked.tenant, named, request)
         session.in_flight += 1
+        name_payer(self._settings, asked, wire, request.model)
         try:
             limits = self._managers.find_limits(request.model)
             outgoing = self._prepare_now(session, continued, limits, body) if continued is not None else None

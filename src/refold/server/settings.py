@@ -26,6 +26,7 @@ VARIABLES = {
     "REFOLD_OPENAI_KEY": "openai_key",
     "REFOLD_ANTHROPIC_KEY": "anthropic_key",
     "REFOLD_CACHE_MARKS": "cache_marks",
+    "REFOLD_SUMMARIES": "summaries",
 }
 # Held keys belong into the environment: a file with them is soon committed.
 _NOT_IN_FILES = frozenset({"openai_key", "anthropic_key"})
@@ -45,6 +46,7 @@ class GatewaySettings:
     compress: bool = True
     arrival: bool = False
     cache_marks: Literal["client", "auto"] = "client"
+    summaries: Literal["own", "client", "off"] = "own"
     body_bytes_max: int = 32_000_000
     requests_max: int = 1_000
     connect_timeout_s: float = 10.0
@@ -67,6 +69,8 @@ class GatewaySettings:
             raise ConfigError(f"gateway.port must be 0 to 65535, not {self.port}")
         if self.cache_marks not in ("client", "auto"):
             raise ConfigError(f"gateway.cache_marks is client or auto, not {str(self.cache_marks)[:40]!r}")
+        if self.summaries not in ("own", "client", "off"):
+            raise ConfigError(f"gateway.summaries is own, client or off, not {str(self.summaries)[:40]!r}")
 
     @property
     def is_local(self) -> bool:
