@@ -17,9 +17,9 @@ from refold.manager import ContextCompressionManager
 from refold.server.identity import make_id
 from refold.server.interface import Access
 from refold.web.icons import icon
-from refold.web.models import Offer, choose, choose_manager, list_offer
+from refold.web.models import Offer, choose, choose_manager, list_offer, read_chat_block
 from refold.web.shell import button, guarded, sheet, text, to_script
-from refold.web.talking import Live, LiveCall, Room, find_rooms
+from refold.web.talking import SYSTEM, Live, LiveCall, Room, find_rooms
 from refold.web.visit import find_visit, say
 
 Stored = Callable[[], object]
@@ -138,8 +138,8 @@ class ChatBox:
     async def _say(self, prompt: str) -> None:
         if not prompt.strip() or not self.model or self.room.is_running:
             return
-        manager, chosen = await self.source.run(_choose_all, self.model)
-        self.room.start(manager, chosen, prompt)
+        manager, chosen, system = await self.source.run(_choose_all, self.model)
+        self.room.start(manager, chosen, prompt, system)
         self._sent = prompt
         ui.run_javascript(f"document.getElementById('{self.field.html_id}').value = ''")
         self._draw_state()
@@ -266,9 +266,9 @@ def _find_offer(access: Access, session_id: str) -> Offer:
     return list_offer(access, row.model if row is not None else "")
 
 
-def _choose_all(access: Access, model: str) -> tuple[ContextCompressionManager, Chosen]:
+def _choose_all(access: Access, model: str) -> tuple[ContextCompressionManager, Chosen, str]:
     chosen = choose(access, model)
-    return choose_manager(access, chosen), chosen
+    return choose_manager(access, chosen), chosen, read_chat_block(access).get("system", "") or SYSTEM
 
 
 async def _call(hook: Stored) -> None:

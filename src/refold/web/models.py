@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 from refold.agent.choosing import OLLAMA_URL, Chosen, Wanted, choose_chat_model, find_ollama
 from refold.agent.local import NAME as LOCAL_NAME
 from refold.agent.local import LocalChat, find_local_model
+from refold.cli.blocks import CHAT, read_block
 from refold.errors import ConfigError
 from refold.llm.choose import DEFAULT_MODELS
 from refold.server.settings import ANTHROPIC, OPENAI
@@ -58,11 +59,11 @@ def list_offer(access: Access, session_model: str = "") -> Offer:
             break
         except ConfigError as error:
             problem = str(error)
+    own = find_own_model(access, read_chat_block(access))
     if chosen is None:
-        return Offer(problem=problem, wanted=access.manager.config.model or "")
-    names = [chosen.model.name]
+        return Offer(problem=problem, wanted=own)
     variables = list_variables(access)
-    names += [access.manager.config.model or ""]
+    names = [chosen.model.name, own]
     names += [DEFAULT_MODELS["openai"]] if variables.get("OPENAI_API_KEY") else []
     names += [DEFAULT_MODELS["anthropic"]] if variables.get("ANTHROPIC_API_KEY") else []
     names += find_ollama()
@@ -70,32 +71,44 @@ def list_offer(access: Access, session_model: str = "") -> Offer:
     names += [row.model for row in access.list_rows(ROWS_MAX, 0) if _can_reach(row.model, variables)]
     listed = tuple(dict.fromkeys(name for name in names if name))[:NAMES_MAX]
     local = LOCAL_NAME if LOCAL_NAME in listed else ""
-    return Offer(listed, chosen.model.name, _name_kind(access, chosen), local)
+    return Offer(listed, chosen.model.name, _name_kind(chosen, own), local)
 
 
-def _name_kind(access: Access, chosen: Chosen) -> str:
+def _name_kind(chosen: Chosen, own: str) -> str:
     if isinstance(chosen.model, LocalChat):
         return "local"
     if getattr(chosen.model, "url", "").startswith(OLLAMA_URL):
         return "ollama"
-    return "settings" if chosen.model.name == access.manager.config.model else "key"
+    return "settings" if chosen.model.name == own else "key"
 
 
 def choose(access: Access, name: str) -> Chosen:
     """Return the model of a name, or the first there is; ConfigError with one clear sentence if there is none."""
     if name == LOCAL_NAME and (local := _find_local(access.application)) is not None:
         return Chosen(local, "asked for; it runs on this machine")
-    config = access.manager.config
-    wanted = name or config.model or ""
+    block = read_chat_block(access)
+    wanted = name or find_own_model(access, block)
     told = "asked for" if name else "set as model in the settings"
     variables = list_variables(access)
     try:
-        return choose_chat_model(Wanted(wanted, told=told), variables, takes_local=False)
+        return choose_chat_model(Wanted(wanted, block.get("base_url", ""), told=told), variables, takes_local=False)
     except ConfigError:
         local = None if wanted else _find_local(access.application)
         if local is None:
             raise
         return Chosen(local, "no key is set and no Ollama runs; the small local model is installed")
+
+
+def read_chat_block(access: Access) -> dict[str, str]:
+    """Return the block ``chat`` of the settings, as ``refold chat`` reads it; it is the operator's alone."""
+    if access.tenant:
+        return {}
+    return {name: str(value) for name, value in read_block(CHAT, access.manager.workspace_path).items()}
+
+
+def find_own_model(access: Access, block: Mapping[str, str]) -> str:
+    """Return the model that the settings name, empty if none."""
+    return block.get("model", "") or access.manager.config.model or ""
 
 
 def choose_manager(access: Access, chosen: Chosen) -> ContextCompressionManager:

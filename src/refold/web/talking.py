@@ -82,7 +82,7 @@ class Room:
         """True while an answer is being written."""
         return self._task is not None and not self._task.done()
 
-    def start(self, manager: ContextCompressionManager, chosen: Chosen, prompt: str) -> None:
+    def start(self, manager: ContextCompressionManager, chosen: Chosen, prompt: str, system: str = SYSTEM) -> None:
         """Send a prompt; ConfigError if an answer is being written already."""
         if self.is_running:
             raise ConfigError("an answer is being written in this session; wait for it, or stop it first")
@@ -93,7 +93,8 @@ class Room:
         self.problem = self.refused = ""
         self.live = Live(self.live.step + 1)
         self._change()
-        self._task = asyncio.create_task(self._run(manager, chosen, prompt), name=f"refold-chat-{self.session_id[:40]}")
+        run = self._run(manager, chosen, prompt, system)
+        self._task = asyncio.create_task(run, name=f"refold-chat-{self.session_id[:40]}")
 
     async def stop(self) -> None:
         """Stop the run; what was said until now is kept, marked as cut off."""
@@ -113,10 +114,11 @@ class Room:
         self.version += 1
         self.used_at = time.monotonic()
 
-    async def _run(self, manager: ContextCompressionManager, chosen: Chosen, prompt: str) -> None:
+    async def _run(self, manager: ContextCompressionManager, chosen: Chosen, prompt: str, system: str) -> None:
         is_begun = False
         try:
-            system = await asyncio.to_thread(find_system, manager, self.session_id)
+            if await asyncio.to_thread(has_system, manager, self.session_id):
+                system = ""
             agent = Agent(
                 chosen.model,
                 manager=manager,
@@ -192,10 +194,10 @@ class Room:
             self.live.note = ("chat.compressed", {"before": event.tokens_before, "after": event.tokens_after})
 
 
-def find_system(manager: ContextCompressionManager, session_id: str) -> str:
-    """Return the system prompt of the page's chats; none where the session brings its own."""
+def has_system(manager: ContextCompressionManager, session_id: str) -> bool:
+    """Tell whether a session brings a system prompt of its own."""
     first = manager.ledger.list_messages(session_id, limit=1)
-    return "" if first and first[0].role == "system" else SYSTEM
+    return bool(first) and first[0].role == "system"
 
 
 class Rooms:

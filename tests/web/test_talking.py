@@ -1,0 +1,130 @@
+"""Runs of the chat without a browser: one at a time, stopped whole, never a session that a provider would refuse."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from refold import CompressionConfig, ContextCompressionManager
+from refold.agent.choosing import Chosen, make_chat_model
+from refold.errors import ConfigError
+from refold.testing import RecordedRequest, ScriptedProvider, ScriptedReply, call_tool, find_violations, never_end, say
+from refold.web.talking import Room, Rooms
+
+
+def answer(request: RecordedRequest) -> object:
+    if request.messages[-1].get("role") == "tool":
+        return say("done")
+    if "endless" in request.prompt:
+        return never_end(pause_s=0.02)
+    if "tool" in request.prompt:
+        return call_tool("context_status", {}, text="looking")
+    return ScriptedReply("hello", thinking="hm")
+
+
+@pytest.fixture
+def provider() -> Iterator[ScriptedProvider]:
+    with ScriptedProvider(answer) as made:  # type: ignore[arg-type]
+        yield made
+
+
+@pytest.fixture
+async def room(tmp_path: Path) -> AsyncIterator[tuple[Room, ContextCompressionManager]]:
+    with ContextCompressionManager(CompressionConfig(), tmp_path) as manager:
+        made = Room("chat")
+        yield made, manager
+        await made.stop()
+
+
+def choose(provider: ScriptedProvider, model: str = "gpt-5") -> Chosen:
+    url = provider.anthropic_url if model.startswith("claude") else provider.openai_url
+    kind = "anthropic" if model.startswith("claude") else "openai"
+    return Chosen(make_chat_model(model, key="k", url=url, provider=kind), "asked for")
+
+
+async def finish(room: Room) -> None:
+    async with asyncio.timeout(20):
+        while room.is_running:
+            await asyncio.sleep(0.01)
+
+
+async def test_a_run_stores_what_it_says_and_holds_nothing_back(
+    room: tuple[Room, ContextCompressionManager], provider: ScriptedProvider
+) -> None:
+    talk, manager = room
+    talk.start(manager, choose(provider), "use a tool")
+    await finish(talk)
+    assert talk.problem == ""
+    assert (talk.live.text, talk.live.calls) == ("", [])
+    assert [one.role for one in manager.ledger.list_messages("chat")] == ["user", "assistant", "tool", "assistant"]
+
+
+async def test_a_second_message_waits_for_the_first(
+    room: tuple[Room, ContextCompressionManager], provider: ScriptedProvider
+) -> None:
+    talk, manager = room
+    talk.start(manager, choose(provider), "endless")
+    with pytest.raises(ConfigError, match="being written"):
+        talk.start(manager, choose(provider), "and another")
+    for empty in ("", "  \n"):
+        await talk.stop()
+        with pytest.raises(ConfigError, match="empty"):
+            talk.start(manager, choose(provider), empty)
+
+
+async def test_stopping_leaves_a_session_that_the_provider_takes(
+    room: tuple[Room, ContextCompressionManager], provider: ScriptedProvider
+) -> None:
+    talk, manager = room
+    talk.start(manager, choose(provider), "endless")
+    async with asyncio.timeout(20):
+        while len(talk.live.text) < 20:
+            await asyncio.sleep(0.01)
+    await talk.stop()
+    assert talk.live.note == ("chat.stopped", {})
+    talk.start(manager, choose(provider), "hello again")
+    await finish(talk)
+    assert talk.problem == ""
+    assert find_violations("openai-chat", provider.requests[-1].messages) == []
+    assert manager.verify("chat") == []
+
+
+async def test_a_session_that_no_model_of_a_chat_speaks_is_refused_and_the_words_come_back(
+    room: tuple[Room, ContextCompressionManager], provider: ScriptedProvider
+) -> None:
+    talk, manager = room
+    manager.append("chat", [{"type": "message", "role": "user", "content": "hello"}], format="openai-responses")
+    talk.start(manager, choose(provider), "and you?")
+    await finish(talk)
+    assert "openai-responses" in talk.problem
+    assert talk.refused == "and you?"
+    assert len(manager.ledger.list_messages("chat")) == 1
+
+
+async def test_a_session_goes_on_with_a_model_of_another_kind(
+    room: tuple[Room, ContextCompressionManager], provider: ScriptedProvider
+) -> None:
+    talk, manager = room
+    for model in ("gpt-5", "claude-haiku-5-5"):
+        talk.start(manager, choose(provider, model), "hello")
+        await finish(talk)
+        assert talk.problem == ""
+    assert len(manager.ledger.list_messages("chat")) == 4
+
+
+async def test_closing_stops_every_run_and_idle_rooms_are_forgotten_first(
+    tmp_path: Path, provider: ScriptedProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("refold.web.talking.ROOMS_MAX", 3)
+    rooms = Rooms()
+    with ContextCompressionManager(CompressionConfig(), tmp_path) as manager:
+        busy = rooms.find("busy")
+        busy.start(manager, choose(provider), "endless")
+        for number in range(10):
+            rooms.find(f"idle {number}")
+        assert rooms.find("busy") is busy
+        await rooms.close()
+        assert not busy.is_running
