@@ -16,18 +16,19 @@ from refold.manager.flow import Flow, Pause
 from refold.manager.keeper import Keeper
 
 WAIT_S = 150.0
-_PAUSE_S = 0.02
+# Each look is a write: who waits long looks less often.
+_PAUSE_S, _PAUSE_MAX_S = 0.02, 0.2
 
 
 def take_lease(keeper: Keeper, session_id: str, wait_s: float) -> Flow[str]:
     """Wait for the lease on a session; return who owns it now, or nothing if it could not be had in time."""
     owner = uuid.uuid4().hex
-    waited = 0.0
+    waited, pause = 0.0, _PAUSE_S
     while not prolong_lease(keeper, session_id, owner):
         if waited >= wait_s:
             return ""
-        yield Pause(_PAUSE_S)
-        waited += _PAUSE_S
+        yield Pause(pause)
+        waited, pause = waited + pause, min(_PAUSE_MAX_S, pause * 1.3)
     keeper.heartbeat.begin(session_id, owner)
     return owner
 
