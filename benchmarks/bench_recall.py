@@ -26,12 +26,14 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from refold import CompressionConfig, ContextCompressionManager
 from refold.formats import make_format
 from refold.ledger.chain import chain_tail
 from refold.ledger.encode import dump_json
 from refold.ledger.ledger import Splice, StoredMessage
 from refold.ledger.sqlite import SqliteLedger
 from refold.recall import Recall, RecallOptions, index_path
+from refold.recall.rows import Mark
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 QUESTIONS = {"locomo": 1.0, "bfcl_memory": 1.0, "zh_long_concat": 0.12}
@@ -149,28 +151,29 @@ def measure_questions(name: str, half: int) -> None:
 
 
 def measure_probes(name: str) -> None:
-    """Ask for values that an agent used again: is the message they came from among the first ten?"""
-    found_all = found_hard = all_count = hard_count = 0
-    missed: list[str] = []
-    with tempfile.TemporaryDirectory() as folder:
-        store = Store(Path(folder))
-        store.recall.options = RecallOptions(embeddings="off")
-        for session in read_sessions(name):
-            handles = store.add(session["id"], session["messages"])
-            probes = {str(probe["value"]): probe for probe in session.get("probes") or ()}
-            for value, probe in list(probes.items())[:: max(1, len(probes) // PROBES_PER_SESSION)]:
-                # All of the session is searched, also what came after the agent used the value.
-                hits = {one.handle for one in store.recall.recall(session["id"], value, LIMIT)}
-                is_found = handles[probe["source_index"]] in hits
-                is_hard = probe["n_sources"] == 1 and not probe["in_assistant_text"]
-                all_count, found_all = all_count + 1, found_all + is_found
-                hard_count, found_hard = hard_count + is_hard, found_hard + (is_found and is_hard)
-                if is_hard and not is_found:
-                    missed.append(f"{session['id']} {value[:60]!r}")
-    shares = f"all {found_all / all_count:.4f}  one single copy {found_hard / max(1, hard_count):.4f}"
-    print(f"{name:15} {all_count:5} probes  {shares}")
-    for line in missed[:5]:
-        print(f"    missed: {line}")
+    """Ask for values that an agent used again: is where they came from among the first ten?
+
+    A value may stand in forty messages, and the recorded probe names one of them. So two figures: the named message is
+    among the results, and some result holds the value letter by letter. "One copy": only one earlier message holds it.
+    """
+    named = {True: [0, 0], False: [0, 0]}
+    held = total = 0
+    for store, session, handles in store_each(name):
+        probes = {str(probe["value"]): probe for probe in session.get("probes") or ()}
+        for value, probe in list(probes.items())[:: max(1, len(probes) // PROBES_PER_SESSION)]:
+            # All of the session is searched, also what came after the agent used the value.
+            found = store.recall.recall(session["id"], value, LIMIT)
+            counts = named[probe["n_sources"] == 1 and not probe["in_assistant_text"]]
+            counts[0] += any(one.handle == handles[probe["source_index"]] for one in found)
+            counts[1] += 1
+            held += any(value.casefold() in one.text.casefold() for one in found)
+            total += 1
+    all_named = named[True][0] + named[False][0]
+    shares = "  ".join(
+        f"{told} {counts[0] / max(1, counts[1]):.4f}"
+        for told, counts in (("one copy", named[True]), ("more", named[False]))
+    )
+    print(f"{name:15} {total:5} values  named message {all_named / total:.4f} ({shares})  held {held / total:.4f}")
 
 
 VOCABULARY = 40_000
@@ -192,49 +195,120 @@ def measure_scale(total: int, sessions: int) -> None:
         each = total // sessions
         for number in range(sessions):
             raws = [make_message(chance, at) for at in range(each)]
-            begun = time.perf_counter()
+            begun = time.process_time()
             for start in range(0, each, 1_000):
                 store.add(f"s{number}", raws[start : start + 1_000])
-            middle = time.perf_counter()
+            middle = time.process_time()
             store.recall.refresh(f"s{number}")
             appended += middle - begun
-            indexed += time.perf_counter() - middle
-        took = []
+            indexed += time.process_time() - middle
+        took: list[float] = []
+        worked: list[float] = []
         for _ in range(200):
             name, ticket = f"s{chance.randrange(sessions)}", chance.randrange(each)
             query = f"what about ticket-{ticket} word{chance.randrange(1, 2_000)} word{chance.randrange(1, 50)}"
-            begun = time.perf_counter()
+            begun, busy = time.perf_counter(), time.process_time()
             found = store.recall.recall(name, query, LIMIT)
             took.append(time.perf_counter() - begun)
+            worked.append(time.process_time() - busy)
             assert any(f"ticket-{ticket}" in one.text for one in found), query
         names = ("bench.db", "bench.recall")
         files = [sum(path.stat().st_size for path in Path(folder).glob(f"{name}*")) for name in names]
     took.sort()
+    worked.sort()
     print(
-        f"{total:9,} messages in {sessions} sessions: query p50 {1e3 * took[100]:.1f} ms p95 {1e3 * took[190]:.1f} ms; "
-        f"append {1e6 * appended / total:.0f} µs, index {1e6 * indexed / total:.0f} µs a message "
-        f"({1 + indexed / appended:.2f}x); ledger {files[0] / 1e6:.0f} MB, index {files[1] / 1e6:.0f} MB"
+        f"{total:9,} messages in {sessions} sessions: query p50 {1e3 * took[100]:.1f} ms p95 {1e3 * took[190]:.1f} ms "
+        f"(processor {1e3 * worked[100]:.1f} and {1e3 * worked[190]:.1f} ms); bare rows {appended:.1f} s, index "
+        f"{indexed:.1f} s, {1e6 * indexed / total:.0f} µs a message; ledger {files[0] / 1e6:.0f} MB, "
+        f"index {files[1] / 1e6:.0f} MB",
+        flush=True,
     )
 
 
 def measure_append(exchanges: int = 400) -> None:
-    """Time one exchange after the other, each appended durably, with and without the index brought up to date."""
-    took = {}
-    for with_index in (False, True, False, True):
+    """Time one exchange after the other through a manager, in processor time: without the index, with it, at once."""
+    took: dict[str, float] = {}
+    for mode in ("alone", "caught up after", "after each") * 2:
         chance = random.Random(7)
-        with tempfile.TemporaryDirectory() as folder:
-            store = Store(Path(folder))
-            begun = time.perf_counter()
+        config = CompressionConfig(recall={"embeddings": "off"})
+        with tempfile.TemporaryDirectory() as folder, ContextCompressionManager(config, folder) as manager:
+            manager.append("s", [make_message(chance, 0)])
+            manager.recalling.refresh("s")
+            begun = time.process_time()
             for number in range(exchanges):
-                store.add("s", [make_message(chance, 2 * number), make_message(chance, 2 * number + 1)])
-                if with_index:
-                    store.recall.refresh("s")
-            took[with_index] = min(took.get(with_index, math.inf), time.perf_counter() - begun)
-    print(
-        f"appending an exchange: {1e3 * took[False] / exchanges:.2f} ms, "
-        f"with the index {1e3 * took[True] / exchanges:.2f} ms "
-        f"({took[True] / took[False]:.2f}x)"
+                manager.append("s", [make_message(chance, 2 * number + 1), make_message(chance, 2 * number + 2)])
+                if mode == "after each":
+                    manager.recalling.refresh("s")
+            if mode == "caught up after":
+                manager.recalling.refresh("s")
+            took[mode] = min(took.get(mode, math.inf), time.process_time() - begun)
+    told = ", ".join(
+        f"{mode} {1e6 * one / exchanges:.0f} µs ({one / took['alone']:.2f}x)" for mode, one in took.items()
     )
+    print(f"appending an exchange, with the index: {told}")
+
+
+def measure_vectors(count: int = 100_000, dimensions: int = 256) -> None:
+    """Time the nearest of many vectors, in processor time: within the database, by numpy, reading included."""
+    import apsw
+    import numpy
+
+    from refold.recall import vectors
+
+    numbers = numpy.random.default_rng(1).integers(-127, 127, (count, dimensions), dtype=numpy.int8)
+    db = apsw.Connection(":memory:")
+    db.execute("CREATE TABLE vector (key INTEGER PRIMARY KEY, value BLOB NOT NULL) STRICT")
+    with db:
+        db.executemany("INSERT INTO vector VALUES (?, ?)", ((at, one.tobytes()) for at, one in enumerate(numbers)))
+    mark, wanted = Mark(0, embedded=count), numbers[7].tobytes()
+    ways: dict[str, Callable[[], object]] = {
+        "numpy": lambda: vectors.compare(wanted, vectors._read_vectors(db, 0, count)),
+        "sqlite-vec": lambda: vectors._score_in_database(db, mark, wanted, ()),
+    }
+    vectors.load_vec(db)
+    for name, way in ways.items():
+        took = []
+        for _ in range(3):
+            begun = time.process_time()
+            way()
+            took.append(time.process_time() - begun)
+        print(f"nearest of {count:,} x {dimensions}, {name}: {1e3 * min(took):.0f} ms")
+
+
+def measure_injection() -> None:
+    """Count how often `inject: auto` adds something: to ordinary messages of agents' users, and to questions about
+    what was said, with everything but the last messages out of view."""
+    for name in ("tau_airline", "bfcl_long_replay", "agent_long"):
+        acts = total = 0
+        for store, session, _ in store_each(name):
+            raws, ids = session["messages"], store.ledger.read_path(session["id"]).ids
+            spoken = [at for at, raw in enumerate(raws) if at >= 8 and raw["role"] == "user"]
+            for at in spoken[:12]:
+                seen = "\n".join(str(raw.get("content") or "") for raw in raws[at - 4 : at])
+                found = store.recall.inject(session["id"], str(raws[at]["content"]), ids[: at - 4], in_view=seen)
+                acts, total = acts + found.acts, total + 1
+        print(f"{name:15} {total:5} ordinary messages  something is added to {acts / total:.3f}")
+    for name, share in QUESTIONS.items():
+        acts = hits = total = 0
+        for store, session, handles in store_each(name):
+            ids = store.ledger.read_path(session["id"]).ids
+            for question in choose_questions(session, 1, share / 2):
+                found = store.recall.inject(session["id"], question["question"], ids)
+                evidence = {handles[at] for at in question["evidence"]}
+                hit = not evidence.isdisjoint(one.handle for one in found.snippets)
+                acts, hits, total = acts + found.acts, hits + hit, total + 1
+        print(
+            f"{name:15} {total:5} questions  something is added to {acts / total:.3f}, evidence to {hits / total:.3f}"
+        )
+
+
+def store_each(name: str) -> Iterator[tuple[Store, Session, list[str]]]:
+    """Yield every session of a file, stored, with the handles of its messages."""
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store(Path(folder))
+        store.recall.options = RecallOptions(embeddings="off")
+        for session in read_sessions(name):
+            yield store, session, store.add(session["id"], session["messages"])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -254,6 +328,7 @@ def measure(wish: argparse.Namespace) -> None:
     """Print one line for each file, or for each size."""
     if wish.scale:
         measure_append()
+        measure_vectors()
         for total, sessions in ((10_000, 1), (100_000, 10), *(((1_000_000, 100),) if wish.million else ())):
             measure_scale(total, sessions)
         return
@@ -266,6 +341,8 @@ def measure(wish: argparse.Namespace) -> None:
     for name in PROBED:
         if wish.only in ("", name):
             measure_probes(name)
+    if wish.only in ("", "injection"):
+        measure_injection()
 
 
 if __name__ == "__main__":

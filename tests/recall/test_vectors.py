@@ -263,3 +263,19 @@ def test_settings_of_the_block_reach_recall_and_a_wrong_one_is_told_by_its_name(
     ):
         with pytest.raises(ConfigError, match=told):
             CompressionConfig(recall=wrong)
+
+
+def test_a_word_that_nobody_said_finds_nothing_rather_than_anything(semantic: Workspace) -> None:
+    semantic.say("s", "the quick heron", "a slow ibis", "tile 34 rendered in 102 ms")
+    assert semantic.find("s", "nothinglikethis") == []
+
+
+def test_both_ways_to_compare_vectors_agree(semantic: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("sqlite_vec")
+    semantic.say("s", *[f"message {number} about {'heron ibis lake'.split()[number % 3]}" for number in range(200)])
+    within = [(one.text, one.score) for one in semantic.recall.recall("s", "message about heron 7", by="meaning")]
+    assert within
+    monkeypatch.setattr("refold.recall.vectors.load_vec", lambda _: False)
+    assert [
+        (one.text, one.score) for one in semantic.recall.recall("s", "message about heron 7", by="meaning")
+    ] == within

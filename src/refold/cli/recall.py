@@ -18,11 +18,13 @@ def open_recall(workspace: str) -> Recall:
     """Return recall over a workspace's record; LedgerError if there is none."""
     from refold.config import load_config
 
-    place = load_config(workspace).ledger
+    config = load_config(workspace)
+    place = config.ledger
     file = find_file(workspace, place)
     if (place is None or place.kind == "file") and not file.is_file():
         raise LedgerError(f"there is no record at {file}; name another --workspace, or start a session in it")
-    return Recall(choose_ledger(workspace, place), find_index_file(workspace, place))
+    ledger, index = choose_ledger(workspace, place), find_index_file(workspace, place)
+    return Recall(ledger, index, config.recall, variables=config.variables)
 
 
 def choose_session(recall: Recall, session: str | None) -> str:
@@ -73,4 +75,4 @@ def run(query: str, session: str | None, limit: int, workspace: str, *, everywhe
 def _write(one: Recalled, *, with_session: bool) -> str:
     part = "" if one.is_whole else f", characters {one.start}–{one.stop}"
     where = f" in {clean_line(one.session_id, 80)}" if with_session else ""
-    return f"{mark(one.handle)} {one.role}{where}{part}, score {one.score:.2f}\n{printable(one.text)}\n"
+    return f"{mark(one.handle)} {one.role}{where}{part}, score {one.score:.2f}\n{printable(one.text).rstrip()}\n"

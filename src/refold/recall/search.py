@@ -38,6 +38,7 @@ _PASSAGES_EACH_MAX = 3
 _LAST_MAX = 4
 _DULL_MIN = 1_000
 VECTOR_SHARE = 0.6
+NEAR_MIN = 0.3
 _LITERAL_CHARS_MAX = 400
 _SPARE = 3
 _SCORE_DIGITS = 6
@@ -182,6 +183,9 @@ def fuse(by_words: Mapping[int, float], by_meaning: Mapping[int, float], words_s
     """Join two scores of places. Words lead; meaning moves what is close together and adds what shares no word."""
     if not by_meaning:
         return dict(by_words)
+    if not by_words and words_share:
+        # No word of it was ever said: what is not clearly near is an answer to another question.
+        by_meaning = {place: near for place, near in by_meaning.items() if near >= NEAR_MIN}
     top = max(by_words.values(), default=0.0) or 1.0
     # Where the words already tell nearly all, meaning must not turn the order around.
     places = {*by_words, *by_meaning}
