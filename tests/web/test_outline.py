@@ -1,0 +1,66 @@
+"""The rows of a session for each way of looking, computed from path and edits alone."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refold.conversation.edit import Edit, Fold
+from refold.ledger.ledger import MessagePath, StoredEdit
+from refold.web.outline import Row, find_change, make_outline
+
+IDS = tuple(f"m{number}" for number in range(8))
+PATH = MessagePath(IDS, tuple(f"d{number}" for number in range(8)), 1)
+FOLD = Edit("fold", "fold", IDS[1:4], text="three", fold=Fold("f:1", "three"))
+MASK = Edit("replace", "mask", (IDS[5],), part=0, text="[masked]")
+
+
+def stored(*edits: Edit, active: bool = True) -> list[StoredEdit]:
+    return [StoredEdit(edit, "b", active, 1.0) for edit in edits]
+
+
+def list_keys(rows: list[Row]) -> list[str]:
+    return [row.key for row in rows]
+
+
+def test_the_model_sees_a_fold_in_the_place_of_what_it_covers() -> None:
+    rows = make_outline(PATH, stored(FOLD, MASK), "sees", open_folds=(), redoable=())
+    assert list_keys(rows) == ["m0", f"f:{FOLD.id}", "m4", "m5", "m6", "m7"]
+    assert rows[3].edits == (MASK,)
+
+
+def test_an_open_fold_is_followed_by_its_originals() -> None:
+    rows = make_outline(PATH, stored(FOLD), "sees", open_folds={FOLD.id}, redoable=())
+    assert [row.message_id for row in rows if row.is_inside] == ["m1", "m2", "m3"]
+
+
+def test_what_was_said_is_every_message_with_what_became_of_it() -> None:
+    rows = make_outline(PATH, stored(FOLD, MASK), "said", open_folds=(), redoable=())
+    assert list_keys(rows) == list(IDS)
+    assert [row.message_id for row in rows if row.edit] == ["m1", "m2", "m3"]
+
+
+def test_the_difference_shows_folds_and_what_they_hide() -> None:
+    rows = make_outline(PATH, stored(FOLD), "difference", open_folds=(), redoable=())
+    assert len(rows) == 9
+
+
+def test_an_undone_fold_leaves_a_trace_as_long_as_it_can_be_redone() -> None:
+    undone = stored(FOLD, active=False)
+    assert list_keys(make_outline(PATH, undone, "sees", open_folds=(), redoable={FOLD.id}))[:3] == [
+        "m0",
+        f"u:{FOLD.id}",
+        "m1",
+    ]
+    assert list_keys(make_outline(PATH, undone, "sees", open_folds=(), redoable=())) == list(IDS)
+
+
+@given(st.lists(st.sampled_from(IDS), unique=True), st.lists(st.sampled_from(IDS), unique=True))
+def test_a_change_turns_one_outline_into_the_other(before: list[str], after: list[str]) -> None:
+    old, new = ([Row("message", key, key) for key in keys] for keys in (before, after))
+    change = find_change(old, new)
+    if change is None:
+        assert old == new
+        return
+    stop = change.start + change.added
+    assert old[: change.start] + new[change.start : stop] + old[change.start + change.removed :] == new

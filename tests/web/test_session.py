@@ -1,0 +1,232 @@
+"""One session in a real browser: folds as cards, three ways of looking, live from other tabs and processes."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.web.served import Browser, is_within, need_browser, serve
+from tests.web.stories import LINES, leave_no_sample, open_manager, write_folded
+
+need_browser()
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("session")
+    leave_no_sample(folder)
+    write_folded(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def url(workspace: Path) -> Iterator[str]:
+    with serve(workspace) as address:
+        yield f"{address}/ui/session?name="
+
+
+def find_folds(workspace: Path, name: str = "folded") -> list[Any]:
+    with open_manager(workspace) as manager:
+        return [one.edit for one in manager.ledger.read_edits(name) if one.edit.kind == "fold"]
+
+
+def count_view(workspace: Path, name: str = "folded") -> int:
+    with open_manager(workspace) as manager:
+        return len(manager.read_view(name))
+
+
+def test_a_fold_is_a_card_with_its_figures_facts_and_exact_values(browser: Browser, url: str, workspace: Path) -> None:
+    fold = find_folds(workspace)[0]
+    page = browser.open(f"{url}folded&at={fold.fold.handle}")
+    card = page.locator(".fold").first
+    card.wait_for()
+    said = card.inner_text()
+    assert f"{len(fold.covers)} messages" in said
+    assert f"{fold.tokens_before:,} → {fold.tokens_after:,} tokens" in said
+    assert "a person asked for it" in said
+    assert re.search(r"\b\d\d:\d\d\b", said)
+    assert fold.fold.facts[0].text in said
+    assert "quayline/billing/nights.py" in said
+    assert fold.fold.handle in said
+    card.get_by_role("button", name="Exactly what the model reads").click()
+    card.get_by_text(f"{len(fold.covers)} earlier messages, folded into this record").wait_for()
+
+
+def test_a_fold_opens_to_its_originals_and_closes_again(browser: Browser, url: str, workspace: Path) -> None:
+    fold = find_folds(workspace)[0]
+    page = browser.open(f"{url}folded&at={fold.fold.handle}")
+    page.get_by_role("button", name="Show originals").first.click()
+    page.locator(".turn.inside").first.wait_for()
+    assert count_view(workspace) < 120, "looking changes nothing"
+    page.get_by_role("button", name="Hide originals").first.click()
+    page.locator(".turn.inside").first.wait_for(state="detached")
+
+
+def test_unfold_brings_the_originals_back_and_fold_again_takes_them_out(
+    browser: Browser, url: str, workspace: Path
+) -> None:
+    write_folded(workspace, "unfold me")
+    before = count_view(workspace, "unfold me")
+    fold = find_folds(workspace, "unfold me")[-1]
+    page = browser.open(f"{url}unfold+me&at={fold.fold.handle}")
+    page.locator(".fold", has_text=fold.fold.handle).get_by_role("button", name="Unfold").click()
+    again = page.locator(".undone", has_text=f"{len(fold.covers)} messages from here were folded")
+    again.wait_for()
+    assert count_view(workspace, "unfold me") == before + len(fold.covers) - 1
+    again.get_by_role("button", name="Fold again").click()
+    again.wait_for(state="detached")
+    assert count_view(workspace, "unfold me") == before
+
+
+def test_an_earlier_fold_is_folded_again_though_another_was_undone_later(workspace: Path) -> None:
+    write_folded(workspace, "out of order")
+    first, second = find_folds(workspace, "out of order")
+    with open_manager(workspace) as manager:
+        before = [item.raw for item in manager.read_view("out of order")]
+        manager.undo("out of order", first.id)
+        manager.undo("out of order", second.id)
+        manager.redo("out of order", first.id)
+        active = {one.edit.id for one in manager.ledger.read_edits("out of order")}
+        assert first.id in active
+        assert second.id not in active
+        manager.redo("out of order")
+        assert [item.raw for item in manager.read_view("out of order")] == before
+
+
+def test_what_was_said_and_the_difference_show_what_the_model_does_not_see(browser: Browser, url: str) -> None:
+    page = browser.open(f"{url}folded")
+    page.locator(".turn").first.wait_for()
+    page.get_by_role("button", name="What was said").click()
+    page.locator(".look-said").wait_for()
+    page.evaluate("document.querySelector('.talk-scroll').scrollTop = 600")
+    page.locator(".turn.behind .chip", has_text="folded").first.wait_for()
+    assert page.locator(".fold").count() == 0
+    page.get_by_role("button", name="Difference").click()
+    page.locator(".look-difference").wait_for()
+    page.evaluate("document.querySelector('.talk-scroll').scrollTop = 600")
+    page.locator(".turn.gone .chip", has_text="out of view").first.wait_for()
+
+
+def test_a_shortened_output_shows_its_mark_and_opens_in_full(browser: Browser, url: str, workspace: Path) -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "read_log", "arguments": '{"day": 3}'}}
+    with open_manager(workspace) as manager:
+        manager.append(
+            "shortened",
+            [
+                {"role": "user", "content": "Read the log"},
+                {"role": "assistant", "content": None, "tool_calls": [call]},
+                {"role": "tool", "tool_call_id": "c1", "content": LINES},
+                {"role": "assistant", "content": "Read."},
+            ],
+        )
+        shown = manager.read_view("shortened")[2].parts[0].text
+    lost = next(line for line in LINES.splitlines() if line not in shown)
+    page = browser.open(f"{url}shortened")
+    page.locator(".mark .chip", has_text="truncated").wait_for()
+    page.get_by_role("button", name="Open in full").click()
+    whole = page.locator(".whole")
+    whole.get_by_text("line 0: the pump").wait_for()
+    while page.locator(".whole").get_by_role("button", name="Show more").count():
+        seen = len(whole.inner_text())
+        page.locator(".whole").get_by_role("button", name="Show more").click()
+        page.wait_for_function("seen => document.querySelector('.whole').innerText.length > seen", arg=seen)
+    assert lost in whole.inner_text()
+
+
+def test_two_tabs_and_another_process_see_each_other_within_two_seconds(
+    browser: Browser, url: str, workspace: Path
+) -> None:
+    with open_manager(workspace) as manager:
+        manager.append("shared", [{"role": "user", "content": "Who is there?"}])
+        one, other = browser.open(f"{url}shared"), browser.open(f"{url}shared")
+        for page in (one, other):
+            page.locator(".turn").get_by_text("Who is there?").wait_for()
+        manager.append("shared", [{"role": "assistant", "content": "It is the harbour master."}])
+        started = time.monotonic()
+        for page in (one, other):
+            page.locator(".turn").get_by_text("It is the harbour master.").wait_for()
+        took = time.monotonic() - started
+    assert took < 10, "slow machines included; one look is taken each second"
+
+
+def test_a_compression_in_one_tab_is_a_card_in_the_other(browser: Browser, url: str, workspace: Path) -> None:
+    with open_manager(workspace) as manager:
+        talk = [
+            {"role": role, "content": f"{role} {at}: " + "words of no weight " * 60}
+            for at in range(30)
+            for role in ("user", "assistant")
+        ]
+        manager.append("both", talk)
+    one, other = browser.open(f"{url}both"), browser.open(f"{url}both")
+    for page in (one, other):
+        page.locator(".gauge-share").wait_for()
+    one.get_by_role("button", name="Compress now").click()
+    one.get_by_role("dialog").get_by_role("button", name="Compress now").click()
+    for page in (one, other):
+        page.locator(".session-talk .fold").first.wait_for()
+
+
+def test_a_handle_in_the_address_leads_to_its_message_even_within_a_fold(
+    browser: Browser, url: str, workspace: Path
+) -> None:
+    fold = find_folds(workspace)[0]
+    with open_manager(workspace) as manager:
+        stored = manager.ledger.read_messages("folded", [fold.covers[len(fold.covers) // 2]])[0]
+    page = browser.open(f"{url}folded&at=m:{stored.digest[:8]}")
+    place = page.locator(".turn-place", has_text=f"m:{stored.digest[:8]}").first
+    place.wait_for()
+    assert place.evaluate("e => { const r = e.getBoundingClientRect(); return r.top > 0 && r.top < innerHeight }")
+
+
+def test_a_fact_leads_to_where_it_was_said(browser: Browser, url: str, workspace: Path) -> None:
+    fold = find_folds(workspace)[0]
+    fact = next(fact for fact in fold.fold.facts if fact.handle)
+    page = browser.open(f"{url}folded&at={fold.fold.handle}")
+    page.locator(".facts").get_by_role("button", name=fact.handle).first.click()
+    page.locator(".turn-place.found .handle", has_text=fact.handle).wait_for()
+
+
+def test_a_session_that_is_deleted_elsewhere_leads_back_to_the_list(
+    browser: Browser, url: str, workspace: Path
+) -> None:
+    with open_manager(workspace) as manager:
+        manager.append("short-lived", [{"role": "user", "content": "Not for long"}])
+        page = browser.open(f"{url}short-lived")
+        page.get_by_text("Not for long").first.wait_for()
+        manager.delete_session("short-lived")
+    page.wait_for_url("**/ui/")
+
+
+def test_on_a_phone_the_session_fits_and_its_context_opens(browser: Browser, url: str) -> None:
+    page = browser.open(f"{url}folded", width=390, height=844)
+    page.locator(".gauge-share").wait_for()
+    assert is_within(page)
+    assert not page.locator(".context-body").is_visible()
+    page.get_by_role("button", name="Details of the context").click()
+    page.locator(".context-body").wait_for()
+    assert is_within(page)
+
+
+def test_everything_in_a_session_is_reached_with_the_keyboard(browser: Browser, url: str) -> None:
+    page = browser.open(f"{url}folded")
+    page.locator(".turn").first.wait_for()
+    reached = set()
+    page.locator("body").press("Tab")
+    for _ in range(60):
+        reached.add(page.evaluate("document.activeElement.className.split(' ')[0] || document.activeElement.tagName"))
+        page.keyboard.press("Tab")
+    assert {"skip", "brand", "talk-scroll", "block-head", "button", "composer-field"} <= reached
+
+
+def test_a_name_of_any_letters_opens(browser: Browser, url: str, workspace: Path) -> None:
+    name = '../a b?&#"<i>é船/%2e'
+    with open_manager(workspace) as manager:
+        manager.append(name, [{"role": "user", "content": "Strange name"}])
+    page = browser.open(url.split("session?")[0])
+    page.get_by_role("link", name="Strange name", exact=True).click()
+    page.locator(".turn").get_by_text("Strange name").wait_for()
