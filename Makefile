@@ -23,7 +23,7 @@ SAMPLE ?= examples/sessions/coding_agent.json
 BUDGET ?= 8000
 RESULT := build/$(notdir $(SAMPLE))
 
-.PHONY: help run test test-all check fix bench lock clean
+.PHONY: help run test test-all check fix bench reference lock clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -59,6 +59,9 @@ bench: $(VENV)/.dev  ## run every benchmark and write docs/benchmarks.md anew
 		PYTHONPATH=. $(BIN)/python "$$script" >> $$page; \
 	done; \
 	cp $$page docs/benchmarks.md; rm $$page
+
+reference: $(VENV)/.dev  ## write docs/reference.md anew from the code
+	$(BIN)/python docs/make_reference.py
 
 lock: $(VENV)/bin/python  ## resolve the requirements anew, with hashes and without addresses
 	$(PIP) install "uv==$(UV_VERSION)"
