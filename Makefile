@@ -22,16 +22,21 @@ LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --genera
 SAMPLE ?= examples/sessions/coding_agent.json
 BUDGET ?= 8000
 RESULT := build/$(notdir $(SAMPLE))
+WORKSPACE ?= build/workspace
 
-.PHONY: help run test test-all check fix bench reference lock clean
+.PHONY: help run try test test-all check fix bench screenshots reference lock clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
 
-run: $(VENV)/.package  ## install, then compress a bundled session and show what was done
+run: $(VENV)/.web  ## install, then serve gateway and page; a sample session is there on the first start
+	@mkdir -p $(WORKSPACE)
+	$(BIN)/refold serve --workspace $(WORKSPACE)
+
+try: $(VENV)/.package  ## install, then compress a bundled session and show what was done
 	@mkdir -p $(dir $(RESULT))
 	$(BIN)/refold compact $(SAMPLE) --budget $(BUDGET) --explain --out $(RESULT)
-	@echo "The session that fits is in $(RESULT). Another one: make run SAMPLE=session.json BUDGET=20000"
+	@echo "The session that fits is in $(RESULT). Another one: make try SAMPLE=session.json BUDGET=20000"
 
 test: $(VENV)/.dev  ## install what the tests need and run them
 	$(PYTEST) -n 2 -m "not slow" $(ARGS)
@@ -63,12 +68,16 @@ bench: $(VENV)/.dev  ## run every benchmark and write docs/benchmarks.md anew
 reference: $(VENV)/.dev  ## write docs/reference.md anew from the code
 	$(BIN)/python docs/make_reference.py
 
+screenshots: $(VENV)/.dev  ## make the pictures of the page in docs/images anew
+	$(BIN)/python docs/make_screenshots.py
+
 lock: $(VENV)/bin/python  ## resolve the requirements anew, with hashes and without addresses
 	$(PIP) install "uv==$(UV_VERSION)"
 	$(LOCK) pyproject.toml -o requirements/base.txt $(LOCK_ARGS)
 	$(LOCK) requirements/build.in -c requirements/base.txt -o requirements/build.txt $(LOCK_ARGS)
 	$(LOCK) pyproject.toml --extra dev -c requirements/base.txt -c requirements/build.txt -o requirements/dev.txt $(LOCK_ARGS)
 	$(LOCK) pyproject.toml --extra all -c requirements/dev.txt -o requirements/all.txt $(LOCK_ARGS)
+	$(LOCK) pyproject.toml --extra web --extra chat --extra llm -c requirements/dev.txt -o requirements/web.txt $(LOCK_ARGS)
 	$(LOCK) requirements/oracle.in --no-deps -o requirements/oracle.txt $(LOCK_ARGS)
 	$(LOCK) requirements/local.in --no-deps -o requirements/local.txt $(LOCK_ARGS)
 	@if grep -nE '://|^ *-(i|f)|^--(extra-)?index|^--find' requirements/*.txt; then echo "an address got into the lock" >&2; exit 1; fi
@@ -83,6 +92,10 @@ $(VENV)/bin/python:
 $(VENV)/.package: requirements/base.txt requirements/build.txt pyproject.toml | $(VENV)/bin/python
 	$(PIP) install --require-hashes -r requirements/base.txt -r requirements/build.txt
 	$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.web: requirements/web.txt $(VENV)/.package
+	$(PIP) install --require-hashes -r requirements/web.txt
 	@touch $@
 
 $(VENV)/.dev: requirements/dev.txt requirements/oracle.txt $(VENV)/.package
