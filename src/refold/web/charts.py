@@ -80,21 +80,32 @@ def _line(name: str, values: list[float], colour: str, *, width: float, dash: bo
     }
 
 
+def _find_icon(series: dict[str, Any]) -> str:
+    """Return how the legend shows a curve: as it is drawn."""
+    if "areaStyle" in series:
+        return "rect"
+    if series["type"] == "scatter":
+        return "diamond"
+    is_dashed = series["lineStyle"]["type"] == "dashed"
+    return "path://M0 3h5v2h-5zM7.5 3h5v2h-5zM15 3h5v2h-5z" if is_dashed else "path://M0 3h20v2h-20z"
+
+
 def _draw(
     name: str, points: Sequence[Point], series: list[dict[str, Any]], axis: str, figure: str, *, is_one: bool
 ) -> ui.echart:
-    legend = [{"name": one["name"], **({"icon": "rect"} if "areaStyle" in one else {})} for one in reversed(series)]
+    legend = [{"name": one["name"], "icon": _find_icon(one)} for one in reversed(series)]
     words = {":fontFamily": "getComputedStyle(document.body).fontFamily", "fontSize": 12, ":color": _colour("--ink-3")}
     made = ui.echart(
         {
             "animation": False,
             "aria": {"enabled": True},
             "textStyle": words,
-            "grid": {"left": 8, "right": 26, "top": 46, "bottom": 8, "containLabel": True},
+            "grid": {"left": 8, "right": 26, "top": 36, "bottom": 50, "containLabel": True},
+            # Below the curves: on a phone it takes two lines.
             "legend": {
                 "left": 0,
-                "top": 2,
-                "right": 90,
+                "bottom": 0,
+                "itemGap": 16,
                 "itemWidth": 20,
                 "itemHeight": 9,
                 "data": legend,
@@ -102,6 +113,7 @@ def _draw(
             },
             "tooltip": {
                 "trigger": "axis",
+                "order": "seriesDesc",
                 "renderMode": "richText",
                 ":valueFormatter": figure,
                 ":backgroundColor": _colour("--card"),
