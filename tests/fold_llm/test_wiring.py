@@ -8,9 +8,10 @@ import pytest
 import refold
 from refold import CompressionConfig, ConfigError, ContextCompressionManager
 from refold.config import explain, load_config
+from refold.llm.openai import OpenAIModel
 from refold.llm.summariser import Summariser
 from refold.testing import ScriptedModel, ScriptedProvider
-from tests.fold_llm.talk import GOOD, working
+from tests.fold_llm.talk import GOOD, chatting, says, working
 
 pytest.importorskip("openai", reason="needs refold[llm]: the official clients")
 pytest.importorskip("anthropic", reason="needs refold[llm]: the official clients")
@@ -138,3 +139,28 @@ def test_the_users_instructions_reach_the_model(tmp_path: Path) -> None:
     manager.compress("s1", "keep every order number")
     assert "The user asks in addition: keep every order number" in model.requests[0].prompt
     manager.close()
+
+
+def test_rules_and_open_asks_that_a_model_left_out_are_added_word_by_word(tmp_path: Path) -> None:
+    rule, ask = "Never touch db/users.sql.", "Also check the disk quota of worker 9."
+    sent = [
+        says("user", "Let us find the fault."),
+        says("assistant", "Gladly."),
+        says("user", rule),
+        says("assistant", "Understood."),
+        *chatting(20),
+        says("user", ask),
+        *working(40),
+    ]
+    with ScriptedProvider(GOOD) as provider:
+        model = OpenAIModel("gpt-4o", "key", provider.openai_url)
+        manager = ContextCompressionManager(CompressionConfig(window=4_000, reserve=500), tmp_path, llm=model)
+        prepared = manager.prepare_context_sync("s1", sent)
+        folds = [edit for edit in prepared.edits if edit.fold is not None and edit.fold.by == "llm"]
+        assert any(rule in edit.text for edit in folds)
+        assert any(f"U> {ask}" in edit.text for edit in folds)
+        event = next(one for one in manager.ledger.read_events("s1") if one.kind == "compressed")
+        note = str(event.fields["summaries"])
+        assert "1 standing rule added" in note
+        assert "1 open ask added" in note
+        manager.close()
