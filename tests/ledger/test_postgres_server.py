@@ -130,6 +130,41 @@ def test_the_store_is_chosen_by_the_place(tmp_path: Path) -> None:
     assert all(index.is_relative_to(tmp_path) for index in indexes)
 
 
+def test_without_the_driver_the_error_says_how_to_install_it(project_root: Path) -> None:
+    code = (
+        "import sys; sys.modules['psycopg'] = None\n"
+        "from refold import ContextCompressionManager\n"
+        f"ContextCompressionManager(ledger='postgresql://bob:{SECRET}@h/db')"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], cwd=project_root, capture_output=True, text=True, timeout=60)
+    assert "ConfigError: ledger = postgresql://bob:***@h/db needs psycopg" in ran.stderr
+    assert "pip install 'refold[postgres]'" in ran.stderr
+
+
+def test_a_server_that_stays_away_is_waited_for_once_and_not_at_every_call(
+    own_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = own_server()
+    ledger = open_ledger(own_url)
+    send(ledger, ["a"])
+    monkeypatch.setattr("refold.ledger.postgres.server._PATIENCE_S", 1.0)
+    server.stop()
+    try:
+        started = time.monotonic()
+        with pytest.raises(LedgerError, match="cannot be reached"):
+            ledger.read_session(SESSION)
+        waited = time.monotonic() - started
+        started = time.monotonic()
+        for _ in range(3):
+            with pytest.raises(LedgerError, match="cannot be reached"):
+                ledger.read_session(SESSION)
+        assert waited >= 1.0 > time.monotonic() - started
+    finally:
+        server.start()
+    assert read_texts(ledger) == ["a"]
+    ledger.close()
+
+
 def test_a_server_that_is_not_there_is_an_error_that_says_so_at_once() -> None:
     ledger = open_ledger(f"postgresql://bob:{SECRET}@127.0.0.1:1/db")
     started = time.monotonic()

@@ -8,6 +8,7 @@ from __future__ import annotations
 from hashlib import blake2b
 from pathlib import Path
 
+from refold.errors import ConfigError
 from refold.ledger.ledger import Ledger
 from refold.ledger.place import LedgerPlace
 
@@ -18,12 +19,22 @@ def choose_ledger(workspace: str | Path, place: LedgerPlace | str | None = None)
     """Return the ledger of a workspace: the named file or server, else the file that every workspace has."""
     found = LedgerPlace(place) if isinstance(place, str) else place
     if found is not None and found.kind == "postgres":
-        from refold.ledger.postgres import PostgresLedger
-
-        return PostgresLedger(found)
+        return _open_postgres(found)
     from refold.ledger.sqlite import SqliteLedger
 
     return SqliteLedger(find_file(workspace, found))
+
+
+def _open_postgres(place: LedgerPlace) -> Ledger:
+    try:
+        from refold.ledger.postgres import PostgresLedger
+    except ImportError as error:
+        if (error.name or "").startswith("refold"):
+            raise
+        raise ConfigError(
+            f"ledger = {place} needs psycopg ({error}); install it with: pip install 'refold[postgres]'"
+        ) from None
+    return PostgresLedger(place)
 
 
 def find_file(workspace: str | Path, place: LedgerPlace | None = None) -> Path:

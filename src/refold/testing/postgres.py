@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
-import pwd
 import secrets
 import shutil
 import socket
@@ -17,6 +16,10 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pwd
 
 ENVIRONMENT = "REFOLD_TEST_POSTGRES"
 USER = "refold"
@@ -132,6 +135,8 @@ def _find_owner() -> pwd.struct_passwd | None:
     """Return who runs the server: nobody in particular if we are root, else ourselves."""
     if os.geteuid() != 0:
         return None
+    import pwd
+
     for name in ("postgres", "nobody"):
         with contextlib.suppress(KeyError):
             return pwd.getpwnam(name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
+import selectors
 import threading
 import time
 import weakref
@@ -28,6 +28,8 @@ from refold.ledger.postgres.sql import Db
 T = TypeVar("T")
 
 _ATTEMPTS_MAX = 5
+_WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _PATIENCE_S = 10.0  # So long a server that was there may be away: it is restarted.
 _PAUSE_S = 0.1
 _INHERITED: list[Db] = []  # Kept for ever, so that no child closes what its parent opened.
@@ -73,11 +75,11 @@ class LedgerServer:
 
     def change(self, work: Callable[[Db], T]) -> T:
         """Run ``work`` in a transaction and commit it, whole or not at all."""
-        return self._run(work, "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+        return self._run(work, _WRITE)
 
     def read(self, work: Callable[[Db], T]) -> T:
         """Run ``work`` on one moment of the record: for what takes several statements."""
-        return self._run(work, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        return self._run(work, _READ)
 
     def ask(self, work: Callable[[Db], T]) -> T:
         """Run ``work`` without a transaction: for one statement that reads, or one that allows no transaction."""
@@ -95,18 +97,16 @@ class LedgerServer:
                 with self._use() as db, _transaction(db, begin, state):
                     state.result = work(db)
             except psycopg.Error as error:
-                if state.is_committing:
-                    failure = LedgerError(
-                        f"{self.where}: the connection was lost while a change was being stored; "
-                        "whether it was is not known, read again"
-                    )
-                    if not is_lost(error, state.db):
-                        failure = explain_error(error, self.where)
-                elif attempt < _ATTEMPTS_MAX and (is_lost(error, state.db) or is_passing(error)):
+                was_lost = is_lost(error, state.db)
+                is_unknown = was_lost and state.is_committing and begin == _WRITE
+                if attempt < _ATTEMPTS_MAX and (is_passing(error) or (was_lost and not is_unknown)):
                     continue
-                else:
-                    failure = explain_error(error, self.where)
-                raise failure from error
+                if not is_unknown:
+                    raise explain_error(error, self.where) from error
+                raise LedgerError(
+                    f"{self.where}: the connection was lost while a change was being stored; "
+                    "whether it was is not known, read again"
+                ) from error
             return state.result
         raise AssertionError("the last attempt returns or raises")
 
@@ -143,6 +143,7 @@ class LedgerServer:
                 db = psycopg.connect(self._address, autocommit=True)
             except psycopg.Error as error:
                 if not is_away(error, was_reached=self._was_reached) or time.monotonic() >= give_up_at:
+                    self._was_reached = False  # Who comes next does not wait again, until it is back.
                     raise explain_refusal(error, self.where) from error
                 time.sleep(_PAUSE_S)
             else:
@@ -209,14 +210,13 @@ def _is_living(db: Db) -> bool:
     """Tell whether the server has hung up: then something can be read, though nothing was asked."""
     if db.closed:
         return False
-    poll = select.poll()
-    poll.register(db.fileno(), select.POLLIN)
-    if not poll.poll(0):
-        return True
-    # What is there to be read may be a notice, such as that of changed settings.
-    with contextlib.suppress(psycopg.Error):
+    with selectors.DefaultSelector() as selector, contextlib.suppress(psycopg.Error):
+        selector.register(db.fileno(), selectors.EVENT_READ)
+        if not selector.select(0):
+            return True
+        # What is there to be read may be a notice, such as that of changed settings.
         db.pgconn.consume_input()
-        return not poll.poll(0) and not db.closed
+        return not selector.select(0) and not db.closed
     return False
 
 
