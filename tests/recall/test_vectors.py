@@ -272,7 +272,7 @@ def test_a_word_that_nobody_said_finds_nothing_rather_than_anything(semantic: Wo
 
 def test_both_ways_to_compare_vectors_agree(semantic: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("sqlite_vec")
-    semantic.say("s", *[f"message {number} about {'heron ibis lake'.split()[number % 3]}" for number in range(200)])
+    semantic.say("s", *[f"message {number} about {('heron', 'ibis', 'lake')[number % 3]}" for number in range(200)])
     within = [(one.text, one.score) for one in semantic.recall.recall("s", "message about heron 7", by="meaning")]
     assert within
     monkeypatch.setattr("refold.recall.vectors.load_vec", lambda _: False)
