@@ -74,7 +74,9 @@ def test_a_wrong_value_is_told_while_it_is_typed_and_cannot_be_saved(page: Any) 
     assert entry(page, "trigger_ratio").input_value() == "75%", "what is typed is never put back"
 
 
-def test_what_is_saved_is_what_the_command_line_and_the_gateway_read(page: Any, address: str, workspace: Path) -> None:
+def test_s3_9_switch_and_threshold_are_saved_where_the_command_line_and_the_gateway_read_them(
+    page: Any, address: str, workspace: Path
+) -> None:
     entry(page, "trigger_ratio").fill("75%")
     entry(page, "auto_compress").click()
     page.check("input[value=hybrid]")

@@ -60,7 +60,7 @@ def read_chart(page: Any, number: int) -> dict[str, Any]:
     return dict(page.evaluate(script, number))
 
 
-def test_a_session_shows_what_was_sent_beside_what_it_would_have_been(
+def test_s3_9_the_statistics_show_what_was_sent_beside_what_it_would_have_been(
     browser: Browser, url: str, workspace: Path
 ) -> None:
     with ContextCompressionManager(CompressionConfig(), workspace) as manager:

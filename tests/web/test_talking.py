@@ -115,6 +115,34 @@ async def test_a_session_goes_on_with_a_model_of_another_kind(
     assert len(manager.ledger.list_messages("chat")) == 4
 
 
+class Recorded(Room):
+    """A room that remembers what a tab could have seen."""
+
+    def __init__(self, session_id: str) -> None:
+        self.seen: list[tuple[bool, str]] = []
+        super().__init__(session_id)
+
+    def _change(self) -> None:
+        super()._change()
+        self.seen.append((self.live.is_compressing, self.live.note[0] if self.live.note else ""))
+
+
+async def test_s3_11_optimising_is_told_while_it_runs_and_what_it_did_afterwards(
+    tmp_path: Path, provider: ScriptedProvider
+) -> None:
+    with ContextCompressionManager(CompressionConfig(window=8_000), tmp_path) as manager:
+        words = "The pump of hall nine was mended with a new valve. " * 40
+        for turn in range(20):
+            said = [{"role": "user", "content": f"{turn}?"}, {"role": "assistant", "content": f"{turn}: {words}"}]
+            manager.append("chat", said, format="openai-chat")
+        talk = Recorded("chat")
+        talk.start(manager, choose(provider), "hello")
+        await finish(talk)
+        assert talk.problem == ""
+        assert (True, "") in talk.seen
+        assert talk.seen[-1] == (False, "chat.compressed"), "it is told until the next message"
+
+
 async def test_closing_stops_every_run_and_idle_rooms_are_forgotten_first(
     tmp_path: Path, provider: ScriptedProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:

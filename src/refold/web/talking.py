@@ -150,7 +150,8 @@ class Room:
         match event:
             case told.StepStarted():
                 self._settle()
-                self.live.note = None
+                if live.note is not None and live.note[0] != "chat.compressed":
+                    self.live.note = None  # What was folded for this very request is told until the next one.
             case told.TextDelta():
                 live.text += event.text
             case told.ThinkingDelta():
