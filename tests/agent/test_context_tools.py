@@ -125,5 +125,5 @@ async def test_an_agent_compresses_its_own_context_in_the_middle_of_a_step(wire:
     assert sizes[1] < sizes[0] * 0.8
     compressed, status = [one.text for one in events if one.kind == "tool_finished"]  # type: ignore[attr-defined]
     assert compressed.startswith("Compressed: ")
-    assert "1 compressions" in status
+    assert "1 compression," in status
     assert len(pick(events, object)) > 4

@@ -7,6 +7,8 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -86,12 +88,15 @@ async def test_a_session_is_named_by_argument_by_option_by_environment_or_is_the
     with make_manager(tmp_path) as manager:
         manager.append("newer", [{"role": "user", "content": "hello"}], format="openai-chat")
     async with connect(tmp_path) as client:
-        assert "1 of 1 messages" in await call(client, "context_status")
+        assert "1 of 1 message," in await call(client, "context_status")
         assert "60 of 60 messages" in await call(client, "context_status", session="older")
     async with connect(tmp_path, REFOLD_SESSION="older") as client:
         assert "60 of 60 messages" in await call(client, "context_status")
+    (tmp_path / "refold.yaml").write_text("mcp: {session: older}", encoding="utf-8")
+    async with connect(tmp_path) as client:
+        assert "60 of 60 messages" in await call(client, "context_status")
     async with connect(tmp_path, "--session", "newer", REFOLD_SESSION="older") as client:
-        assert "1 of 1 messages" in await call(client, "context_status")
+        assert "1 of 1 message," in await call(client, "context_status")
 
 
 async def test_messages_are_stored_prepared_and_found(tmp_path: Path) -> None:
@@ -109,11 +114,27 @@ async def test_what_is_wrong_is_an_answer_and_the_server_goes_on(tmp_path: Path)
     fill(tmp_path)
     async with connect(tmp_path) as client:
         assert (await call(client, "context_expand", handle="nonsense")).startswith("Not found")
+        missing = await call(client, "context_expand", handle="m:00000000")
+        assert missing == "Not found: nothing in this session has the handle ⟨m:00000000⟩; asking again will not help"
         assert "give 1 to" in await call(client, "context_append", messages=[])
         assert "no setting" in await call(client, "context_config", changes={"window": 3})
         wrong = await client.call_tool("context_expand", {"handle": 3.5, "offset": "x"})
         assert wrong.is_error
         assert "60 of 60 messages" in await call(client, "context_status")
+
+
+def post_greeting(port: int, host: str) -> int:
+    """Return the status of the first request of a client that calls the server by this name."""
+    about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": about}).encode()
+    kinds = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+    asked = urllib.request.Request(f"http://127.0.0.1:{port}/mcp", body, {"Host": host, **kinds})
+    try:
+        with urllib.request.urlopen(asked, timeout=10) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        error.close()
+        return error.code
 
 
 async def test_it_serves_over_http_on_loopback(tmp_path: Path) -> None:
@@ -132,6 +153,9 @@ async def test_it_serves_over_http_on_loopback(tmp_path: Path) -> None:
             time.sleep(0.1)
         async with mcp.Client(f"http://127.0.0.1:{port}/mcp") as client:
             assert "60 of 60 messages" in await call(client, "context_status")
+        # A page in a browser that calls itself by another name for this machine is no client.
+        assert post_greeting(port, f"127.0.0.1:{port}") == 200
+        assert post_greeting(port, "evil.example") in (403, 421)
     finally:
         server.terminate()
         server.wait(10)
