@@ -1,7 +1,9 @@
 """What the gateway adds: latency and throughput beside a bare pass-through on the same stack, in the same run.
 
-Provider, bare pass-through and gateway are processes of their own; the driver sends requests of 1k, 50k and 200k tokens
-that grow by one turn each time, as an agent's do. Writes a Markdown section to standard output.
+Provider, bare pass-through, gateway and, where their programs are at hand, other gateways are processes of their own.
+The driver sends requests of 1k, 50k and 200k tokens that grow by one turn each time, as an agent's do. All are
+measured in turns, a few requests each, and ratios are medians over the rounds: what disturbs one disturbs the others.
+Other gateways are found by BENCH_LITELLM and BENCH_HEADROOM, the paths of their programs. Writes a Markdown section.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import json
 import os
 import resource
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -22,18 +25,18 @@ from pathlib import Path
 import aiohttp
 
 SIZES = {"1k": 1_000, "50k": 50_000, "200k": 200_000}
-WARM, ROUNDS, STEPS = 3, 25, 4
+WARM, STEPS = 3, 4
+ROUNDS = int(os.environ.get("BENCH_ROUNDS", "25"))
 BARE_NAME = "bare pass-through"
 CONCURRENT = 8
-PEERS = {"litellm proxy": "litellm", "headroom proxy": "headroom"}
 
 UPSTREAM = """
 import sys
 ANSWER = (
     b'{"id":"x","object":"chat.completion","created":1,"model":"bench-1m","choices":[{"index":0,"message":'
-    b'{"role":"assistant","content":"ok"},"finish_reason":"stop"}],"usage":{"prompt_tokens":0,"completion_tokens":1}}'
+    b'{"role":"assistant","content":"ok"},"finish_reason":"stop"}],'
+    b'"usage":{"prompt_tokens":%d,"completion_tokens":1,"total_tokens":%d}}'
 )
-HEAD = [(b"content-type", b"application/json"), (b"content-length", str(len(ANSWER)).encode())]
 async def app(scope, receive, send):
     if scope["type"] == "lifespan":
         while True:
@@ -41,10 +44,14 @@ async def app(scope, receive, send):
             await send({"type": message["type"] + ".complete"})
             if message["type"] == "lifespan.shutdown":
                 return
-    while (await receive()).get("more_body"):
-        pass
-    await send({"type": "http.response.start", "status": 200, "headers": HEAD})
-    await send({"type": "http.response.body", "body": ANSWER})
+    size, more = 0, True
+    while more:
+        message = await receive()
+        size, more = size + len(message.get("body", b"")), message.get("more_body")
+    answer = ANSWER % (size // 5, size // 5 + 1)
+    head = [(b"content-type", b"application/json"), (b"content-length", str(len(answer)).encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": head})
+    await send({"type": "http.response.body", "body": answer})
 import uvicorn
 uvicorn.run(app, port=int(sys.argv[1]), log_level="critical", access_log=False)
 """
@@ -129,19 +136,23 @@ def make_bodies(tokens: int, talk: int, count: int) -> list[bytes]:
 
 
 class Talks:
-    """One server under measurement: its own talks, so that each of its sessions is warm, and its figures."""
+    """One server under measurement: its own talks, so that each of its sessions is warm, and its figures by round."""
 
     def __init__(self, name: str, url: str, pid: int, tokens: int, concurrent: int) -> None:
         self.name = name
         self.url = f"{url}/v1/chat/completions"
         self.pid = pid
-        self.talks = [make_bodies(tokens, talk, WARM + ROUNDS * STEPS) for talk in range(concurrent)]
-        self.latencies: list[float] = []
-        self.seconds = self.cpu_s = 0.0
+        # Every talk is one of a kind: none begins as that of another measurement.
+        first = 1_000_000 * concurrent + tokens
+        self.talks = [make_bodies(tokens, first + talk, WARM + ROUNDS * STEPS) for talk in range(concurrent)]
+        self.latencies: list[list[float]] = []
+        self.rates: list[float] = []
+        self.cpu_s = 0.0
 
     async def ask(self, session: aiohttp.ClientSession, body: bytes) -> float:
         started = time.perf_counter()
-        async with session.post(self.url, data=body, headers={"content-type": "application/json"}) as answer:
+        headers = {"content-type": "application/json", "authorization": "Bearer bench"}
+        async with session.post(self.url, data=body, headers=headers) as answer:
             assert answer.status == 200, await answer.text()
             await answer.read()
         return time.perf_counter() - started
@@ -152,22 +163,32 @@ class Talks:
                 await self.ask(session, body)
 
     async def run_round(self, session: aiohttp.ClientSession, number: int) -> None:
+        latencies: list[float] = []
+
         async def talk(bodies: list[bytes]) -> None:
             start = WARM + number * STEPS
-            self.latencies.extend([await self.ask(session, body) for body in bodies[start : start + STEPS]])
+            latencies.extend([await self.ask(session, body) for body in bodies[start : start + STEPS]])
 
         started, cpu = time.perf_counter(), read_cpu_s(self.pid)
         await asyncio.gather(*map(talk, self.talks))
-        self.seconds += time.perf_counter() - started
+        self.rates.append(len(latencies) / (time.perf_counter() - started))
         self.cpu_s += read_cpu_s(self.pid) - cpu
+        self.latencies.append(latencies)
 
     @property
-    def rate(self) -> float:
-        return len(self.latencies) / self.seconds
+    def all_latencies(self) -> list[float]:
+        return [one for latencies in self.latencies for one in latencies]
+
+    def compare(self, base: Talks) -> tuple[float, float]:
+        """How its latency and its throughput compare with another's, round by round: the median."""
+        rounds = zip(self.latencies, base.latencies, strict=True)
+        slower = [statistics.median(own) / statistics.median(other) for own, other in rounds]
+        faster = [own / other for own, other in zip(self.rates, base.rates, strict=True)]
+        return statistics.median(slower), statistics.median(faster)
 
 
 async def measure(servers: dict[str, tuple[str, int]], tokens: int, concurrent: int) -> list[Talks]:
-    """Measure all servers in turns, a few requests each: what disturbs the machine disturbs them alike."""
+    """Measure all servers in turns, a few requests each."""
     measured = [Talks(name, url, pid, tokens, concurrent) for name, (url, pid) in servers.items()]
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
         for one in measured:
@@ -188,18 +209,14 @@ def read_memory_mb(pid: int) -> float:
 
 
 def read_cpu_s(pid: int) -> float:
-    """Processor time of a process so far; Linux only, 0 elsewhere."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def find_peer(name: str) -> Path | None:
-    """A peer's own virtual environment beside the project's, if somebody made one."""
-    python = Path(f".venv-{name}/bin/{name}")
-    return python if python.exists() else None
+    """Processor time of a process and its threads so far; Linux only, 0 elsewhere."""
+    spent = 0
+    for file in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        try:
+            spent += int(file.read_text().split()[0])
+        except OSError:  # A thread that has ended.
+            continue
+    return spent / 1e9
 
 
 def pick(latencies: list[float], share: float) -> float:
@@ -228,17 +245,53 @@ def print_rows(servers: dict[str, tuple[str, int]]) -> None:
             print(f"{size}, {concurrent} at a time", file=sys.stderr)
             measured = asyncio.run(measure(servers, tokens, concurrent))
             bare = next(one for one in measured if one.name == BARE_NAME)
-            base = pick(bare.latencies, 0.5)
             for one in measured:
-                p50, p99 = pick(one.latencies, 0.5), pick(one.latencies, 0.99)
-                cpu = one.cpu_s / len(one.latencies) * 1_000
-                head = f"| {size} | {concurrent} | {one.name} | {p50:.2f} | {p99:.2f} | {one.rate:.0f} | {cpu:.2f}"
-                print(f"{head} | {p50 / base:.2f} | {one.rate / bare.rate:.2f} |", flush=True)
+                slower, faster = one.compare(bare)
+                latencies = one.all_latencies
+                p50, p99, rate = pick(latencies, 0.5), pick(latencies, 0.99), statistics.median(one.rates)
+                cpu = one.cpu_s / len(latencies) * 1_000
+                head = f"| {size} | {concurrent} | {one.name} | {p50:.2f} | {p99:.2f} | {rate:.0f} | {cpu:.2f}"
+                print(f"{head} | {slower:.2f} | {faster:.2f} |", flush=True)
+
+
+def find_peer(name: str) -> str | None:
+    """The program of another gateway: named by the environment, or in a virtual environment beside the project."""
+    named = os.environ.get(f"BENCH_{name.upper()}", f".venv-{name}/bin/{name}")
+    return named if Path(named).exists() else None
+
+
+@contextmanager
+def run_litellm(program: str, port: int, upstream: int) -> Iterator[subprocess.Popen[bytes]]:
+    """LiteLLM's proxy with one model, no key and no database."""
+    settings = (
+        "model_list: [{model_name: bench-1m, litellm_params: {model: openai/bench-1m, api_key: none, "
+        f"api_base: 'http://127.0.0.1:{upstream}/v1'}}}}]\n"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "litellm.yaml"
+        file.write_text(settings)
+        command = [program, "--config", str(file), "--host", "127.0.0.1", "--port", str(port)]
+        with run_process(command, port, LITELLM_LOCAL_MODEL_COST_MAP="True", LITELLM_LOG="ERROR") as process:
+            yield process
+
+
+@contextmanager
+def run_headroom(program: str, port: int, upstream: int) -> Iterator[subprocess.Popen[bytes]]:
+    """Headroom's proxy as it comes, its compression on."""
+    command = [program, "proxy", "--port", str(port)]
+    with tempfile.TemporaryDirectory() as folder:
+        env = {"OPENAI_TARGET_API_URL": f"http://127.0.0.1:{upstream}", "HOME": folder, "HEADROOM_TELEMETRY": "off"}
+        with run_process(command, port, **env) as process:
+            yield process
+
+
+PEERS = {"litellm": ("LiteLLM proxy", run_litellm), "headroom": ("headroom proxy", run_headroom)}
 
 
 def main() -> None:
     upstream, bare, gateway = find_port(), find_port(), find_port()
     many = int(os.environ.get("BENCH_REQUESTS", "10000"))
+    missing: list[str] = []
     with ExitStack() as stack:
         workspace = stack.enter_context(tempfile.TemporaryDirectory())
         provider = stack.enter_context(run_process([sys.executable, "-c", UPSTREAM, str(upstream)], upstream))
@@ -251,20 +304,27 @@ def main() -> None:
             BARE_NAME: (f"http://127.0.0.1:{bare}", passing.pid),
             "refold gateway": (f"http://127.0.0.1:{gateway}", process.pid),
         }
-        print("## Gateway\n")
-        print(
-            "`benchmarks/bench_gateway.py`: a warm session that grows by one turn per request and needs no compression;"
-        )
-        print("every process on the same machine, so ratios count.\n")
         idle = read_memory_mb(process.pid)
+        starts = [f"refold {process.start_seconds:.1f} s, {idle:.0f} MB"]  # type: ignore[attr-defined]
+        for name, (title, run) in PEERS.items():
+            program = find_peer(name)
+            if program is None:
+                missing.append(f"{title} (`BENCH_{name.upper()}` names no program)")
+                continue
+            port = find_port()
+            peer = stack.enter_context(run(program, port, upstream))
+            servers[title] = (f"http://127.0.0.1:{port}", peer.pid)
+            memory = read_memory_mb(peer.pid)
+            starts.append(f"{title} {peer.start_seconds:.1f} s, {memory:.0f} MB")  # type: ignore[attr-defined]
+        print("## Gateway\n")
+        print("`benchmarks/bench_gateway.py`: a warm session that grows by one turn per request, nothing to compress.")
+        print(f"Every process on the same machine; ratios are medians of {ROUNDS} rounds in turns.\n")
         print_rows(servers)
         asyncio.run(ask_many(servers["refold gateway"][0], many))
-        started: float = process.start_seconds  # type: ignore[attr-defined]
-        print(f"\nStart to first connection {started:.2f} s. Resident memory: {idle:.0f} MB idle, ", end="")
-        print(f"{read_memory_mb(process.pid):.0f} MB after the requests above and {many:,} more.")
-    for peer, name in PEERS.items():
-        if find_peer(name) is None:
-            print(f"\nNot measured here: {peer} (no `.venv-{name}` beside the project).")
+        print(f"\nStart to first connection and resident memory then: {'; '.join(starts)}.")
+        print(f"refold after the requests above and {many:,} more: {read_memory_mb(process.pid):.0f} MB.")
+    if missing:
+        print(f"\nNot measured here: {', '.join(missing)}.")
 
 
 if __name__ == "__main__":

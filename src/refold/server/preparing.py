@@ -53,6 +53,7 @@ class Preparer:
         self._reporter = Reporter(managers)
         self._remembering = Remembering(self._reporter, settings.memory_bytes_max)
         self._storing = Storing(managers.main)
+        self._in_flight = 0
         self._fixed = FixedCounter(managers)
 
     async def prepare(self, asked: Asked, wire: Wire, body: bytes) -> Outgoing:
@@ -77,6 +78,7 @@ class Preparer:
                 return Outgoing(body, str(reason))
             session = await self._choose(asked.tenant, named, request)
         session.in_flight += 1
+        self._in_flight += 1
         name_payer(self._settings, asked, wire, request.model)
         try:
             limits = self._managers.find_limits(request.model)
@@ -85,6 +87,7 @@ class Preparer:
                 outgoing = await self._run_bounded(session, request, limits, body, continued)
         except BaseException:
             session.in_flight -= 1
+            self._in_flight -= 1
             raise
         outgoing.seconds = time.perf_counter() - started
         return outgoing
@@ -149,7 +152,7 @@ class Preparer:
                 session.due = due
                 return None
             session.generation += 1
-            ticket = self._storing.add(went.extension)
+            ticket = self._storing.add(went.extension, is_alone=self._in_flight == 1)
             ready = _find_ready(went)
             is_small = ready is not None and len(ready.items) <= INLINE_ITEMS_MAX
             outgoing = None
@@ -238,7 +241,7 @@ class Preparer:
             if went is None:
                 await asyncio.to_thread(append_new, manager, session, request, due)
             else:
-                continued.ticket = self._storing.add(went.extension)
+                continued.ticket = self._storing.add(went.extension, is_alone=self._in_flight == 1)
                 ready = _find_ready(went)
         if ready is None:
             if continued.ticket is not None and not await self._storing.wait(continued.ticket):
@@ -333,6 +336,7 @@ class Preparer:
         """A request is over, however it ended."""
         if outgoing.session is not None:
             outgoing.session.in_flight -= 1
+            self._in_flight -= 1
 
     async def settle(self, outgoing: Outgoing, body: bytes) -> None:
         """Wait until what a request brought is stored; if its session was another than we held, the long way does it.

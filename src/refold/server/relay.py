@@ -48,11 +48,18 @@ async def relay_answer(
             if reader is not None:
                 reader.feed(head)
             await watch.give(send, {"type": "http.response.body", "body": head, "more_body": True})
+        stated = response.content_length
+        is_over = False
         async for chunk in response.content.iter_any():
             size += len(chunk)
             if reader is not None:
                 reader.feed(chunk)
-            await watch.give(send, {"type": "http.response.body", "body": chunk, "more_body": True})
+            is_over = size == stated
+            if is_over and at_end is not None:
+                at_end()
+            await watch.give(send, {"type": "http.response.body", "body": chunk, "more_body": not is_over})
+        if is_over:
+            return size
         if at_end is not None:
             at_end()
         await watch.give(send, {"type": "http.response.body", "body": b"", "more_body": False})

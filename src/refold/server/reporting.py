@@ -34,7 +34,7 @@ class Reporter:
     def __init__(self, managers: Managers) -> None:
         self._managers = managers
         self._running: set[asyncio.Task[None]] = set()
-        self._due: dict[str, KnownSession] = {}
+        self._due: dict[str, tuple[KnownSession, float]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def observe(self, outgoing: Outgoing, answered: Answered) -> None:
@@ -48,9 +48,10 @@ class Reporter:
             session.due.append(Billed(0, is_overflow=True))
         else:
             return
-        self._due[session.id] = session
+        loop = asyncio.get_running_loop()
+        self._due[session.id] = session, loop.time() + LINGER_S
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(LINGER_S, self._flush)
+            self._timer = loop.call_later(LINGER_S, self._flush)
 
     def take_due(self, session: KnownSession) -> list[Billed]:
         """Return what is still to be stored for a session; who takes it stores it."""
@@ -60,10 +61,15 @@ class Reporter:
         self._due.pop(session.id, None)
         return due
 
-    def _flush(self) -> None:
-        """Store in one thread all that no request has taken along."""
+    def _flush(self, *, is_last: bool = False) -> None:
+        """Store in one thread all that no request has taken along in time; ``is_last``: all there is."""
         self._timer = None
-        taken = [(session, self.take_due(session)) for session in list(self._due.values())]
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        late = [session for session, until in self._due.values() if is_last or until <= now]
+        taken = [(session, self.take_due(session)) for session in late]
+        if self._due:
+            self._timer = loop.call_later(LINGER_S, self._flush)
         if not taken:
             return
         manager = self._managers.main
@@ -111,7 +117,7 @@ class Reporter:
         """Wait until everything that is due or was started is done, but not for ever."""
         if self._timer is not None:
             self._timer.cancel()
-        self._flush()
+        self._flush(is_last=True)
         if self._running:
             await asyncio.wait(set(self._running), timeout=WAIT_S)
 

@@ -15,6 +15,7 @@ from refold.manager import ContextCompressionManager
 
 log = logging.getLogger("refold.server")
 WAIT_S = 30.0
+GATHER_S = 0.005
 
 
 @dataclass(slots=True, eq=False)
@@ -33,14 +34,18 @@ class Storing:
         self._manager = manager
         self._queue: list[Ticket] = []
 
-    def add(self, extension: Extension) -> Ticket:
-        """Have something stored soon; the ticket says when it is."""
+    def add(self, extension: Extension, *, is_alone: bool = True) -> Ticket:
+        """Have something stored soon; the ticket says when it is. ``is_alone``: no other request is under way."""
         ticket = Ticket(extension)
         self._queue.append(ticket)
         if len(self._queue) == 1:
-            # Two rounds of the loop later: by then the request itself is on its way.
             loop = asyncio.get_running_loop()
-            loop.call_soon(loop.call_soon, self.flush)
+            if is_alone:
+                # Two rounds of the loop later: by then the request itself is on its way.
+                loop.call_soon(loop.call_soon, self.flush)
+            else:
+                # The first of them that is answered stores them all.
+                loop.call_later(GATHER_S, self.flush)
         return ticket
 
     def flush(self) -> None:
