@@ -70,6 +70,7 @@ class Slot:
     told: str = ""
     fixed: tuple[object, ...] = ()
     fixed_tokens: int = REPLY_TOKENS
+    system_tokens: int = 0
 
 
 class Keeper:

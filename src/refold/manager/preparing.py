@@ -233,7 +233,8 @@ def count_fixed(slot: Slot, session: OpenSession, request: Request) -> int:
     key = (counter.name, form.name, _freeze(request.system), _freeze(request.tools))
     if slot.fixed != key:
         system = form.read_system(request.system or None)
-        slot.fixed_tokens = REPLY_TOKENS + counter.count_text(system) + counter.count_tools(request.tools)
+        slot.system_tokens = counter.count_text(system)
+        slot.fixed_tokens = REPLY_TOKENS + slot.system_tokens + counter.count_tools(request.tools)
         slot.fixed = key
     return slot.fixed_tokens
 

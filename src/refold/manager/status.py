@@ -12,6 +12,7 @@ from refold.ledger.ledger import Event, Ledger
 from refold.manager.deciding import Brake, above_fixed, decide_plain
 from refold.manager.keeper import Keeper, read_pinned
 from refold.manager.preparing import Request, count_fixed
+from refold.tokens.counter import REPLY_TOKENS
 
 EVENTS_PAGE = 1_000
 # The newest decisions are told one by one.
@@ -22,7 +23,10 @@ _FIGURE = re.compile(r"(?<![\w.])\d[\d,.]*\d|(?<![\w.])\d")
 
 @dataclass(frozen=True, slots=True)
 class SessionStatus:
-    """A session in numbers. ``share`` is how much of the room is used; ``stopped`` says why nothing is automatic."""
+    """A session in numbers. ``share`` is how much of the room is used; ``stopped`` says why nothing is automatic.
+
+    ``system_tokens`` and ``tools_tokens`` are those that came beside the messages of the request prepared last.
+    """
 
     session_id: str
     wire: str
@@ -42,6 +46,8 @@ class SessionStatus:
     pinned: int
     trigger: str = ""
     stopped: str = ""
+    system_tokens: int = 0
+    tools_tokens: int = 0
 
     def to_dict(self) -> dict[str, object]:
         """Return the status as plain values, for JSON."""
@@ -88,6 +94,8 @@ def describe_session(keeper: Keeper, session_id: str, beside: Request | None = N
             pinned=len(read_pinned(row.settings)),
             trigger=decide_plain(session, keeper.config, plain, tokens).reason,
             stopped=stopped,
+            system_tokens=slot.system_tokens,
+            tools_tokens=slot.fixed_tokens - slot.system_tokens - REPLY_TOKENS,
         )
 
 

@@ -57,7 +57,10 @@ def read_context(access: Access, name: str) -> Context:
     row = access.need(name)
     manager = access.manager
     status = manager.status(row.id)
-    shares = break_down(manager.read_view(row.id), status, 0)
+    # The framing of a request counts with its system prompt: two tokens are no part of their own.
+    items = manager.read_view(row.id)
+    beside = status.tokens - sum(item.tokens for item in items)
+    shares = break_down(items, status, max(0, beside - status.tools_tokens))
     parts = {_NAMES[share.name]: share.tokens for share in shares if share.name in _NAMES}
     info = model_info(row.model or None)
     budget = manager.config.budget(info)

@@ -1,0 +1,173 @@
+"""Makes the pictures of the page in ``docs/images``: every page, wide and narrow, light and dark. ``make screenshots``.
+
+Serves a workspace of its own with the bundled sample and a few more sessions; nothing outside of it is read or written.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from refold import CompressionConfig, ContextCompressionManager
+
+IMAGES = Path(__file__).parent / "images"
+CHROMIUM = "/usr/bin/chromium"
+WIDE, NARROW = (1280, 800), (390, 844)
+SAMPLE = "sample-harbour-billing"
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One picture: its file, the address, what to do before it is taken."""
+
+    name: str
+    path: str
+    size: tuple[int, int] = WIDE
+    colours: str = "light"
+    language: str = "en-GB"
+    act: Callable[[Any], None] | None = None
+
+
+def look_at_fold(page: Any) -> None:
+    """Bring the first fold into view."""
+    page.locator(".turn, .fold").first.wait_for()
+    page.evaluate("document.querySelector('.talk-scroll').scrollTop = 0")
+    page.locator(".fold").first.wait_for()
+
+
+def look_at_difference(page: Any) -> None:
+    """Show what the model no longer sees of a shortened output."""
+    page.locator(".turn").first.wait_for()
+    page.get_by_role("button", name="Difference").click()
+    page.evaluate("document.querySelector('.talk-scroll').scrollTop = 0")
+    page.locator(".turn.gone").first.wait_for()
+    page.evaluate("document.querySelector('.talk-scroll').scrollTop = 500")
+
+
+def preview_compression(page: Any) -> None:
+    """Open the dialog that compresses, with a preview in it."""
+    page.locator(".gauge-share").wait_for()
+    page.get_by_role("button", name="Compress now").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("textbox").fill("keep every invoice number")
+    dialog.get_by_role("button", name="Preview").click()
+    dialog.get_by_role("heading", name="What would go").wait_for()
+    dialog.locator("summary").last.click()
+
+
+def recall_something(page: Any) -> None:
+    """Wait for what was found."""
+    page.wait_for_timeout(1_500)
+
+
+PICTURES = (
+    Picture("page-sessions", "/"),
+    Picture("page-sessions-phone", "/", NARROW, "dark"),
+    Picture("page-session", f"/session?name={SAMPLE}", act=look_at_fold),
+    Picture("page-session-dark", f"/session?name={SAMPLE}", colours="dark", act=look_at_fold),
+    Picture("page-session-phone", f"/session?name={SAMPLE}", NARROW, act=look_at_fold),
+    Picture("page-session-zh", f"/session?name={SAMPLE}", language="zh-CN", act=look_at_fold),
+    Picture("page-difference", f"/session?name={SAMPLE}", act=look_at_difference),
+    Picture("page-compress", "/session?name=shop-chat", act=preview_compression),
+    Picture("page-chat", "/chat"),
+    Picture("page-statistics", "/statistics"),
+    Picture("page-statistics-phone", "/statistics", NARROW, "dark"),
+    Picture("page-recall", "/recall?query=credit+notes", act=recall_something),
+    Picture("page-memory", "/memory"),
+    Picture("page-settings", "/settings"),
+)
+
+
+def write_sessions(workspace: Path) -> None:
+    """Write sessions beside the sample: one nearly full, one small."""
+    filler = "The customer asks for oak boards, four metres, planed on both sides, by the end of the week. "
+    with ContextCompressionManager(CompressionConfig(window=48_000, reserve=4_000), workspace) as manager:
+        for at in range(60):
+            manager.append(
+                "shop-chat",
+                [
+                    {"role": "user", "content": f"Order {4_100 + at}: {filler * 6}"},
+                    {
+                        "role": "assistant",
+                        "content": f"Order {4_100 + at} is noted, invoice INV-{7_700 + at}. {filler * 4}",
+                    },
+                ],
+            )
+        manager.append(
+            "g-5f0c41d2a9b3",
+            [
+                {"role": "user", "content": "翻新公寓：请比较三家地板供应商的报价。"},
+                {"role": "assistant", "content": "好的。"},
+            ],
+        )
+
+
+def serve(workspace: Path) -> tuple[subprocess.Popen[str], str]:
+    """Start ``refold serve`` in a workspace; return the process and its address."""
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith(("OPENAI_", "ANTHROPIC_", "REFOLD_"))
+    }
+    command = [sys.executable, "-m", "refold", "serve", "--port", "0", "--workspace", str(workspace), "--quiet"]
+    process = subprocess.Popen(command, env={**kept, "HOME": str(workspace)}, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    for line in process.stderr:
+        if found := re.search(r"http://127\.0\.0\.1:\d+", line):
+            threading.Thread(target=process.stderr.read, daemon=True).start()
+            return process, found[0]
+    raise SystemExit("refold serve did not start")
+
+
+def take(browser: Any, url: str, picture: Picture) -> None:
+    """Take one picture."""
+    width, height = picture.size
+    context = browser.new_context(
+        viewport={"width": width, "height": height}, color_scheme=picture.colours, locale=picture.language
+    )
+    page = context.new_page()
+    page.goto(f"{url}/ui{picture.path}")
+    page.wait_for_timeout(1_500)
+    if picture.act is not None:
+        picture.act(page)
+    page.wait_for_timeout(1_200)
+    page.screenshot(path=IMAGES / f"{picture.name}.png")
+    context.close()
+    sys.stderr.write(f"{picture.name}\n")
+
+
+def main() -> None:
+    """Take all pictures, or those whose names are given."""
+    from playwright.sync_api import sync_playwright
+
+    wanted = [one for one in PICTURES if not sys.argv[1:] or one.name in sys.argv[1:]]
+    IMAGES.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        workspace = Path(folder)
+        (workspace / ".git").mkdir()
+        process, url = serve(workspace)
+        try:
+            with sync_playwright() as playwright:
+                browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+                page = browser.new_page()
+                page.goto(f"{url}/ui/")
+                page.locator(".session-link").wait_for(timeout=90_000)  # The sample.
+                write_sessions(workspace)
+                time.sleep(1)
+                for picture in wanted:
+                    take(browser, url, picture)
+                browser.close()
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
+if __name__ == "__main__":
+    main()
