@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 from refold.ledger.ledger import Event, Ledger, SessionRow
 from refold.manager.bill import Bill, FoldFigures, RequestFigures, SessionFigures, list_events, read_figures
 from refold.server.interface import Access
+from refold.web.reading import find_title
 
 SESSIONS_MAX = 200
 EVENTS_MAX = 1_000
@@ -42,9 +43,9 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """All that the page shows: of one session, or of all that the caller has."""
+    """All that the page shows: of one session, or of all that the caller has. ``titles`` are by the sessions' names."""
 
-    names: tuple[str, ...]
+    titles: dict[str, str]
     parts: tuple[SessionFigures, ...]
     bill: Bill
     folds: tuple[FoldFigures, ...]
@@ -61,14 +62,14 @@ class Overview:
 def read_overview(access: Access, name: str = "") -> Overview:
     """Return the figures of a session, or of the newest sessions of the caller."""
     rows = access.list_rows(SESSIONS_MAX, 0)
-    names = tuple(access.name(row.id) for row in rows)
     chosen = [access.need(name)] if name else rows
+    titles = {access.name(row.id): find_title(row) or access.name(row.id) for row in (*rows, *chosen)}
     parts = [read_known(access.ledger, row) for row in chosen]
     folds = sorted((fold for part in parts for fold in part.folds), key=lambda fold: fold.time)
     requests = sorted((one for part in parts for one in part.requests), key=lambda one: one.time)
     events = _read_events(access, chosen, name)
     return Overview(
-        names=names,
+        titles=titles,
         parts=tuple(parts),
         bill=sum((part.bill for part in parts), Bill()),
         folds=tuple(folds),

@@ -16,6 +16,7 @@ from refold.tokens.model_table import AS_OF
 from refold.web.charts import draw_bill, draw_tokens
 from refold.web.figures import Overview, read_overview
 from refold.web.links import page_link, session_link
+from refold.web.markup import clean
 from refold.web.shell import empty, frame, go, guarded, heading, link, text
 from refold.web.table import Column, SortedTable
 from refold.web.visit import find_visit, say
@@ -49,13 +50,12 @@ async def show(name: str = "") -> None:
 
 
 def _draw_choice(overview: Overview, name: str) -> None:
-    names = overview.names if name in overview.names or not name else (name, *overview.names)
     with ui.element("label").classes("row"):
         text("span", say("statistics.of"), "faint")
         choice = ui.element("select").classes("input choice")
     with choice:
-        for one in ("", *names):
-            option = text("option", one[:120] or say("statistics.all"))
+        for one, title in {"": say("statistics.all"), **overview.titles}.items():
+            option = text("option", clean(title)[:120])
             option._props.update({"value": one, "selected": one == name})
     choice.on(
         "change",
@@ -85,7 +85,7 @@ def _draw_overview(overview: Overview, name: str) -> None:
     if not is_one and overview.bill.requests:
         with ui.element("section").classes("stack"):
             heading(say("statistics.sessions"), 2)
-            _draw_sessions([part for part in overview.parts if part.requests])
+            _draw_sessions(overview)
     with ui.element("section").classes("stack"):
         heading(say("statistics.events"), 2)
         _draw_events(overview, is_one=is_one)
@@ -142,21 +142,23 @@ def _draw_notes(overview: Overview) -> None:
             text("p", say("statistics.cut"))
 
 
-def _draw_sessions(parts: list[SessionFigures]) -> None:
+def _draw_sessions(overview: Overview) -> None:
     access = find_visit().source.access
+    parts = [part for part in overview.parts if part.requests]
 
-    def name_of(part: SessionFigures) -> str:
-        return access.name(part.session_id)
+    def title_of(part: SessionFigures) -> str:
+        return overview.titles.get(access.name(part.session_id), "")
 
     def draw_name(part: SessionFigures) -> None:
-        link(name_of(part)[:80], page_link("/statistics", name=name_of(part)), "cut name")
+        target = page_link("/statistics", name=access.name(part.session_id))
+        link(clean(title_of(part))[:80], target, "cut name")
 
     def saved(part: SessionFigures) -> str:
         return write_dollars(part.bill.dollars_saved) if part.bill.priced else "–"
 
     SortedTable(
         [
-            Column(say("statistics.session"), name_of, draw=draw_name),
+            Column(say("statistics.session"), title_of, draw=draw_name),
             _number("statistics.requests", lambda part: part.bill.requests),
             _number("statistics.column_sent", lambda part: part.bill.tokens),
             _number("statistics.column_raw", lambda part: part.bill.tokens_raw),
@@ -194,8 +196,12 @@ def _draw_events(overview: Overview, *, is_one: bool) -> None:
         return
     access = find_visit().source.access
 
-    def name_of(event: Event) -> str:
-        return access.name(event.session_id)
+    def title_of(event: Event) -> str:
+        name = access.name(event.session_id)
+        return overview.titles.get(name, name)
+
+    def draw_name(event: Event) -> None:
+        link(clean(title_of(event))[:80], session_link(access.name(event.session_id)), "cut name")
 
     def draw_kind(event: Event) -> None:
         text("span", _name_kind(event), f"chip {_CHIPS.get(event.kind, '')}")
@@ -207,8 +213,7 @@ def _draw_events(overview: Overview, *, is_one: bool) -> None:
         Column(say("statistics.change"), _tell_change, _find_freed, is_number=True),
     ]
     if not is_one:
-        draw = lambda event: link(name_of(event)[:80], session_link(name_of(event)), "cut name")  # noqa: E731
-        columns.insert(1, Column(say("statistics.session"), name_of, draw=draw))
+        columns.insert(1, Column(say("statistics.session"), title_of, draw=draw_name))
     SortedTable(columns, overview.events, say("statistics.events"), classes="tall")
 
 
