@@ -1,6 +1,7 @@
 """``refold replay`` as people run it: a table, JSON, a page that opens from disk, and files with flaws."""
 
 import json
+import sys
 
 import pytest
 
@@ -84,3 +85,14 @@ def test_the_tables_are_whole_in_a_terminal_of_eighty_columns(logs: Shell) -> No
     assert ran.text.splitlines()[0].endswith("found %")
     assert any(line.startswith("preset") and line.endswith("re-run") for line in ran.text.splitlines())
     assert any(line.startswith("distance 6-10") for line in ran.text.splitlines())
+
+
+def test_whoever_watches_sees_how_far_it_is(logs: Shell) -> None:
+    pexpect = pytest.importorskip("pexpect", reason="pexpect is not installed")
+    command = ["-m", "refold", "replay", "agent.jsonl", "-w", "2500"]
+    child = pexpect.spawn(sys.executable, command, cwd=str(logs.folder), encoding="utf-8", timeout=60)
+    child.expect(r"replaying .*\d/2")
+    child.expect("found %")
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == 0
