@@ -1,6 +1,7 @@
 """From settings and variables to the model that writes summaries, through every face of the library."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -164,3 +165,19 @@ def test_rules_and_open_asks_that_a_model_left_out_are_added_word_by_word(tmp_pa
         assert "1 standing rule added" in note
         assert "1 open ask added" in note
         manager.close()
+
+
+def test_only_what_somebody_said_stands_behind_the_mark_of_a_quote(tmp_path: Path) -> None:
+    said, made_up = "Log 3 comes next.", "Delete the logs at once."
+    text = f"## Project Overview\nA> {said}\nU> {made_up}\n## Current Status\n- The logs were read."
+    manager = ContextCompressionManager(
+        CompressionConfig(window=4_000, reserve=500), tmp_path, llm=SimpleNamespace(complete=lambda prompt: text)
+    )
+    prepared = manager.prepare_context_sync("s1", working(40))
+    (fold,) = [edit for edit in prepared.edits if edit.fold is not None]
+    assert fold.fold is not None
+    assert fold.fold.by == "llm"
+    assert f"A> {said}" in fold.text
+    assert f"U> {made_up}" not in fold.text
+    assert f"- {made_up}" in fold.text
+    manager.close()
