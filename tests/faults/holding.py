@@ -1,4 +1,7 @@
-"""A process that compresses a session and hangs in its summariser, for the tests that kill it. WORKSPACE SESSION."""
+"""A process that compresses a session and hangs in its summariser, for the tests that kill it.
+
+WORKSPACE SESSION [LEDGER]
+"""
 
 import sys
 import threading
@@ -20,8 +23,8 @@ class Hanging:
 
 
 def main() -> None:
-    workspace, session = sys.argv[1], sys.argv[2]
-    manager = ContextCompressionManager(CONFIG, Path(workspace), llm=Hanging())
+    workspace, session, *others = sys.argv[1:]
+    manager = ContextCompressionManager(CONFIG, Path(workspace), llm=Hanging(), ledger=others[0] if others else None)
     manager.prepare_context_sync(session, working(30))
     print("done", flush=True)
 

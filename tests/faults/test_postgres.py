@@ -14,9 +14,12 @@ from pathlib import Path
 import pytest
 
 from refold import CompressionConfig, ContextCompressionManager
+from refold.manager.keeper import LEASE_S
+from tests.faults.holding import CONFIG
 from tests.faults.test_kill import SESSION, check, kill_often
 from tests.faults.test_many_processes import work_together
 from tests.faults.worker import open_store
+from tests.fold_llm.talk import working
 from tests.manager.sessions import SMALL, agent
 from tests.postgres import empty_database, own_server, server_url
 
@@ -145,3 +148,27 @@ def test_a_replica_sees_at_once_what_another_did(url: str, tmp_path: Path) -> No
     assert open_store(url).verify() == []
     for manager in (one, other):
         manager.close()
+
+
+def test_a_replica_killed_while_its_summariser_hangs_stops_the_others_for_seconds_only(
+    url: str, tmp_path: Path, project_root: Path
+) -> None:
+    config = CONFIG.replace(summariser="extract")
+    manager = ContextCompressionManager(config, tmp_path / "one", ledger=url)
+    command = [sys.executable, "-m", "tests.faults.holding", str(tmp_path / "other"), "held", url]
+    with subprocess.Popen(command, cwd=project_root, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        try:
+            assert other.stdout.readline() == b"asked\n"
+            now = time.time()
+            assert not manager.ledger.acquire_lease("held", "me", seconds=1, now=now), "it lives, so it is its own"
+        finally:
+            other.kill()
+        other.wait(10)
+        begun = time.monotonic()
+        prepared = manager.prepare_context_sync("held", working(30))
+    assert time.monotonic() - begun < LEASE_S + 6
+    assert prepared.total_tokens <= 3_500
+    assert manager.status("held").compression_count == 1
+    assert manager.verify() == []
+    manager.close()
