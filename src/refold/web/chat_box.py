@@ -17,6 +17,7 @@ from refold.manager import ContextCompressionManager
 from refold.server.identity import make_id
 from refold.server.interface import Access
 from refold.web.icons import icon
+from refold.web.markup import clean
 from refold.web.models import Offer, choose, choose_manager, list_offer, read_chat_block
 from refold.web.shell import button, guarded, sheet, text, to_script
 from refold.web.talking import SYSTEM, Live, LiveCall, Room, find_rooms
@@ -89,7 +90,7 @@ class ChatBox:
         self.picker.set_visibility(can_talk)
         self.again.set_visibility(bool(self.offer.problem))
         self.problem.set_visibility(bool(room.problem))
-        _set_text(self.problem, say("chat.failed", why=room.problem) if room.problem else "")
+        _set_text(self.problem, clean(say("chat.failed", why=room.problem)) if room.problem else "")
         for element in (self.field, self.send):
             _set_prop(element, "disabled", not can_talk)
         _set_prop(self.picker, "disabled", room.is_running)
@@ -105,7 +106,7 @@ class ChatBox:
         self.picker.clear()
         with self.picker:
             for name in dict.fromkeys((*self.offer.names, self.model)):
-                if name:
+                if name and clean(name) == name:
                     option = text("option", name)
                     option._props["value"] = name
                     option._props["selected"] = name == self.model
@@ -222,16 +223,16 @@ class ChatBox:
             self._note = text("p", "", "faint")
         if len(live.text) > shown:
             with self._said:
-                text("span", live.text[shown : max(shown, SHOWN_CHARS_MAX)])
+                text("span", clean(live.text[shown : max(shown, SHOWN_CHARS_MAX)]))
             shown = len(live.text)
-        _set_text(self._thinking[1], live.thinking[-CALL_CHARS_MAX:])
+        _set_text(self._thinking[1], clean(live.thinking[-CALL_CHARS_MAX:]))
         self._thinking[0].set_visibility(bool(live.thinking))
         for call in live.calls:
             self._draw_call(call)
         working = say("chat.optimising") if live.is_compressing else say("chat.writing") if self.room.is_running else ""
         _set_text(self._state, working)
         self._state.set_visibility(bool(working))
-        _set_text(self._note, say(live.note[0], **live.note[1]) if live.note else "")
+        _set_text(self._note, clean(say(live.note[0], **live.note[1])) if live.note else "")
         self._note.set_visibility(live.note is not None)
         return shown
 
@@ -246,10 +247,10 @@ class ChatBox:
             with self._calls, ui.element("details").classes("call") as made:
                 with ui.element("summary"):
                     icon("tool")
-                    text("span", call.name[:200], "mono")
+                    text("span", clean(call.name[:200]), "mono")
                     state = text("span", say("chat.call_runs"), "chip")
                 text("h3", say("chat.arguments"))
-                text("pre", call.arguments[:CALL_CHARS_MAX])
+                text("pre", clean(call.arguments[:CALL_CHARS_MAX]))
                 text("h3", say("chat.result"))
                 result = text("pre", "…")
             self._shown_calls[call.id] = (made, state, result)
@@ -258,7 +259,7 @@ class ChatBox:
             done = say("chat.call_failed") if call.is_error else say("chat.call_done", seconds=call.seconds)
             _set_text(state, done)
             state.classes(add="bad" if call.is_error else "good")
-            _set_text(result, call.text[:CALL_CHARS_MAX])
+            _set_text(result, clean(call.text[:CALL_CHARS_MAX]))
 
 
 def _find_offer(access: Access, session_id: str) -> Offer:

@@ -10,7 +10,8 @@ PREFIX = "/ui"
 def page_link(path: str = "/", **query: str) -> str:
     """Return the address of a page: ``page_link("/recall", query="deploy")``."""
     asked = {name: value for name, value in query.items() if value}
-    return f"{PREFIX}{path}" + (f"?{urlencode(asked)}" if asked else "")
+    # A name with half a character in it has no address of its own; the page says that there is no such session.
+    return f"{PREFIX}{path}" + (f"?{urlencode(asked, errors='replace')}" if asked else "")
 
 
 def session_link(name: str, handle: str = "") -> str:

@@ -87,7 +87,7 @@ def _draw_form(query: str, name: str, names: dict[str, str]) -> None:
                 choice._props["aria-label"] = say("recall.in")
                 for one in ("", *names):
                     option = text("option", clean(names[one] if one else say("recall.all"))[:120])
-                    option._props.update({"value": one, "selected": one == name})
+                    option._props.update({"value": clean(one), "selected": one == name})
         with ui.element("button").classes("button primary").props("type=submit"):
             text("span", say("recall.go"))
 

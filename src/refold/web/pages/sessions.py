@@ -11,6 +11,7 @@ from nicegui.events import GenericEventArguments
 from refold.web.icons import icon
 from refold.web.links import page_link, session_link
 from refold.web.listing import PAGE, Listed, Listing, list_sessions, read_saved
+from refold.web.markup import clean
 from refold.web.reading import delete_session, rename_session
 from refold.web.shell import button, empty, frame, guarded, heading, link, notify, sheet, text
 from refold.web.visit import find_visit, say
@@ -117,7 +118,7 @@ class SessionList:
                     if one.is_sample:
                         text("span", say("sessions.sample"), "chip")
                 if one.title != one.name:
-                    text("div", one.name, "faint mono cut")
+                    text("div", clean(one.name), "faint mono cut")
             _cell("model", one.model or "·", "model cut")
             _cell("messages", f"{one.messages:,}", "num")
             _cell("tokens", f"{one.tokens:,}", "num")
@@ -138,7 +139,7 @@ class SessionList:
             _label(made, say(f"sessions.{act}"), one.title)
         with link("", page_link("/export", name=one.name), "button quiet small square") as made:
             icon("down")
-        made._props["download"] = f"{quote(one.name, safe='')[:80]}.json"
+        made._props["download"] = f"{quote(clean(one.name), safe='')[:80]}.json"
         _label(made, say("sessions.export"), one.title)
         made.move(target_index=1)
 

@@ -56,7 +56,7 @@ def _draw_choice(overview: Overview, name: str) -> None:
     with choice:
         for one, title in {"": say("statistics.all"), **overview.titles}.items():
             option = text("option", clean(title)[:120])
-            option._props.update({"value": one, "selected": one == name})
+            option._props.update({"value": clean(one), "selected": one == name})
     choice.on(
         "change",
         lambda event: go(page_link("/statistics", name=str(event.args or ""))),
@@ -222,11 +222,11 @@ def _write_time(event: Event) -> str:
 
 
 def _name_kind(event: Event) -> str:
-    return say(f"statistics.kind_{event.kind}") if event.kind in _KINDS else event.kind[:40]
+    return say(f"statistics.kind_{event.kind}") if event.kind in _KINDS else clean(event.kind[:40])
 
 
 def _tell_reason(event: Event) -> str:
-    return str(event.fields.get("reason") or "")[:300]
+    return clean(str(event.fields.get("reason") or "")[:300])
 
 
 def _tell_change(event: Event) -> str:
