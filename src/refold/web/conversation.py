@@ -25,6 +25,7 @@ from refold.web.words import list_words
 
 Act = Callable[[str, str], Any]
 _PREFIX = "session.talk_"
+FIRST_ROWS = 28
 
 
 class Conversation(ui.element, component="parts/conversation.js"):
@@ -56,6 +57,14 @@ class Conversation(ui.element, component="parts/conversation.js"):
         self.on("toggle", guarded(self._toggle))
         self.on("place", self._take_place)
         self.on("act", guarded(lambda event: on_act(str(event.args.get("what")), str(event.args.get("id")))))
+
+    async def give_first(self) -> None:
+        """Put the rows that are in sight first into the page itself: no journey for them."""
+        target = self._props["target"]
+        middle = target if target >= 0 else len(self.outline) - 1
+        start = max(0, middle - FIRST_ROWS // 2)
+        rows = self.outline[start : middle + FIRST_ROWS // 2]
+        self._props["given"] = {"start": start, "rows": await self.source.run(tell_rows, self.seen, self.look, rows)}
 
     def _make_outline(self) -> list[Row]:
         seen = self.seen

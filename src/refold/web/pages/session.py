@@ -30,7 +30,8 @@ async def show(name: str = "", at: str = "") -> None:
     title = find_title(seen.row) or await source.run(read_opening, seen.row) or name
     with frame("session", title, wide=True) as main:
         main.classes("session")
-        SessionTab(name, title, seen, at)
+        tab = SessionTab(name, title, seen, at)
+        await tab.talk.give_first()
 
 
 class SessionTab:

@@ -17,6 +17,7 @@ export default {
     look: { type: String, default: "sees" },
     target: { type: Number, default: -1 },
     language: { type: String, default: "en" },
+    given: { type: Object, default: null },
   },
   emits: ["need", "toggle", "act", "more", "place"],
   data() {
@@ -25,6 +26,7 @@ export default {
   created() {
     this.rows = new Array(this.count);
     this.sizes = new Array(this.count).fill(0);
+    this.given?.rows.forEach((row, at) => (this.rows[this.given.start + at] = Object.freeze(row)));
     this.state = {};
     this.asked = new Set();
     this.current = this.version;
