@@ -125,7 +125,7 @@ def read_rows(db: Db, session: int, *, active_only: bool) -> list[EditRow]:
     """Return the rows of a session's edits, in the order they were made."""
     covers = run(
         db,
-        "SELECT cover.edit, first, last FROM edit JOIN cover ON cover.edit = edit.key "
+        "SELECT cover.edit, first, last FROM edit JOIN cover ON cover.edit = edit.key AND cover.session = edit.session "
         "WHERE edit.session = %s AND (is_active OR NOT %s) ORDER BY cover.edit, place",
         (session, active_only),
     )
