@@ -6,12 +6,10 @@ order of keys, and never touches the object that came in.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
-import orjson
-
+from refold.conversation.json_text import write_json
 from refold.conversation.message import Message
 from refold.conversation.part import Part
 from refold.errors import FormatError
@@ -69,18 +67,6 @@ def name_type(value: object) -> str:
     """Return what JSON calls the type of a value."""
     names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", int: "a number", float: "a number"}
     return "null" if value is None else names.get(type(value), f"a Python {type(value).__name__}")
-
-
-def write_json(value: object) -> str:
-    """Return a value as JSON text, with whatever Python can hold of it."""
-    try:
-        return orjson.dumps(value).decode()
-    except TypeError:
-        pass
-    try:
-        return json.dumps(value, ensure_ascii=False, default=str)
-    except (TypeError, ValueError, RecursionError):
-        return str(type(value))
 
 
 def read_arguments(value: object) -> str:

@@ -6,11 +6,9 @@ must never fail: what has no known shape counts as the JSON it is. Nothing here 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 
-import orjson
-
+from refold.conversation.json_text import write_json
 from refold.conversation.part import Part
 
 _ROLES = {"developer": "system", "function": "tool"}
@@ -72,18 +70,6 @@ def read_text(value: object) -> str:
     if isinstance(value, str):
         return value
     return "" if value is None else write_json(value)
-
-
-def write_json(value: object) -> str:
-    """Return anything as JSON text; what neither JSON nor Python can write counts as the name of its type."""
-    try:
-        return orjson.dumps(value).decode()
-    except TypeError:
-        pass
-    try:
-        return json.dumps(value, ensure_ascii=False, default=str)
-    except (TypeError, ValueError, RecursionError):
-        return str(type(value))
 
 
 def _read_content(content: object, depth: int = 0) -> Iterator[Part]:
