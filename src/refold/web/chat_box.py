@@ -18,7 +18,7 @@ from refold.server.identity import make_id
 from refold.server.interface import Access
 from refold.web.icons import icon
 from refold.web.markup import clean
-from refold.web.models import Offer, choose, choose_manager, list_offer, read_chat_block
+from refold.web.models import Offer, choose, choose_manager, list_offer, measure_squeeze, read_chat_block
 from refold.web.shell import button, guarded, sheet, text, to_script
 from refold.web.talking import SYSTEM, Live, LiveCall, Room, find_rooms
 from refold.web.visit import find_visit, say
@@ -51,6 +51,7 @@ class ChatBox:
         self.model = ""
         self._is_by_choice = False
         self._sent = ""
+        self._squeeze: tuple[int, int] | None = None
         self._seen = (-1, self.room.stored, -1, 0)
         self._shown_calls: dict[str, tuple[ui.element, ui.element, ui.element]] = {}
         with ui.element("section").classes("chat").props(f'aria-label="{say("shell.chat")}"'):
@@ -79,6 +80,8 @@ class ChatBox:
                     reading = f"() => emit(document.getElementById('{self.field.html_id}').value)"
                     self.send.on("click", guarded(self._take_text), js_handler=reading)
             self.why = text("p", say("chat.looking"), "faint why")
+            self.warning = text("p", "", "warning")
+            self.warning.set_visibility(False)
             self.again = button(say("chat.again"), self.look, kind="small")
         self._draw_state()
 
@@ -100,7 +103,11 @@ class ChatBox:
         offer: Offer = await self.source.run(_find_offer, self.room.session_id)
         self.offer, self.model = offer, offer.chosen
         self._is_by_choice = False
+        await self._measure()
         self._draw_models()
+
+    async def _measure(self) -> None:
+        self._squeeze = await self.source.run(measure_squeeze, self.room.session_id, self.model)
 
     def _draw_models(self) -> None:
         self.picker.clear()
@@ -112,6 +119,10 @@ class ChatBox:
                     option._props["selected"] = name == self.model
             text("option", say("chat.other_model"))._props["value"] = OTHER
         _set_text(self.why, self._tell_why())
+        squeeze = self._squeeze
+        told = say("chat.squeeze", tokens=squeeze[0], window=squeeze[1], model=self.model) if squeeze else ""
+        _set_text(self.warning, told)
+        self.warning.set_visibility(bool(told))
         self.why.classes(remove="faint problem", add="problem" if self.offer.problem else "faint")
         self._draw_state()
 
@@ -161,6 +172,7 @@ class ChatBox:
             self._draw_models()
             raise
         self.model, self._is_by_choice = name, name != self.offer.chosen
+        await self._measure()
         self._draw_models()
 
     def _ask_other(self) -> None:

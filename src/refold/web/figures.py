@@ -43,7 +43,10 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """All that the page shows: of one session, or of all that the caller has. ``titles`` are by the sessions' names."""
+    """All that the page shows: of one session, or of all that the caller has. ``titles`` are by the sessions' names.
+
+    ``is_one``: only one session has requests, so each point is one of them.
+    """
 
     titles: dict[str, str]
     parts: tuple[SessionFigures, ...]
@@ -52,6 +55,7 @@ class Overview:
     points: tuple[Point, ...]
     events: tuple[Event, ...]
     is_cut: bool
+    is_one: bool
 
     @property
     def tokens_freed(self) -> int:
@@ -68,14 +72,16 @@ def read_overview(access: Access, name: str = "") -> Overview:
     folds = sorted((fold for part in parts for fold in part.folds), key=lambda fold: fold.time)
     requests = sorted((one for part in parts for one in part.requests), key=lambda one: one.time)
     events = _read_events(access, chosen, name)
+    is_one = sum(bool(part.requests) for part in parts) <= 1
     return Overview(
         titles=titles,
         parts=tuple(parts),
         bill=sum((part.bill for part in parts), Bill()),
         folds=tuple(folds),
-        points=tuple(list_points(requests, folds) if name else gather_spans(requests, folds)),
+        points=tuple(list_points(requests, folds) if is_one else gather_spans(requests, folds)),
         events=tuple(events),
         is_cut=any(part.is_cut for part in parts) or (not name and len(rows) == SESSIONS_MAX),
+        is_one=is_one,
     )
 
 

@@ -19,6 +19,7 @@ from refold.cli.blocks import CHAT, read_block
 from refold.errors import ConfigError
 from refold.llm.choose import DEFAULT_MODELS
 from refold.server.settings import ANTHROPIC, OPENAI
+from refold.tokens import model_info
 
 if TYPE_CHECKING:
     from refold.manager import ContextCompressionManager
@@ -117,6 +118,17 @@ def choose_manager(access: Access, chosen: Chosen) -> ContextCompressionManager:
     if isinstance(window, int) and access.manager.config.window is None:
         return access.application.managers.limit(window, 0)
     return access.application.managers.choose(chosen.model.name)
+
+
+def measure_squeeze(access: Access, session_id: str, model: str) -> tuple[int, int] | None:
+    """Return the tokens in view and the window, if a model's window is too small for a session as it stands."""
+    if not model or access.ledger.read_session(session_id) is None:
+        return None
+    chosen = choose(access, model)
+    own = getattr(chosen.model, "window", None)
+    window = own if isinstance(own, int) else access.manager.config.budget(model_info(model)).window
+    tokens = access.manager.status(session_id).tokens
+    return (tokens, window) if tokens > window else None
 
 
 def list_variables(access: Access) -> Mapping[str, str]:

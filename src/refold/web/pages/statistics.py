@@ -71,12 +71,12 @@ def _draw_overview(overview: Overview, name: str) -> None:
     if overview.bill.requests:
         _draw_tiles(overview)
         with ui.element("section").classes("panel stack"):
-            heading(say("statistics.tokens" if is_one else "statistics.tokens_mean"), 2)
-            draw_tokens(overview.points, is_one=is_one)
+            heading(say("statistics.tokens" if overview.is_one else "statistics.tokens_mean"), 2)
+            draw_tokens(overview.points, is_one=overview.is_one)
         if overview.bill.priced:
             with ui.element("section").classes("panel stack"):
                 heading(say("statistics.bill"), 2)
-                draw_bill(overview.points, is_one=is_one)
+                draw_bill(overview.points, is_one=overview.is_one)
         _draw_notes(overview)
     else:
         with empty(say("statistics.none_title"), say("statistics.none_one" if is_one else "statistics.none_all")):

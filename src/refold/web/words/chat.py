@@ -45,6 +45,10 @@ WORDS: Words = {
         "由本机的微型模型 {model} 回答：无需密钥即可试用，但它会出错，也不使用工具。"
         "设置 OPENAI_API_KEY 或 ANTHROPIC_API_KEY 可使用真正的模型。",
     ),
+    "chat.squeeze": (
+        "{tokens:,} tokens are in view and {model} takes {window:,}: sending folds the rest. It can be unfolded again.",
+        "当前视图有 {tokens:,} 个词元，而 {model} 只能容纳 {window:,} 个：发送时会折叠其余内容，之后可以展开。",
+    ),
     "chat.writing": ("Writing …", "正在回答……"),
     "chat.thinking": ("Thinking", "思考过程"),
     "chat.optimising": ("Optimising context …", "正在优化上下文……"),
