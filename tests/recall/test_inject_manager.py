@@ -186,3 +186,40 @@ def test_a_damaged_index_fails_no_request(manager, tmp_path: Path) -> None:
     prepared = prepare(manager, [*talk(), {"role": "user", "content": QUESTION}])
     assert text_of(prepared.messages[-1]) == QUESTION
     assert any("nothing added: LedgerError" in note for note in prepared.report.notes)
+
+
+@pytest.mark.parametrize(
+    "newest",
+    ["\ud800 what did you say earlier about the captain's parrot? 🎉", "⟧⟦ " + QUESTION, QUESTION],
+)
+def test_any_message_may_be_the_newest_one(manager, newest: str) -> None:
+    prepare(manager, talk())
+    history = [*talk(), {"role": "user", "content": newest}]
+    prepared = prepare(manager, history)
+    last = text_of(prepared.messages[-1])
+    assert last.startswith(f"{newest}\n\n⟦")
+    assert PARROT in last
+    manager.close()
+    assert prepare(manager, history).messages == prepared.messages
+
+
+def test_a_message_of_a_megabyte_and_an_image_alone_get_nothing(manager) -> None:
+    manager.configure(window=2_000_000)
+    prepare(manager, talk())
+    manager.compress("s")
+    long = {"role": "user", "content": f"{QUESTION} " * 20_000}
+    assert prepare(manager, [*talk(), long]).messages[-1] is long
+    image = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}]}
+    assert prepare(manager, [*talk(), image]).messages[-1] is image
+
+
+def test_chinese_questions_are_answered_in_their_own_frame(tmp_path: Path) -> None:
+    said = [{"role": ("user", "assistant")[at % 2], "content": f"今天聊聊天气，第{at}段。" * 8} for at in range(44)]
+    fact = "船长的鹦鹉睡在厨房的铜灯下面。"
+    said[3] = {"role": "assistant", "content": "我们谈了很久的大海。" * 8 + fact}
+    with ContextCompressionManager(CompressionConfig(**CONFIG), tmp_path) as manager:
+        prepare(manager, said)
+        prepared = prepare(manager, [*said, {"role": "user", "content": "你之前说船长的鹦鹉睡在哪里？"}])
+        last = text_of(prepared.messages[-1])
+        assert fact in last
+        assert "以下为本次对话较早内容的原文摘录" in last
