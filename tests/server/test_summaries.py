@@ -27,7 +27,7 @@ def spent_keys(requests):
 
 @pytest.mark.parametrize("wire", list(KEYS))
 @pytest.mark.parametrize("background", [False, True])
-def test_only_where_the_operator_says_so_is_the_clients_key_spent_on_summaries(start, wire, background):
+def test_only_where_the_operator_says_so_is_the_clients_key_spent_on_summaries(start, wire, background, tmp_path):
     rig = start(config={**SMALL, "background": background}, settings={"summaries": "client"})
     messages = make_dialog(30)
     answer = rig.post(wire, make_body(wire, messages, model="scripted-1"), **KEYS[wire])
@@ -36,6 +36,9 @@ def test_only_where_the_operator_says_so_is_the_clients_key_spent_on_summaries(s
     asked = find_summaries(rig.provider, wire, messages)
     assert asked
     assert {key.removeprefix("Bearer ") for key in spent_keys(asked)} == {"sk-client-1"}
+    files = [file for file in (tmp_path / "work").rglob("*") if file.is_file()]
+    assert files
+    assert not any(b"sk-client-1" in file.read_bytes() for file in files)
 
 
 def test_by_default_no_request_is_made_with_the_clients_key_but_its_own(start):
