@@ -48,7 +48,9 @@ def run(wish: ServeWish) -> None:
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     typer.echo(f"refold serves on http://{host}:{port}", err=True)
     if application.page is None:
-        typer.echo("  no page: install it with: pip install 'refold[web]'", err=True)
+        typer.echo("  without a page; to get one: pip install 'refold[web]'", err=True)
+    else:
+        typer.echo("  open it in a browser to see sessions, folds and figures", err=True)
     typer.echo(f"  OPENAI_BASE_URL=http://{host}:{port}/v1    -> {settings.openai_upstream}", err=True)
     typer.echo(f"  ANTHROPIC_BASE_URL=http://{host}:{port}    -> {settings.anthropic_upstream}", err=True)
     tune_process()

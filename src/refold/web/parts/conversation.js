@@ -26,7 +26,8 @@ export default {
   created() {
     this.rows = new Array(this.count);
     this.sizes = new Array(this.count).fill(0);
-    this.given?.rows.forEach((row, at) => (this.rows[this.given.start + at] = Object.freeze(row)));
+    const given = Vue.toRaw(this.given);
+    given?.rows.forEach((row, at) => (this.rows[given.start + at] = Vue.markRaw(Vue.toRaw(row))));
     this.state = {};
     this.asked = new Set();
     this.current = this.version;
