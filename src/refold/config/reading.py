@@ -6,6 +6,7 @@ suggestion. Nothing here opens a file, and nothing judges whether a value is a g
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from reprlib import Repr
@@ -17,6 +18,7 @@ from refold.errors import ConfigError
 if TYPE_CHECKING:
     from yaml.nodes import MappingNode, Node
 
+_PASSWORD = re.compile(r"(://[^\s:/@]*:)\S*@")
 _SHORT = Repr()
 _SHORT.maxstring = _SHORT.maxother = 60
 _SHORT.maxdict, _SHORT.maxlist, _SHORT.maxlevel = 3, 4, 2
@@ -31,8 +33,8 @@ class Known:
 
 
 def show(value: object) -> str:
-    """Return a value for an error message, never long."""
-    return _SHORT.repr(value)
+    """Return a value for an error message, never long, and an address without its password."""
+    return _SHORT.repr(_PASSWORD.sub(r"\1***@", value) if isinstance(value, str) else value)
 
 
 def flatten(
