@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from refold.config import CompressionConfig, explain
+from refold.config import CompressionConfig, explain, load_config
 from refold.errors import ConfigError, LedgerError
 from refold.ledger.choose import choose_ledger, find_index_file
 from refold.ledger.place import LedgerPlace, redact_address
@@ -106,6 +106,14 @@ def test_an_address_that_the_driver_cannot_read_is_not_quoted_either() -> None:
         with pytest.raises(ConfigError, match="address of PostgreSQL") as caught:
             open_ledger(address)
         assert SECRET not in tell_everything(caught.value)
+
+
+def test_two_places_that_disagree_are_told_without_their_passwords(tmp_path: Path) -> None:
+    lines = [f"ledger: postgresql://bob:{SECRET}{at}@h/db" for at in range(2)]
+    (tmp_path / "refold.yaml").write_text(f"{lines[0]}\ncompression:\n  {lines[1]}\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"refold.yaml:1: ledger is .*bob:\*\*\*@h/db.*keep one") as caught:
+        load_config(tmp_path, environ={})
+    assert SECRET not in tell_everything(caught.value)
 
 
 def test_settings_show_the_place_of_the_ledger_without_its_password() -> None:
