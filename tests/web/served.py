@@ -119,7 +119,7 @@ class Browser:
             context.close()
         self._contexts.clear()
         problems, self.problems = self.problems, []
-        assert problems == []
+        assert not problems, "\n".join(problems)[:3_000]
 
     def close(self) -> None:
         """End the browser."""

@@ -220,10 +220,11 @@ def test_in_chinese_the_chat_speaks_chinese(browser: Browser, url: str) -> None:
 
 def test_a_reload_in_the_middle_of_an_answer_loses_nothing(browser: Browser, url: str) -> None:
     page = browser.open(f"{url}/ui/chat")
-    start(page, "slow through a reload")
+    start(page, "endless through a reload")
     page.reload()
-    page.wait_for_function("(document.querySelector('.live-text')?.textContent ?? '').length > 0")
-    page.wait_for_selector(".turn:not(.by-user) strong")
+    page.wait_for_function("(document.querySelector('.live-text')?.textContent ?? '').length > 20")
+    page.click(".composer >> text=Stop")
+    page.wait_for_selector("text=interrupted by the user")
     rest(page)
     assert page.locator(".turn").count() == 2
 
