@@ -60,6 +60,7 @@ def test_between_soft_and_hard_the_request_goes_out_at_once_and_the_fold_comes_l
     assert gate.asked.wait(10)
     grown = [*sent, says("assistant", "Done for now."), says("user", "And what about worker 7?")]
     assert manager.prepare_context_sync("s1", grown).messages == grown
+    assert not manager._background._jobs, "no second one waits behind the one under way"
     gate.open.set()
     manager._background.join()
     swapped = manager.prepare_context_sync("s1", grown)

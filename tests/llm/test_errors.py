@@ -155,3 +155,10 @@ def test_a_limit_of_absurd_length_is_no_limit() -> None:
     found = find_overflow("maximum context length is " + "9" * 40)
     assert found is not None
     assert found.tokens_max is None
+
+
+@pytest.mark.parametrize("status", [401, 402, 403, 404, 429])
+def test_a_status_that_says_something_else_is_no_overflow_whatever_the_words(status: int) -> None:
+    body = {"error": {"message": "This model's maximum context length is 8192 tokens; your plan does not include it."}}
+    assert not isinstance(classify_response(status, body), ContextOverflow)
+    assert isinstance(classify_response(400, body), ContextOverflow)
