@@ -6,7 +6,7 @@ within it. Nothing here looks at a conversation.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from refold.errors import ConfigError
 
@@ -42,8 +42,8 @@ class Budget:
         if not self.is_of_room or fixed_tokens <= 0 or fixed_tokens >= self.hard:
             return self
         room = self.hard - fixed_tokens
-        soft, warn, target = (fixed_tokens + tier * room // self.hard for tier in (self.soft, self.warn, self.target))
-        return replace(self, soft=soft, warn=warn, target=target, is_of_room=False)
+        soft, warn, target = [fixed_tokens + tier * room // self.hard for tier in (self.soft, self.warn, self.target)]
+        return Budget(self.hard, soft, warn, target, self.window)
 
 
 def flat_budget(tokens: int) -> Budget:

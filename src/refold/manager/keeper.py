@@ -298,7 +298,11 @@ def read_calibration(settings: Mapping[str, object]) -> Calibration:
 
 def write_calibration(calibration: Calibration) -> list[object]:
     """Return a calibration as a setting."""
-    return [[track.model, track.ratio, track.spread, track.weight] for track in calibration.tracks]
+    # Six digits are more than a count deserves; more make JSON that is slow to read.
+    return [
+        [track.model, *(round(figure, 6) for figure in (track.ratio, track.spread, track.weight))]
+        for track in calibration.tracks
+    ]
 
 
 def read_pinned(settings: Mapping[str, object]) -> frozenset[str]:

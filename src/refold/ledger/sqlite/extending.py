@@ -17,7 +17,10 @@ from refold.ledger.ledger import Extension, SessionRow, Splice, StoredMessage
 from refold.ledger.sqlite import log_rows, message_rows, session_rows
 from refold.ledger.sqlite.path_rows import change_path
 from refold.ledger.sqlite.session_rows import Found
-from refold.ledger.sqlite.sql import fetch_value
+from refold.ledger.sqlite.sql import fetch_one
+
+# A statement for each count is kept by the connection; so many is more than a request brings.
+PLAIN_MAX = 32
 
 
 def extend_session(db: apsw.Connection, extension: Extension) -> SessionRow | None:
@@ -44,7 +47,7 @@ def _add_messages(db: apsw.Connection, found: Found, messages: Sequence[StoredMe
     """Add messages and put them at the end of the path; return the newest number and the tokens on the path more."""
     if not messages:
         return found.seq_last, 0
-    if not _is_plain(db, found, messages):
+    if len(messages) > PLAIN_MAX or not _is_plain(db, found, messages):
         # The path was cut back, or goes on with what it had before: numbers do not follow one another.
         seq_last = message_rows.add_messages(db, found.key, found.seq_last, messages)
         length = found.row.messages
@@ -60,8 +63,10 @@ def _add_messages(db: apsw.Connection, found: Found, messages: Sequence[StoredMe
 
 def _is_plain(db: apsw.Connection, found: Found, messages: Sequence[StoredMessage]) -> bool:
     """Tell whether all messages are new and the path ends with the newest one."""
-    last = fetch_value(db, "SELECT last FROM path WHERE session = ? ORDER BY rank DESC LIMIT 1", (found.key,))
-    if last != found.seq_last:
-        return False
-    ids = [bytes.fromhex(message.id) for message in messages]
-    return all(message_rows.find_seq(db, found.key, message_id) is None for message_id in ids)
+    marks = ", ".join("?" * len(messages))
+    sql = (
+        "SELECT last, EXISTS (SELECT 1 FROM message WHERE message.session = path.session AND id IN "
+        f"({marks})) FROM path WHERE session = ? ORDER BY rank DESC LIMIT 1"
+    )
+    found_path = fetch_one(db, sql, (*(bytes.fromhex(message.id) for message in messages), found.key))
+    return found_path == (found.seq_last, 0)

@@ -1,0 +1,50 @@
+"""A window and a reserve for one call, in the place of the model's and of the settings'."""
+
+import pytest
+
+from refold import CompressionConfig, ContextCompressionManager
+from refold.errors import ConfigError
+
+WORDS = " ".join(f"word{number}" for number in range(150))
+
+
+@pytest.fixture
+def manager(tmp_path):
+    with ContextCompressionManager(CompressionConfig(window=200_000, recall={"inject": "off"}), tmp_path) as made:
+        yield made
+
+
+def make_talk(turns):
+    return [
+        {"role": role, "content": f"{role} {turn}: {WORDS}"} for turn in range(turns) for role in ("user", "assistant")
+    ] + [{"role": "user", "content": "And now?"}]
+
+
+def test_a_window_of_one_call_holds_for_that_call(manager):
+    talk = make_talk(30)
+    plain = manager.prepare_context_sync("s", talk)
+    assert not plain.edits
+    small = manager.prepare_context_sync("s", talk, window=8_000, reserve=1_000)
+    assert small.total_tokens <= 7_000 < plain.total_tokens
+    assert small.report.budget.window == 8_000
+    other = manager.prepare_context_sync("t", make_talk(31))
+    assert (other.report.budget.window, other.edits) == (200_000, ())
+
+
+async def test_it_holds_for_callers_with_an_event_loop_too(manager):
+    small = await manager.prepare_context("s", make_talk(30), window=8_000, reserve=1_000)
+    assert small.total_tokens <= 7_000
+
+
+def test_a_window_without_a_reserve_leaves_room_by_the_settings_rule(manager):
+    budget = manager.prepare_context_sync("s", make_talk(2), window=16_000).report.budget
+    assert budget.window == 16_000
+    assert budget.hard < 16_000
+
+
+@pytest.mark.parametrize(
+    "limits", [{"window": -1}, {"reserve": True}, {"window": "8000"}, {"window": 100, "reserve": 100}]
+)
+def test_a_window_that_is_none_is_refused(manager, limits):
+    with pytest.raises(ConfigError):
+        manager.prepare_context_sync("s", make_talk(1), **limits)
