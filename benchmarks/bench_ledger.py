@@ -183,10 +183,9 @@ def show_postgres(folder: Path) -> None:
         print("| call | SQLite | PostgreSQL | ratio |\n|---|---|---|---|")
         for piece in (1, 10, 100, 1_000):
             few = stored if piece > 1 else stored[:500]
-            file, other = (
-                statistics.median(time_appends(ledger, f"{piece} {turn}", few, piece) for turn in range(3))
-                for ledger in stores
-            )
+            # In turns, so that a busy moment of the machine is one of both.
+            rates = [[time_appends(ledger, f"{piece} {turn}", few, piece) for ledger in stores] for turn in range(5)]
+            file, other = map(statistics.median, zip(*rates, strict=True))
             print(f"| append, {piece:,} at a time | {file:,.0f}/s | {other:,.0f}/s | {file / other:.1f}× |")
         calls: dict[str, Callable[[Ledger], object]] = {
             "one version check": lambda ledger: ledger.read_session("1 0"),
@@ -198,7 +197,8 @@ def show_postgres(folder: Path) -> None:
             ),
         }
         for name, call in calls.items():
-            file, other = (take_median(lambda ledger=ledger: call(ledger), 20) for ledger in stores)  # type: ignore[misc]  # noqa: B023
+            times = [[take_median(lambda one=ledger: call(one), 5) for ledger in stores] for _ in range(5)]  # type: ignore[misc]  # noqa: B023
+            file, other = map(statistics.median, zip(*times, strict=True))
             print(f"| {name} | {file * 1e3:.2f} ms | {other * 1e3:.2f} ms | {other / file:.1f}× |")
         print()
         for ledger in stores:

@@ -44,7 +44,7 @@ def test_nothing_is_lost_over_five_kills(url: str, project_root: Path) -> None:
 
 @pytest.mark.slow
 def test_nothing_is_lost_over_a_hundred_kills(url: str, project_root: Path) -> None:
-    assert kill_often(url, project_root, 100, seed=3) > 200
+    assert kill_often(url, project_root, 100, seed=3) > 100
 
 
 def test_eight_processes_append_to_and_compress_four_sessions(url: str, project_root: Path) -> None:
