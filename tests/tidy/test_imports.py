@@ -18,6 +18,11 @@ from tests.tidy.source import ROOT, SRC, cite, list_modules, name_module, parse_
 # Runs in a process of its own. The audit hook sees every file opened for writing, folder made, process and socket.
 WATCH = """
 import importlib, json, sys
+try:
+    # What the page's framework does at import, such as asking whether IPv6 works here, is its own.
+    import nicegui
+except ImportError:
+    pass
 acts = []
 def watch(event, args):
     if event == "open":
