@@ -9,6 +9,8 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import os
+import resource
 import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
@@ -67,23 +69,27 @@ def measure_speed(half: str) -> None:
         sessions.append(replace(read, id=f"{at}", bytes=len(line)))
     print("\n### Replay speed\n\nSessions of swe_mini, each under `raw` and `default`, with recall for the missing.\n")
     Job(sessions[0], "default", Terms("gpt-4o", 8_000)).run()  # What is loaded once is not a session's time.
-    print("| sessions | processes | seconds | sessions/s | MB/s | seconds per session |\n|---|---|---|---|---|---|")
+    print("| sessions | processes | seconds | sessions/s | MB/s | seconds of one core per session |")
+    print("|---|---|---|---|---|---|")
     for count, processes in ((12, 1), (24, 1), (48, 1), (48, 2)):
         chosen = sessions[:count]
         jobs = [Job(one, preset, Terms("gpt-4o", 8_000)) for one in chosen for preset in ("raw", "default")]
-        begun = time.perf_counter()
+        begun, used = time.perf_counter(), count_core_seconds()
         run_jobs(jobs, processes=processes)
-        spent = time.perf_counter() - begun
+        spent, used = time.perf_counter() - begun, count_core_seconds() - used
         size = sum(one.bytes for one in chosen) / 1e6
-        cells = (
-            count,
-            processes,
-            f"{spent:.1f}",
-            f"{count / spent:.1f}",
-            f"{size / spent:.2f}",
-            f"{spent / count:.3f}",
-        )
+        cells = (count, processes, f"{spent:.1f}", f"{count / spent:.1f}", f"{size / spent:.2f}", f"{used / count:.3f}")
         print(f"| {' | '.join(map(str, cells))} |", flush=True)
+    load = os.getloadavg()[0] / (os.cpu_count() or 1)
+    print(
+        f"\nProcesses that wanted to run, per core of this machine, in the end: {load:.1f}; above 1 seconds say little."
+    )
+
+
+def count_core_seconds() -> float:
+    """Return how long cores have worked for this program and for those it has waited for."""
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 INTRODUCTION = """
