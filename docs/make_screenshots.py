@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from refold import CompressionConfig, ContextCompressionManager
+from refold.testing import Fault, RecordedRequest, ScriptedProvider, ScriptedReply, call_tool, drip, say
 
 IMAGES = Path(__file__).parent / "images"
 CHROMIUM = "/usr/bin/chromium"
@@ -66,7 +67,46 @@ def preview_compression(page: Any) -> None:
 
 def recall_something(page: Any) -> None:
     """Wait for what was found."""
-    page.wait_for_timeout(1_500)
+    page.locator(".result").first.wait_for(timeout=60_000)
+
+
+def see_curves(page: Any) -> None:
+    """Hover a curve."""
+    page.locator(".chart canvas").first.wait_for()
+    box = page.locator(".chart").first.bounding_box()
+    page.mouse.move(box["x"] + box["width"] * 0.46, box["y"] + box["height"] * 0.45)
+
+
+def change_settings(page: Any) -> None:
+    """Type one value that holds and one that does not."""
+    page.locator("[data-setting=trigger_ratio] input").fill("75%")
+    page.locator("[data-setting=target_ratio] input").fill("90%")
+    page.locator(".setting-error:visible, .save-problem:visible").first.wait_for()
+    page.mouse.wheel(0, 330)
+
+
+def talk(page: Any) -> None:
+    """Ask for something that takes a tool, then for something that takes a while."""
+    page.locator(".composer-field:enabled").fill("How much room is left in this conversation?")
+    page.keyboard.press("Enter")
+    page.get_by_text("Plenty of room").first.wait_for(timeout=30_000)
+    page.locator(".turn", has_text="barely begun").wait_for(timeout=30_000)
+    page.locator(".composer-field:enabled").fill("Good. Draft the note to the harbour master.")
+    page.keyboard.press("Enter")
+    page.locator(".live-text", has_text="credit notes").wait_for(timeout=30_000)
+
+
+def answer(request: RecordedRequest) -> ScriptedReply | Fault:
+    """Say what the model says in the picture of a chat."""
+    if request.messages[-1].get("role") == "tool":
+        return say("We have **barely begun**: less than one percent of the window is used, and nothing was folded yet.")
+    if "room" in request.prompt:
+        return call_tool("context_status", {}, text="I look at the context first.")
+    words = (
+        "Dear harbour master, the guests who slept over the night of 25 October were charged one night too many. "
+        "The fix is released as 3.5.0; the credit notes carry the series CN-77 and go out by the end of the month. "
+    )
+    return drip(words * 6, pause_s=0.08)
 
 
 PICTURES = (
@@ -78,12 +118,13 @@ PICTURES = (
     Picture("page-session-zh", f"/session?name={SAMPLE}", language="zh-CN", act=look_at_fold),
     Picture("page-difference", f"/session?name={SAMPLE}", act=look_at_difference),
     Picture("page-compress", "/session?name=shop-chat", act=preview_compression),
-    Picture("page-chat", "/chat"),
-    Picture("page-statistics", "/statistics"),
+    Picture("page-statistics", "/statistics", act=see_curves),
     Picture("page-statistics-phone", "/statistics", NARROW, "dark"),
     Picture("page-recall", "/recall?query=credit+notes", act=recall_something),
     Picture("page-memory", "/memory"),
-    Picture("page-settings", "/settings"),
+    Picture("page-settings", "/settings", act=change_settings),
+    Picture("page-settings-phone", "/settings", NARROW, "dark", "zh-CN"),
+    Picture("page-chat", "/chat", act=talk),  # Last: its session would stand in the other pictures.
 )
 
 
@@ -111,13 +152,14 @@ def write_sessions(workspace: Path) -> None:
         )
 
 
-def serve(workspace: Path) -> tuple[subprocess.Popen[str], str]:
+def serve(workspace: Path, provider: ScriptedProvider) -> tuple[subprocess.Popen[str], str]:
     """Start ``refold serve`` in a workspace; return the process and its address."""
     kept = {
         name: value for name, value in os.environ.items() if not name.startswith(("OPENAI_", "ANTHROPIC_", "REFOLD_"))
     }
+    environment = {**kept, "HOME": str(workspace), "OPENAI_API_KEY": "scripted", "OPENAI_BASE_URL": provider.openai_url}
     command = [sys.executable, "-m", "refold", "serve", "--port", "0", "--workspace", str(workspace), "--quiet"]
-    process = subprocess.Popen(command, env={**kept, "HOME": str(workspace)}, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     for line in process.stderr:
         if found := re.search(r"http://127\.0\.0\.1:\d+", line):
@@ -149,10 +191,10 @@ def main() -> None:
 
     wanted = [one for one in PICTURES if not sys.argv[1:] or one.name in sys.argv[1:]]
     IMAGES.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, ScriptedProvider(answer) as provider:
         workspace = Path(folder)
         (workspace / ".git").mkdir()
-        process, url = serve(workspace)
+        process, url = serve(workspace, provider)
         try:
             with sync_playwright() as playwright:
                 browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
