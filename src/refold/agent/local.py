@@ -11,7 +11,7 @@ import importlib
 import importlib.util
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from refold.agent.openai_chat import OpenAIChat
 from refold.agent.wire import ChatReply, ChatRequest, Delta
@@ -25,6 +25,9 @@ WINDOW = 2_048
 
 class LocalChat(OpenAIChat):
     """A model in this process, behind its own OpenAI-compatible server on loopback."""
+
+    # It would talk on until its window is full.
+    limits_output: ClassVar[bool] = True
 
     def __init__(self, weights: Path, window: int = WINDOW) -> None:
         super().__init__(NAME, "", "http://127.0.0.1:0/v1")
