@@ -31,7 +31,8 @@ BARE_NAME = "bare pass-through"
 CONCURRENT = 8
 KEY = "sk-bench-5f1c0e9a7b3d4826a1c4e7f09b2d6835"  # Of nobody: LiteLLM does not start without one.
 START_S_MAX = 240
-PEER_NAMES, PEER_ROUNDS = ("LiteLLM proxy", "headroom proxy"), 3
+PEER_NAMES = ("LiteLLM proxy", "headroom proxy")
+PEER_ROUNDS = int(os.environ.get("BENCH_PEER_ROUNDS", "3"))
 
 UPSTREAM = """
 import sys

@@ -14,33 +14,29 @@ from dataclasses import replace
 from typing import Any
 
 from refold.errors import RefoldError
-from refold.manager.going_on import Billed, WentOn
+from refold.manager.going_on import Billed
 from refold.prepared import PreparedContext
 from refold.server.answered import Answered
 from refold.server.asking import Asked
 from refold.server.cache_marks import move_marks
-from refold.server.fixed import FixedCounter
+from refold.server.continuing import Continuing
 from refold.server.identity import Identities, KnownSession, check_name, make_id
 from refold.server.known import read_alike, read_known, store_known
 from refold.server.managers import Limits, Managers, limit_window
 from refold.server.memory import Continued
 from refold.server.outgoing import Outgoing
-from refold.server.places import find_places
 from refold.server.reading import ReadRequest, Unreadable, dump_json, read_request, write_request
 from refold.server.remembering import Remembering
 from refold.server.reporting import Reporter
 from refold.server.settings import GatewaySettings
-from refold.server.stored import Ready, Spliced, append_new, describe_stored, go_on, read_ready, splice_view
-from refold.server.storing import Storing
+from refold.server.stored import Ready, append_new, describe_stored, make_outgoing
 from refold.server.summaries import name_payer
 from refold.server.wires import Wire
 
 log = logging.getLogger("refold.server")
 HARDER = 0.7
-# Handing a small body to a thread takes longer than reading it; counting the tokens of new text takes ten times that.
+# Handing a small body to a thread takes longer than reading it.
 INLINE_BYTES_MAX = 65_536
-INLINE_NEW_BYTES_MAX = 16_384
-INLINE_ITEMS_MAX = 1_000
 
 
 class Preparer:
@@ -52,9 +48,8 @@ class Preparer:
         self._identities = identities
         self._reporter = Reporter(managers)
         self._remembering = Remembering(self._reporter, settings.memory_bytes_max)
-        self._storing = Storing(managers.main)
         self._in_flight = 0
-        self._fixed = FixedCounter(managers)
+        self._continuing = Continuing(settings, managers, self._reporter, self._remembering, lambda: self._in_flight)
 
     async def prepare(self, asked: Asked, wire: Wire, body: bytes) -> Outgoing:
         """Return what goes upstream for a request; never raises but for a session name that is none."""
@@ -139,37 +134,10 @@ class Preparer:
 
     def _prepare_now(self, session: KnownSession, continued: Continued, limits: Limits, body: bytes) -> Outgoing | None:
         """Prepare a request where it stands, without a thread; None if it takes more than that."""
-        new_bytes = len(body) - continued.remembered.places.end
-        if session.turn.locked() or session.reports or new_bytes > INLINE_NEW_BYTES_MAX:
-            return None
-        request = continued.request
-        if not self._is_in_step(session, continued):
-            return None
-        due = self._reporter.take_due(session)
         try:
-            went = go_on(self._managers.main, session, request, limits, due)
-            if went is None:
-                session.due = due
-                return None
-            session.generation += 1
-            ticket = self._storing.add(went.extension, is_alone=self._in_flight == 1)
-            ready = _find_ready(went)
-            is_small = ready is not None and len(ready.items) <= INLINE_ITEMS_MAX
-            outgoing = None
-            if ready is not None and is_small:
-                outgoing = self._finish(session, continued, ready, self._splice(continued, ready, body), body)
-            if outgoing is None:
-                self._storing.flush()  # The long way starts from what is stored.
-                continued.ticket = ticket
-            else:
-                outgoing.ticket = ticket
-            return outgoing
+            return self._continuing.prepare_now(session, continued, limits, body)
         except Exception as error:  # noqa: BLE001 - whatever fails in refold must not fail the client's request
-            return self._tell_failed(session, request, body, error)
-
-    def _is_in_step(self, session: KnownSession, continued: Continued) -> bool:
-        """Tell whether the session is as the request before left it."""
-        return session.is_stored and session.synced is continued.remembered.request.digests
+            return self._tell_failed(session, continued.request, body, error)
 
     async def _run_bounded(
         self,
@@ -202,8 +170,8 @@ class Preparer:
                 due = self._reporter.take_due(session)
                 session.generation += 1
                 outgoing = None
-                if continued is not None and self._is_in_step(session, continued):
-                    outgoing = await self._run_continued(session, continued, limits, body, due)
+                if continued is not None and self._continuing.is_in_step(session, continued):
+                    outgoing = await self._continuing.prepare(session, continued, limits, body, due)
                     due = []
                 if outgoing is None:
                     whole = await self._read(request.wire, body) if request.known else request
@@ -228,61 +196,7 @@ class Preparer:
         report = prepared.report
         reason = report.reason if report is not None and report.stages else ""
         ready = Ready(prepared.total_tokens, request.count, len(prepared.edits), reason)
-        return self._make_outgoing(session, request, ready, body, written, generation)
-
-    async def _run_continued(
-        self, session: KnownSession, continued: Continued, limits: Limits, body: bytes, due: list[Billed]
-    ) -> Outgoing | None:
-        """Prepare a request by what is new in it, storing what is due; None if the session is not as it was left."""
-        request, manager = continued.request, self._managers.main
-        ready = None
-        if continued.ticket is None:
-            went = await asyncio.to_thread(go_on, manager, session, request, limits, due)
-            if went is None:
-                await asyncio.to_thread(append_new, manager, session, request, due)
-            else:
-                continued.ticket = self._storing.add(went.extension, is_alone=self._in_flight == 1)
-                ready = _find_ready(went)
-        if ready is None:
-            if continued.ticket is not None and not await self._storing.wait(continued.ticket):
-                return None
-            prepared = await manager.prepare_context(session.id, **describe_stored(request, limits))
-            ready = await asyncio.to_thread(read_ready, manager, session, prepared)
-        if ready is None:
-            return None
-        if ready.edits:
-            spliced = await asyncio.to_thread(self._splice, continued, ready, body)
-        else:
-            spliced = self._splice(continued, ready, body)
-        outgoing = self._finish(session, continued, ready, spliced, body)
-        if outgoing is not None:
-            outgoing.ticket = continued.ticket
-        return outgoing
-
-    def _splice(self, continued: Continued, ready: Ready, body: bytes) -> Spliced | None:
-        """Find where a request's messages stand, and put the view in their place if it differs; None if in doubt."""
-        request = continued.request
-        if ready.messages != request.count:
-            return None
-        places = find_places(body, request.wire.key, continued.remembered.places, continued.kept)
-        if not ready.edits:
-            return Spliced(places)
-        if places is None or ready.row is None or self._settings.cache_marks == "auto":
-            return None
-        written = splice_view(ready, request, places)
-        if written is None:
-            return None
-        return Spliced(places, (written, ready.row.tokens + self._fixed.count(request)))
-
-    def _finish(
-        self, session: KnownSession, continued: Continued, ready: Ready, spliced: Spliced | None, body: bytes
-    ) -> Outgoing | None:
-        """Return what goes upstream for a request whose session is ready; None if it is another than we thought."""
-        if spliced is None:
-            session.synced = ()
-            return None
-        self._remembering.remember(session, continued.request, spliced.places)
-        return self._make_outgoing(session, continued.request, ready, body, spliced.written, session.generation)
+        return make_outgoing(session, request, ready, body, written, generation)
 
     def _write(
         self, session: KnownSession, request: ReadRequest, prepared: PreparedContext
@@ -297,28 +211,7 @@ class Preparer:
         if self._settings.cache_marks == "auto" and request.wire.name == "anthropic":
             written = dump_json(move_marks(request.body, prepared.messages))
         row = ledger.read_session(session.id)
-        return written, row.tokens + self._fixed.count(request) if row else prepared.total_tokens
-
-    def _make_outgoing(
-        self,
-        session: KnownSession,
-        request: ReadRequest,
-        ready: Ready,
-        body: bytes,
-        written: tuple[bytes, int] | None,
-        generation: int,
-    ) -> Outgoing:
-        session.synced = request.digests
-        return Outgoing(
-            body if written is None else written[0],
-            ready.reason or ("unchanged" if written is None else "kept"),
-            session,
-            request,
-            generation,
-            tokens_before=ready.tokens if written is None else max(ready.tokens, written[1]),
-            tokens_after=ready.tokens,
-            edits=ready.edits,
-        )
+        return written, row.tokens + self._continuing.fixed.count(request) if row else prepared.total_tokens
 
     def _tell_failed(self, session: KnownSession, request: ReadRequest, body: bytes, error: Exception) -> Outgoing:
         session.synced = ()
@@ -346,7 +239,7 @@ class Preparer:
         ticket, session, request = outgoing.ticket, outgoing.session, outgoing.request
         if ticket is None or ticket.is_stored or session is None or request is None:
             return
-        if await self._storing.wait(ticket):
+        if await self._continuing.storing.wait(ticket):
             return
         session.synced = ()
         try:
@@ -359,7 +252,7 @@ class Preparer:
 
     async def drain(self) -> None:
         """Wait until what requests brought and what answers cost is stored, but not for ever."""
-        await self._storing.drain()
+        await self._continuing.storing.drain()
         await self._reporter.drain()
 
     def forget(self, session_id: str) -> None:
@@ -374,13 +267,6 @@ class Preparer:
         for one in found:
             self._identities.add(one)
         return len(found)
-
-
-def _find_ready(went: WentOn | None) -> Ready | None:
-    """Return a session that went on and may go upstream as it is."""
-    if went is None or not went.is_ready:
-        return None
-    return Ready(went.tokens, went.messages, len(went.edits), "", went.items if went.edits else (), went.row)
 
 
 def _forget_result(task: asyncio.Future[Any]) -> None:

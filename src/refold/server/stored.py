@@ -15,7 +15,7 @@ from refold.manager.session import FORGOTTEN
 from refold.prepared import PreparedContext
 from refold.server.identity import KnownSession
 from refold.server.managers import Limits
-from refold.server.outgoing import splice_body
+from refold.server.outgoing import Outgoing, splice_body
 from refold.server.places import Places
 from refold.server.reading import ReadRequest
 from refold.server.reporting import store_billed
@@ -106,3 +106,32 @@ def splice_view(ready: Ready, request: ReadRequest, places: Places) -> bytes | N
     if ready.row is None or FORGOTTEN in ready.row.settings:
         return None
     return splice_body(places, ready.items, request)
+
+
+def make_outgoing(
+    session: KnownSession,
+    request: ReadRequest,
+    ready: Ready,
+    body: bytes,
+    written: tuple[bytes, int] | None,
+    generation: int,
+) -> Outgoing:
+    """Return what goes upstream for a session that is ready; ``written`` if that is not what came."""
+    session.synced = request.digests
+    return Outgoing(
+        body if written is None else written[0],
+        ready.reason or ("unchanged" if written is None else "kept"),
+        session,
+        request,
+        generation,
+        tokens_before=ready.tokens if written is None else max(ready.tokens, written[1]),
+        tokens_after=ready.tokens,
+        edits=ready.edits,
+    )
+
+
+def find_ready(went: WentOn | None) -> Ready | None:
+    """Return a session that went on and may go upstream as it is."""
+    if went is None or not went.is_ready:
+        return None
+    return Ready(went.tokens, went.messages, len(went.edits), "", went.items if went.edits else (), went.row)
