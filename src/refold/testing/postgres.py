@@ -11,6 +11,7 @@ import importlib.util
 import os
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -30,6 +31,13 @@ _FOLDERS = (
     "usr/local/pgsql/bin",
 )
 _START_S = 30.0
+# Runs the server until its own input ends. If nothing was said before, whoever started it died: all of it goes.
+_WATCH = """
+exec 3<&0
+"$@" </dev/null 3<&- & server=$!
+if [ -z "$(cat <&3)" ]; then kill -QUIT $server; wait $server; cd /; rm -rf "$OLDPWD"; fi
+wait $server
+"""
 _FAST = {"fsync": "off", "full_page_writes": "off"}
 _SETTINGS = {
     "shared_buffers": "32MB",
@@ -80,25 +88,30 @@ class PostgresServer:
         """Start it and wait until it answers."""
         settings = {**self._settings, "listen_addresses": "127.0.0.1", "unix_socket_directories": str(self.folder)}
         options = [piece for name, value in settings.items() for piece in ("-c", f"{name}={value}")]
-        command = ["-D", str(self.folder / "data"), "-p", str(self.port), *options]
+        command = [_WATCH, "watch", str(self._binaries / "postgres"), "-D", str(self.folder / "data")]
         with (self.folder / "log").open("ab") as log:
-            self._process = self._popen("postgres", command, stdout=log, stderr=log)
+            self._process = self._popen(["sh", "-c", *command, "-p", str(self.port), *options], log, log)
         give_up_at = time.monotonic() + _START_S
-        ready = self.folder / "data" / "postmaster.pid"
         # The last line of this file says how far it has come.
-        while not (ready.exists() and ready.read_text(encoding="ascii").rstrip().endswith("ready")):
+        while not self._read_state().endswith("ready"):
             if self._process.poll() is not None or time.monotonic() > give_up_at:
                 raise RuntimeError(f"the server did not start: {(self.folder / 'log').read_text()[-2_000:]}")
             time.sleep(0.02)
 
     def stop(self, *, at_once: bool = False) -> None:
         """Stop it, its connections being cut; ``at_once`` as if it had crashed."""
-        if self._process is not None:
-            import signal
+        if self._process is None:
+            return
+        if state := self._read_state():
+            os.kill(int(state.split("\n")[0]), signal.SIGQUIT if at_once else signal.SIGINT)
+        self._process.communicate(b"stopped", timeout=30)
+        self._process = None
 
-            self._process.send_signal(signal.SIGQUIT if at_once else signal.SIGINT)
-            self._process.wait(30)
-            self._process = None
+    def _read_state(self) -> str:
+        """Return what the server says of itself: its process, how far it is; nothing if it does not run."""
+        with contextlib.suppress(FileNotFoundError):
+            return (self.folder / "data" / "postmaster.pid").read_text(encoding="ascii").rstrip()
+        return ""
 
     def remove(self) -> None:
         """Stop it and take its folder away."""
@@ -111,18 +124,18 @@ class PostgresServer:
         secret.chmod(0o644)
         options = ["-E", "UTF8", "--locale=C", "--auth-local=trust", "--auth-host=scram-sha-256", "--no-sync"]
         command = ["-D", str(self.folder / "data"), "-U", USER, "--pwfile", str(secret), *options]
-        made = self._popen("initdb", command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        made = self._popen([str(self._binaries / "initdb"), *command], subprocess.PIPE, subprocess.STDOUT)
         told, _ = made.communicate(timeout=60)
         if made.returncode:
             raise RuntimeError(f"initdb failed: {told.decode(errors='replace')[-2_000:]}")
 
-    def _popen(self, program: str, arguments: list[str], *, stdout: object, stderr: object) -> subprocess.Popen[bytes]:
+    def _popen(self, command: list[str], stdout: object, stderr: object) -> subprocess.Popen[bytes]:
         """Run a program of the server as its owner, for it refuses to run as root."""
         account = {} if self._owner is None else {"user": self._owner.pw_uid, "group": self._owner.pw_gid}
         return subprocess.Popen(  # type: ignore[call-overload, no-any-return]
-            [str(self._binaries / program), *arguments],
+            command,
             cwd=self.folder,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=stdout,
             stderr=stderr,
             env={"PATH": "/usr/bin:/bin", "LC_ALL": "C"},
