@@ -22,6 +22,8 @@ import pytest
 
 CHROMIUM = "/usr/bin/chromium"
 START_S = 30
+# Long, because the machines that run this are shared; whatever waits this long has failed.
+TIMEOUT_MS = 30_000
 # What must never run, in every kind of quotes that a page might have around a text.
 PAYLOAD = (
     "<script>window.hacked=1</script><img src=x onerror=\"window.hacked=1\"><svg onload='window.hacked=1'>"
@@ -90,15 +92,20 @@ class Browser:
         self._browser = playwright.chromium.launch(
             executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
         )
-        self._contexts: list[Any] = []
+        # Pages with the same options share what is cached, cookies apart: half of opening one is reading scripts.
+        self._contexts: dict[str, Any] = {}
+        self._pages: list[Any] = []
         self.problems: list[str] = []
 
     def open(self, url: str, *, width: int = 1280, height: int = 800, language: str = "en-US", **options: Any) -> Any:
-        """Open a page in a context of its own."""
-        context = self._browser.new_context(viewport={"width": width, "height": height}, locale=language, **options)
-        context.set_default_timeout(15_000)
-        self._contexts.append(context)
-        page = context.new_page()
+        """Open a page in a window of its own."""
+        kind = f"{language} {options}"
+        if kind not in self._contexts:
+            self._contexts[kind] = self._browser.new_context(locale=language, **options)
+            self._contexts[kind].set_default_timeout(TIMEOUT_MS)
+        page = self._contexts[kind].new_page()
+        page.set_viewport_size({"width": width, "height": height})
+        self._pages.append(page)
         host = url.split("/ui")[0]
         page.on("pageerror", lambda error: self.problems.append(f"error: {error}"))
         page.on("console", lambda said: self.problems.append(said.text) if said.type == "error" else None)
@@ -115,9 +122,11 @@ class Browser:
 
     def close_pages(self) -> None:
         """Close all pages and fail if one of them had a problem."""
-        for context in self._contexts:
-            context.close()
-        self._contexts.clear()
+        for page in self._pages:
+            page.close()
+        self._pages.clear()
+        for context in self._contexts.values():
+            context.clear_cookies()
         problems, self.problems = self.problems, []
         assert not problems, "\n".join(problems)[:3_000]
 

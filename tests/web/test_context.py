@@ -101,6 +101,7 @@ def test_compress_now_folds_and_the_figures_follow(browser: Browser, url: str, w
     page.locator(".gauge-of", has_text=f"{after:,} of").wait_for()
 
 
+@pytest.mark.slow
 def test_while_it_runs_every_tab_says_that_the_context_is_being_optimised(browser: Browser, tmp_path: Path) -> None:
     leave_no_sample(tmp_path)
     (tmp_path / ".git").mkdir()

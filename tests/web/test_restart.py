@@ -28,7 +28,7 @@ def test_an_open_session_goes_on_after_the_server_was_restarted(browser: Browser
         with serve(tmp_path, port=port):
             manager.append("steady", [{"role": "assistant", "content": "After the storm"}])
             page.locator(".turn").get_by_text("After the storm").wait_for(timeout=30_000)
-            page.context.close()
+            page.close()
     browser.problems.clear()  # A browser logs that it could not connect.
 
 
@@ -47,10 +47,10 @@ def test_the_sample_is_there_on_the_first_start_and_stays_deleted_after_it_was_d
         page.get_by_role("button", name="Delete: An agent fixes").click()
         page.get_by_role("dialog").get_by_role("button", name="Delete").click()
         page.get_by_role("heading", name="No sessions yet").wait_for()
-        page.context.close()
+        page.close()
     with serve(tmp_path) as address:
         page = browser.open(f"{address}/")
         page.get_by_role("heading", name="No sessions yet").wait_for()
         page.wait_for_timeout(2_500)
         page.get_by_role("heading", name="No sessions yet").wait_for()
-        page.context.close()
+        page.close()

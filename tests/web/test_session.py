@@ -151,7 +151,7 @@ def test_two_tabs_and_another_process_see_each_other_within_two_seconds(
         for page in (one, other):
             page.locator(".turn").get_by_text("It is the harbour master.").wait_for()
         took = time.monotonic() - started
-    assert took < 10, "slow machines included; one look is taken each second"
+    assert took < 20, "slow machines included; one look is taken each second"
 
 
 def test_a_compression_in_one_tab_is_a_card_in_the_other(browser: Browser, url: str, workspace: Path) -> None:
