@@ -21,7 +21,7 @@ from refold.server.interface import PAGE_MAX, Access, Json, NotFound, Text, find
 router = APIRouter(prefix="/api", tags=["workspace"])
 Asker = Annotated[Access, Depends(find_access)]
 SESSIONS_SEARCHED = 50
-_SUMS = ("compressions", "manual", "undone", "skipped", "failed", "warned", "waited", "archived")
+_SUMS: tuple[str, ...] = ("compressions", "manual", "undone", "skipped", "failed", "warned", "waited", "archived")
 _SUMS += ("tokens_before", "tokens_after")
 
 

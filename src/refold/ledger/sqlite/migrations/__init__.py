@@ -11,7 +11,7 @@ import apsw
 
 from refold.errors import LedgerError
 from refold.ledger.sqlite.migrations import v1
-from refold.ledger.sqlite.sql import fetch_value
+from refold.ledger.sqlite.sql import fetch_one
 
 APPLICATION_ID = 0x7266_6C64  # "rfld", so that no other program's file is taken for a ledger.
 STEPS: tuple[str, ...] = (v1.SQL,)
@@ -19,9 +19,14 @@ STEPS: tuple[str, ...] = (v1.SQL,)
 
 def read_version(connection: apsw.Connection, where: str, newest: int = len(STEPS)) -> int:
     """Return the schema version of a file, 0 for an empty one; LedgerError if it is newer, or not a ledger."""
-    version = int(connection.pragma("user_version"))
-    application = int(connection.pragma("application_id"))
-    is_empty = application == version == 0 and not fetch_value(connection, "SELECT count(*) FROM sqlite_schema")
+    # One statement sees one moment: another process may be making the file just now.
+    row = fetch_one(
+        connection,
+        "SELECT user_version, application_id, (SELECT count(*) FROM sqlite_schema) "
+        "FROM pragma_user_version, pragma_application_id",
+    )
+    version, application, tables = row if row is not None else (0, 0, 0)
+    is_empty = application == version == tables == 0
     if application != APPLICATION_ID and not is_empty:
         raise LedgerError(f"{where} is a database of another program, not a ledger; name another file")
     if version > newest:
