@@ -25,7 +25,7 @@ def read_version(connection: apsw.Connection, where: str, newest: int = len(STEP
         "SELECT user_version, application_id, (SELECT count(*) FROM sqlite_schema) "
         "FROM pragma_user_version, pragma_application_id",
     )
-    version, application, tables = row if row is not None else (0, 0, 0)
+    version, application, tables = map(int, row or (0, 0, 0))
     is_empty = application == version == tables == 0
     if application != APPLICATION_ID and not is_empty:
         raise LedgerError(f"{where} is a database of another program, not a ledger; name another file")
