@@ -94,7 +94,7 @@ def test_compress_now_folds_and_the_figures_follow(browser: Browser, url: str, w
     page.locator(".gauge-share").wait_for()
     page.get_by_role("button", name="Compress now").click()
     page.get_by_role("dialog").get_by_role("button", name="Compress now").click()
-    page.locator(".session-talk .fold").first.wait_for()
+    page.locator(".q-notification", has_text="tokens").wait_for()
     with open_manager(workspace) as manager:
         after = manager.status("to-fold").tokens
     assert after < before

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import json
+import re
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
@@ -15,7 +18,7 @@ import aiohttp
 import pytest
 
 from refold.server.auth import KeyRing
-from tests.web.served import serve
+from tests.web.served import serve, wait_ready
 from tests.web.stories import leave_no_sample, open_manager
 
 if importlib.util.find_spec("nicegui") is None:
@@ -228,3 +231,25 @@ def test_the_gateway_and_the_interface_still_want_their_keys(guarded: tuple[str,
     cookie = sign_in(url, keys["anna"])
     assert ask(url, "/api/sessions", cookie=cookie)[0].status == 401
     assert ask(url, "/v1/models", cookie=cookie)[0].status == 401
+
+
+def test_without_the_extra_the_gateway_serves_and_says_how_to_get_a_page(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    script = (
+        "import sys; sys.modules['nicegui'] = None; "
+        f"sys.argv = ['refold', 'serve', '--port', '0', '--workspace', {str(tmp_path)!r}, '--quiet']; "
+        "from refold.cli.main import main; main()"
+    )
+    process = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    try:
+        told = [process.stderr.readline(), process.stderr.readline()]
+        assert "pip install 'refold[web]'" in told[1]
+        url = re.search(r"http://\S+", told[0])
+        assert url is not None
+        wait_ready(url[0])
+        assert ask(url[0], "/livez")[0].status == 200
+    finally:
+        process.terminate()
+        process.wait(30)
+        process.stderr.close()
