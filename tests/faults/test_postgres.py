@@ -39,7 +39,7 @@ def own_url() -> Iterator[str]:
 
 
 def test_nothing_is_lost_over_five_kills(url: str, project_root: Path) -> None:
-    assert kill_often(url, project_root, 5) > 10
+    assert kill_often(url, project_root, 5) >= 5
 
 
 @pytest.mark.slow

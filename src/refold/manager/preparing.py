@@ -42,7 +42,8 @@ from refold.prepared import PreparedContext
 from refold.tokens import model_info
 from refold.tokens.counter import REPLY_TOKENS
 
-ROUNDS_MAX = 6
+# On a server many replicas write at once: who is slower loses some rounds before its turn comes.
+ROUNDS_MAX = 40
 Remember = Callable[[str, Archived], Awaitable[object]]
 
 
