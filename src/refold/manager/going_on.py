@@ -99,6 +99,8 @@ def _is_alike(session: OpenSession, request: Request) -> bool:
     """Tell whether format and model are those of the session as it is open."""
     row = session.row
     is_settled = row.path_version == session.path_version
+    if request.follows is not None and request.follows != (len(session.ids), session.digests[-1]):
+        return False  # Another process went on with it: what is new here does not follow its last message.
     return is_settled and request.format == row.wire and (request.model or "") == row.model
 
 

@@ -62,6 +62,7 @@ class Request:
     format: str | None = None
     window: int | None = None
     reserve: int | None = None
+    follows: tuple[int, str] | None = None  # How many messages there were before, and the digest of the last.
 
 
 def prepare_flow(keeper: Keeper, request: Request, remember: Remember) -> Flow[PreparedContext]:

@@ -22,7 +22,6 @@ from refold.server.settings import GatewaySettings
 from refold.server.stored import (
     Ready,
     Spliced,
-    append_new,
     describe_stored,
     find_ready,
     go_on,
@@ -90,18 +89,18 @@ class Continuing:
     async def prepare(
         self, session: KnownSession, continued: Continued, limits: Limits, body: bytes, due: list[Billed]
     ) -> Outgoing | None:
-        """Prepare a request by what is new in it, storing what is due; None if the session is not as it was left."""
+        """Prepare a request by what is new in it; None if the session is not as it was left. ``due`` is stored with it."""
         request, manager = continued.request, self._managers.main
         ready = None
         if continued.ticket is None:
             went = await asyncio.to_thread(go_on, manager, session, request, limits, due)
             if went is None:
-                await asyncio.to_thread(append_new, manager, session, request, due)
-            else:
-                continued.ticket = self.storing.add(went.extension, is_alone=self._count_requests() == 1)
-                ready = find_ready(went)
+                return None
+            due.clear()
+            continued.ticket = self.storing.add(went.extension, is_alone=self._count_requests() == 1)
+            ready = find_ready(went)
         if ready is None:
-            if continued.ticket is not None and not await self.storing.wait(continued.ticket):
+            if not await self.storing.wait(continued.ticket):
                 return None
             prepared = await manager.prepare_context(session.id, **describe_stored(request, limits))
             ready = await asyncio.to_thread(read_ready, manager, session, prepared)

@@ -172,7 +172,6 @@ class Preparer:
                 outgoing = None
                 if continued is not None and self._continuing.is_in_step(session, continued):
                     outgoing = await self._continuing.prepare(session, continued, limits, body, due)
-                    due = []
                 if outgoing is None:
                     whole = await self._read(request.wire, body) if request.known else request
                     outgoing = await self._run_whole(session, whole, limits, body, due)

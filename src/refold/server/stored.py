@@ -70,6 +70,7 @@ def go_on(
         request.wire.name,
         limits.window,
         limits.reserve,
+        (request.known, _find_last(request)),
     )
     return manager.go_on(wanted, due)
 
@@ -135,3 +136,9 @@ def find_ready(went: WentOn | None) -> Ready | None:
     if went is None or not went.is_ready:
         return None
     return Ready(went.tokens, went.messages, len(went.edits), "", went.items if went.edits else (), went.row)
+
+
+def _find_last(request: ReadRequest) -> str:
+    """Return the digest of the last message that a request has in common with the one before."""
+    at = request.known - request.lead - 1
+    return request.digests[at] if at >= 0 else request.lead_digests[-1]
