@@ -102,14 +102,18 @@ def test_what_was_said_and_the_difference_show_what_the_model_does_not_see(brows
     page = browser.open(f"{url}folded")
     page.locator(".turn").first.wait_for()
     page.get_by_role("button", name="What was said").click()
-    page.locator(".look-said").wait_for()
-    page.evaluate("document.querySelector('.talk-scroll').scrollTop = 600")
-    page.locator(".turn.behind .chip", has_text="folded").first.wait_for()
+    scroll_until(page, ".look-said .turn.behind .chip")
     assert page.locator(".fold").count() == 0
     page.get_by_role("button", name="Difference").click()
-    page.locator(".look-difference").wait_for()
-    page.evaluate("document.querySelector('.talk-scroll').scrollTop = 600")
-    page.locator(".turn.gone .chip", has_text="out of view").first.wait_for()
+    scroll_until(page, ".look-difference .turn.gone .chip.bad")
+
+
+def scroll_until(page: Any, wanted: str) -> None:
+    """Stay near the beginning of a conversation until something is there."""
+    page.wait_for_function(
+        "wanted => { document.querySelector('.talk-scroll').scrollTop = 600; return document.querySelector(wanted) }",
+        arg=wanted,
+    )
 
 
 def test_a_shortened_output_shows_its_mark_and_opens_in_full(browser: Browser, url: str, workspace: Path) -> None:

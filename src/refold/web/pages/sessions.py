@@ -13,7 +13,8 @@ from refold.web.links import page_link, session_link
 from refold.web.listing import PAGE, Listed, Listing, list_sessions, read_saved
 from refold.web.markup import clean
 from refold.web.reading import delete_session, rename_session
-from refold.web.shell import button, empty, frame, guarded, heading, link, notify, sheet, text
+from refold.web.shell import button, empty, frame, go, guarded, heading, link, notify, sheet, text
+from refold.web.source import NoLongerAllowed
 from refold.web.visit import find_visit, say
 
 POLL_S = 2.0
@@ -58,7 +59,14 @@ class SessionList:
         self.body = ui.element("div").classes("sessions")
         self._draw_sheets()
         await self._refresh()
-        ui.timer(POLL_S, self._refresh)
+        self.timer = ui.timer(POLL_S, self._poll)
+
+    async def _poll(self) -> None:
+        try:
+            await self._refresh()
+        except NoLongerAllowed:
+            self.timer.cancel()
+            go(page_link("/login"))
 
     async def _search(self, event: GenericEventArguments) -> None:
         self.query = str(event.args)[:200]
