@@ -89,7 +89,7 @@ class Continuing:
     async def prepare(
         self, session: KnownSession, continued: Continued, limits: Limits, body: bytes, due: list[Billed]
     ) -> Outgoing | None:
-        """Prepare a request by what is new in it; None if the session is not as it was left. ``due`` is stored with it."""
+        """Prepare a request by what is new in it, stored with what is ``due``; None if the session is not as it was."""
         request, manager = continued.request, self._managers.main
         ready = None
         if continued.ticket is None:
