@@ -30,6 +30,10 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
         manager.append(
             "中文会话", [{"role": "user", "content": "部署在周五失败，因为磁盘已满。"}], format="openai-chat"
         )
+        half = "half \ud800 a character"
+        manager.append(half, [{"role": "user", "content": f"okapi {half}"}], format="openai-chat")
+        manager.prepare_context_sync(half, None, model=half)
+        manager.observe_usage(half, 100)
     return folder
 
 
@@ -72,6 +76,16 @@ def test_a_query_is_text_and_never_a_pattern_or_markup(browser: Browser, url: st
     page.wait_for_selector(".result, .empty")
     assert is_harmless(page)
     assert page.input_value("input[type=search]").startswith("<script>")
+
+
+def test_half_a_character_in_a_name_a_model_and_a_message_breaks_no_page(browser: Browser, url: str) -> None:
+    page = browser.open(f"{url}/recall?query=okapi")
+    page.wait_for_selector(".result")
+    assert "okapi half" in page.inner_text(".results")
+    page.goto(f"{url}/statistics")
+    page.locator("table[aria-label='By session'] a", has_text="half").wait_for()
+    page.goto(f"{url}/")
+    page.locator(".session-link", has_text="okapi half").wait_for()
 
 
 def test_nothing_found_says_what_to_try(browser: Browser, url: str) -> None:

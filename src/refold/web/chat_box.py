@@ -230,14 +230,18 @@ class ChatBox:
         if is_new:
             self._thinking = self._make_thinking()
             self._said = ui.element("div").classes("live-text")
+            self._said_chars = 0
             self._calls = ui.element("div").classes("stack live-calls")
             self._state = text("p", "", "faint live-state")
             self._note = text("p", "", "faint")
-        if len(live.text) > shown:
-            with self._said:
-                text("span", clean(live.text[shown : max(shown, SHOWN_CHARS_MAX)]))
-            shown = len(live.text)
-        _set_text(self._thinking[1], clean(live.thinking[-CALL_CHARS_MAX:]))
+        if len(live.pieces) > shown:
+            new = clean("".join(live.pieces[shown:]))[: max(0, SHOWN_CHARS_MAX - self._said_chars)]
+            if new:
+                with self._said:
+                    text("span", new)
+            self._said_chars += len(new)
+            shown = len(live.pieces)
+        _set_text(self._thinking[1], clean(live.thinking))
         self._thinking[0].set_visibility(bool(live.thinking))
         for call in live.calls:
             self._draw_call(call)

@@ -29,6 +29,7 @@ log = logging.getLogger("refold.web")
 ROOMS_MAX = 500
 PROMPT_CHARS_MAX = 1_000_000
 START_S_MAX = 20.0
+THINKING_CHARS_MAX = 20_000
 _ENDINGS = {"steps": "chat.ended_steps", "stuck": "chat.ended_stuck", "length": "chat.ended_length"}
 SYSTEM = (
     "You are a helpful assistant on a web page. Answer in the user's language, in short Markdown. Older parts of this "
@@ -51,14 +52,22 @@ class LiveCall:
 
 @dataclass(slots=True)
 class Live:
-    """What is being said and not stored yet. ``step`` changes when all of it became history."""
+    """What is being said and not stored yet. ``step`` changes when all of it became history.
+
+    ``pieces`` are the answer as it came, so that a long one costs no more by the word than a short one.
+    """
 
     step: int = 0
-    text: str = ""
+    pieces: list[str] = field(default_factory=list)
     thinking: str = ""
     calls: list[LiveCall] = field(default_factory=list)
     is_compressing: bool = False
     note: tuple[str, dict[str, object]] | None = None
+
+    @property
+    def text(self) -> str:
+        """The answer until now."""
+        return "".join(self.pieces)
 
 
 class Room:
@@ -153,9 +162,9 @@ class Room:
                 if live.note is not None and live.note[0] != "chat.compressed":
                     self.live.note = None  # What was folded for this very request is told until the next one.
             case told.TextDelta():
-                live.text += event.text
+                live.pieces.append(event.text)
             case told.ThinkingDelta():
-                live.thinking += event.text
+                live.thinking = (live.thinking + event.text)[-THINKING_CHARS_MAX:]
             case told.ToolStarted():
                 self._start_call(event)
             case told.ToolFinished():
@@ -180,7 +189,7 @@ class Room:
         self._change()
 
     def _start_call(self, event: told.ToolStarted) -> None:
-        if self.live.text or self.live.thinking:
+        if self.live.pieces or self.live.thinking:
             self._settle()  # The message that calls is stored before its tools run.
         self.live.calls.append(LiveCall(event.id, event.name, event.arguments))
 
