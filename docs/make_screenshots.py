@@ -38,20 +38,25 @@ class Picture:
     act: Callable[[Any], None] | None = None
 
 
+def scroll_until(page: Any, wanted: str, top: int) -> None:
+    """Stay at one place of a conversation until something is there."""
+    page.wait_for_function(
+        "([wanted, top]) => { const box = document.querySelector('.talk-scroll'); if (box) box.scrollTop = top;"
+        " return document.querySelector(wanted) }",
+        arg=[wanted, top],
+    )
+
+
 def look_at_fold(page: Any) -> None:
     """Bring the first fold into view."""
-    page.locator(".turn, .fold").first.wait_for()
-    page.evaluate("document.querySelector('.talk-scroll').scrollTop = 0")
-    page.locator(".fold").first.wait_for()
+    scroll_until(page, ".fold", 0)
 
 
 def look_at_difference(page: Any) -> None:
-    """Show what the model no longer sees of a shortened output."""
+    """Show what the model no longer sees."""
     page.locator(".turn").first.wait_for()
     page.get_by_role("button", name="Difference").click()
-    page.evaluate("document.querySelector('.talk-scroll').scrollTop = 0")
-    page.locator(".turn.gone").first.wait_for()
-    page.evaluate("document.querySelector('.talk-scroll').scrollTop = 500")
+    scroll_until(page, ".look-difference .turn.gone", 900)
 
 
 def preview_compression(page: Any) -> None:
