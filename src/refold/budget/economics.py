@@ -23,6 +23,9 @@ OUTPUT_PRICE = 5.0
 COLD_SHARE = 0.5
 # Cuts that free less than this share of what they keep are not worth the words they hide, whatever was paid.
 FREED_SHARE_MIN = 0.25
+# Nor those that free less than this of the room below which nothing goes: in a small window they would come with every
+# other request.
+FREED_OF_SHARE_MIN = 0.75
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +161,8 @@ class Carry:
 class Economics:
     """What the economic trigger knows: the prices, what has been carried, and what a summary costs to write.
 
-    Below ``share_min`` of the room nothing is removed to save money: what is in view is worth more than it costs.
+    Below ``share_min`` of the room nothing is removed to save money: what is in view is worth more than it costs. Nor is
+    anything that frees less than three quarters of that.
     """
 
     tariff: Tariff
@@ -195,7 +199,9 @@ def check_economics(tokens: int, head_tokens: int, budget: Budget, economics: Ec
         return Trigger(
             "soft", f"above {cliff.above_tokens:,} tokens every request costs {cliff.input_factor:g} times as much"
         )
-    if not tariff.cache.is_active or removable < FREED_SHARE_MIN * kept or tokens < economics.share_min * budget.hard:
+    least = economics.share_min * budget.hard
+    is_little = removable < max(FREED_SHARE_MIN * kept, FREED_OF_SHARE_MIN * least)
+    if not tariff.cache.is_active or is_little or tokens < least:
         return QUIET
     if carry.idle_s > tariff.cache.lifetime_s and removable >= COLD_SHARE * kept:
         return Trigger(

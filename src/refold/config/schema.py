@@ -71,7 +71,9 @@ class CompressionConfig(BaseModel):
     max_turns: Positive | None = Field(None, description="S1.1: more turns in the view than this trigger")
     economic: bool = Field(False, description="also act when carrying what could go has cost as much as removing it")
     economic_ratio: Share = Field(0.2, description="the share of the room below which nothing goes to save money")
-    tune: Literal["off", "auto"] = Field("off", description="S1.10: auto adjusts settings by itself, from what it replays")
+    tune: Literal["off", "auto"] = Field(
+        "off", description="S1.10: auto adjusts settings by itself, from what it replays"
+    )
     max_compaction_attempts: Attempts = Field(2, description="S4.1: compressions in a row that may fail to help")
 
     # How far to come down, and what stays

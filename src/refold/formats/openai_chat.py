@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from refold.conversation.format import Spoken
+from refold.conversation.json_text import write_json
 from refold.conversation.message import Message, Role, chain_id
 from refold.conversation.part import Part
 from refold.errors import FormatError
@@ -27,7 +28,6 @@ from refold.formats.block import (
     read_str,
     str_or_empty,
     write_arguments,
-    write_json,
     write_text_block,
 )
 from refold.formats.canonical import Volatile, digest_message

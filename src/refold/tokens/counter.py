@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
+from refold.conversation.json_text import write_json
 from refold.conversation.part import Part
 from refold.errors import ConfigError
 from refold.tokens.calibration import Calibration
@@ -17,7 +18,7 @@ from refold.tokens.estimate import PROFILES, CharsQuarter, Estimate
 from refold.tokens.exact import Encoding
 from refold.tokens.images import ImageRule, count_media
 from refold.tokens.models import ModelInfo, model_info
-from refold.tokens.reading import read_message, read_messages, write_json
+from refold.tokens.reading import read_message, read_messages
 
 # S0.2: every message costs 4 beside role and content, and the answer's opening costs 2 once.
 MESSAGE_TOKENS = 4
