@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from refold.conversation.edit import Fact
 from refold.conversation.message import digest_of
 from refold.ledger.ledger import Ledger
@@ -92,3 +94,13 @@ def test_forgetting_changes_the_version_so_that_nobody_goes_on_with_what_he_reme
     assert ledger.forget(SESSION, [ids[1]], NOW) == 0
     assert ledger.read_session(SESSION) == after
     assert ledger.find_forgotten("nobody") == []
+
+
+def test_a_compression_covers_a_forgotten_message_only_if_it_was_made_without_its_content(ledger: Ledger) -> None:
+    ids = send(ledger, list("abcd"))
+    ledger.forget(SESSION, [ids[1]], NOW)
+    fold = make_fold(ids[:3])
+    assert not ledger.commit(SESSION, make_batch(fold), now=NOW)
+    assert ledger.commit(SESSION, replace(make_batch(fold), forgotten=(ids[1],)), now=NOW)
+    assert [item.edit for item in ledger.read_edits(SESSION)] == [fold]
+    assert is_sound(ledger)

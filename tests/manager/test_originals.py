@@ -113,6 +113,18 @@ def test_after_forget_the_view_is_still_a_request_that_the_provider_accepts(tmp_
     assert manager.prepare_context_sync("s1", history).messages == shown
 
 
+def test_a_session_with_a_forgotten_message_is_still_compressed(tmp_path: Path) -> None:
+    manager = ContextCompressionManager(SMALL, tmp_path)
+    manager.append("s1", agent(4))
+    manager.forget("s1", f"m:{manager.ledger.read_path('s1').digests[2][:8]}")
+    prepared = manager.prepare_context_sync("s1", agent(40))
+    assert prepared.report.stages
+    assert prepared.total_tokens <= prepared.report.budget.hard
+    assert find_violations("openai-chat", prepared.messages) == []
+    assert manager.compress("s1").success
+    assert manager.verify() == []
+
+
 def test_forgetting_a_session_erases_its_pages_too(tmp_path: Path) -> None:
     manager, _ = make_leak(tmp_path, SMALL)
     manager.prepare_context_sync("other", agent(40))

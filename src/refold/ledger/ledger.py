@@ -64,6 +64,7 @@ class Batch:
     """One compression: edits, facts and summary that are committed together, with what it looked at.
 
     ``expects`` are the ids of the edits that were active over any message it covers; if they differ now, it is refused.
+    ``forgotten`` are the messages it covers whose content had been erased before: it was made without it.
     """
 
     id: str
@@ -74,6 +75,7 @@ class Batch:
     tokens_before: int = 0
     tokens_after: int = 0
     created_at: float = 0.0
+    forgotten: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,8 +243,8 @@ class Ledger(Protocol):
     ) -> bool:
         """Store a compression whole; False, and nothing stored, if what it rests on has changed.
 
-        That is: a message it covers is gone or forgotten, the edits active over what it covers are not those it
-        expects, or ``owner`` is given and no longer holds the lease.
+        That is: a message it covers is gone, or forgotten and the batch does not know; the edits active over what it
+        covers are not those it expects; or ``owner`` is given and no longer holds the lease.
         """
         ...
 

@@ -234,6 +234,7 @@ def _make_batch(
         tokens_before=view.tokens,
         tokens_after=outcome.view.tokens,
         created_at=now,
+        forgotten=tuple(covered & session.forgotten),
     )
 
 

@@ -6,7 +6,7 @@ row, and which edits lie over a message is one range of an index.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 from refold.conversation.edit import Edit
 from refold.ledger.covering import EditRow, meets, tell_covers
@@ -23,11 +23,13 @@ def list_covered(edits: Iterable[Edit]) -> list[str]:
     return list(dict.fromkeys(message_id for edit in edits for message_id in edit.covers))
 
 
-def find_covered(edits: Iterable[Edit], known: Mapping[str, Known]) -> dict[str, int] | None:
-    """Return the number of every message these edits cover; None if one is gone or forgotten."""
+def find_covered(
+    edits: Iterable[Edit], known: Mapping[str, Known], forgotten: Container[str] = ()
+) -> dict[str, int] | None:
+    """Return the number of every message these edits cover; None if one is gone, or forgotten and not among those."""
     seqs: dict[str, int] = {}
     for message_id in list_covered(edits):
-        if message_id not in known or known[message_id].is_forgotten:
+        if message_id not in known or (known[message_id].is_forgotten and message_id not in forgotten):
             return None
         seqs[message_id] = known[message_id].seq
     return seqs

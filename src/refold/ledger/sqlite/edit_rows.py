@@ -6,7 +6,7 @@ row, and which edits lie over a message is one range of an index.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Any
 
 import apsw
@@ -20,13 +20,15 @@ from refold.ledger.sqlite.message_rows import read_ids
 from refold.ledger.sqlite.sql import fetch_one
 
 
-def find_covered(db: apsw.Connection, session: int, edits: Iterable[Edit]) -> dict[str, int] | None:
-    """Return the number of every message these edits cover; None if one is gone or forgotten."""
+def find_covered(
+    db: apsw.Connection, session: int, edits: Iterable[Edit], forgotten: Container[str] = ()
+) -> dict[str, int] | None:
+    """Return the number of every message these edits cover; None if one is gone, or forgotten and not among those."""
     seqs: dict[str, int] = {}
     for message_id in dict.fromkeys(message_id for edit in edits for message_id in edit.covers):
-        sql = "SELECT seq FROM message WHERE session = ? AND id = ? AND raw IS NOT NULL"
+        sql = "SELECT seq, raw IS NULL FROM message WHERE session = ? AND id = ?"
         row = fetch_one(db, sql, (session, bytes.fromhex(message_id)))
-        if row is None:
+        if row is None or (row[1] and message_id not in forgotten):
             return None
         seqs[message_id] = row[0]
     return seqs

@@ -158,7 +158,7 @@ class SqliteLedger:
             key = session_rows.need_session(db, session_id).key
             if owner is not None and not log_rows.holds_lease(db, key, owner, now):
                 return False
-            seqs = edit_rows.find_covered(db, key, batch.edits)
+            seqs = edit_rows.find_covered(db, key, batch.edits, frozenset(batch.forgotten))
             if seqs is None or edit_rows.find_edits_over(db, key, seqs.values()) != set(batch.expects):
                 return False
             batch_key = edit_rows.add_batch(db, key, batch)
