@@ -181,9 +181,7 @@ class PostgresLedger:
             key = session_rows.read_lock(locked, session_id).key
             if owner is not None and not log_rows.holds_lease(db, key, owner, now):
                 return False
-            seqs = edit_rows.find_covered(
-                batch.edits, message_rows.read_seqs(stored), frozenset(batch.forgotten)
-            )
+            seqs = edit_rows.find_covered(batch.edits, message_rows.read_seqs(stored), frozenset(batch.forgotten))
             if seqs is None or edit_rows.find_edits_over(db, key, seqs.values()) != set(batch.expects):
                 return False
             batch_key = edit_rows.add_batch(db, key, batch)
