@@ -223,3 +223,18 @@ def test_chinese_questions_are_answered_in_their_own_frame(tmp_path: Path) -> No
         last = text_of(prepared.messages[-1])
         assert fact in last
         assert "以下为本次对话较早内容的原文摘录" in last
+
+
+def test_what_a_message_names_is_in_no_file_once_it_is_forgotten(tmp_path: Path) -> None:
+    history = talk()
+    history[5] = {"role": "user", "content": HOST + " Our ticket-ZX99817 is about the harbour and its mooring fee."}
+    config = CompressionConfig(**CONFIG, fold={"index_tokens_max": 0, "summary_tokens_max": 170})
+    with ContextCompressionManager(config, tmp_path) as manager:
+        prepare(manager, history)
+        history.append({"role": "user", "content": "Close ticket-ZX99817 please and write the harbour report."})
+        assert "mooring fee" in text_of(prepare(manager, history).messages[-1])
+        digests = manager.ledger.read_path("s").digests
+        for digest in (digests[5], digests[-1]):
+            manager.forget("s", f"m:{digest[:8]}")
+    left = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()).lower()
+    assert b"zx99817" not in left

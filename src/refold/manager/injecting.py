@@ -116,8 +116,9 @@ def _make_edit(keeper: Keeper, session: OpenSession, item: Item, part: int, inje
 def _store(keeper: Keeper, session: OpenSession, edit: Edit, shown: Item, injection: Injection) -> bool:
     """Store the edit and show it; False if somebody changed the session meanwhile, or took this edit back before."""
     now = keeper.clock()
+    # The edit's own reason names words of the message, and goes when that is forgotten; an event stays for ever.
     fields: dict[str, object] = {
-        "reason": injection.reason,
+        "reason": "added below the newest user message",
         "handles": [one.handle for one in injection.snippets],
         "tokens": injection.tokens,
         "edit": edit.id,
