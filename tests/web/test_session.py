@@ -109,11 +109,14 @@ def test_what_was_said_and_the_difference_show_what_the_model_does_not_see(brows
 
 
 def scroll_until(page: Any, wanted: str) -> None:
-    """Stay near the beginning of a conversation until something is there."""
-    page.wait_for_function(
-        "wanted => { document.querySelector('.talk-scroll').scrollTop = 600; return document.querySelector(wanted) }",
-        arg=wanted,
-    )
+    """Scroll up as a reader does until something is there."""
+    page.locator(".talk-scroll").hover()
+    for _ in range(80):
+        if page.locator(wanted).count():
+            return
+        page.mouse.wheel(0, -1_500)
+        page.wait_for_timeout(120)
+    raise AssertionError(f"{wanted} never came")
 
 
 def test_a_shortened_output_shows_its_mark_and_opens_in_full(browser: Browser, url: str, workspace: Path) -> None:
