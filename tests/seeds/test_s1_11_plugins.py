@@ -282,7 +282,7 @@ def test_s1_11_a_summariser_that_nobody_has_is_said_at_the_start(tmp_path: Path)
         ContextCompressionManager(CompressionConfig(compact_model="plugin:nobody"), tmp_path)
 
 
-@pytest.mark.parametrize("name", ["clamp", "fold", "", "Two Words", "../x", 3, None])
+@pytest.mark.parametrize("name", ["clamp", "recall", "fold", "", "Two Words", "../x", 3, None])
 def test_s1_11_no_plugin_takes_the_place_of_a_built_in_stage(name: object) -> None:
     with pytest.raises(ConfigError):
         register_stage(type("Bad", (), {"name": name, "when": "batch", "propose": raising}))  # type: ignore[type-var]

@@ -23,6 +23,8 @@ Kind = Literal["stage", "summariser"]
 GROUPS: dict[Kind, str] = {"stage": "refold.stages", "summariser": "refold.summarisers"}
 PREFIX = "plugin:"
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
+# Edits are known by their stage: what is recalled for a message is taken back where a view does not fit.
+_RESERVED = frozenset({"recall"})
 _WHENS = ("arrival", "batch", "hard")
 
 
@@ -112,7 +114,7 @@ def _describe_unloaded(plugin: Plugin, error: BaseException) -> str:
 def _check_name(name: object, whose: str) -> str:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ConfigError(f"{whose}: a plugin's name is lower-case letters, digits and '_', not {name!r}")
-    if name in STAGES:
+    if name in STAGES or name in _RESERVED:
         raise ConfigError(f"{whose}: '{name}' is a built-in stage; choose another name")
     return name
 
@@ -123,7 +125,7 @@ def _find_installed() -> tuple[Plugin, ...]:
     for kind, group in GROUPS.items():
         for point in entry_points(group=group):
             # A package that takes a built-in stage's name, or none that can be written, is not listed.
-            if _NAME.fullmatch(point.name) and point.name not in STAGES:
+            if _NAME.fullmatch(point.name) and point.name not in STAGES and point.name not in _RESERVED:
                 found.setdefault((kind, point.name), _read_point(kind, point))
     return tuple(found.values())
 

@@ -1,0 +1,89 @@
+"""What a plugin puts into an edit that is of no use to the ledger: left out, named, and never stored."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from refold import CompressionConfig, ContextCompressionManager
+from refold.conversation.edit import Edit, Fold
+from refold.conversation.view import View
+from refold.plugins import register_stage, unregister
+from refold.stages.stage import Goal, Proposed, When
+from refold.testing import find_violations
+from tests.manager.sessions import agent
+
+SOUND = Fold("f:00000000", "short")
+
+
+class Unreadable:
+    def __str__(self) -> str:
+        raise RuntimeError("there is no word for it")
+
+
+class Theirs:
+    """Folds the first units into an edit with odd fields."""
+
+    name: ClassVar[str] = "theirs"
+    when: ClassVar[When] = "batch"
+    fields: ClassVar[dict[str, Any]] = {}
+    note: ClassVar[Any] = ""
+
+    def propose(self, view: View, goal: Goal) -> Proposed:
+        places = [at for unit in view.free_units()[:4] for at in range(unit.start, unit.stop)]
+        covers = tuple(message.id for at in places for message in view.items[at].messages)
+        plain: dict[str, Any] = {"stage": "x", "covers": covers, "text": "[short ⟨f:00000000⟩]", "fold": SOUND}
+        return Proposed([Edit("fold", **{**plain, **self.fields})], self.note)
+
+
+@pytest.fixture(autouse=True)
+def _registered() -> Iterator[None]:
+    register_stage(Theirs)
+    yield
+    unregister("stage", "theirs")
+    Theirs.fields, Theirs.note = {}, ""
+
+
+def prepare_twice(folder: Path) -> list[str]:
+    """Prepare, load anew from the ledger, prepare again; return what the report said of the plugin."""
+    config = CompressionConfig(window=4_000, reserve=500, ladder=["theirs", "fold", "window", "clamp"])
+    with ContextCompressionManager(config, folder) as manager:
+        report = manager.prepare_context_sync("s", agent(40)).report
+    with ContextCompressionManager(config, folder) as manager:
+        prepared = manager.prepare_context_sync("s", agent(41))
+        assert find_violations("openai-chat", prepared.messages) == []
+        assert manager.verify() == []
+    return [stage.note for stage in report.stages if stage.stage == "theirs"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"fold": "nonsense"},
+        {"fold": Fold(3, None, facts=("x",))},  # type: ignore[arg-type]
+        {"fold": Fold("f:00000000", "short", turn_range=None)},  # type: ignore[arg-type]
+        {"fold": Fold("f:00000000", "short", key_points=None)},  # type: ignore[arg-type]
+        {"reason": object()},
+        {"reason": b"bytes"},
+        {"made_from": None},
+        {"made_from": (object(),)},
+        {"level": 10**30},
+        {"tokens_before": "many"},
+        {"before": 7},
+    ],
+)
+def test_an_edit_with_odd_fields_is_left_out_and_the_session_can_be_read_again(
+    tmp_path: Path, fields: dict[str, Any]
+) -> None:
+    Theirs.fields = fields
+    assert any("odd" in note for note in prepare_twice(tmp_path))
+
+
+def test_a_note_that_cannot_be_written_fails_no_request(tmp_path: Path) -> None:
+    Theirs.note = Unreadable()
+    assert any("there is no word for it" in note for note in prepare_twice(tmp_path))
+
+
+def test_a_sound_edit_is_taken(tmp_path: Path) -> None:
+    assert prepare_twice(tmp_path) == [""]
