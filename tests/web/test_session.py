@@ -26,7 +26,8 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def url(workspace: Path) -> Iterator[str]:
-    with serve(workspace) as address:
+    # A model is named, so that the box to write in is there on every machine; nothing is ever sent to it.
+    with serve(workspace, OPENAI_API_KEY="unused", OPENAI_BASE_URL="http://127.0.0.1:9/v1") as address:
         yield f"{address}/ui/session?name="
 
 
