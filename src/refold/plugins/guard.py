@@ -71,7 +71,7 @@ class GuardedStage:
         return replace(edit, stage=self.name, id="")
 
 
-def _find_odd(edit: Edit) -> Iterator[str]:
+def _find_odd(edit: Any) -> Iterator[str]:
     """Name what is not of its type: the ledger would refuse it in the middle of a request, or never read it again."""
     texts = (edit.text, edit.reason, edit.before, *edit.covers)
     yield from ("text" for one in texts if not isinstance(one, str))
@@ -83,11 +83,12 @@ def _find_odd(edit: Edit) -> Iterator[str]:
         yield from _find_odd_fold(edit.fold)
 
 
-def _find_odd_fold(fold: object) -> Iterator[str]:
+def _find_odd_fold(fold: Any) -> Iterator[str]:
     if not isinstance(fold, Fold):
         yield "fold"
         return
-    pairs = ((fold.facts, Fact), (fold.artifacts, Artifact), (fold.key_points, str), (fold.turn_range, int))
+    pairs: tuple[tuple[Any, type], ...] = ((fold.facts, Fact), (fold.artifacts, Artifact), (fold.key_points, str))
+    pairs += ((fold.turn_range, int),)
     if not all(isinstance(held, tuple) and all(isinstance(one, kind) for one in held) for held, kind in pairs):
         yield "list in its fold"
         return
