@@ -93,7 +93,7 @@ def test_a_negative_or_absurd_budget_is_a_wrong_setting(shell: Shell, budget: st
     assert_told(shell.refold("compact", "input.json", f"--budget={budget}"), CONFIG, "budget is")
 
 
-@pytest.mark.parametrize("budget", ["many", "8k", "1e3", ""])
+@pytest.mark.parametrize("budget", ["many", "8kk", "1e3", "k", "8.5", ""])
 def test_a_budget_that_is_no_number_is_a_wrong_command_line(shell: Shell, budget: str) -> None:
     shell.write("input.json", GOOD)
     ran = shell.refold("compact", "input.json", f"--budget={budget}")

@@ -29,7 +29,9 @@ def test_every_kind_of_file_is_replayed_and_what_is_broken_is_named(logs: Shell)
 
 def test_json_tells_all_of_it_and_two_runs_agree(logs: Shell) -> None:
     runs = [
-        logs.refold("replay", "agent.jsonl", "-w", "2500", "--presets", "raw,default,last-n", "--json", "-j", jobs)
+        logs.refold(
+            "replay", "agent.jsonl", "--window", "2.5k", "--presets", "raw,default,last-n", "--json", "-j", jobs
+        )
         for jobs in ("1", "2")
     ]
     told = [json.loads(ran.text) for ran in runs]
@@ -62,13 +64,13 @@ def test_what_cannot_be_done_is_one_clear_line(logs: Shell, args: tuple[str, ...
 
 
 def test_a_run_keeps_what_it_finished(logs: Shell) -> None:
-    first = logs.refold("replay", "agent.jsonl", "-w", "2500", "--resume", "kept.jsonl", "--json")
-    again = logs.refold("replay", "agent.jsonl", "-w", "2500", "--resume", "kept.jsonl", "--json")
+    first = logs.refold("replay", "agent.jsonl", "--window", "2.5k", "--resume", "kept.jsonl", "--json")
+    again = logs.refold("replay", "agent.jsonl", "--window", "2.5k", "--resume", "kept.jsonl", "--json")
     assert json.loads(first.text) == json.loads(again.text), "times too: nothing was run again"
 
 
 def test_the_report_is_one_file_with_the_three_charts(logs: Shell) -> None:
-    ran = logs.refold("replay", "agent.jsonl", "-w", "2500", "-m", "gpt-5.5", "--report", "report.html")
+    ran = logs.refold("replay", "agent.jsonl", "--window", "2.5k", "-m", "gpt-5.5", "--report", "report.html")
     assert ran.code == 0, ran.err
     seen = (logs.folder / "report.html").read_text(encoding="utf-8")
     assert seen.count('<svg class="chart"') == 3, "the bill, the probes, and one session"
@@ -79,7 +81,7 @@ def test_the_report_is_one_file_with_the_three_charts(logs: Shell) -> None:
 
 
 def test_the_tables_are_whole_in_a_terminal_of_eighty_columns(logs: Shell) -> None:
-    ran = logs.refold("replay", "agent.jsonl", "-w", "2500", "--presets", "raw,last-n,mask,default", COLUMNS="80")
+    ran = logs.refold("replay", "agent.jsonl", "--window", "2.5k", "--presets", "raw,last-n,mask,default", COLUMNS="80")
     assert ran.code == 0, ran.err
     assert "…" not in ran.text
     assert ran.text.splitlines()[0].endswith("found %")
@@ -89,7 +91,7 @@ def test_the_tables_are_whole_in_a_terminal_of_eighty_columns(logs: Shell) -> No
 
 def test_whoever_watches_sees_how_far_it_is(logs: Shell) -> None:
     pexpect = pytest.importorskip("pexpect", reason="pexpect is not installed")
-    command = ["-m", "refold", "replay", "agent.jsonl", "-w", "2500"]
+    command = ["-m", "refold", "replay", "agent.jsonl", "--window", "2.5k"]
     child = pexpect.spawn(sys.executable, command, cwd=str(logs.folder), encoding="utf-8", timeout=60)
     child.expect(r"replaying .*\d/2")
     child.expect("found %")

@@ -262,3 +262,17 @@ def test_in_real_processes_a_session_is_shown_undone_exported_and_deleted(shell:
     missing = shell.refold("log", "nobody")
     assert missing.code == 8
     assert missing.err == "refold: there is no session 'nobody'; 'refold sessions' lists those there are\n"
+
+
+def test_without_a_name_the_session_that_changed_last_is_meant_and_said(shell: Shell) -> None:
+    told = shell.refold("show")
+    assert told.code == 4
+    assert "'refold chat' and 'refold serve' make some" in told.err
+    with ContextCompressionManager(CompressionConfig(window=12_000), shell.folder) as manager:
+        manager.append("older", chat(4))
+        manager.append("newer", chat(30))
+        manager.compress("newer")
+    for command in ("show", "log", "undo", "redo", "export"):
+        ran = shell.refold(command)
+        assert ran.code == 0, ran.err
+        assert ran.err.startswith("session newer\n")

@@ -85,6 +85,25 @@ def test_what_leads_with_an_assistant_gets_a_user_before_it() -> None:
     assert [one["role"] for one in sent] == ["user", "assistant"]
 
 
+@pytest.mark.parametrize("content", ["", None, "  ", []])
+def test_an_assistant_who_said_nothing_still_had_a_turn(content: Any) -> None:
+    made = translate_messages([{"role": "assistant", "content": content}], "openai-chat", "anthropic")
+    assert made[-1]["role"] == "assistant"
+    assert find_violations("anthropic", made) == []
+
+
+def test_the_old_way_to_call_a_function_keeps_call_and_result_together() -> None:
+    told = [
+        {"role": "user", "content": "Weather?"},
+        {"role": "assistant", "content": None, "function_call": {"name": "weather", "arguments": '{"city": "Oslo"}'}},
+        {"role": "function", "name": "weather", "content": "rain"},
+        {"role": "user", "content": "Thanks"},
+    ]
+    made = translate_messages(told, "openai-chat", "anthropic")
+    assert find_violations("anthropic", made) == []
+    assert made[2]["content"][0]["tool_use_id"] == made[1]["content"][0]["id"]
+
+
 @pytest.mark.parametrize(("source", "target"), [("openai-chat", "anthropic"), ("anthropic", "openai-chat")])
 def test_tools_are_the_same_tools_in_the_other_format(source: str, target: str) -> None:
     schema = {"type": "object", "properties": {"path": {"type": "string"}}}

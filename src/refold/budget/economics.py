@@ -161,8 +161,8 @@ class Carry:
 class Economics:
     """What the economic trigger knows: the prices, what has been carried, and what a summary costs to write.
 
-    Below ``share_min`` of the room nothing is removed to save money: what is in view is worth more than it costs. Nor is
-    anything that frees less than three quarters of that.
+    Below ``share_min`` of the room nothing is removed to save money: what is in view is worth more than it costs. Nor
+    is anything that frees less than three quarters of that.
     """
 
     tariff: Tariff

@@ -47,7 +47,7 @@ def register(app: typer.Typer, epilog: str) -> None:
 
 
 def chat(
-    prompt: Annotated[str, typer.Argument(metavar="[PROMPT]", help="Answer this and end; unset: a chat.")] = "",
+    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="Answer this and end; unset: a chat.")] = "",
     model: Annotated[str, typer.Option("--model", "-m", help="The model; unset: the first there is, and why.")] = "",
     base_url: Annotated[str, typer.Option("--base-url", help="Where it is: an OpenAI-compatible address.")] = "",
     preset: Annotated[str | None, typer.Option("--preset", "-p", help="See 'refold presets'.")] = None,

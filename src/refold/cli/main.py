@@ -5,6 +5,7 @@ Importing this module loads typer and nothing heavier; each command imports its 
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import Annotated
 
@@ -60,6 +61,15 @@ Preset = Annotated[str | None, typer.Option("--preset", "-p", help="The settings
 AsJson = Annotated[bool, typer.Option("--json", help="For programs: the report as JSON.")]
 
 
+def read_tokens(text: str) -> int:
+    """Return a number of tokens as people write it: 8000, 8_000, 8,000, 8k, 0.2M."""
+    found = re.fullmatch(r"(-?[0-9]+)(?:(\.[0-9]+)?([km]))?", text.strip().lower().replace(",", "").replace("_", ""))
+    if found is None:
+        raise typer.BadParameter(f"{text[:40]!r} is no number of tokens; give one such as 8000, 8,000 or 8k")
+    factor = {"k": 1_000, "m": 1_000_000}.get(found[3] or "", 1)
+    return int(found[1]) * factor + int(float(found[2] or 0) * factor)
+
+
 def _show_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"refold {__version__}")
@@ -78,7 +88,12 @@ def refold(
 @app.command(epilog=EPILOG)
 def compact(
     file: File,
-    budget: Annotated[int | None, typer.Option("--budget", "-b", help="Tokens that it may have, all in all.")] = None,
+    budget: Annotated[
+        int | None,
+        typer.Option(
+            "--budget", "-b", parser=read_tokens, metavar="TOKENS", help="What it may have, all in all: 8000, 8k."
+        ),
+    ] = None,
     out: Annotated[
         str | None, typer.Option("--out", "-o", help="Where the result goes; unset: standard output.")
     ] = None,
@@ -126,7 +141,10 @@ def replay(
         str, typer.Option("--presets", help="Presets, and baselines: raw, last-n, mask, chars; separated by commas.")
     ] = "raw,default",
     model: Model = None,
-    window: Annotated[int | None, typer.Option("--window", "-w", min=1, help="Tokens; unset: the model's.")] = None,
+    window: Annotated[
+        int | None,
+        typer.Option("--window", parser=read_tokens, metavar="TOKENS", help="As 32000 or 32k; unset: the model's."),
+    ] = None,
     report: Annotated[str | None, typer.Option("--report", "-r", help="Where the page with charts goes.")] = None,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, max=64, help="Processes that work side by side.")] = 1,
     resume: Annotated[
@@ -138,6 +156,8 @@ def replay(
 
     At every point where the assistant spoke, the request is prepared, counted, billed and checked.
     """
+    if window is not None and window < 1:
+        raise typer.BadParameter("give 1 or more tokens", param_hint="--window")
     from refold.cli.replay import Wish, run
 
     run(Wish(tuple(files), presets, model, window, report, as_json, jobs, resume))
@@ -145,7 +165,7 @@ def replay(
 
 @config_app.command("explain", epilog=EPILOG)
 def config_explain(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Only these settings.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME...", help="Only these settings.")] = None,
     preset: Preset = None,
     model: Model = None,
     only_set: Annotated[bool, typer.Option("--set", "-s", help="Only what somebody set.")] = False,
@@ -174,7 +194,7 @@ Workspace = Annotated[str, typer.Option("--workspace", "-w", help="The folder wh
 def recall(
     query: Annotated[str, typer.Argument(metavar="QUERY", help="What is looked for, in plain words, or a value.")],
     session: Session = None,
-    limit: Annotated[int, typer.Option("--limit", "-l", min=1, max=200, help="Results at most.")] = 10,
+    limit: Annotated[int, typer.Option("--limit", "-n", "-l", min=1, max=200, help="Results at most.")] = 10,
     everywhere: Everywhere = False,
     workspace: Workspace = ".",
     as_json: AsJson = False,
@@ -190,7 +210,9 @@ def expand(
     handle: Annotated[str, typer.Argument(metavar="HANDLE", help="As a placeholder or a result names it.")],
     session: Session = None,
     offset: Annotated[int, typer.Option("--offset", min=0, help="The first character to show.")] = 0,
-    limit: Annotated[int | None, typer.Option("--limit", "-l", min=0, help="Characters at most; unset: all.")] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", "-l", min=0, help="Characters at most; unset: all.")
+    ] = None,
     workspace: Workspace = ".",
     as_json: AsJson = False,
 ) -> None:

@@ -8,11 +8,12 @@ from typing import Annotated
 import typer
 
 Session = Annotated[str, typer.Argument(metavar="SESSION", help="The session's id: see 'refold sessions'.")]
+Meant = Annotated[str | None, typer.Argument(metavar="SESSION", help="Its id; unset: the one that changed last.")]
 Workspace = Annotated[
     str, typer.Option("--workspace", "-w", metavar="FOLDER", help="Where .refold/ledger.db is; unset: here.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="For programs: JSON.")]
-Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="At most so many.")]
+Limit = Annotated[int, typer.Option("--limit", "-n", "-l", min=1, max=100_000, help="At most so many.")]
 
 
 def register(app: typer.Typer, epilog: str) -> None:
@@ -43,7 +44,7 @@ def sessions(limit: Limit = 100, workspace: Workspace = ".", as_json: AsJson = F
 
 
 def show(
-    session: Session,
+    session: Meant = None,
     view: Annotated[bool, typer.Option("--view", help="What the model sees (the default).")] = False,
     originals: Annotated[bool, typer.Option("--originals", help="Every message as it came.")] = False,
     edits: Annotated[
@@ -54,40 +55,42 @@ def show(
 ) -> None:
     """Show a session: what the model sees of it, the originals, or the edits."""
     from refold.cli.show import run
+    from refold.cli.workspace import pick_session
 
-    run(workspace, session, view=view, originals=originals, edits=edits, as_json=as_json)
+    run(workspace, pick_session(workspace, session), view=view, originals=originals, edits=edits, as_json=as_json)
 
 
 def undo(
-    session: Session,
-    edit: Annotated[
-        str | None, typer.Argument(metavar="[EDIT]", help="An edit's id or handle; unset: the last.")
-    ] = None,
+    session: Meant = None,
+    edit: Annotated[str | None, typer.Argument(metavar="EDIT", help="An edit's id or handle; unset: the last.")] = None,
     workspace: Workspace = ".",
     as_json: AsJson = False,
 ) -> None:
     """Take the last compression back, or one edit; what was made from it goes with it."""
     from refold.cli.undo import run_undo
+    from refold.cli.workspace import pick_session
 
-    run_undo(workspace, session, edit, as_json=as_json)
+    run_undo(workspace, pick_session(workspace, session), edit, as_json=as_json)
 
 
-def redo(session: Session, workspace: Workspace = ".", as_json: AsJson = False) -> None:
+def redo(session: Meant = None, workspace: Workspace = ".", as_json: AsJson = False) -> None:
     """Put what was undone last in force again."""
     from refold.cli.undo import run_redo
+    from refold.cli.workspace import pick_session
 
-    run_redo(workspace, session, as_json=as_json)
+    run_redo(workspace, pick_session(workspace, session), as_json=as_json)
 
 
-def log(session: Session, limit: Limit = 200, workspace: Workspace = ".", as_json: AsJson = False) -> None:
+def log(session: Meant = None, limit: Limit = 200, workspace: Workspace = ".", as_json: AsJson = False) -> None:
     """Show what happened to a session, oldest first."""
     from refold.cli.log import run
+    from refold.cli.workspace import pick_session
 
-    run(workspace, session, limit, as_json=as_json)
+    run(workspace, pick_session(workspace, session), limit, as_json=as_json)
 
 
 def verify(
-    session: Annotated[str | None, typer.Argument(metavar="[SESSION]", help="Only this session.")] = None,
+    session: Annotated[str | None, typer.Argument(metavar="SESSION", help="Only this session.")] = None,
     repair: Annotated[
         bool, typer.Option("--repair", help="Rebuild what is derived; originals are never touched.")
     ] = False,
@@ -101,7 +104,7 @@ def verify(
 
 
 def stats(
-    session: Annotated[str | None, typer.Argument(metavar="[SESSION]", help="Only this session.")] = None,
+    session: Annotated[str | None, typer.Argument(metavar="SESSION", help="Only this session.")] = None,
     workspace: Workspace = ".",
     as_json: AsJson = False,
 ) -> None:
@@ -112,7 +115,7 @@ def stats(
 
 
 def memory(
-    date: Annotated[str | None, typer.Argument(metavar="[DATE]", help="YYYY-MM-DD; unset: the newest page.")] = None,
+    date: Annotated[str | None, typer.Argument(metavar="DATE", help="YYYY-MM-DD; unset: the newest page.")] = None,
     workspace: Workspace = ".",
     as_json: AsJson = False,
 ) -> None:
@@ -123,14 +126,15 @@ def memory(
 
 
 def export(
-    session: Session,
+    session: Meant = None,
     out: Annotated[str | None, typer.Option("--out", "-o", help="Where it goes; unset: standard output.")] = None,
     workspace: Workspace = ".",
 ) -> None:
     """Write a session with all that belongs to it as one JSON value."""
     from refold.cli.transfer import run_export
+    from refold.cli.workspace import pick_session
 
-    run_export(workspace, session, out)
+    run_export(workspace, pick_session(workspace, session), out)
 
 
 def import_(

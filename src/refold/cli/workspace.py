@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 
 from refold.config import load_config
-from refold.errors import ConfigError
+from refold.errors import ConfigError, FormatError
 from refold.manager import ContextCompressionManager
 
 
@@ -18,6 +18,18 @@ def open_workspace(folder: str) -> ContextCompressionManager:
     if not path.is_dir():
         raise ConfigError(f"{folder!r} is not a folder; --workspace names the folder that .refold is in")
     return ContextCompressionManager(load_config(path), path)
+
+
+def pick_session(folder: str, session: str | None) -> str:
+    """Return the session that is meant: the one named, else the one that changed last, which is then said."""
+    if session is not None:
+        return session
+    with open_workspace(folder) as manager:
+        newest = manager.ledger.list_sessions(limit=1)
+    if not newest:
+        raise FormatError(f"there is no session in {folder!r}; 'refold chat' and 'refold serve' make some")
+    sys.stderr.write(f"session {newest[0].id}\n")
+    return newest[0].id
 
 
 def write_json(value: object) -> None:

@@ -17,7 +17,7 @@ from refold.errors import ConfigError
 
 DEFAULT = "default"
 PRESETS: dict[str, str] = {
-    "default": "the best we know: late and deep, everything cheap first",
+    "default": "for most: waits until it is full or until it pays, then folds deep, without a model",
     "archive": "at 100 messages or 4,000 tokens, all but the newest 50 become a summary",
     "importance": "beyond 50 turns, old messages are scored; important ones stay beside a short summary",
     "offload": "old tool results go to files; if that frees little, the history is summarised",

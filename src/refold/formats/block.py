@@ -39,7 +39,7 @@ def read_list(value: object, where: str) -> list[Any]:
     """Return a value that must be a list."""
     if not isinstance(value, list):
         hint = "; put it into a list" if isinstance(value, dict) else ""
-        fail(where, value, "a list", hint)
+        fail(where, value, "text or a list" if where.endswith((".content", ".output")) else "a list", hint)
     return value
 
 

@@ -83,13 +83,14 @@ def _to_anthropic(messages: Sequence[Any]) -> list[Raw]:
         role = message.get("role")
         if role in ("tool", "function"):
             text = _read_text(message.get("content"))
-            answered = ids.answer(str(message.get("tool_call_id", "")))
+            answered = ids.answer(str(message.get("tool_call_id") or message.get("name") or ""))
             result: Raw = {"type": "tool_result", "tool_use_id": answered, "content": text}
             _add_blocks(out, "user", [result])
         elif role == "assistant":
             blocks = _write_blocks(message.get("content") or message.get("refusal"))
-            calls = [_write_use(call, ids) for call in message.get("tool_calls") or ()]
-            _add_blocks(out, "assistant", [*blocks, *calls])
+            calls = [_write_use(call, ids) for call in _read_calls(message)]
+            # An assistant who said nothing still had their turn.
+            _add_blocks(out, "assistant", [*blocks, *calls] or [{"type": "text", "text": EMPTY}])
         else:
             _add_blocks(out, "user", _write_blocks(message.get("content")) or [{"type": "text", "text": EMPTY}])
     if out and out[0]["role"] != "user":
@@ -130,6 +131,15 @@ def _write_image_block(part: Raw) -> Raw:
     if found := _DATA_URL.fullmatch(url):
         return {"type": "image", "source": {"type": "base64", "media_type": found[1], "data": found[2]}}
     return {"type": "image", "source": {"type": "url", "url": url}}
+
+
+def _read_calls(message: Raw) -> list[Raw]:
+    """Return the calls of a message; the old way to call one function pairs by the function's name."""
+    listed = [call for call in message.get("tool_calls") or () if isinstance(call, dict)]
+    old = message.get("function_call")
+    if isinstance(old, dict):
+        listed.append({"id": str(old.get("name") or ""), "function": old})
+    return listed
 
 
 def _write_use(call: Raw, ids: _Ids) -> Raw:
