@@ -12,7 +12,6 @@ from pathlib import Path
 
 from refold.config import CompressionConfig
 from refold.config.saving import save_settings
-from refold.errors import RefoldError
 from refold.ledger.ledger import Event, Ledger
 from refold.manager import ContextCompressionManager
 from refold.manager.notices import Notice
@@ -77,6 +76,8 @@ class Watch:
             tuning = propose(read_stored(manager.ledger, SESSIONS_WATCHED), manager.config)
             self.last = tuning
             if tuning.changes:
-                manager.adopt(apply(self._workspace, manager.ledger, tuning, now, by="tune: auto"))
-        except (RefoldError, OSError) as error:
-            self.problem = str(error)
+                apply(self._workspace, manager.ledger, tuning, now, by="tune: auto")
+                # On top of what holds: a caller's own settings stand in no file.
+                manager.adopt(manager.config.replace(**tuning.changes))
+        except Exception as error:  # noqa: BLE001 - a look for better settings must never end a conversation
+            self.problem = f"{type(error).__name__}: {error}"
