@@ -58,6 +58,8 @@ def test_s1_2_the_weights_and_words_are_settings() -> None:
     fold = next(stage for stage in config.stages() if isinstance(stage, Fold))
     found = score_message("user", (Part("text", "it is important to feed the ducks"),), fold.score)
     assert (found.score, found.reasons) == (1.0, ("user +0.05", "keyword 'ducks' +1"))
+    ready = CompressionConfig(fold=Fold(importance_threshold=0.5, score=fold.score))
+    assert ready.score == fold.score, "a ready stage brings its own"
     with pytest.raises(refold.ConfigError, match=r"score\.user is 3"):
         CompressionConfig(score={"user": 3})
     with pytest.raises(refold.ConfigError, match="unknown stage 'score'"):

@@ -8,6 +8,7 @@ here reads the environment or a user's file: that is ``load``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import Field as StageField
 from dataclasses import fields as stage_fields
 from dataclasses import is_dataclass
 from dataclasses import replace as change
@@ -263,9 +264,11 @@ def read_layer(
     name: LayerName, settings: Mapping[Any, Any], place: str = "", places: Mapping[str, str] | None = None
 ) -> Layer:
     """Return a layer from settings as people write them: any spelling, blocks nested, ready stages accepted."""
-    plain = {key: _unfold_stage(value) for key, value in settings.items()}
-    if isinstance(given := settings.get("fold"), Fold) and given.score != ScoreOptions():
-        plain.setdefault("score", _unfold_stage(given.score))
+    plain: dict[Any, object] = {}
+    for key, value in settings.items():
+        plain[key] = _unfold_stage(value)
+        for option in _find_blocks(value):
+            plain.setdefault(option.metadata["block"], _unfold_stage(getattr(value, option.name)))
     return Layer(name, flatten(plain, CompressionConfig.known, places or {}, place), place, places or {})
 
 
@@ -273,6 +276,13 @@ def _unfold_stage(value: object) -> object:
     if is_dataclass(value) and not isinstance(value, type):
         return {o.name: getattr(value, o.name) for o in stage_fields(value) if "block" not in o.metadata}
     return value
+
+
+def _find_blocks(value: object) -> list[StageField[Any]]:
+    """Return the options of a ready stage that have a block of their own, where they were set."""
+    if not is_dataclass(value) or isinstance(value, type):
+        return []
+    return [o for o in stage_fields(value) if "block" in o.metadata and getattr(value, o.name) != o.default]
 
 
 def _find_preset(layers: Sequence[Layer]) -> str:

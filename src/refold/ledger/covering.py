@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from refold.ledger.encode import load_json
+from refold.ledger.encode import decode_edit, load_json
+from refold.ledger.ledger import StoredEdit
 from refold.ledger.runs import Span
+
+ReadIds = Callable[[int, int], Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,24 @@ class EditRow:
     created_at: float
     payload: bytes
     spans: tuple[Span, ...]
+
+
+def make_edits(rows: Sequence[EditRow], read_ids: ReadIds) -> list[StoredEdit]:
+    """Return rows as edits, in their order; the ids of all that they cover are read at once, from low to high."""
+    if not rows:
+        return []
+    low = min(span[0] for row in rows for span in row.spans)
+    high = max(span[1] for row in rows for span in row.spans)
+    ids = read_ids(low, high)
+    return [
+        StoredEdit(
+            decode_edit(row.payload, tell_covers(row.spans, ids, low), row.id),
+            row.batch_id,
+            row.is_active,
+            row.created_at,
+        )
+        for row in rows
+    ]
 
 
 def meets(runs: Sequence[Span], first: int, last: int) -> bool:

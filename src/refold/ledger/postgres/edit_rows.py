@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping, Sequence
 
 from refold.conversation.edit import Edit
-from refold.ledger.covering import EditRow, meets, tell_covers
-from refold.ledger.encode import decode_edit, encode_edit
+from refold.ledger.covering import EditRow, make_edits, meets
+from refold.ledger.encode import encode_edit
 from refold.ledger.ledger import Batch, StoredBatch, StoredEdit
 from refold.ledger.postgres.message_rows import Known, read_ids
 from refold.ledger.postgres.sql import Db, Row, fetch_all, fetch_value, run
@@ -155,20 +155,7 @@ def _read_row(row: Row, spans: Mapping[int, Sequence[Span]]) -> EditRow:
 def read_edits(db: Db, session: int, *, active_only: bool) -> list[StoredEdit]:
     """Return a session's edits, in the order they were made."""
     rows = read_rows(db, session, active_only=active_only)
-    if not rows:
-        return []
-    low = min(span[0] for row in rows for span in row.spans)
-    high = max(span[1] for row in rows for span in row.spans)
-    ids = read_ids(db, session, low, high)
-    return [
-        StoredEdit(
-            decode_edit(row.payload, tell_covers(row.spans, ids, low), row.id),
-            row.batch_id,
-            row.is_active,
-            row.created_at,
-        )
-        for row in rows
-    ]
+    return make_edits(rows, lambda low, high: read_ids(db, session, low, high))
 
 
 def read_batches(db: Db, session: int) -> list[StoredBatch]:

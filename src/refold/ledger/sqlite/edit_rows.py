@@ -12,8 +12,8 @@ from typing import Any
 import apsw
 
 from refold.conversation.edit import Edit
-from refold.ledger.covering import EditRow, meets, tell_covers
-from refold.ledger.encode import decode_edit, decode_text, encode_edit, encode_text
+from refold.ledger.covering import EditRow, make_edits, meets
+from refold.ledger.encode import decode_text, encode_edit, encode_text
 from refold.ledger.ledger import Batch, StoredBatch, StoredEdit
 from refold.ledger.runs import Span, find_runs
 from refold.ledger.sqlite.message_rows import read_ids
@@ -125,20 +125,7 @@ def _read_row(row: tuple[Any, ...], spans: dict[int, list[Span]]) -> EditRow:
 def read_edits(db: apsw.Connection, session: int, *, active_only: bool) -> list[StoredEdit]:
     """Return a session's edits, in the order they were made."""
     rows = read_rows(db, session, active_only=active_only)
-    if not rows:
-        return []
-    low = min(span[0] for row in rows for span in row.spans)
-    high = max(span[1] for row in rows for span in row.spans)
-    ids = read_ids(db, session, low, high)
-    return [
-        StoredEdit(
-            decode_edit(row.payload, tell_covers(row.spans, ids, low), row.id),
-            row.batch_id,
-            row.is_active,
-            row.created_at,
-        )
-        for row in rows
-    ]
+    return make_edits(rows, lambda low, high: read_ids(db, session, low, high))
 
 
 def read_batches(db: apsw.Connection, session: int) -> list[StoredBatch]:
