@@ -1,0 +1,199 @@
+"""What the durable record consists of: messages, paths, edits, batches, facts, events, usage, sessions. Pure values.
+
+Whatever stands here is stored by every store and read back equal. Times are seconds since 1970.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from refold.conversation.edit import Edit, Fact
+from refold.conversation.message import Role
+
+SESSION_ID_MAX = 256
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMessage:
+    """A message as the ledger keeps it: ``raw`` are the JSON bytes of the provider's object.
+
+    ``seq`` numbers a session's messages as they arrived, from 1; the store sets it. ``is_compressed`` is true while a
+    fold in force stands for the message. A forgotten message keeps its place and its hashes; its ``raw`` is empty.
+    """
+
+    id: str
+    parent: str
+    digest: str
+    role: Role
+    raw: bytes
+    tokens: int = 0
+    created_at: float = 0.0
+    is_compressed: bool = False
+    is_forgotten: bool = False
+    seq: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MessagePath:
+    """The messages of a session's current path, in order, and the version of that path."""
+
+    ids: tuple[str, ...] = ()
+    digests: tuple[str, ...] = ()
+    version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Splice:
+    """A change of the path: the messages at ``start`` to ``stop`` (before any change) give way to ``ids``."""
+
+    start: int
+    stop: int
+    ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One compression: edits, facts and summary that are committed together, with what it looked at.
+
+    ``expects`` are the ids of the edits that were active over any message it covers; if they differ now, it is refused.
+    ``forgotten`` are the messages it covers whose content had been erased before: it was made without it.
+    """
+
+    id: str
+    edits: tuple[Edit, ...]
+    reason: str
+    facts: tuple[Fact, ...] = ()
+    expects: tuple[str, ...] = ()
+    tokens_before: int = 0
+    tokens_after: int = 0
+    created_at: float = 0.0
+    forgotten: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEdit:
+    """An edit with its batch (empty for one made on arrival) and whether it is in force."""
+
+    edit: Edit
+    batch_id: str
+    is_active: bool
+    created_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBatch:
+    """A compression that was committed; ``is_active`` while any of its edits is."""
+
+    id: str
+    reason: str
+    tokens_before: int
+    tokens_after: int
+    created_at: float
+    edits: tuple[str, ...]
+    is_active: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFact:
+    """A fact with the session and the compression it comes from."""
+
+    fact: Fact
+    session_id: str
+    batch_id: str
+    created_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened to a session: compressed, offloaded, skipped, failed, undone, observed ...
+
+    ``fields`` are plain JSON and never quote a message: ``forget`` does not look into them.
+    """
+
+    kind: str
+    created_at: float
+    fields: Mapping[str, object] = field(default_factory=dict)
+    id: int = 0
+    session_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a provider billed for one request, beside what we had counted for it, and what the session was then."""
+
+    created_at: float
+    model: str = ""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    counted_tokens: int = 0
+    path_length: int = 0
+    edits_version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRow:
+    """What the list of sessions shows. The counts can be rebuilt from the rest by ``verify``.
+
+    ``messages`` and ``tokens`` are those of the current path; ``compression_count`` counts committed batches.
+    """
+
+    id: str
+    created_at: float
+    updated_at: float
+    wire: str = ""
+    model: str = ""
+    messages: int = 0
+    tokens: int = 0
+    compression_count: int = 0
+    path_version: int = 0
+    edits_version: int = 0
+    settings: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that ``verify`` found to differ; ``is_derived`` says that ``repair`` can rebuild it."""
+
+    session_id: str
+    what: str
+    is_derived: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Extension:
+    """What one more request of a session brings: new messages at the end of the path that was ``seen``, the usage of
+    the request before, settings that follow from it."""
+
+    seen: SessionRow
+    messages: Sequence[StoredMessage]
+    now: float
+    usages: Sequence[Usage] = ()
+    settings: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """All of a session as it was at one moment: what ``export`` tells and ``import`` stores again.
+
+    Messages, events, facts and usage are in the order they came, edits and batches in the order they were made. Leases
+    are nobody's business elsewhere, and counts follow from the rest.
+    """
+
+    row: SessionRow
+    messages: tuple[StoredMessage, ...] = ()
+    path: tuple[str, ...] = ()
+    edits: tuple[StoredEdit, ...] = ()
+    batches: tuple[StoredBatch, ...] = ()
+    facts: tuple[StoredFact, ...] = ()
+    events: tuple[Event, ...] = ()
+    usages: tuple[Usage, ...] = ()
+
+
+def end_prefix(prefix: str) -> str:
+    """Return the first text, byte by byte, that no longer begins with this ASCII text."""
+    if not prefix.isascii() or not prefix.isprintable() or prefix.endswith("~"):
+        raise ValueError(f"a prefix is printable ASCII and does not end with '~', unlike {prefix[:40]!r}")
+    return prefix[:-1] + chr(ord(prefix[-1]) + 1)
