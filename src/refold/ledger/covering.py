@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from refold.ledger.encode import decode_edit, load_json
-from refold.ledger.ledger import StoredEdit
+from refold.ledger.records import StoredBatch, StoredEdit
 from refold.ledger.runs import Span
 
 ReadIds = Callable[[int, int], Sequence[str]]
+Decode = Callable[[Any], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,41 @@ class EditRow:
     created_at: float
     payload: bytes
     spans: tuple[Span, ...]
+
+
+def group_spans(rows: Iterable[Sequence[int]]) -> dict[int, list[Span]]:
+    """Return runs by the key of their edit, given rows of key, first, last."""
+    spans: dict[int, list[Span]] = {}
+    for key, first, last in rows:
+        spans.setdefault(key, []).append((first, last))
+    return spans
+
+
+def read_edit_row(row: Sequence[Any], spans: Mapping[int, Sequence[Span]], decode: Decode) -> EditRow:
+    """Return what was selected: key, id, batch, its id, is_active, covered, created_at, payload; with its runs."""
+    key, edit_id, batch, batch_id, is_active, covered, created_at, payload = row
+    covers = tuple(spans.get(key, ()))
+    return EditRow(key, decode(edit_id), batch, decode(batch_id), bool(is_active), covered, created_at, payload, covers)
+
+
+def make_batches(batches: Iterable[Sequence[Any]], edits: Iterable[Sequence[Any]], decode: Decode) -> list[StoredBatch]:
+    """Return batches of rows (key, id, reason, tokens_before, tokens_after, created_at), each with its edits, which are
+    rows of batch, id, is_active."""
+    members: dict[int, list[tuple[str, bool]]] = {}
+    for key, edit_id, is_active in edits:
+        members.setdefault(key, []).append((decode(edit_id), bool(is_active)))
+    return [
+        StoredBatch(
+            id=decode(batch_id),
+            reason=decode(reason),
+            tokens_before=before,
+            tokens_after=after,
+            created_at=created_at,
+            edits=tuple(edit_id for edit_id, _ in members.get(key, ())),
+            is_active=any(is_active for _, is_active in members.get(key, ())),
+        )
+        for key, batch_id, reason, before, after, created_at in batches
+    ]
 
 
 def make_edits(rows: Sequence[EditRow], read_ids: ReadIds) -> list[StoredEdit]:

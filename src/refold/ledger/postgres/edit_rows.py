@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping, Sequence
 
 from refold.conversation.edit import Edit
-from refold.ledger.covering import EditRow, make_edits, meets
+from refold.ledger.covering import EditRow, group_spans, make_batches, make_edits, meets, read_edit_row
 from refold.ledger.encode import encode_edit
-from refold.ledger.ledger import Batch, StoredBatch, StoredEdit
 from refold.ledger.postgres.message_rows import Known, read_ids
-from refold.ledger.postgres.sql import Db, Row, fetch_all, fetch_value, run
+from refold.ledger.postgres.sql import Db, fetch_all, fetch_value, run
 from refold.ledger.postgres.text import decode_column, encode_column
-from refold.ledger.runs import Span, find_runs
+from refold.ledger.records import Batch, StoredBatch, StoredEdit
+from refold.ledger.runs import find_runs
 
 
 def list_covered(edits: Iterable[Edit]) -> list[str]:
@@ -138,18 +138,8 @@ def read_rows(db: Db, session: int, *, active_only: bool) -> list[EditRow]:
         "ORDER BY edit.created_at, edit.key",
         (session, active_only),
     )
-    spans: dict[int, list[Span]] = {}
-    for key, first, last in covers.fetchall():
-        spans.setdefault(key, []).append((first, last))
-    return [_read_row(row, spans) for row in edits.fetchall()]
-
-
-def _read_row(row: Row, spans: Mapping[int, Sequence[Span]]) -> EditRow:
-    key, edit_id, batch, batch_id, is_active, covered, created_at, payload = row
-    covers = tuple(spans.get(key, ()))
-    return EditRow(
-        key, decode_column(edit_id), batch, decode_column(batch_id), is_active, covered, created_at, payload, covers
-    )
+    spans = group_spans(covers.fetchall())
+    return [read_edit_row(row, spans, decode_column) for row in edits.fetchall()]
 
 
 def read_edits(db: Db, session: int, *, active_only: bool) -> list[StoredEdit]:
@@ -170,18 +160,4 @@ def read_batches(db: Db, session: int) -> list[StoredBatch]:
         "SELECT key, id, reason, tokens_before, tokens_after, created_at FROM batch WHERE session = %s ORDER BY key",
         (session,),
     )
-    members: dict[int, list[tuple[str, bool]]] = {}
-    for key, edit_id, is_active in edits.fetchall():
-        members.setdefault(key, []).append((decode_column(edit_id), is_active))
-    return [
-        StoredBatch(
-            id=decode_column(batch_id),
-            reason=decode_column(reason),
-            tokens_before=before,
-            tokens_after=after,
-            created_at=created_at,
-            edits=tuple(edit_id for edit_id, _ in members.get(key, ())),
-            is_active=any(is_active for _, is_active in members.get(key, ())),
-        )
-        for key, batch_id, reason, before, after, created_at in batches.fetchall()
-    ]
+    return make_batches(batches.fetchall(), edits.fetchall(), decode_column)

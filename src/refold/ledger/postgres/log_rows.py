@@ -110,6 +110,11 @@ def holds_lease(db: Db, session: int, owner: str, now: float) -> bool:
     return fetch_one(db, sql, (session, encode_column(owner), now)) is not None
 
 
+def is_leased(db: Db, session: int, now: float) -> bool:
+    """Tell whether any owner has the lease now."""
+    return fetch_one(db, "SELECT 1 FROM lease WHERE session = %s AND expires_at > %s", (session, now)) is not None
+
+
 def drop_lease(db: Db, session: int, owner: str) -> None:
     """Give the lease back, if it is this owner's."""
     run(db, "DELETE FROM lease WHERE session = %s AND owner = %s", (session, encode_column(owner)))

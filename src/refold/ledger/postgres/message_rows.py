@@ -7,16 +7,14 @@ from typing import NamedTuple
 
 import psycopg
 
-from refold.conversation.message import chain_id
-from refold.ledger.checks import checksum
-from refold.ledger.covering import is_within, merge_spans
-from refold.ledger.ledger import MessagePath, StoredMessage
+from refold.ledger.covering import merge_spans
+from refold.ledger.message_row import find_digests, from_hex, read_message, write_content
 from refold.ledger.postgres.session_rows import KEY
 from refold.ledger.postgres.sql import Db, Row, fetch_all, run
 from refold.ledger.postgres.text import decode_column, encode_column
+from refold.ledger.records import MessagePath, StoredMessage
 from refold.ledger.runs import Span
 
-_DIGEST_HEX = 32
 _PIECE_ROWS = 1_000
 _PIECE_BYTES = 8_000_000
 _COLUMNS = "seq, message.id, parent, digest, role, tokens, message.created_at, body"
@@ -34,16 +32,9 @@ class Known(NamedTuple):
     is_forgotten: bool
 
 
-def check_chain(messages: Iterable[StoredMessage]) -> None:
-    """Refuse a message whose id does not follow from its parent and its digest."""
-    for message in messages:
-        if message.id != chain_id(message.parent, message.digest):
-            raise ValueError(f"message {message.id!r} is not chained to its parent and its digest")
-
-
 def ask_seqs(db: Db, session_id: str, ids: Iterable[str]) -> psycopg.Cursor[Row]:
     """Ask which of these messages are stored, with their numbers; ``read_seqs`` reads the answer."""
-    wanted = list({_from_hex(message_id) for message_id in ids})
+    wanted = list({from_hex(message_id) for message_id in ids})
     sql = f"SELECT id, seq, body IS NULL FROM message WHERE session = {KEY} AND id = ANY(%b::bytea[])"
     return run(db, sql, (encode_column(session_id), wanted))
 
@@ -61,7 +52,7 @@ def add_messages(
     for message in messages:
         if message.id not in known:
             seq_last += 1
-            known[message.id] = Known(seq_last, False)
+            known[message.id] = Known(seq_last, message.is_forgotten)
             new.append((seq_last, message))
     for piece in _cut(new):
         rows = [_write(seq, message) for seq, message in piece]
@@ -70,17 +61,15 @@ def add_messages(
 
 
 def _write(seq: int, message: StoredMessage) -> Row:
-    digest = bytes.fromhex(message.digest)
     return (
         seq,
         bytes.fromhex(message.id),
         bytes.fromhex(message.parent),
-        digest,
+        bytes.fromhex(message.digest),
         encode_column(message.role),
         message.tokens,
         message.created_at,
-        message.raw,
-        checksum(digest, message.raw),
+        *write_content(message),
     )
 
 
@@ -145,7 +134,7 @@ def read_path_messages(db: Db, session: int) -> list[StoredMessage]:
 def read_messages(db: Db, session: int, ids: Sequence[str]) -> list[StoredMessage]:
     """Return the messages with these ids, in that order."""
     sql = f"SELECT {_COLUMNS} FROM message WHERE session = %s AND id = ANY(%b)"
-    wanted = list({_from_hex(message_id) for message_id in ids})
+    wanted = list({from_hex(message_id) for message_id in ids})
     found = {message.id: message for message in _read_all(db, session, sql, (session, wanted))} if wanted else {}
     return [found[message_id] for message_id in ids if message_id in found]
 
@@ -158,13 +147,13 @@ def list_messages(db: Db, session: int, after: int, limit: int) -> list[StoredMe
 
 def find_messages(db: Db, session: int, prefix: str, limit: int) -> list[StoredMessage]:
     """Return messages whose digest begins with these hex digits."""
-    low, high = _from_hex(prefix.ljust(_DIGEST_HEX, "0")), _from_hex(prefix.ljust(_DIGEST_HEX, "f"))
-    if not low or not high:
+    digests = find_digests(prefix)
+    if digests is None:
         return []
     sql = (
         f"SELECT {_COLUMNS} FROM message WHERE session = %s AND digest BETWEEN %s AND %s ORDER BY digest, seq LIMIT %s"
     )
-    return _read_all(db, session, sql, (session, low, high, limit))
+    return _read_all(db, session, sql, (session, *digests, limit))
 
 
 def find_forgotten(db: Db, session: int) -> list[str]:
@@ -182,30 +171,7 @@ def read_folded(db: Db, session: int) -> list[Span]:
     return merge_spans((first, last) for first, last in fetch_all(db, sql, (session,)))
 
 
-def _from_hex(text: str) -> bytes:
-    try:
-        return bytes.fromhex(text)
-    except ValueError:
-        return b""  # No message has an empty id.
-
-
 def _read_all(db: Db, session: int, sql: str, values: Sequence[object]) -> list[StoredMessage]:
     told = run(db, sql, values)
     folded = read_folded(db, session)
-    return [_read(row, folded) for row in told.fetchall()]
-
-
-def _read(row: Row, folded: Sequence[Span]) -> StoredMessage:
-    seq, message_id, parent, digest, role, tokens, created_at, body = row
-    return StoredMessage(
-        id=message_id.hex(),
-        parent=parent.hex(),
-        digest=digest.hex(),
-        role=decode_column(role),  # type: ignore[arg-type]
-        raw=body or b"",
-        tokens=tokens,
-        created_at=created_at,
-        is_compressed=is_within(seq, folded),
-        is_forgotten=body is None,
-        seq=seq,
-    )
+    return [read_message(row, folded, decode_column) for row in told.fetchall()]

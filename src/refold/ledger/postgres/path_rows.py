@@ -13,10 +13,11 @@ import psycopg
 
 from refold.ledger.ledger import Splice
 from refold.ledger.postgres.message_rows import Known, sum_tokens
-from refold.ledger.postgres.session_rows import KEY, Found
+from refold.ledger.postgres.session_rows import KEY
 from refold.ledger.postgres.sql import Db, Row, fetch_all, run
 from refold.ledger.postgres.text import encode_column
 from refold.ledger.runs import Span, count_runs, cut_runs, find_runs, has_overlap, splice_runs
+from refold.ledger.session_row import Found
 
 _ROOM = 1 << 32
 _PAGE = 64

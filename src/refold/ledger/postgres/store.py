@@ -26,6 +26,7 @@ from refold.ledger.ledger import (
     StoredMessage,
     Usage,
 )
+from refold.ledger.message_row import check_chain
 from refold.ledger.place import LedgerPlace
 from refold.ledger.postgres import edit_rows, forget, log_rows, message_rows, session_rows
 from refold.ledger.postgres.message_rows import Known
@@ -119,7 +120,7 @@ class PostgresLedger:
         events: Sequence[Event] = (),
     ) -> int | None:
         """Add messages and change the path; None if the path is no longer the one the caller saw."""
-        message_rows.check_chain(messages)
+        check_chain(messages)
         ids = [message.id for message in messages]
         ids += [message_id for splice in splices for message_id in splice.ids]
         ids += edit_rows.list_covered(arrival)
@@ -261,6 +262,15 @@ class PostgresLedger:
                 log_rows.drop_lease(db, found.key, owner)
 
         self._server.change(release)
+
+    def is_leased(self, session_id: str, *, now: float) -> bool:
+        """Tell whether anybody has the right to compress a session now."""
+
+        def look(db: Db) -> bool:
+            found = session_rows.find_session(db, session_id)
+            return found is not None and log_rows.is_leased(db, found.key, now)
+
+        return self._server.read(look)
 
     def verify(
         self,

@@ -12,9 +12,9 @@ from refold.ledger.checks import DigestOf, check_edits, check_messages, check_ru
 from refold.ledger.ledger import Finding
 from refold.ledger.postgres.edit_rows import read_rows
 from refold.ledger.postgres.message_rows import read_ids
-from refold.ledger.postgres.session_rows import TABLES
 from refold.ledger.postgres.sql import Db, Row, fetch_all, fetch_value, run
 from refold.ledger.runs import count_runs
+from refold.ledger.session_row import TABLES
 
 _PAGE = 500
 _TOKENS = (

@@ -7,17 +7,16 @@ row, and which edits lie over a message is one range of an index.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
-from typing import Any
 
 import apsw
 
 from refold.conversation.edit import Edit
-from refold.ledger.covering import EditRow, make_edits, meets
+from refold.ledger.covering import EditRow, group_spans, make_batches, make_edits, meets, read_edit_row
 from refold.ledger.encode import decode_text, encode_edit, encode_text
-from refold.ledger.ledger import Batch, StoredBatch, StoredEdit
-from refold.ledger.runs import Span, find_runs
+from refold.ledger.records import Batch, StoredBatch, StoredEdit
+from refold.ledger.runs import find_runs
 from refold.ledger.sqlite.message_rows import read_ids
-from refold.ledger.sqlite.sql import fetch_one
+from refold.ledger.sqlite.sql import fetch_all, fetch_one
 
 
 def find_covered(
@@ -99,27 +98,18 @@ def switch_edits(db: apsw.Connection, session: int, ids: Iterable[str], *, on: b
 
 def read_rows(db: apsw.Connection, session: int, *, active_only: bool) -> list[EditRow]:
     """Return the rows of a session's edits, in the order they were made."""
-    spans: dict[int, list[Span]] = {}
-    for key, first, last in db.execute(
+    covers = db.execute(
         "SELECT cover.edit, first, last FROM edit CROSS JOIN cover ON cover.edit = edit.key "
         "WHERE edit.session = ? AND is_active >= ? ORDER BY cover.edit, place",
         (session, int(active_only)),
-    ):
-        spans.setdefault(key, []).append((first, last))
+    )
+    spans = group_spans(covers)
     sql = (
         "SELECT edit.key, edit.id, edit.batch, coalesce(batch.id, ''), is_active, covered, edit.created_at, payload "
         "FROM edit LEFT JOIN batch ON batch.key = edit.batch WHERE edit.session = ? AND is_active >= ? "
         "ORDER BY edit.created_at, edit.key"
     )
-    return [_read_row(row, spans) for row in db.execute(sql, (session, int(active_only)))]
-
-
-def _read_row(row: tuple[Any, ...], spans: dict[int, list[Span]]) -> EditRow:
-    key, edit_id, batch, batch_id, is_active, covered, created_at, payload = row
-    covers = tuple(spans.get(key, ()))
-    return EditRow(
-        key, decode_text(edit_id), batch, decode_text(batch_id), bool(is_active), covered, created_at, payload, covers
-    )
+    return [read_edit_row(row, spans, decode_text) for row in db.execute(sql, (session, int(active_only)))]
 
 
 def read_edits(db: apsw.Connection, session: int, *, active_only: bool) -> list[StoredEdit]:
@@ -130,21 +120,7 @@ def read_edits(db: apsw.Connection, session: int, *, active_only: bool) -> list[
 
 def read_batches(db: apsw.Connection, session: int) -> list[StoredBatch]:
     """Return a session's batches, in the order they were committed."""
-    members: dict[int, list[tuple[str, bool]]] = {}
-    for key, edit_id, is_active in db.execute(
-        "SELECT batch, id, is_active FROM edit WHERE session = ? AND batch IS NOT NULL ORDER BY key", (session,)
-    ):
-        members.setdefault(key, []).append((decode_text(edit_id), bool(is_active)))
+    sql = "SELECT batch, id, is_active FROM edit WHERE session = ? AND batch IS NOT NULL ORDER BY key"
+    edits = fetch_all(db, sql, (session,))
     sql = "SELECT key, id, reason, tokens_before, tokens_after, created_at FROM batch WHERE session = ? ORDER BY key"
-    return [
-        StoredBatch(
-            id=decode_text(batch_id),
-            reason=decode_text(reason),
-            tokens_before=before,
-            tokens_after=after,
-            created_at=created_at,
-            edits=tuple(edit_id for edit_id, _ in members.get(key, ())),
-            is_active=any(is_active for _, is_active in members.get(key, ())),
-        )
-        for key, batch_id, reason, before, after, created_at in db.execute(sql, (session,))
-    ]
+    return make_batches(db.execute(sql, (session,)), edits, decode_text)

@@ -14,9 +14,9 @@ import apsw
 from refold.ledger.encode import dump_json
 from refold.ledger.extension import extend_row
 from refold.ledger.ledger import Extension, SessionRow, Splice, StoredMessage
+from refold.ledger.session_row import Found, is_as_seen
 from refold.ledger.sqlite import log_rows, message_rows, session_rows
 from refold.ledger.sqlite.path_rows import change_path
-from refold.ledger.sqlite.session_rows import Found
 from refold.ledger.sqlite.sql import fetch_one
 
 # A statement for each count is kept by the connection; so many is more than a request brings.
@@ -27,7 +27,7 @@ def extend_session(db: apsw.Connection, extension: Extension) -> SessionRow | No
     """Store one extension; return the session's row then, None if it is not as it was seen."""
     seen, messages = extension.seen, extension.messages
     found = session_rows.find_session(db, seen.id)
-    if found is None or not session_rows.is_as_seen(found.row, seen):
+    if found is None or not is_as_seen(found.row, seen):
         return None
     key, row = found.key, found.row
     seq_last, added = _add_messages(db, found, messages)

@@ -101,6 +101,11 @@ def holds_lease(db: apsw.Connection, session: int, owner: str, now: float) -> bo
     return fetch_one(db, sql, (session, encode_text(owner), now)) is not None
 
 
+def is_leased(db: apsw.Connection, session: int, now: float) -> bool:
+    """Tell whether any owner has the lease now."""
+    return fetch_one(db, "SELECT 1 FROM lease WHERE session = ? AND expires_at > ?", (session, now)) is not None
+
+
 def drop_lease(db: apsw.Connection, session: int, owner: str) -> None:
     """Give the lease back, if it is this owner's."""
     db.execute("DELETE FROM lease WHERE session = ? AND owner = ?", (session, encode_text(owner)))

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import apsw
 
-from refold.conversation.message import chain_id
-from refold.ledger.checks import checksum
-from refold.ledger.covering import is_within, merge_spans
-from refold.ledger.ledger import MessagePath, StoredMessage
+from refold.ledger.covering import merge_spans
+from refold.ledger.message_row import check_chain, find_digests, from_hex, read_message, write_content
+from refold.ledger.records import MessagePath, StoredMessage
 from refold.ledger.runs import Span
 from refold.ledger.sqlite.sql import fetch_all, fetch_one, fetch_value
 
-_DIGEST_HEX = 32
 _SELECT = (
     "SELECT seq, message.id, parent, digest, role, tokens, created_at, body FROM message "
     "LEFT JOIN raw ON raw.key = message.raw WHERE session = ?"
@@ -32,10 +29,10 @@ def add_messages(db: apsw.Connection, session: int, seq_last: int, messages: Ite
 
 def add_message(db: apsw.Connection, session: int, seq: int, message: StoredMessage) -> None:
     """Add a message that is not known under this number."""
-    if message.id != chain_id(message.parent, message.digest):
-        raise ValueError(f"message {message.id!r} is not chained to its parent and its digest")
-    digest = bytes.fromhex(message.digest)
-    db.execute("INSERT INTO raw (body) VALUES (?)", (message.raw,))
+    check_chain([message])
+    body, checksum = write_content(message)
+    if body is not None:
+        db.execute("INSERT INTO raw (body) VALUES (?)", (body,))
     db.execute(
         "INSERT INTO message VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
@@ -43,12 +40,12 @@ def add_message(db: apsw.Connection, session: int, seq: int, message: StoredMess
             seq,
             bytes.fromhex(message.id),
             bytes.fromhex(message.parent),
-            digest,
+            bytes.fromhex(message.digest),
             message.role,
             message.tokens,
             message.created_at,
-            db.last_insert_rowid(),
-            checksum(digest, message.raw),
+            None if body is None else db.last_insert_rowid(),
+            checksum,
         ),
     )
 
@@ -97,32 +94,32 @@ def read_path_messages(db: apsw.Connection, session: int) -> list[StoredMessage]
     folded = read_folded(db, session)
     runs = fetch_all(db, "SELECT first, last FROM path WHERE session = ? ORDER BY rank", (session,))
     sql = f"{_SELECT} AND seq BETWEEN ? AND ? ORDER BY seq"
-    return [_read(row, folded) for first, last in runs for row in db.execute(sql, (session, first, last))]
+    return [read_message(row, folded) for first, last in runs for row in db.execute(sql, (session, first, last))]
 
 
 def read_messages(db: apsw.Connection, session: int, ids: Sequence[str]) -> list[StoredMessage]:
     """Return the messages with these ids, in that order."""
     folded = read_folded(db, session)
     sql = f"{_SELECT} AND message.id = ?"
-    rows = (fetch_one(db, sql, (session, _from_hex(message_id))) for message_id in ids)
-    return [_read(row, folded) for row in rows if row is not None]
+    rows = (fetch_one(db, sql, (session, from_hex(message_id))) for message_id in ids)
+    return [read_message(row, folded) for row in rows if row is not None]
 
 
 def list_messages(db: apsw.Connection, session: int, after: int, limit: int) -> list[StoredMessage]:
     """Return messages in the order they came."""
     folded = read_folded(db, session)
     sql = f"{_SELECT} AND seq > ? ORDER BY seq LIMIT ?"
-    return [_read(row, folded) for row in db.execute(sql, (session, after, limit))]
+    return [read_message(row, folded) for row in db.execute(sql, (session, after, limit))]
 
 
 def find_messages(db: apsw.Connection, session: int, prefix: str, limit: int) -> list[StoredMessage]:
     """Return messages whose digest begins with these hex digits."""
-    low, high = _from_hex(prefix.ljust(_DIGEST_HEX, "0")), _from_hex(prefix.ljust(_DIGEST_HEX, "f"))
-    if not low or not high:
+    digests = find_digests(prefix)
+    if digests is None:
         return []
     folded = read_folded(db, session)
     sql = f"{_SELECT} AND digest BETWEEN ? AND ? ORDER BY digest, seq LIMIT ?"
-    return [_read(row, folded) for row in db.execute(sql, (session, low, high, limit))]
+    return [read_message(row, folded) for row in db.execute(sql, (session, *digests, limit))]
 
 
 def find_forgotten(db: apsw.Connection, session: int) -> list[str]:
@@ -138,26 +135,3 @@ def read_folded(db: apsw.Connection, session: int) -> list[Span]:
         "WHERE fold.session = ? ORDER BY cover.first"
     )
     return merge_spans(db.execute(sql, (session,)))
-
-
-def _from_hex(text: str) -> bytes:
-    try:
-        return bytes.fromhex(text)
-    except ValueError:
-        return b""  # No message has an empty id.
-
-
-def _read(row: tuple[Any, ...], folded: Sequence[Span]) -> StoredMessage:
-    seq, message_id, parent, digest, role, tokens, created_at, body = row
-    return StoredMessage(
-        id=message_id.hex(),
-        parent=parent.hex(),
-        digest=digest.hex(),
-        role=role,
-        raw=body or b"",
-        tokens=tokens,
-        created_at=created_at,
-        is_compressed=is_within(seq, folded),
-        is_forgotten=body is None,
-        seq=seq,
-    )

@@ -239,6 +239,12 @@ class SqliteLedger:
             if found is not None:
                 log_rows.drop_lease(db, found.key, owner)
 
+    def is_leased(self, session_id: str, *, now: float) -> bool:
+        """Tell whether anybody has the right to compress a session now."""
+        with self._file.read() as db:
+            found = session_rows.find_session(db, session_id)
+            return found is not None and log_rows.is_leased(db, found.key, now)
+
     def verify(
         self,
         session_id: str | None = None,

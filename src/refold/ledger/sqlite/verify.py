@@ -13,9 +13,9 @@ import apsw
 from refold.ledger.checks import DigestOf, check_edits, check_messages, check_runs
 from refold.ledger.ledger import Finding
 from refold.ledger.runs import count_runs
+from refold.ledger.session_row import TABLES
 from refold.ledger.sqlite.edit_rows import read_rows
 from refold.ledger.sqlite.message_rows import read_ids
-from refold.ledger.sqlite.session_rows import TABLES
 from refold.ledger.sqlite.sql import fetch_all, fetch_value
 
 _TOKENS = (
