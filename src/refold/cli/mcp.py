@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from refold.cli.help import write_examples
+from refold.cli.options import Workspace
 from refold.errors import ConfigError
 
 
@@ -23,19 +25,25 @@ class McpWish:
     port: int = 0
 
 
-def register(app: typer.Typer, epilog: str) -> None:
+def register(app: typer.Typer) -> None:
     """Add the command to the command line."""
-    app.command("mcp", epilog=epilog)(mcp)
+    app.command("mcp", epilog=write_examples("claude mcp add refold -- refold mcp"))(mcp)
 
 
 def mcp(
-    session: Annotated[str, typer.Option("--session", "-s", help="Where a call names none; also REFOLD_SESSION.")] = "",
-    workspace: Annotated[str, typer.Option("--workspace", "-w", metavar="FOLDER", help="Where .refold is.")] = ".",
+    session: Annotated[
+        str, typer.Option("--session", "-s", metavar="SESSION", help="Where a call names none; also REFOLD_SESSION.")
+    ] = "",
+    workspace: Workspace = ".",
     http: Annotated[bool, typer.Option("--http", help="Serve over HTTP at /mcp instead of stdio.")] = False,
-    host: Annotated[str, typer.Option("--host", help="An address of this machine; 127.0.0.1 if unset.")] = "",
-    port: Annotated[int, typer.Option("--port", min=0, max=65_535, help="7789 if unset.")] = 0,
+    host: Annotated[
+        str, typer.Option("--host", metavar="ADDRESS", help="An address of this machine; 127.0.0.1 if unset.")
+    ] = "",
+    port: Annotated[
+        int, typer.Option("--port", metavar="PORT", min=0, max=65_535, show_default=False, help="7789 if unset.")
+    ] = 0,
 ) -> None:
-    """Serve the context tools to an MCP client: claude mcp add refold -- refold mcp"""
+    """Serve the context tools to an MCP client, over stdio or HTTP."""
     run(McpWish(session, workspace, http, host, port))
 
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from refold.cli.help import write_examples
+from refold.cli.options import Preset, Workspace
 from refold.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -94,28 +96,44 @@ def _find_page() -> Callable[[Application], object] | None:
     return Page if is_installed() else None
 
 
-def register(app: typer.Typer, epilog: str) -> None:
+def register(app: typer.Typer) -> None:
     """Add the command to the command line."""
 
-    @app.command(epilog=epilog)
+    examples = write_examples(
+        "refold serve",
+        "OPENAI_BASE_URL=http://127.0.0.1:7788/v1 my-agent",
+        "ANTHROPIC_BASE_URL=http://127.0.0.1:7788 claude",
+    )
+
+    @app.command(epilog=examples)
     def serve(
         host: Annotated[
-            str | None, typer.Option(help="Where to listen; unset: 127.0.0.1. Wider only with keys.")
+            str | None, typer.Option(metavar="ADDRESS", help="Where to listen; unset: 127.0.0.1. Wider only with keys.")
         ] = None,
-        port: Annotated[int | None, typer.Option(help="The port; unset: 7788; 0: any free one.")] = None,
+        port: Annotated[
+            int | None, typer.Option(metavar="PORT", help="The port; unset: 7788; 0: any free one.")
+        ] = None,
         openai_upstream: Annotated[
-            str | None, typer.Option(help="Where OpenAI requests go; any compatible URL.")
+            str | None, typer.Option(metavar="URL", help="Where OpenAI requests go; any compatible URL.")
         ] = None,
-        anthropic_upstream: Annotated[str | None, typer.Option(help="Where Anthropic requests go.")] = None,
+        anthropic_upstream: Annotated[
+            str | None, typer.Option(metavar="URL", help="Where Anthropic requests go.")
+        ] = None,
         cache_marks: Annotated[
-            str | None, typer.Option(help="client: leave Anthropic's marks alone; auto: move them after a compression.")
+            str | None,
+            typer.Option(
+                metavar="HOW", help="client: leave Anthropic's marks alone; auto: move them after a compression."
+            ),
         ] = None,
         arrival: Annotated[
             bool | None, typer.Option("--arrival/--no-arrival", help="Shorten large tool results when they arrive.")
         ] = None,
-        preset: Annotated[str | None, typer.Option("--preset", "-p", help="The settings to start from.")] = None,
-        workspace: Annotated[str, typer.Option("--workspace", "-w", help="The folder of ledger and settings.")] = ".",
+        preset: Preset = None,
+        workspace: Workspace = ".",
         quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Log warnings only, not every request.")] = False,
     ) -> None:
-        """Run the gateway: any agent, any client, one URL. It compresses on the way and passes the rest through."""
+        """Run the gateway and the page: any agent, any client, one URL.
+
+        It compresses on the way and passes the rest through.
+        """
         run(ServeWish(workspace, host, port, openai_upstream, anthropic_upstream, cache_marks, preset, arrival, quiet))

@@ -7,33 +7,47 @@ from typing import Annotated
 
 import typer
 
-Session = Annotated[str, typer.Argument(metavar="SESSION", help="The session's id: see 'refold sessions'.")]
-Meant = Annotated[str | None, typer.Argument(metavar="SESSION", help="Its id; unset: the one that changed last.")]
-Workspace = Annotated[
-    str, typer.Option("--workspace", "-w", metavar="FOLDER", help="Where .refold/ledger.db is; unset: here.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="For programs: JSON.")]
-Limit = Annotated[int, typer.Option("--limit", "-n", "-l", min=1, max=100_000, help="At most so many.")]
+from refold.cli.help import write_examples
+from refold.cli.options import (
+    AsJson,
+    Everywhere,
+    Limit,
+    Session,
+    SessionMeant,
+    SessionOnly,
+    SessionOption,
+    Workspace,
+    Yes,
+)
+
+EXAMPLES = {
+    "show": ("refold show", "refold show SESSION --edits"),
+    "export": ("refold export SESSION --out session.json", "refold import session.json --workspace elsewhere"),
+    "recall": ('refold recall "which port"', "refold recall ERR-4711 --all", "refold expand m:4f2a91c3"),
+}
 
 
-def register(app: typer.Typer, epilog: str) -> None:
+def register(app: typer.Typer) -> None:
     """Add the commands to the command line."""
     commands: dict[str, Callable[..., None]] = {
         "sessions": sessions,
         "show": show,
-        "undo": undo,
-        "redo": redo,
         "log": log,
-        "verify": verify,
         "stats": stats,
         "memory": memory,
+        "recall": recall,
+        "expand": expand,
+        "facts": facts,
+        "undo": undo,
+        "redo": redo,
+        "forget": forget,
+        "delete": delete,
         "export": export,
         "import": import_,
-        "delete": delete,
-        "forget": forget,
+        "verify": verify,
     }
     for name, command in commands.items():
-        app.command(name, epilog=epilog)(command)
+        app.command(name, epilog=write_examples(*EXAMPLES[name]) if name in EXAMPLES else None)(command)
 
 
 def sessions(limit: Limit = 100, workspace: Workspace = ".", as_json: AsJson = False) -> None:
@@ -44,7 +58,7 @@ def sessions(limit: Limit = 100, workspace: Workspace = ".", as_json: AsJson = F
 
 
 def show(
-    session: Meant = None,
+    session: SessionMeant = None,
     view: Annotated[bool, typer.Option("--view", help="What the model sees (the default).")] = False,
     originals: Annotated[bool, typer.Option("--originals", help="Every message as it came.")] = False,
     edits: Annotated[
@@ -53,27 +67,78 @@ def show(
     workspace: Workspace = ".",
     as_json: AsJson = False,
 ) -> None:
-    """Show a session: what the model sees of it, the originals, or the edits."""
+    """Show a session as the model sees it, its originals, or its edits."""
     from refold.cli.show import run
     from refold.cli.workspace import pick_session
 
     run(workspace, pick_session(workspace, session), view=view, originals=originals, edits=edits, as_json=as_json)
 
 
+def recall(
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="What is looked for, in plain words, or a value.")],
+    session: SessionOption = None,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", "-l", metavar="N", min=1, max=200, help="Results at most.")
+    ] = 10,
+    everywhere: Everywhere = False,
+    workspace: Workspace = ".",
+    as_json: AsJson = False,
+) -> None:
+    """Find what was said, by words, by meaning, or by a value.
+
+    Exact originals, each with the handle that leads to the rest of it.
+    """
+    from refold.cli.recall import run
+
+    run(query, session, limit, workspace, everywhere=everywhere, as_json=as_json)
+
+
+def expand(
+    handle: Annotated[str, typer.Argument(metavar="HANDLE", help="As a placeholder or a result names it.")],
+    session: SessionOption = None,
+    offset: Annotated[int, typer.Option("--offset", metavar="N", min=0, help="The first character to show.")] = 0,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", "-l", metavar="N", min=0, help="Characters at most; unset: all.")
+    ] = None,
+    workspace: Workspace = ".",
+    as_json: AsJson = False,
+) -> None:
+    """Show the exact original behind a handle, or a page of it."""
+    from refold.cli.expand import run
+
+    run(handle, session, offset, limit, workspace, as_json=as_json)
+
+
+def facts(
+    session: SessionOption = None,
+    everywhere: Everywhere = False,
+    with_history: Annotated[bool, typer.Option("--history", help="Also what a later fact replaced.")] = False,
+    workspace: Workspace = ".",
+    as_json: AsJson = False,
+) -> None:
+    """List preferences, decisions, todos and key information."""
+    from refold.cli.facts import run
+
+    run(session, workspace, everywhere=everywhere, with_history=with_history, as_json=as_json)
+
+
 def undo(
-    session: Meant = None,
+    session: SessionMeant = None,
     edit: Annotated[str | None, typer.Argument(metavar="EDIT", help="An edit's id or handle; unset: the last.")] = None,
     workspace: Workspace = ".",
     as_json: AsJson = False,
 ) -> None:
-    """Take the last compression back, or one edit; what was made from it goes with it."""
+    """Take the last compression back, or one edit.
+
+    What was made from it goes with it; 'refold redo' puts it in force again.
+    """
     from refold.cli.undo import run_undo
     from refold.cli.workspace import pick_session
 
     run_undo(workspace, pick_session(workspace, session), edit, as_json=as_json)
 
 
-def redo(session: Meant = None, workspace: Workspace = ".", as_json: AsJson = False) -> None:
+def redo(session: SessionMeant = None, workspace: Workspace = ".", as_json: AsJson = False) -> None:
     """Put what was undone last in force again."""
     from refold.cli.undo import run_redo
     from refold.cli.workspace import pick_session
@@ -81,7 +146,7 @@ def redo(session: Meant = None, workspace: Workspace = ".", as_json: AsJson = Fa
     run_redo(workspace, pick_session(workspace, session), as_json=as_json)
 
 
-def log(session: Meant = None, limit: Limit = 200, workspace: Workspace = ".", as_json: AsJson = False) -> None:
+def log(session: SessionMeant = None, limit: Limit = 200, workspace: Workspace = ".", as_json: AsJson = False) -> None:
     """Show what happened to a session, oldest first."""
     from refold.cli.log import run
     from refold.cli.workspace import pick_session
@@ -90,25 +155,28 @@ def log(session: Meant = None, limit: Limit = 200, workspace: Workspace = ".", a
 
 
 def verify(
-    session: Annotated[str | None, typer.Argument(metavar="SESSION", help="Only this session.")] = None,
+    session: SessionOnly = None,
     repair: Annotated[
         bool, typer.Option("--repair", help="Rebuild what is derived; originals are never touched.")
     ] = False,
     workspace: Workspace = ".",
     as_json: AsJson = False,
 ) -> None:
-    """Recompute every hash, flag, count and file reference; exit 1 with a list if anything differs."""
+    """Check the record: every hash, flag, count and file.
+
+    All of it is computed anew; exit code 1 with a list if anything differs.
+    """
     from refold.cli.verify import run
 
     run(workspace, session, repair=repair, as_json=as_json)
 
 
 def stats(
-    session: Annotated[str | None, typer.Argument(metavar="SESSION", help="Only this session.")] = None,
+    session: SessionOnly = None,
     workspace: Workspace = ".",
     as_json: AsJson = False,
 ) -> None:
-    """Show what compressions did: how often, why, how many tokens, by which stage."""
+    """Show what compressions did: how often, why, by which stage."""
     from refold.cli.stats import run
 
     run(workspace, session, as_json=as_json)
@@ -126,11 +194,13 @@ def memory(
 
 
 def export(
-    session: Meant = None,
-    out: Annotated[str | None, typer.Option("--out", "-o", help="Where it goes; unset: standard output.")] = None,
+    session: SessionMeant = None,
+    out: Annotated[
+        str | None, typer.Option("--out", "-o", metavar="FILE", help="Where it goes; unset: standard output.")
+    ] = None,
     workspace: Workspace = ".",
 ) -> None:
-    """Write a session with all that belongs to it as one JSON value."""
+    """Write a session with all that belongs to it as JSON."""
     from refold.cli.transfer import run_export
     from refold.cli.workspace import pick_session
 
@@ -139,7 +209,7 @@ def export(
 
 def import_(
     file: Annotated[str, typer.Argument(metavar="FILE", help="What export wrote; '-' is the standard input.")],
-    name: Annotated[str | None, typer.Option("--as", help="Another id for the session.")] = None,
+    name: Annotated[str | None, typer.Option("--as", metavar="ID", help="Another id for the session.")] = None,
     workspace: Workspace = ".",
     as_json: AsJson = False,
 ) -> None:
@@ -151,11 +221,14 @@ def import_(
 
 def delete(
     session: Session,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     workspace: Workspace = ".",
     as_json: AsJson = False,
 ) -> None:
-    """Delete a session and its offloaded files; daily pages stay. There is no undo."""
+    """Delete a session for good.
+
+    Its offloaded files go with it, daily pages stay. There is no undo.
+    """
     from refold.cli.forget import run_delete
 
     run_delete(workspace, session, yes=yes, as_json=as_json)
@@ -164,11 +237,14 @@ def delete(
 def forget(
     session: Session,
     handle: Annotated[str, typer.Argument(metavar="HANDLE", help="m:4f2a91c3 or f:09c1b2aa, as placeholders say.")],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     workspace: Workspace = ".",
     as_json: AsJson = False,
 ) -> None:
-    """Erase what is behind a handle for good: ledger, files, pages. For the day a key leaks; there is no undo."""
+    """Erase what is behind a handle for good.
+
+    It goes from the record, from files and from daily pages: for the day a key leaks. There is no undo.
+    """
     from refold.cli.forget import run_forget
 
     run_forget(workspace, session, handle, yes=yes, as_json=as_json)

@@ -32,7 +32,8 @@ def run_import(workspace: str, file: str, name: str | None, *, as_json: bool) ->
     document = read_document(file)
     value = document.value[0] if document.is_rows and isinstance(document.value, list) else document.value
     with open_workspace(workspace) as manager:
-        session = import_session(manager.ledger, value, now=time.time(), session_id=name)
+        root = manager.config.offload.folder
+        session = import_session(manager.ledger, value, now=time.time(), session_id=name, root=root)
         manager.verify(session, repair=True)
         status = manager.status(session)
     if as_json:

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from refold.cli.options import AsJson, Workspace
 from refold.errors import FormatError
 
 
@@ -44,18 +45,21 @@ def run(workspace: str, *, sessions: int, apply_it: bool, as_json: bool) -> None
     write_line("written to the project's settings" if apply_it else "nothing was changed; --apply writes it")
 
 
-def register(app: typer.Typer, epilog: str) -> None:
+def register(app: typer.Typer) -> None:
     """Add the command to the command line."""
 
-    @app.command(epilog=epilog)
+    @app.command()
     def tune(
-        sessions: Annotated[int, typer.Option("--sessions", min=1, max=200, help="How many, the newest first.")] = 12,
+        sessions: Annotated[
+            int, typer.Option("--sessions", metavar="N", min=1, max=200, help="How many, the newest first.")
+        ] = 12,
         apply_it: Annotated[bool, typer.Option("--apply", help="Write the changes to the project's settings.")] = False,
-        workspace: Annotated[str, typer.Option("--workspace", "-w", help="The folder whose record it is.")] = ".",
-        as_json: Annotated[bool, typer.Option("--json", help="For programs: all figures as JSON.")] = False,
+        workspace: Workspace = ".",
+        as_json: AsJson = False,
     ) -> None:
-        """Replay the stored sessions with other settings and propose those that would have cost less.
+        """Propose settings that would have cost less than those that hold.
 
+        The stored sessions are replayed with other settings.
         Every request must still fit and be valid, and as many values stay in view as now.
         """
         run(workspace, sessions=sessions, apply_it=apply_it, as_json=as_json)

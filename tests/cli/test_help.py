@@ -1,0 +1,93 @@
+"""Help as people read it: grouped, one line a command, no types of programs in it, the same in a pipe."""
+
+import re
+import shlex
+import sys
+from typing import Any
+
+import pytest
+import typer.main
+from typer.testing import CliRunner
+
+from refold.cli.ending import EXIT_CODES
+from refold.cli.help import PANELS
+from refold.cli.main import app
+from tests.cli.running import Shell
+
+
+def read_help(*args: str, columns: int = 80) -> str:
+    ran = CliRunner().invoke(app, [*args, "--help"], prog_name="refold", terminal_width=columns)
+    assert ran.exit_code == 0, ran.output
+    return ran.stdout
+
+
+def list_commands() -> list[tuple[str, ...]]:
+    group: Any = typer.main.get_command(app)
+    inner = [(name, one) for name, group in group.commands.items() for one in getattr(group, "commands", {})]
+    return [*((name,) for name in group.commands), *inner]
+
+
+def test_every_command_stands_under_one_heading_in_one_line() -> None:
+    group: Any = typer.main.get_command(app)
+    named = [name for names in PANELS.values() for name in names]
+    assert sorted(named) == sorted(group.commands)
+    told = read_help()
+    for title, names in PANELS.items():
+        section = told.split(f"\n{title}:\n")[1].split("\n\n")[0].splitlines()
+        assert [line.split()[0] for line in section] == list(names)
+        assert all(len(line) <= 80 and not line.endswith("...") for line in section)
+
+
+def test_exit_codes_are_told_once_and_not_under_every_command() -> None:
+    assert " ".join(read_help().split()).count(f"70 {EXIT_CODES[70]}") == 1
+    assert not any("Exit codes" in read_help(*command) for command in list_commands())
+
+
+@pytest.mark.parametrize("command", list_commands(), ids=" ".join)
+def test_help_names_values_and_not_types_of_programs(command: tuple[str, ...]) -> None:
+    told = read_help(*command)
+    assert not re.search(r"<\w+>|[{}]|<=|x>=|\[required\]", told)
+    assert all(len(line) <= 80 for line in told.splitlines())
+    assert told.startswith(f"Usage: refold {' '.join(command)}")
+
+
+@pytest.mark.parametrize("command", [(), *list_commands()], ids=" ".join)
+def test_every_example_names_commands_and_options_that_there_are(command: tuple[str, ...]) -> None:
+    found = re.search(r"^Examples:\n((?:  .*\n)+)", read_help(*command), re.M)
+    lines = re.findall(r"refold (?!--)(?!mcp$)\w.*", found[1]) if found else []
+    for line in lines:
+        words = shlex.split(line.split(" > ")[0].split("   ")[0].split("  ")[0])[1:]
+        known = read_help(words[0], *(words[1:2] if (words[0], *words[1:2]) in set(list_commands()) else ()))
+        assert all(word in known for word in words if word.startswith("-") and word != "-"), line
+
+
+@pytest.mark.parametrize("args", [("help",), ("help", "count"), ("help", "key"), ("key", "help")])
+def test_help_is_also_a_word(args: tuple[str, ...]) -> None:
+    ran = CliRunner().invoke(app, args, prog_name="refold")
+    assert ran.exit_code == 0
+    assert ran.stdout.startswith("Usage: refold")
+
+
+def read_terminal(shell: Shell, columns: int, term: str) -> list[str]:
+    """The lines of ``refold --help`` in a pseudo-terminal."""
+    pexpect = pytest.importorskip("pexpect", reason="pexpect is not installed")
+    child = pexpect.spawn(
+        sys.executable,
+        ["-m", "refold", "--help"],
+        cwd=str(shell.folder),
+        env={"HOME": str(shell.folder), "LC_ALL": "C.UTF-8", "TERM": term},
+        dimensions=(30, columns),
+        encoding="utf-8",
+        timeout=60,
+    )
+    return str(child.read()).splitlines()
+
+
+def test_headings_are_bold_on_a_terminal_and_plain_elsewhere(shell: Shell) -> None:
+    assert "\x1b[1mLook:\x1b[0m" in read_terminal(shell, 80, "xterm-256color")
+    assert "Look:" in read_terminal(shell, 80, "dumb")
+    assert "Look:" in shell.refold("--help").text.splitlines()
+
+
+def test_a_wide_terminal_is_used_up_to_a_hundred_columns(shell: Shell) -> None:
+    assert 90 < max(map(len, read_terminal(shell, 200, "dumb"))) <= 100
