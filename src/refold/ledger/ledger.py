@@ -81,6 +81,17 @@ class Ledger(Protocol):
         """Erase a session and all that belongs to it; False if it was not there."""
         ...
 
+    def read_whole(self, session_id: str) -> Whole | None:
+        """Return all of a session as it is at one moment; None if it is not there."""
+        ...
+
+    def put_whole(self, whole: Whole, now: float) -> bool:
+        """Store a session as it was told, changed last ``now``; False, and nothing stored, if its name is taken.
+
+        What is told must be sound: ids that follow from content, each once, and nothing that names what is not there.
+        """
+        ...
+
     def read_path(self, session_id: str) -> MessagePath:
         """Return the messages on the session's current path, in order, with its version."""
         ...

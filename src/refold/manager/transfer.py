@@ -1,182 +1,117 @@
 """A session as one JSON value: taken out of a ledger with all that belongs to it, and put into another one.
 
-What comes out goes in byte for byte: messages with their ids, the path, edits in force or undone, settings. What comes
-in is checked: ids must follow from content, and an existing session is never written over.
+What comes out goes in and comes out again byte for byte, whatever the stores: messages, forgotten ones too, the path,
+edits in force or undone, facts, events, usage, settings. What comes in is believed in nothing: it is checked, and its
+view computed, before anything is stored; it is stored whole or not at all, and never over a session that is there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from refold.conversation.edit import Edit
-from refold.conversation.message import chain_id
-from refold.errors import FormatError
-from refold.formats import digest_message
-from refold.ledger.encode import decode_edit, dump_json, encode_edit, load_json
-from refold.ledger.ledger import Batch, Event, Ledger, Splice, StoredEdit, StoredMessage
+from refold.conversation.view import Lens, apply
+from refold.errors import FormatError, RefoldError
+from refold.formats import make_format
+from refold.ledger.exporting import tell_whole
+from refold.ledger.importing import check_once, read_whole
+from refold.ledger.ledger import Ledger
+from refold.ledger.records import StoredEdit, Whole
+from refold.manager.keeper import read_calibration
+from refold.manager.session import parse_stored
+from refold.offload import OffloadFolder
+from refold.stages.offload import files_of, offloaded_path
 
-MARK = "refold_session"
-VERSION = 1
-_PAGE = 1_000
+_VERSIONS_PER_S = 1_000_000
 
 
 def export_session(ledger: Ledger, session_id: str) -> dict[str, object]:
-    """Return all of a session as plain values; FormatError if there is no such session."""
-    row = ledger.read_session(session_id)
-    if row is None:
+    """Return all of a session as plain values, as it was at one moment; FormatError if there is no such session."""
+    whole = ledger.read_whole(session_id)
+    if whole is None:
         raise FormatError(f"there is no session {session_id!r}; 'refold sessions' lists those there are")
-    messages: list[StoredMessage] = []
-    while page := ledger.list_messages(session_id, after=messages[-1].seq if messages else 0, limit=_PAGE):
-        messages += page
-    batches = {batch.id: batch for batch in ledger.read_batches(session_id)}
-    return {
-        MARK: VERSION,
-        "id": row.id,
-        "wire": row.wire,
-        "model": row.model,
-        "settings": dict(row.settings),
-        "created_at": row.created_at,
-        "messages": [_tell_message(message) for message in messages],
-        "path": list(ledger.read_path(session_id).ids),
-        "edits": [_tell_edit(one) for one in ledger.read_edits(session_id, active_only=False)],
-        "batches": [
-            {
-                "id": batch.id,
-                "reason": batch.reason,
-                "tokens_before": batch.tokens_before,
-                "tokens_after": batch.tokens_after,
-                "created_at": batch.created_at,
-            }
-            for batch in batches.values()
-        ],
-    }
+    return tell_whole(whole)
 
 
-def _tell_message(message: StoredMessage) -> dict[str, object]:
-    return {
-        "id": message.id,
-        "parent": message.parent,
-        "digest": message.digest,
-        "role": message.role,
-        "raw": None if message.is_forgotten else load_json(message.raw),
-        "tokens": message.tokens,
-        "created_at": message.created_at,
-    }
+def import_session(
+    ledger: Ledger, value: object, *, now: float, session_id: str | None = None, root: str = "offloaded"
+) -> str:
+    """Put an exported session into a ledger, under its own id or another; return the id.
 
-
-def _tell_edit(one: StoredEdit) -> dict[str, object]:
-    return {
-        "id": one.edit.id,
-        "covers": list(one.edit.covers),
-        "batch": one.batch_id,
-        "is_active": one.is_active,
-        "created_at": one.created_at,
-        "edit": load_json(encode_edit(one.edit)),
-    }
-
-
-def import_session(ledger: Ledger, value: object, *, now: float, session_id: str | None = None) -> str:
-    """Put an exported session into a ledger, under its own id or another; return the id."""
-    given = _check(value)
-    name = session_id or given["id"]
-    if not isinstance(name, str) or not name:
-        raise FormatError("the exported session has no id; give one with --as")
-    if ledger.read_session(name) is not None:
+    Placeholders of offloaded results then name files in the session's own folder under ``root``; whoever has the
+    workspace writes them (``verify`` with ``repair`` does).
+    """
+    whole = _move_files(read_whole(value, session_id), root)
+    _try_view(whole)
+    # Versions that no session of this name had: nobody goes on with what he remembers of one that was deleted.
+    version = int(now * _VERSIONS_PER_S)
+    whole = replace(whole, row=replace(whole.row, path_version=version, edits_version=version))
+    if not ledger.put_whole(whole, now):
+        name = whole.row.id
         raise FormatError(f"there is a session {name!r} already; give another name with --as, or delete it first")
-    try:
-        messages = [_read_message(one, at) for at, one in enumerate(given["messages"])]
-        edits = [_read_edit(one) for one in given["edits"]]
-        path = tuple(str(one) for one in given["path"])
-        batches = [dict(one) for one in given["batches"]]
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise FormatError(
-            f"this is not a session that 'refold export' wrote: {type(error).__name__}: {error}"
-        ) from None
-    ledger.open_session(name, now)
-    try:
-        _store(ledger, name, given, (messages, path), edits, batches, now)
-    except BaseException:
-        ledger.delete_session(name)
-        raise
-    return name
+    return whole.row.id
 
 
-def _store(
-    ledger: Ledger,
-    name: str,
-    given: Mapping[str, Any],
-    chain: tuple[Sequence[StoredMessage], Sequence[str]],
-    edits: Sequence[StoredEdit],
-    batches: Sequence[Mapping[str, Any]],
-    now: float,
-) -> None:
-    messages, path = chain
-    ids = {message.id for message in messages}
-    if not ids.issuperset(path):
-        raise FormatError("the path of this session names messages that it does not have")
-    arrival = [one.edit for one in edits if not one.batch_id]
-    splices = (Splice(0, 0, tuple(path)),) if path else ()
-    version = ledger.read_path(name).version
-    ledger.append(name, messages, splices, version=version, now=now, arrival=arrival)
-    changes = {"wire": str(given["wire"]), "model": str(given["model"]), "settings": dict(given["settings"])}
-    ledger.update_session(name, changes, now)
-    known: list[Edit] = list(arrival)
-    for batch in batches:
-        members = tuple(one.edit for one in edits if one.batch_id == batch["id"])
-        if not members:
-            continue
-        covered = {message_id for edit in members for message_id in edit.covers}
-        made = Batch(
-            id=str(batch["id"]),
-            edits=members,
-            reason=str(batch["reason"]),
-            facts=tuple(fact for edit in members if edit.fold for fact in edit.fold.facts),
-            expects=tuple(edit.id for edit in known if not covered.isdisjoint(edit.covers)),
-            tokens_before=int(batch["tokens_before"]),
-            tokens_after=int(batch["tokens_after"]),
-            created_at=float(batch["created_at"]),
-        )
-        if not ledger.commit(name, made, now=now):
-            raise FormatError(f"the compression {made.id} of this session rests on messages that it does not have")
-        known += members
-    undone = [one.edit.id for one in edits if not one.is_active]
-    if undone:
-        ledger.switch_edits(name, undone, on=False, now=now, event=Event("imported", now, {"undone": len(undone)}))
-    ledger.add_event(name, Event("imported", now, {"messages": len(messages), "from": str(given["id"])}))
+def _move_files(whole: Whole, root: str) -> Whole:
+    """Name offloaded files in the session's folder of this workspace, wherever they were.
 
-
-def _check(value: object) -> dict[str, Any]:
-    if not isinstance(value, dict) or value.get(MARK) != VERSION:
-        raise FormatError("this is not a session that 'refold export' wrote")
-    missing = [
-        key for key in ("id", "wire", "model", "settings", "messages", "path", "edits", "batches") if key not in value
-    ]
-    if missing:
-        raise FormatError(f"the exported session has no {', '.join(missing)}")
-    return value
-
-
-def _read_message(one: Mapping[str, Any], at: int) -> StoredMessage:
-    raw = one["raw"]
-    if raw is None:
-        raise FormatError(f"messages[{at}] was forgotten; a session with gaps cannot be imported")
-    digest = digest_message(raw, None, f"messages[{at}]")
-    if digest != one["digest"] or chain_id(one["parent"], digest) != one["id"]:
-        raise FormatError(f"messages[{at}] is not what its id says: it was changed after the export")
-    return StoredMessage(
-        id=one["id"],
-        parent=one["parent"],
-        digest=digest,
-        role=one["role"],
-        raw=dump_json(raw),
-        tokens=int(one["tokens"]),
-        created_at=float(one["created_at"]),
+    The id of an edit follows from its text: where that changes, whatever names the edit changes with it.
+    """
+    folder = OffloadFolder.name(whole.row.id, root)
+    new: dict[str, str] = {}
+    moved: dict[str, Edit] = {}
+    for one in whole.edits:
+        path = offloaded_path(one.edit) or ""
+        target = f"{folder}/{path.rpartition('/')[2]}"
+        if path and path != target:
+            edit = replace(one.edit, text=one.edit.text.replace(path, target, 1), id="")
+            moved[one.edit.id] = edit
+            new |= {path: target, one.edit.id: edit.id}
+    if not moved:
+        return whole
+    edits = tuple(_rename_edit(one, moved, new) for one in whole.edits)
+    check_once((one.edit.id for one in edits), "edits")
+    return replace(
+        whole,
+        row=replace(whole.row, settings=_rename(whole.row.settings, new)),
+        edits=edits,
+        events=tuple(replace(event, fields=_rename(event.fields, new)) for event in whole.events),
     )
 
 
-def _read_edit(one: Mapping[str, Any]) -> StoredEdit:
-    edit = decode_edit(dump_json(one["edit"]), tuple(one["covers"]))
-    if edit.id != one["id"]:
-        raise FormatError(f"the edit {one['id']} is not what its id says: it was changed after the export")
-    return StoredEdit(edit, str(one["batch"]), bool(one["is_active"]), float(one["created_at"]))
+def _rename_edit(one: StoredEdit, moved: Mapping[str, Edit], new: Mapping[str, str]) -> StoredEdit:
+    edit = moved.get(one.edit.id, one.edit)
+    return replace(one, edit=replace(edit, made_from=tuple(new.get(origin, origin) for origin in edit.made_from)))
+
+
+def _rename(value: Any, new: Mapping[str, str]) -> Any:
+    if isinstance(value, str):
+        return new.get(value, value)
+    if isinstance(value, Mapping):
+        return {key: _rename(held, new) for key, held in value.items()}
+    return [_rename(held, new) for held in value] if isinstance(value, list) else value
+
+
+def _try_view(whole: Whole) -> None:
+    """Compute what the session shows, with the edits in force and with all that could be; FormatError if it cannot."""
+    row = replace(whole.row, wire=whole.row.wire or "openai-chat")
+    lens = Lens(make_format(row.wire), lambda *_: 0, lambda _: 0)
+    try:
+        read_calibration(row.settings)
+        parsed = {stored.id: parse_stored(stored, row, lens) for stored in whole.messages}
+        shown = [parsed[message_id] for message_id in whole.path]
+        for edits in ([one.edit for one in whole.edits if one.is_active], [one.edit for one in whole.edits]):
+            apply(shown, edits, lens)
+            lens.forget_all(())
+        _check_parts([one.edit for one in whole.edits], parsed)
+        files_of((one.edit for one in whole.edits), list(parsed.values()))
+    except (RefoldError, ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
+        raise FormatError(f"what this session shows cannot be computed, so it was not imported: {error}") from None
+
+
+def _check_parts(edits: Sequence[Edit], parsed: Mapping[str, Any]) -> None:
+    for edit in edits:
+        if edit.part is not None and edit.part >= len(parsed[edit.covers[0]].parts):
+            raise ValueError(f"the edit {edit.id} changes a part that its message does not have")

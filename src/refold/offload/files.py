@@ -40,9 +40,14 @@ class OffloadFolder:
     """The files of one session: ``root`` (relative to the workspace) / the session's name / FILE."""
 
     def __init__(self, workspace: Path, session_id: str, root: str = "offloaded") -> None:
-        self.relative = f"{root}/{name_folder(session_id)}"
+        self.relative = self.name(session_id, root)
         self._workspace = workspace
         self._folder = workspace / self.relative
+
+    @staticmethod
+    def name(session_id: str, root: str = "offloaded") -> str:
+        """Return a session's folder, relative to the workspace."""
+        return f"{root}/{name_folder(session_id)}"
 
     def write(self, files: Iterable[OffloadFile]) -> list[str]:
         """Write files that are not there yet, all or none; return the paths that were new."""

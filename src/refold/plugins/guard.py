@@ -6,19 +6,20 @@ guard against a plugin that never returns or that changes messages behind our ba
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from inspect import isgenerator
 from typing import Any, cast
 
-from refold.conversation.edit import Artifact, Edit, Fact, Fold
+from refold.conversation.edit import Edit
 from refold.conversation.message import Message
 from refold.conversation.view import View
+from refold.errors import FormatError
 from refold.ladder.run import take_edits
+from refold.ledger.fields import find_odd
 from refold.stages.stage import Ask, Goal, Proposal, Proposed, Reply, When
 
 ASKS_MAX = 8
-NUMBER_MAX = 1_000_000_000
 _WHY_CHARS_MAX = 200
 
 
@@ -40,7 +41,9 @@ class GuardedStage:
             answered = (yield from _limit_asks(cast("Proposal", proposed))) if isgenerator(proposed) else proposed
             told = answered if isinstance(answered, Proposed) else Proposed(list(answered or ()))
             # Tried out first: an edit of nonsense would else fail where nobody knows whose it is.
-            _, report = take_edits(view, [self._sign(edit) for edit in told.edits], self.name)
+            signed = [self._sign(edit) for edit in told.edits]
+            _check_covers(view, signed)
+            _, report = take_edits(view, signed, self.name)
             note = str(told.note)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin may raise anything
             return Proposed([], self.describe(error))
@@ -65,40 +68,21 @@ class GuardedStage:
         """Put the plugin's own name under an edit: no plugin acts as clamp."""
         if not isinstance(edit, Edit):
             raise TypeError(f"{type(edit).__name__} is no Edit")
-        wrong = next(_find_odd(edit), "")
+        wrong = next(find_odd(edit), "")
         if wrong:
-            raise TypeError(f"its edit has an odd {wrong}")
+            raise FormatError(f"its edit has an odd {wrong}")
         return replace(edit, stage=self.name, id="")
 
 
-def _find_odd(edit: Any) -> Iterator[str]:
-    """Name what is not of its type: the ledger would refuse it in the middle of a request, or never read it again."""
-    texts = (edit.text, edit.reason, edit.before, *edit.covers)
-    yield from ("text" for one in texts if not isinstance(one, str))
-    numbers = (edit.level, edit.tokens_before, edit.tokens_after)
-    yield from ("number" for one in numbers if type(one) is not int or abs(one) > NUMBER_MAX)
-    if not isinstance(edit.made_from, tuple) or not all(isinstance(one, str) for one in edit.made_from):
-        yield "made_from"
-    if edit.fold is not None:
-        yield from _find_odd_fold(edit.fold)
-
-
-def _find_odd_fold(fold: Any) -> Iterator[str]:
-    if not isinstance(fold, Fold):
-        yield "fold"
-        return
-    pairs: tuple[tuple[Any, type], ...] = ((fold.facts, Fact), (fold.artifacts, Artifact), (fold.key_points, str))
-    pairs += ((fold.turn_range, int),)
-    if not all(isinstance(held, tuple) and all(isinstance(one, kind) for one in held) for held, kind in pairs):
-        yield "list in its fold"
-        return
-    texts = [fold.handle, fold.summary, fold.by]
-    texts += [text for fact in fold.facts for text in (fact.kind, fact.text, fact.handle)]
-    texts += [text for one in fold.artifacts for text in (one.sort, one.value, one.handle, one.note)]
-    if not all(isinstance(text, str) for text in texts) or len(fold.turn_range) != 2:
-        yield "text in its fold"
-    if not all(isinstance(one.weight, int | float) for one in fold.artifacts):
-        yield "weight in its fold"
+def _check_covers(view: View, edits: Sequence[Edit]) -> None:
+    """Refuse a fold that would hold nowhere: a view shows it only where all it covers stands, in that order."""
+    place = {message.id: at for at, message in enumerate(view.messages)}
+    for edit in edits:
+        places = [place.get(message_id, -1) for message_id in edit.covers]
+        if -1 in places:
+            raise FormatError("its edit covers a message that is not there")
+        if edit.kind == "fold" and places != sorted(places):
+            raise FormatError("its fold covers messages out of their order")
 
 
 def _limit_asks(asking: Generator[Ask, Reply, Any]) -> Generator[Ask, Reply, Any]:

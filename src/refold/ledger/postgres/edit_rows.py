@@ -49,7 +49,7 @@ def find_edits_over(db: Db, session: int, seqs: Iterable[int], *, active_only: b
     return {decode_column(edit_id) for edit_id, first, last in rows if meets(runs, first, last)}
 
 
-def add_batch(db: Db, session: int, batch: Batch) -> int | None:
+def add_batch(db: Db, session: int, batch: Batch | StoredBatch) -> int | None:
     """Add the row of a batch; return its key, None if it is there already."""
     key = fetch_value(
         db,
@@ -84,18 +84,20 @@ def add_edits(
                 run(db, sql, (batch, encode_edit(edit), now, known[edit_id]))
                 added += 1
             continue
-        known[edit_id] = _add_edit(db, session, edit, seqs, batch, now)
+        add_edit(db, session, StoredEdit(edit, "", True, now), seqs, batch)
+        known[edit_id] = -1  # Its key is the server's; an edit that stands twice in one batch is not added again.
         added += 1
     return added
 
 
-def _add_edit(db: Db, session: int, edit: Edit, seqs: Mapping[str, int], batch: int | None, now: float) -> int:
-    """Add one edit with its runs, in one statement whose answer nobody waits for."""
+def add_edit(db: Db, session: int, stored: StoredEdit, seqs: Mapping[str, int], batch: int | None) -> None:
+    """Add one edit that is not known, with its runs, in one statement whose answer nobody waits for."""
+    edit = stored.edit
     runs = find_runs(seqs[message_id] for message_id in edit.covers)
     run(
         db,
         "WITH added AS (INSERT INTO edit (session, id, kind, level, batch, is_active, covered, created_at, payload) "
-        "VALUES (%s, %s, %s, %s, %s, true, %s, %s, %s) RETURNING key) "
+        "VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s) RETURNING key) "
         "INSERT INTO cover (edit, place, session, first, last) "
         "SELECT added.key, place, %s, first, last FROM added, unnest(%b::bigint[], %b::bigint[], %b::bigint[]) "
         "AS run (place, first, last)",
@@ -105,8 +107,9 @@ def _add_edit(db: Db, session: int, edit: Edit, seqs: Mapping[str, int], batch: 
             encode_column(edit.kind),
             edit.level,
             batch,
+            stored.is_active,
             len(edit.covers),
-            now,
+            stored.created_at,
             encode_edit(edit),
             session,
             list(range(len(runs))),
@@ -114,7 +117,6 @@ def _add_edit(db: Db, session: int, edit: Edit, seqs: Mapping[str, int], batch: 
             [last for _, last in runs],
         ),
     )
-    return -1  # Its key is the server's; an edit that stands twice in one batch is not added again.
 
 
 def switch_edits(db: Db, session: int, ids: Iterable[str], *, on: bool) -> int:

@@ -50,11 +50,13 @@ def lock_session(db: Db, session_id: str) -> Found | None:
     return read_found(stored, decode_column) if stored else None
 
 
-def make_session(db: Db, session_id: str, now: float) -> None:
-    """Add a session unless it is there."""
+def make_session(db: Db, session_id: str, now: float) -> bool:
+    """Add a session unless it is there; tell whether it was not."""
     check_id(session_id)
-    sql = "INSERT INTO session (id, created_at, updated_at) VALUES (%s, %s, %s) ON CONFLICT (id) DO NOTHING"
-    run(db, sql, (encode_column(session_id), now, now))
+    sql = (
+        "INSERT INTO session (id, created_at, updated_at) VALUES (%s, %s, %s) ON CONFLICT (id) DO NOTHING RETURNING key"
+    )
+    return fetch_one(db, sql, (encode_column(session_id), now, now)) is not None
 
 
 def list_sessions(db: Db, limit: int, offset: int, prefix: str = "") -> list[SessionRow]:

@@ -13,7 +13,16 @@ from typing import TypeVar
 
 from refold.conversation.edit import Edit
 from refold.errors import LedgerError
-from refold.ledger.ledger import (
+from refold.ledger.message_row import check_chain
+from refold.ledger.place import LedgerPlace
+from refold.ledger.postgres import edit_rows, forget, log_rows, message_rows, session_rows
+from refold.ledger.postgres.message_rows import Known
+from refold.ledger.postgres.path_rows import ask_tail, change_path
+from refold.ledger.postgres.server import LedgerServer
+from refold.ledger.postgres.sql import Db, run
+from refold.ledger.postgres.verify import repair_counts, verify_session, verify_tables
+from refold.ledger.postgres.whole import put_whole, read_whole
+from refold.ledger.records import (
     Batch,
     Event,
     Finding,
@@ -25,15 +34,8 @@ from refold.ledger.ledger import (
     StoredFact,
     StoredMessage,
     Usage,
+    Whole,
 )
-from refold.ledger.message_row import check_chain
-from refold.ledger.place import LedgerPlace
-from refold.ledger.postgres import edit_rows, forget, log_rows, message_rows, session_rows
-from refold.ledger.postgres.message_rows import Known
-from refold.ledger.postgres.path_rows import ask_tail, change_path
-from refold.ledger.postgres.server import LedgerServer
-from refold.ledger.postgres.sql import Db, run
-from refold.ledger.postgres.verify import repair_counts, verify_session, verify_tables
 
 T = TypeVar("T")
 
@@ -103,6 +105,19 @@ class PostgresLedger:
         if is_gone:
             self._give_back_space()
         return is_gone
+
+    def read_whole(self, session_id: str) -> Whole | None:
+        """Return all of a session as it is at one moment."""
+
+        def read(db: Db) -> Whole | None:
+            found = session_rows.find_session(db, session_id)
+            return read_whole(db, found) if found else None
+
+        return self._server.read(read)
+
+    def put_whole(self, whole: Whole, now: float) -> bool:
+        """Store a session as it was told; False if its name is taken."""
+        return self._server.change(lambda db: put_whole(db, whole, now))
 
     def read_path(self, session_id: str) -> MessagePath:
         """Return the messages on the current path, with its version."""

@@ -6,7 +6,7 @@ row, and which edits lie over a message is one range of an index.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 
 import apsw
 
@@ -50,7 +50,7 @@ def find_edits_over(db: apsw.Connection, session: int, seqs: Iterable[int], *, a
     return found
 
 
-def add_batch(db: apsw.Connection, session: int, batch: Batch) -> int | None:
+def add_batch(db: apsw.Connection, session: int, batch: Batch | StoredBatch) -> int | None:
     """Add the row of a batch; None if it is there already."""
     values = (session, encode_text(batch.id), encode_text(batch.reason), batch.tokens_before, batch.tokens_after)
     db.execute(
@@ -74,16 +74,32 @@ def add_edits(
                 db.execute(sql, (batch, encode_edit(edit), now, known[0]))
                 added += 1
             continue
-        db.execute(
-            "INSERT INTO edit (session, id, kind, level, batch, is_active, covered, created_at, payload) "
-            "VALUES (?, ?, ?, ?, ?, 1, ?, ?, ?)",
-            (session, encode_text(edit.id), edit.kind, edit.level, batch, len(edit.covers), now, encode_edit(edit)),
-        )
-        key = db.last_insert_rowid()
-        for place, (first, last) in enumerate(find_runs(seqs[message_id] for message_id in edit.covers)):
-            db.execute("INSERT INTO cover VALUES (?, ?, ?, ?, ?)", (key, place, session, first, last))
+        add_edit(db, session, StoredEdit(edit, "", True, now), seqs, batch)
         added += 1
     return added
+
+
+def add_edit(db: apsw.Connection, session: int, stored: StoredEdit, seqs: Mapping[str, int], batch: int | None) -> None:
+    """Add one edit that is not known, with its runs."""
+    edit = stored.edit
+    db.execute(
+        "INSERT INTO edit (session, id, kind, level, batch, is_active, covered, created_at, payload) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            session,
+            encode_text(edit.id),
+            edit.kind,
+            edit.level,
+            batch,
+            int(stored.is_active),
+            len(edit.covers),
+            stored.created_at,
+            encode_edit(edit),
+        ),
+    )
+    key = db.last_insert_rowid()
+    for place, (first, last) in enumerate(find_runs(seqs[message_id] for message_id in edit.covers)):
+        db.execute("INSERT INTO cover VALUES (?, ?, ?, ?, ?)", (key, place, session, first, last))
 
 
 def switch_edits(db: apsw.Connection, session: int, ids: Iterable[str], *, on: bool) -> int:

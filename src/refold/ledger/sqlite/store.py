@@ -13,7 +13,7 @@ import apsw
 
 from refold.conversation.edit import Edit
 from refold.errors import LedgerError
-from refold.ledger.ledger import (
+from refold.ledger.records import (
     Batch,
     Event,
     Extension,
@@ -26,6 +26,7 @@ from refold.ledger.ledger import (
     StoredFact,
     StoredMessage,
     Usage,
+    Whole,
 )
 from refold.ledger.sqlite import edit_rows, log_rows, message_rows, session_rows
 from refold.ledger.sqlite.extending import extend_session
@@ -33,6 +34,7 @@ from refold.ledger.sqlite.file import LedgerFile, Synchronous
 from refold.ledger.sqlite.forget import forget_messages
 from refold.ledger.sqlite.path_rows import change_path
 from refold.ledger.sqlite.verify import repair_counts, verify_file, verify_session
+from refold.ledger.sqlite.whole import put_whole, read_whole
 
 
 class SqliteLedger:
@@ -88,6 +90,17 @@ class SqliteLedger:
             session_rows.delete_session(db, found.key)
         self._empty_log(f"session {session_id!r} is deleted")
         return True
+
+    def read_whole(self, session_id: str) -> Whole | None:
+        """Return all of a session as it is at one moment."""
+        with self._file.read() as db:
+            found = session_rows.find_session(db, session_id)
+            return read_whole(db, found) if found else None
+
+    def put_whole(self, whole: Whole, now: float) -> bool:
+        """Store a session as it was told; False if its name is taken."""
+        with self._file.write() as db:
+            return put_whole(db, whole, now)
 
     def read_path(self, session_id: str) -> MessagePath:
         """Return the messages on the current path, with its version."""

@@ -1,0 +1,232 @@
+"""A whole session read from the JSON value that ``exporting`` tells, and believed in nothing. Pure.
+
+Whoever wrote the file may have cut, reordered or forged it: every id must follow from what it names, stand once, and
+name what is there; every number and text must be one that a store can hold. Else it is a FormatError that says where.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
+from typing import Any, TypeVar, get_args
+
+from refold.conversation.edit import Fact, FactKind
+from refold.conversation.message import ROOT, Role, chain_id
+from refold.errors import FormatError
+from refold.formats import digest_message, make_format
+from refold.ledger.encode import decode_edit, dump_json, load_json
+from refold.ledger.exporting import MARK, VERSION
+from refold.ledger.fields import find_odd
+from refold.ledger.records import Event, SessionRow, StoredBatch, StoredEdit, StoredFact, StoredMessage, Usage, Whole
+from refold.ledger.session_row import check_id
+
+NUMBER_MAX = 1 << 53
+TIME_MAX = 253_402_300_799.0  # The last second that a date can tell.
+_KEYS = ("id", "wire", "model", "settings", "created_at", "messages", "path", "edits", "batches")
+_FIRST_VERSION = 1  # It had no facts, events and usage of its own.
+_LOGS = ("facts", "events", "usage")
+
+T = TypeVar("T")
+
+
+def read_whole(value: object, session_id: str | None = None) -> Whole:
+    """Return the session that a value tells, under its own id or another; FormatError if it tells none."""
+    try:
+        return _read(value, session_id)
+    except FormatError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
+        why = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        raise FormatError(f"this is not a session that 'refold export' wrote: {why}") from None
+
+
+def _read(value: object, session_id: str | None) -> Whole:
+    given = _check_keys(value)
+    name = given["id"] if session_id is None else session_id
+    if not isinstance(name, str) or not name:
+        raise FormatError("the exported session has no id; give one with --as")
+    check_id(name)
+    wire = _text(given["wire"], "wire")
+    if wire:
+        make_format(wire)
+    row = SessionRow(
+        id=name,
+        created_at=_time(given["created_at"], "created_at"),
+        updated_at=0.0,
+        wire=wire,
+        model=_text(given["model"], "model"),
+        settings=_object(given["settings"], "settings"),
+    )
+    messages = _read_messages(given["messages"])
+    ids = {message.id for message in messages}
+    path = tuple(_text(one, f"path[{at}]") for at, one in enumerate(_list(given["path"], "path")))
+    _check_known(path, ids, "path")
+    batches = _read_all(given["batches"], "batches", _read_batch)
+    check_once((batch.id for batch in batches), "batches")
+    made = {batch.id for batch in batches}
+    edits = _read_all(given["edits"], "edits", _read_edit)
+    check_once((one.edit.id for one in edits), "edits")
+    for at, one in enumerate(edits):
+        _check_known(one.edit.covers, ids, f"edits[{at}].covers")
+        if one.batch_id:
+            _check_batch(one.batch_id, made, f"edits[{at}]")
+    facts = _read_all(given["facts"], "facts", _read_fact)
+    for at, fact in enumerate(facts):
+        _check_batch(fact.batch_id, made, f"facts[{at}]")
+    check_once(((one.fact.kind, one.fact.text) for one in facts), "facts")
+    events = _read_all(given["events"], "events", _read_event)
+    usages = _read_all(given["usage"], "usage", _read_usage)
+    return Whole(row, messages, path, edits, batches, facts, events, usages)
+
+
+def _check_keys(value: object) -> dict[str, Any]:
+    version = value.get(MARK) if isinstance(value, dict) else None
+    if not isinstance(value, dict) or type(version) is not int or version < _FIRST_VERSION:
+        raise FormatError("this is not a session that 'refold export' wrote")
+    if version > VERSION:
+        raise FormatError(f"this session was exported by a newer refold (version {version}); upgrade to import it")
+    missing = [key for key in (*_KEYS, *(_LOGS if version > _FIRST_VERSION else ())) if key not in value]
+    if missing:
+        raise FormatError(f"the exported session has no {', '.join(missing)}")
+    if version > _FIRST_VERSION:
+        return value
+    return {**value, "facts": _find_facts(value), "events": [], "usage": []}
+
+
+def _find_facts(value: Mapping[str, Any]) -> list[dict[str, object]]:
+    """Return the facts of the folds in a value of the first version, as their compressions stored them."""
+    found: dict[tuple[str, str], dict[str, object]] = {}
+    for one in value["edits"]:
+        for fact in (one["edit"].get("fold") or {}).get("facts", ()) if one["batch"] else ():
+            told = {**fact, "batch": one["batch"], "created_at": one["created_at"]}
+            found.setdefault((str(fact["kind"]), str(fact["text"])), told)
+    return list(found.values())
+
+
+def _read_messages(given: object) -> tuple[StoredMessage, ...]:
+    messages: list[StoredMessage] = []
+    seen = {ROOT}
+    for at, one in enumerate(_list(given, "messages")):
+        message = _read_message(one, f"messages[{at}]", at + 1)
+        if message.parent not in seen:
+            raise FormatError(f"messages[{at}] comes before its parent, or its parent is missing")
+        if message.id in seen:
+            raise FormatError(f"messages[{at}] stands there twice")
+        seen.add(message.id)
+        messages.append(message)
+    return tuple(messages)
+
+
+def _read_message(one: Mapping[str, Any], where: str, seq: int) -> StoredMessage:
+    raw, digest, role = one["raw"], one["digest"], one["role"]
+    if raw is not None and (not isinstance(raw, dict) or digest_message(raw, None, where) != digest):
+        raise FormatError(f"{where} is not what its id says: it was changed after the export")
+    if chain_id(one["parent"], digest) != one["id"]:
+        raise FormatError(f"{where} is not what its id says: it was changed after the export")
+    if role not in get_args(Role):
+        raise FormatError(f"{where} has the role {str(role)[:40]!r}")
+    return StoredMessage(
+        id=one["id"],
+        parent=one["parent"],
+        digest=digest,
+        role=role,
+        raw=b"" if raw is None else dump_json(raw),
+        tokens=_number(one["tokens"], f"{where}.tokens"),
+        created_at=_time(one["created_at"], f"{where}.created_at"),
+        is_forgotten=raw is None,
+        seq=seq,
+    )
+
+
+def _read_edit(one: Mapping[str, Any], where: str) -> StoredEdit:
+    edit = decode_edit(dump_json(one["edit"]), tuple(_list(one["covers"], f"{where}.covers")))
+    odd = next(find_odd(edit), "")
+    if odd:
+        raise FormatError(f"{where} has an odd {odd}")
+    if edit.id != one["id"]:
+        raise FormatError(f"{where} is not what its id says: it was changed after the export")
+    if type(one["is_active"]) is not bool:
+        raise FormatError(f"{where}.is_active is neither true nor false")
+    return StoredEdit(edit, _text(one["batch"], f"{where}.batch"), one["is_active"], _time(one["created_at"], where))
+
+
+def _read_batch(one: Mapping[str, Any], where: str) -> StoredBatch:
+    name = _text(one["id"], f"{where}.id")
+    if not 1 <= len(name) <= 256:
+        raise FormatError(f"{where}.id has {len(name)} characters; it has 1 to 256")
+    before, after = (_number(one[key], f"{where}.{key}") for key in ("tokens_before", "tokens_after"))
+    return StoredBatch(name, _text(one["reason"], where), before, after, _time(one["created_at"], where), (), False)
+
+
+def _read_fact(one: Mapping[str, Any], where: str) -> StoredFact:
+    if one["kind"] not in get_args(FactKind):
+        raise FormatError(f"{where} is of the kind {str(one['kind'])[:40]!r}")
+    fact = Fact(one["kind"], _text(one["text"], where), _text(one["handle"], where))
+    return StoredFact(fact, "", _text(one["batch"], where), _time(one["created_at"], where))
+
+
+def _read_event(one: Mapping[str, Any], where: str) -> Event:
+    return Event(_text(one["kind"], where), _time(one["created_at"], where), _object(one["fields"], where))
+
+
+def _read_usage(one: Mapping[str, Any], where: str) -> Usage:
+    counts = [column.name for column in fields(Usage) if column.name not in ("created_at", "model")]
+    figures = {name: _number(one[name], f"{where}.{name}") for name in counts}
+    return Usage(_time(one["created_at"], where), _text(one["model"], where), **figures)
+
+
+def _read_all(given: object, what: str, read: Callable[[Mapping[str, Any], str], T]) -> tuple[T, ...]:
+    return tuple(read(one, f"{what}[{at}]") for at, one in enumerate(_list(given, what)))
+
+
+def _list(given: object, where: str) -> list[Any]:
+    if not isinstance(given, list):
+        raise FormatError(f"{where} is not a list")
+    return given
+
+
+def _object(given: object, where: str) -> dict[str, Any]:
+    if not isinstance(given, dict):
+        raise FormatError(f"{where} is not an object where there should be one")
+    # As a store would give it back: what is nested too deeply to be read again is found out here.
+    told: dict[str, Any] = load_json(dump_json(given))
+    return told
+
+
+def _text(given: object, where: str) -> str:
+    if not isinstance(given, str):
+        raise FormatError(f"{where} is not a text where there should be one")
+    return given
+
+
+def _number(given: object, where: str) -> int:
+    if type(given) is not int or not 0 <= given <= NUMBER_MAX:
+        raise FormatError(f"{where} is not a whole number from 0 to {NUMBER_MAX:,}")
+    return given
+
+
+def _time(given: object, where: str) -> float:
+    # No NaN is between two numbers.
+    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given <= TIME_MAX:
+        raise FormatError(f"{where}: the time is not a number of seconds since 1970")
+    return float(given)
+
+
+def check_once(names: Iterable[object], where: str) -> None:
+    """Refuse a name that stands twice in a list."""
+    seen: set[object] = set()
+    for at, name in enumerate(names):
+        if name in seen:
+            raise FormatError(f"{where}[{at}] stands there twice")
+        seen.add(name)
+
+
+def _check_known(names: tuple[str, ...], ids: set[str], where: str) -> None:
+    check_once(names, where)
+    if not ids.issuperset(names):
+        raise FormatError(f"{where} names messages that the session does not have")
+
+
+def _check_batch(name: str, known: set[str], where: str) -> None:
+    if name not in known:
+        raise FormatError(f"{where} belongs to a compression that the session does not have")
