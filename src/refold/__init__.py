@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from refold.config import CompressionConfig
     from refold.errors import (
         BudgetTooSmall,
+        ChangeRefused,
         ConfigError,
         ContextOverflow,
         FormatError,
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
         ProviderError,
         RateLimited,
         RefoldError,
+        SessionBusy,
         Unavailable,
     )
     from refold.manager import ContextCompressionManager
@@ -32,6 +34,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BudgetTooSmall",
+    "ChangeRefused",
     "CompressionConfig",
     "CompressionResult",
     "ConfigError",
@@ -46,6 +49,7 @@ __all__ = [
     "ProviderError",
     "RateLimited",
     "RefoldError",
+    "SessionBusy",
     "TokenCounter",
     "Unavailable",
     "__version__",
@@ -55,6 +59,7 @@ __all__ = [
 # Where each public name lives. A name joins this table, the imports above and __all__ together; a test compares them.
 _HOMES = {
     "BudgetTooSmall": "refold.errors",
+    "ChangeRefused": "refold.errors",
     "CompressionConfig": "refold.config",
     "CompressionResult": "refold.compressor",
     "ConfigError": "refold.errors",
@@ -69,6 +74,7 @@ _HOMES = {
     "ProviderError": "refold.errors",
     "RateLimited": "refold.errors",
     "RefoldError": "refold.errors",
+    "SessionBusy": "refold.errors",
     "TokenCounter": "refold.tokens",
     "Unavailable": "refold.errors",
     "compress": "refold.compressing",

@@ -10,6 +10,8 @@
     │   ├── RateLimited          wait, then try again
     │   └── Unavailable          time-out, connection lost, 5xx: try again
     ├── LedgerError          the operator: the durable record cannot be read or written; stop
+    │   ├── SessionBusy          others change or hold the session all the time: try again
+    │   └── ChangeRefused        the record refuses a change although nobody else made one: have it verified
     └── LawBroken            us: a law of the engine does not hold
 
 Each class carries the exit code of the command line and the status of the HTTP interface.
@@ -22,6 +24,7 @@ from typing import ClassVar
 
 __all__ = [
     "BudgetTooSmall",
+    "ChangeRefused",
     "ConfigError",
     "ContextOverflow",
     "FormatError",
@@ -31,6 +34,7 @@ __all__ = [
     "ProviderError",
     "RateLimited",
     "RefoldError",
+    "SessionBusy",
     "Unavailable",
 ]
 
@@ -114,6 +118,16 @@ class LedgerError(RefoldError):
     """The durable record cannot be read or written."""
 
     exit_code = 8
+
+
+class SessionBusy(LedgerError):
+    """Others changed the session, or held it, for as long as we may wait; trying again later helps."""
+
+    http_status = 503
+
+
+class ChangeRefused(LedgerError):
+    """The ledger refuses a change of a session that nobody else changed; trying again will not help."""
 
 
 class LawBroken(RefoldError):

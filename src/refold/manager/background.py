@@ -19,7 +19,7 @@ from refold.conversation.view import Lens, View
 from refold.errors import RefoldError
 from refold.formats import make_format
 from refold.ladder.plan import Outcome
-from refold.manager.batch import Made, Wish, commit_outcome, is_vetoed, make_full_view, plan_batch, tell_failed
+from refold.manager.batch import Made, Wish, commit_outcome, is_vetoed, make_full_view, miss, plan_batch, tell_failed
 from refold.manager.flow import Flow, Pause, run_flow_async
 from refold.manager.keeper import Keeper, read_pinned
 from refold.manager.lease import give_lease, take_lease
@@ -214,5 +214,11 @@ def _swap(keeper: Keeper, session: OpenSession, wish: Wish, view: View, outcome:
     covered = {message_id for edit in outcome.edits for message_id in edit.covers}
     if not covered.isdisjoint(read_pinned(row.settings)):
         return Made("stale", reason="a message was pinned meanwhile")
-    session.row = row
-    return commit_outcome(keeper, session, wish, view, outcome, owner)
+    seen, session.row = session.row, row
+    made = commit_outcome(keeper, session, wish, view, outcome, owner)
+    if made.ending != "refused":
+        return made
+    if seen.edits_version != row.edits_version:
+        return Made("stale", reason="edits were made or undone meanwhile")
+    # The snapshot was read a moment ago, and only messages came since: the next one would be refused as well.
+    return miss(keeper, session, wish, f"the record refuses {made.reason}")

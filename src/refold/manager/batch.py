@@ -14,7 +14,7 @@ from typing import Literal
 
 from refold.budget import Budget, Trigger
 from refold.conversation.view import View
-from refold.errors import LedgerError, RefoldError
+from refold.errors import ChangeRefused, LedgerError, RefoldError, SessionBusy
 from refold.ladder.plan import Outcome, Plan, detect_view_language, order_stages, prepare
 from refold.ledger.ledger import Batch
 from refold.llm.redact import find_secrets, redact_text
@@ -26,6 +26,7 @@ from refold.manager.lease import give_lease, prolong_lease, take_lease
 from refold.manager.notices import Notice
 from refold.manager.record import Archived, describe_archived
 from refold.manager.restoring import restore_results
+from refold.manager.rounds import Rounds, explain_refusal, read_versions
 from refold.manager.session import OpenSession
 from refold.manager.undoing import REDO
 from refold.stages.fold import Fold
@@ -36,7 +37,7 @@ SOFT_WAIT_S = 5.0
 HARD_WAIT_S = 150.0
 _NOTE_CHARS_MAX = 2_000
 
-Ending = Literal["done", "stale", "held", "vetoed", "missed", "begun"]
+Ending = Literal["done", "stale", "refused", "held", "vetoed", "missed", "begun"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +62,11 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """How a compression ended. ``stale``: somebody else changed the session, look again. ``begun``: it goes on in the
-    background. ``is_failed``: a summary was wanted and could not be had (S2.7)."""
+    """How a compression ended.
+
+    ``stale``: somebody else changed the session, look again. ``refused``: the record did not take it, although nobody
+    did. ``begun``: it goes on in the background. ``is_failed``: a summary was wanted and could not be had (S2.7).
+    """
 
     ending: Ending
     outcome: Outcome | None = None
@@ -74,11 +78,28 @@ class Made:
     is_failed: bool = False
 
 
-def run_batch(keeper: Keeper, session: OpenSession, wish: Wish) -> Flow[Made]:
-    """Compress a session under its lease."""
+def run_batch(keeper: Keeper, session: OpenSession, wish: Wish, rounds: Rounds) -> Flow[Made]:
+    """Compress a session under its lease; if it ends ``stale``, the caller reads the session anew and tries again."""
+    made = yield from _run_leased(keeper, session, wish)
+    if made.ending == "stale":
+        yield rounds.lose()
+    elif made.ending == "refused":
+        try:
+            yield rounds.refuse(session.row, made.reason)
+        except ChangeRefused as error:
+            tell_failed(keeper, session, wish, error)
+            if wish.must:
+                raise
+            # The context fits as it is: whoever asks for it gets it, with the reason, and the brake counts.
+            return miss(keeper, session, wish, str(error))
+        return Made("stale", reason=made.reason)
+    return made
+
+
+def _run_leased(keeper: Keeper, session: OpenSession, wish: Wish) -> Flow[Made]:
     owner = yield from take_lease(keeper, session.id, HARD_WAIT_S if wish.must else SOFT_WAIT_S)
     if not owner and wish.must:
-        raise LedgerError(f"another process has been compressing {session.id!r} for {HARD_WAIT_S:g} s; try again")
+        raise SessionBusy(f"another process has been compressing {session.id!r} for {HARD_WAIT_S:g} s; try again")
     if not owner:
         return Made("held", reason="another process is compressing this session")
     try:
@@ -124,7 +145,7 @@ def commit_outcome(keeper: Keeper, session: OpenSession, wish: Wish, view: View,
     if not outcome.edits or _shows_the_same(view, outcome.view):
         if failure:
             keeper.tell(Notice("failed", session.id, redact_text(failure), view.tokens, view.tokens, keeper.clock()))
-        missed = _miss(keeper, session, wish, redact_text(failure) or "nothing is left that could be compressed")
+        missed = miss(keeper, session, wish, redact_text(failure) or "nothing is left that could be compressed")
         return replace(missed, is_failed=bool(failure))
     return _commit(keeper, session, wish, view, outcome, owner)
 
@@ -203,7 +224,7 @@ def _commit(keeper: Keeper, session: OpenSession, wish: Wish, view: View, outcom
         raise
     if not is_stored:
         folder.remove(new_files)
-        return Made("stale")
+        return _judge_refusal(keeper, session, batch, owner)
     _take_over(keeper, session, outcome)
     deleted, warnings = folder.remove(path for path in folder.list_files() if path not in after)
     keeper.complain(session.id, warnings)
@@ -211,6 +232,13 @@ def _commit(keeper: Keeper, session: OpenSession, wish: Wish, view: View, outcom
     for notice in notices:
         keeper.complain(session.id, keeper.listeners.tell(notice))
     return Made("done", outcome, view.tokens, wish.trigger.reason, archived, tuple(deleted), tuple(warnings))
+
+
+def _judge_refusal(keeper: Keeper, session: OpenSession, batch: Batch, owner: str) -> Made:
+    """Say whether a commit was refused because somebody was faster, or although the session is as it was."""
+    row = keeper.ledger.read_session(session.id)
+    is_race = read_versions(row) != read_versions(session.row) or not prolong_lease(keeper, session.id, owner)
+    return Made("stale") if is_race else Made("refused", reason=explain_refusal(keeper.ledger, session.id, batch))
 
 
 def _may_be_stored(keeper: Keeper, session_id: str, batch_id: str) -> bool:
@@ -267,7 +295,8 @@ def _still_fires(keeper: Keeper, session: OpenSession, wish: Wish, outcome: Outc
     return decide_plain(session, keeper.config, wish.budget, outcome.view.tokens).acts
 
 
-def _miss(keeper: Keeper, session: OpenSession, wish: Wish, why: str) -> Made:
+def miss(keeper: Keeper, session: OpenSession, wish: Wish, why: str) -> Made:
+    """Return a compression that came to nothing; the brake counts it unless a person asked."""
     if not wish.is_manual:
         brake = Brake.read(session.row.settings).missed(wish.model, why)
         keeper.update_settings(session, {BRAKE: brake.to_settings(), FORCED: None})

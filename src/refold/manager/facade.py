@@ -23,7 +23,7 @@ from refold.ledger.ledger import Extension, Finding, Ledger
 from refold.llm.redact import redact_text
 from refold.manager import controls, forgetting, going_on, manual, preparing
 from refold.manager.background import Background
-from refold.manager.flow import Flow, run_flow, run_flow_async
+from refold.manager.flow import Flow, run_flow, run_flow_async, wait_out
 from refold.manager.going_on import Billed, WentOn
 from refold.manager.intake import check_messages
 from refold.manager.keeper import Keeper
@@ -117,7 +117,7 @@ class ContextCompressionManager(Recalling):
         """Add messages at the end of a session, durably; return how many it has now."""
         raws = check_messages(new_messages)
         with self._keeper.held(_check_session(session_id)) as slot:
-            return len(preparing.append_new(self._keeper, slot, session_id, raws, format).ids)
+            return len(wait_out(preparing.append_new(self._keeper, slot, session_id, raws, format)).ids)
 
     def go_on(self, request: preparing.Request, billed: Sequence[Billed] = ()) -> WentOn | None:
         """Take in what is new in a request of an open session, in memory; None if that takes more (see going_on.py)."""

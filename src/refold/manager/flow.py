@@ -88,6 +88,18 @@ def _advance(flow: Flow[Result], reply: object) -> tuple[Step | None, Any]:
         return None, done.value
 
 
+def wait_out(flow: Flow[Result]) -> Result:
+    """Run a flow that only pauses, in this thread."""
+    try:
+        while True:
+            step = next(flow)
+            assert isinstance(step, Pause), "this flow asks for more than time"
+            time.sleep(step.seconds)
+    except StopIteration as done:
+        result: Result = done.value
+        return result
+
+
 def _answer(step: Step, model: ModelSeam) -> object:
     if isinstance(step, Ask):
         return run_blocking(lambda: model.answer(step))

@@ -6,6 +6,7 @@ change a session at any time: every opening reads one row, and what is no longer
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from collections import OrderedDict
@@ -19,10 +20,10 @@ from typing import TYPE_CHECKING
 from refold.budget import Budget, Carry
 from refold.config import CompressionConfig
 from refold.conversation.view import Lens
-from refold.errors import LedgerError
+from refold.errors import LedgerError, SessionBusy
 from refold.formats import make_format
 from refold.ledger.ledger import Event, Ledger, SessionRow
-from refold.manager.flow import Flow, Pause
+from refold.manager.flow import Flow, Pause, wait_out
 from refold.manager.heartbeat import Heartbeat
 from refold.manager.notices import Listeners, Notice
 from refold.manager.session import OpenSession, load_session
@@ -82,6 +83,7 @@ class Keeper:
         self.ledger = ledger
         self.listeners = Listeners()
         self.clock: Callable[[], float] = time.time
+        self.chance: Callable[[], float] = random.random
         self.sessions_open_max = SESSIONS_OPEN_MAX
         self.lease_s = LEASE_S
         self.heartbeat = Heartbeat(self.prolong, lambda: self.lease_s)
@@ -107,7 +109,7 @@ class Keeper:
         try:
             while not slot.lock.acquire(blocking=False):
                 if waited > LOCK_WAIT_S:
-                    raise LedgerError(f"session {session_id!r} is in use for more than {LOCK_WAIT_S:g} s")
+                    raise SessionBusy(f"session {session_id!r} is in use for more than {LOCK_WAIT_S:g} s")
                 yield Pause(step)
                 waited, step = waited + step, min(0.05, step * 1.5)
         except BaseException:
@@ -142,12 +144,7 @@ class Keeper:
     @contextmanager
     def held(self, session_id: str) -> Iterator[Slot]:
         """Hold a session in this thread, for what needs no model."""
-        flow = self.hold(session_id)
-        try:
-            while True:
-                time.sleep(next(flow).seconds)  # type: ignore[union-attr]
-        except StopIteration as done:
-            slot: Slot = done.value
+        slot = wait_out(self.hold(session_id))
         try:
             yield slot
         finally:

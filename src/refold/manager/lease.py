@@ -6,13 +6,12 @@ heartbeat, however long a model takes. One that ran out and that nobody took is 
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from refold.errors import LedgerError
-from refold.manager.flow import Flow, Pause
+from refold.errors import LedgerError, SessionBusy
+from refold.manager.flow import Flow, Pause, wait_out
 from refold.manager.keeper import Keeper
 
 WAIT_S = 150.0
@@ -48,14 +47,9 @@ def give_lease(keeper: Keeper, session_id: str, owner: str) -> None:
 @contextmanager
 def leased(keeper: Keeper, session_id: str) -> Iterator[None]:
     """Hold the lease on a session in this thread."""
-    flow = take_lease(keeper, session_id, WAIT_S)
-    try:
-        while True:
-            time.sleep(next(flow).seconds)  # type: ignore[union-attr]
-    except StopIteration as done:
-        owner: str = done.value
+    owner = wait_out(take_lease(keeper, session_id, WAIT_S))
     if not owner:
-        raise LedgerError(f"another process has been compressing {session_id!r} for {WAIT_S:g} s; try again")
+        raise SessionBusy(f"another process has been compressing {session_id!r} for {WAIT_S:g} s; try again")
     try:
         yield
     finally:

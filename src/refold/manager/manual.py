@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from refold.budget import Trigger
-from refold.errors import LedgerError
 from refold.ladder.report import StageReport
 from refold.manager.batch import Made, Wish, make_full_view, plan_batch, run_batch
 from refold.manager.flow import Flow
 from refold.manager.keeper import Keeper
-from refold.manager.preparing import ROUNDS_MAX, Remember, finish
+from refold.manager.preparing import Remember, finish
+from refold.manager.rounds import Rounds
 from refold.manager.session import OpenSession
 
 ASKED = "a person asked for it"
@@ -39,7 +39,9 @@ def compress_flow(
     keeper.need_row(session_id)
     slot = yield from keeper.hold(session_id)
     try:
-        for _ in range(ROUNDS_MAX):
+        rounds = Rounds(keeper, session_id)
+        while True:
+            rounds.begin()
             row = keeper.need_row(session_id)
             session = keeper.open(slot, replace(row, wire=row.wire or "openai-chat"), row.model)
             wish = _make_wish(keeper, session, row.model, slot.fixed_tokens, instructions)
@@ -48,12 +50,12 @@ def compress_flow(
                 return _unchanged(session, tokens, "nothing to compress")
             if dry_run:
                 return (yield from _try_out(keeper, session, wish))
-            made = yield from run_batch(keeper, session, wish)
+            made = yield from run_batch(keeper, session, wish, rounds)
             if made.ending == "stale":
+                slot.session = None
                 continue
             yield from finish(keeper, session, made, remember)
             return _tell(session, made, tokens, slot.fixed_tokens)
-        raise LedgerError(f"session {session_id!r} was changed by others {ROUNDS_MAX} times in a row; try again")
     finally:
         keeper.let_go(slot)
 

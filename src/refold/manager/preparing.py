@@ -14,7 +14,7 @@ import orjson
 from refold.budget import Budget
 from refold.budget.economics import WAITED
 from refold.conversation.view import View
-from refold.errors import BudgetTooSmall, LedgerError
+from refold.errors import BudgetTooSmall
 from refold.formats import detect
 from refold.ladder.plan import check_fit
 from refold.ladder.report import Report
@@ -37,13 +37,12 @@ from refold.manager.keeper import Keeper, Sent, Slot, make_event
 from refold.manager.notices import Notice
 from refold.manager.originals import StoredOriginals
 from refold.manager.record import Archived
+from refold.manager.rounds import Rounds
 from refold.manager.session import OpenSession
 from refold.prepared import PreparedContext
 from refold.tokens import model_info
 from refold.tokens.counter import REPLY_TOKENS
 
-# On a server many replicas write at once: who is slower loses some rounds before its turn comes.
-ROUNDS_MAX = 40
 Remember = Callable[[str, Archived], Awaitable[object]]
 
 
@@ -68,10 +67,12 @@ class Request:
 def prepare_flow(keeper: Keeper, request: Request, remember: Remember) -> Flow[PreparedContext]:
     """Prepare a context for a request."""
     waited_in_vain = False
-    for _ in range(ROUNDS_MAX):
+    rounds = Rounds(keeper, request.session_id)
+    while True:
+        rounds.begin()
         slot = yield from keeper.hold(request.session_id)
         try:
-            session = take_in(keeper, slot, request)
+            session = yield from take_in(keeper, slot, request)
             prepared = yield from _prepare_held(keeper, slot, session, request, remember, waited_in_vain)
             if prepared is not None:
                 return prepared
@@ -82,7 +83,6 @@ def prepare_flow(keeper: Keeper, request: Request, remember: Remember) -> Flow[P
         seconds = 0.0 if is_refused(session) else keeper.config.compact_timeout_s
         is_done = yield from keeper.background.wait(request.session_id, seconds)
         waited_in_vain = waited_in_vain or not is_done
-    raise LedgerError(f"session {request.session_id!r} was changed by others {ROUNDS_MAX} times in a row; try again")
 
 
 def _prepare_held(
@@ -98,7 +98,9 @@ def _prepare_held(
     fixed = count_fixed(slot, session, request)
     made: Made | None = None
     is_short = False
-    for _ in range(ROUNDS_MAX):
+    rounds = Rounds(keeper, session.id)
+    while True:
+        rounds.begin()
         decision, budget = decide_held(keeper, slot, session, request, fixed)
         if not decision.acts:
             break
@@ -112,7 +114,7 @@ def _prepare_held(
         if keeper.background is not None and keeper.background.is_busy(session.id):
             return None
         try:
-            made = yield from run_batch(keeper, session, wish)
+            made = yield from run_batch(keeper, session, wish, rounds)
         except BudgetTooSmall:
             # What was recalled for the newest message cannot be folded, but it can be asked for again.
             is_short = take_back_recalled(keeper, session)
@@ -121,9 +123,8 @@ def _prepare_held(
             made = None
         if made is not None and made.ending != "stale":
             break
+        slot.session = None
         session = keeper.open(slot, keeper.need_row(session.id), model)
-    else:
-        raise LedgerError(f"session {session.id!r} was changed by others {ROUNDS_MAX} times in a row; try again")
     yield from finish(keeper, session, made, remember)
     _tell_skipped(keeper, slot, session, decision, made)
     recalled = "" if is_short else add_recalled(keeper, session, budget.hard - session.item_tokens - fixed, made)
@@ -148,10 +149,12 @@ def finish(keeper: Keeper, session: OpenSession, made: Made | None, remember: Re
         )
 
 
-def take_in(keeper: Keeper, slot: Slot, request: Request) -> OpenSession:
+def take_in(keeper: Keeper, slot: Slot, request: Request) -> Flow[OpenSession]:
     """Return the session with all that the caller handed in stored and shown."""
     raws = None if request.messages is None else check_messages(request.messages)
-    for _ in range(ROUNDS_MAX):
+    rounds = Rounds(keeper, request.session_id)
+    while True:
+        rounds.begin()
         row = _find_row(keeper, request, raws)
         session = keeper.open(slot, row, row.model)
         if raws is None:
@@ -163,12 +166,17 @@ def take_in(keeper: Keeper, slot: Slot, request: Request) -> OpenSession:
             _settle_versions(keeper, session)
             return session
         slot.session = None
-    raise LedgerError(f"session {request.session_id!r} was changed by others {ROUNDS_MAX} times in a row; try again")
+        if not is_stored:
+            yield rounds.refuse(row, f"a history of {len(raws):,} messages")
 
 
-def append_new(keeper: Keeper, slot: Slot, session_id: str, raws: Sequence[object], wire: str | None) -> OpenSession:
+def append_new(
+    keeper: Keeper, slot: Slot, session_id: str, raws: Sequence[object], wire: str | None
+) -> Flow[OpenSession]:
     """Add messages at the end of a session."""
-    for _ in range(ROUNDS_MAX):
+    rounds = Rounds(keeper, session_id)
+    while True:
+        rounds.begin()
         row = _find_row(keeper, Request(session_id, format=wire), raws)
         session = keeper.open(slot, row, row.model)
         if _change_wire(keeper, session, raws, lambda: [*_read_raws(keeper, session_id), *raws]):
@@ -177,7 +185,7 @@ def append_new(keeper: Keeper, slot: Slot, session_id: str, raws: Sequence[objec
             _settle_versions(keeper, session)
             return session
         slot.session = None
-    raise LedgerError(f"session {session_id!r} was changed by others {ROUNDS_MAX} times in a row; try again")
+        yield rounds.refuse(row, f"{len(raws):,} new messages")
 
 
 def _change_wire(

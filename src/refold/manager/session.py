@@ -177,7 +177,7 @@ def load_session(ledger: Ledger, row: SessionRow, lens: Lens, counter: Counter) 
     session.undone = frozenset(covered for covers in undone for covered in covers)
     session.batch_edits = frozenset(one.edit.id for one in stored if one.is_active and one.batch_id)
     # What is gone for good now is known to be gone, whatever happens before a compression is stored.
-    session.forgotten = frozenset(ledger.find_forgotten(row.id) if _stubs_of(row) else ())
+    session.forgotten = frozenset(ledger.find_forgotten(row.id))
     folds = [edit for edit in edits if edit.kind == "fold" and known.keys() >= set(edit.covers)]
     hidden = {covered for edit in folds for covered in edit.covers}
     loaded = read_originals(ledger, row, lens, [message_id for message_id in path.ids if message_id not in hidden])
