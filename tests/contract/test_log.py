@@ -63,3 +63,15 @@ def test_a_lease_is_one_owners_until_it_is_given_back_or_runs_out(open_ledger: O
     assert one.acquire_lease(SESSION, "one", seconds=10, now=NOW + 21)
     one.open_session("other", NOW)
     assert two.acquire_lease("other", "two", seconds=10, now=NOW)
+
+
+def test_anybody_can_see_that_a_session_is_leased(open_ledger: OpenLedger) -> None:
+    one, two = open_ledger(), open_ledger()
+    one.open_session(SESSION, NOW)
+    assert not two.is_leased(SESSION, now=NOW)
+    assert one.acquire_lease(SESSION, "one", seconds=10, now=NOW)
+    assert two.is_leased(SESSION, now=NOW + 9)
+    assert not two.is_leased(SESSION, now=NOW + 10)
+    one.release_lease(SESSION, "one")
+    assert not two.is_leased(SESSION, now=NOW + 9)
+    assert not two.is_leased("never seen", now=NOW)

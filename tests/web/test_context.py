@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -121,3 +122,17 @@ def test_while_it_runs_every_tab_says_that_the_context_is_being_optimised(browse
             for page in (one, other):
                 page.get_by_role("status").filter(has_text="Optimising context").wait_for(state="hidden")
                 page.close()  # Before the server goes: a page that cannot connect complains.
+
+
+def test_what_another_process_compresses_is_told_too(browser: Browser, url: str, workspace: Path) -> None:
+    with open_manager(workspace) as manager:
+        manager.append("elsewhere", sample_messages()[:20])
+        page = browser.open(f"{url}elsewhere")
+        page.locator(".gauge-share").wait_for()
+        chip = page.get_by_role("status").filter(has_text="Optimising context")
+        assert chip.is_hidden()
+        # What every compression holds while it runs, whoever runs it; one that died lets go of it by itself.
+        assert manager.ledger.acquire_lease("elsewhere", "a command", seconds=60, now=time.time())
+        chip.wait_for()
+        manager.ledger.release_lease("elsewhere", "a command")
+        chip.wait_for(state="hidden")

@@ -1,13 +1,72 @@
-"""The bundled sample is the example session, and nothing else."""
+"""The bundled sample is the example session, stops where its window is nearly full, and folds when it is played on."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
+from refold import CompressionConfig, ContextCompressionManager
+from refold.web.sample import NAME, RESERVE_TOKENS, STOP_SHARE, WINDOW_TOKENS, SamplePlayer, can_play, make_sample
 from tests.web.stories import sample_messages
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> Iterator[ContextCompressionManager]:
+    with ContextCompressionManager(CompressionConfig(), tmp_path) as made:
+        assert make_sample(made)
+        yield made
+
+
+def open_own(manager: ContextCompressionManager) -> ContextCompressionManager:
+    """Return a manager with the sample's window, as the page opens one for it."""
+    config = CompressionConfig(window=WINDOW_TOKENS, reserve=RESERVE_TOKENS)
+    return ContextCompressionManager(config, manager.workspace_path, ledger=manager.ledger)
 
 
 def test_the_bundled_sample_is_the_example_of_a_coding_agent(project_root: Path) -> None:
     example = json.loads((project_root / "examples" / "sessions" / "coding_agent.json").read_text("utf-8"))
     assert sample_messages() == example["messages"]
+
+
+def test_the_sample_was_folded_before_and_is_nearly_full(manager: ContextCompressionManager) -> None:
+    assert manager.status(NAME).compression_count >= 3
+    assert STOP_SHARE * 0.95 < open_own(manager).status(NAME).share < 1
+    row = manager.ledger.read_session(NAME)
+    assert row is not None
+    assert can_play(row)
+
+
+def test_compressing_the_sample_by_hand_saves_most_of_it(manager: ContextCompressionManager) -> None:
+    own = open_own(manager)
+    tried = own.compress(NAME, dry_run=True)
+    assert tried.current_tokens < tried.previous_tokens / 2
+    assert own.compress(NAME).current_tokens < tried.previous_tokens / 2
+
+
+def test_played_on_the_sample_folds_within_a_few_steps_and_ends(manager: ContextCompressionManager) -> None:
+    player = SamplePlayer(manager)
+    folded = []
+    for number in range(100):
+        step = player.play_step()
+        assert step is not None
+        if step.folded_from:
+            assert step.folded_to < step.folded_from
+            folded.append(number)
+        if step.is_last:
+            break
+    assert folded, "it folds before their eyes"
+    assert folded[0] < 12
+    stored = manager.ledger.list_messages(NAME, limit=1_000)
+    assert [json.loads(one.raw) for one in stored] == sample_messages()
+    assert player.play_step() is None
+
+
+def test_a_sample_that_somebody_went_on_with_is_not_played_over_their_words(manager: ContextCompressionManager) -> None:
+    manager.append(NAME, [{"role": "user", "content": "What would you do next?"}])
+    assert SamplePlayer(manager).play_step() is None
+    manager.delete_session(NAME)
+    assert SamplePlayer(manager).play_step() is None
+    assert not make_sample(manager), "deleted is deleted"

@@ -20,10 +20,13 @@ from refold.server.interface import Access
 from refold.tokens import model_info
 from refold.web.markup import clean
 from refold.web.rows import find_speaker, make_lens
+from refold.web.sample import find_manager
 
 GOES_MAX = 60
 WORDS_CHARS = 110
 State = Literal["good", "warn", "bad"]
+# The model's own, a guess because nobody knows the model, or that of the sample.
+WindowBy = Literal["model", "guess", "sample"]
 PARTS = ("system", "tools", "user", "assistant", "output", "folds")
 _NAMES = {
     "system prompt": "system",
@@ -37,12 +40,12 @@ _NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What the indicator shows. ``parts`` add up to ``status.tokens``; ``is_guessed``: nobody knows the window."""
+    """What the indicator shows. ``parts`` add up to ``status.tokens``; ``window_by`` says who knows the window."""
 
     status: SessionStatus
     parts: dict[str, int]
     warn: int
-    is_guessed: bool
+    window_by: WindowBy
 
     @property
     def state(self) -> State:
@@ -55,7 +58,7 @@ class Context:
 def read_context(access: Access, name: str) -> Context:
     """Return how full a session is now."""
     row = access.need(name)
-    manager = access.manager
+    manager = find_manager(access, row)
     status = manager.status(row.id)
     # The framing of a request counts with its system prompt: two tokens are no part of their own.
     items = manager.read_view(row.id)
@@ -65,7 +68,8 @@ def read_context(access: Access, name: str) -> Context:
     info = model_info(row.model or None)
     budget = manager.config.budget(info)
     warn = min(status.soft, int(status.hard * budget.warn / budget.hard))
-    return Context(status, parts, warn, not info.is_known)
+    window_by: WindowBy = "sample" if manager is not access.manager else "model" if info.is_known else "guess"
+    return Context(status, parts, warn, window_by)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +110,7 @@ class Preview:
 def preview(access: Access, name: str, instructions: str) -> Preview:
     """Return what a compression would do; nothing changes."""
     row = access.need(name)
-    result = access.manager.compress(row.id, instructions, dry_run=True)
+    result = find_manager(access, row).compress(row.id, instructions, dry_run=True)
     stages = [_tell_stage(access, name, stage) for stage in result.stages if stage.edits]
     return Preview(
         result.previous_tokens, result.current_tokens, result.preserved_count, clean(result.reason), tuple(stages)
@@ -138,4 +142,5 @@ def _tell_going(access: Access, name: str, ids: Sequence[str]) -> tuple[Going, .
 
 def compress(access: Access, name: str, instructions: str) -> CompactResult:
     """Compress a session now."""
-    return access.manager.compress(access.need(name).id, instructions)
+    row = access.need(name)
+    return find_manager(access, row).compress(row.id, instructions)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from refold.manager.undoing import Switched
 from refold.server.interface import Access
+from refold.web.sample import find_manager
 
 
 def unfold(access: Access, name: str, edit_id: str) -> Switched:
     """Take one fold back, with all that was made from it; the originals are in view again."""
-    return access.manager.undo(access.need(name).id, edit_id)
+    row = access.need(name)
+    return find_manager(access, row).undo(row.id, edit_id)
 
 
 def refold(access: Access, name: str, edit_id: str) -> Switched:
     """Put a fold that was undone in force again."""
-    return access.manager.redo(access.need(name).id, edit_id)
+    row = access.need(name)
+    return find_manager(access, row).redo(row.id, edit_id)

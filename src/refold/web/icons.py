@@ -24,6 +24,8 @@ _STROKES = {
     "more": "M5 12h.01M12 12h.01M19 12h.01",
     "plus": "M12 5v14M5 12h14",
     "stop": "M7 7h10v10H7z",
+    "play": "M8 5l11 7l-11 7z",
+    "pause": "M9 6v12M15 6v12",
     "send": "M4 12l16-8l-5 17l-3-7z",
     "copy": "M9 9h11v11H9zM5 15H4V4h11v1",
     "leave": "M14 4h5v16h-5M10 8l-4 4l4 4M6 12h9",

@@ -80,9 +80,9 @@ def _draw_gauge(context: Context) -> None:
         for tier, tokens in tiers:
             tick = ui.element("span").classes(f"tick tick-{tier}").style(f"left:{min(1.0, tokens / top):.2%}")
             tick._props["title"] = say(f"session.tier_{tier}", tokens=tokens)
-    with ui.element("p").classes("faint tiers num"):
+    with ui.element("ul").classes("faint tiers"):
         for tier, tokens in tiers:
-            text("span", say(f"session.tier_{tier}", tokens=tokens))
+            text("li", say(f"session.tier_{tier}", tokens=tokens), f"tier tier-{tier}")
 
 
 def _draw_parts(context: Context) -> None:
@@ -115,9 +115,7 @@ def _draw_notes(context: Context) -> None:
     text("p", told, "soft note")
     if status.stopped:
         text("p", say("session.stopped", why=status.stopped), "problem small")
-    window = f"{status.window:,}"
-    if context.is_guessed:
-        window = say("session.window_guessed", tokens=status.window)
+    window = say(f"session.window_by_{context.window_by}", tokens=status.window)
     rows = [
         ("model", status.model or say("session.no_model")),
         ("window", window),

@@ -5,6 +5,7 @@ Blocking calls of the ledger and the manager, each a function of ``Access``; ``S
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -64,6 +65,11 @@ def read_version(access: Access, name: str) -> tuple[int, int, float]:
     return find_version(access.need(name))
 
 
+def is_compressed_now(access: Access, name: str) -> bool:
+    """Tell whether somebody, in any process, is compressing a session (S3.11): one cheap read."""
+    return access.ledger.is_leased(access.need(name).id, now=time.time())
+
+
 def find_title(row: SessionRow) -> str:
     """Return the title a person gave a session, empty if none did."""
     title = row.settings.get(TITLE)
@@ -91,8 +97,6 @@ def find_words(raw: object) -> str:
 
 def rename_session(access: Access, name: str, title: str) -> None:
     """Give a session a title; an empty one takes it away. Its name, by which clients know it, stays."""
-    import time
-
     row = access.need(name)
     wanted = " ".join(title.split())[:TITLE_CHARS_MAX]
     access.ledger.update_session(row.id, {"settings": {TITLE: wanted or None}}, time.time())

@@ -14,11 +14,11 @@ from refold.web.icons import icon
 from refold.web.indicator import Indicator
 from refold.web.links import page_link
 from refold.web.outline import LOOKS
-from refold.web.reading import Seen, find_title, read_opening, read_seen
+from refold.web.reading import Seen, find_title, is_compressed_now, read_opening, read_seen
+from refold.web.sample_bar import SampleBar
 from refold.web.shell import empty, frame, go, guarded, heading, link, notify, text
 from refold.web.source import NoLongerAllowed
 from refold.web.visit import find_visit, say
-from refold.web.watching import find_watch
 
 POLL_S = 1.0
 
@@ -40,8 +40,6 @@ class SessionTab:
     def __init__(self, name: str, title: str, seen: Seen, at: str) -> None:
         self.name = name
         self.source = find_visit().source
-        self.watch = find_watch(self.source.application)
-        self.session_id = seen.row.id
         self.is_compressing = False
         self.looks: dict[str, ui.element] = {}
         with ui.element("div").classes("session-head"):
@@ -56,6 +54,7 @@ class SessionTab:
                 with empty(say("session.empty"), say("session.empty_next")) as self.nothing:
                     pass
                 self._show_nothing()
+                SampleBar(seen.row, self.refresh)
                 with ui.element("div").classes("session-chat"):
                     chat_box(name, self.refresh)
             with ui.element("aside").classes("session-side"):
@@ -103,7 +102,8 @@ class SessionTab:
 
     async def _poll(self) -> None:
         try:
-            self.indicator.show_busy(self.is_compressing or self.watch.is_busy(self.session_id))
+            # The lease tells it of every process: the gateway, a command, another page.
+            self.indicator.show_busy(self.is_compressing or await self.source.run(is_compressed_now, self.name))
             await self.refresh()
         except NotFound:
             self._end(say("session.gone"))

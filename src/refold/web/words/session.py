@@ -19,6 +19,17 @@ WORDS: Words = {
     "session.unfolded": ("Unfolded: {tokens:,} tokens are back in view", "已展开：{tokens:,} 个词元重新可见"),
     "session.refolded": ("Folded again: {tokens:,} tokens are out of view", "已重新折叠：{tokens:,} 个词元移出视野"),
     "session.not_here": ("That message is not part of this session any more.", "该消息已不在此会话中。"),
+    # The sample that goes on.
+    "session.sample_why": (
+        "A sample, in a window of {window:,} tokens. Play on and watch it fill up and fold.",
+        "这是一个示例，窗口为 {window:,} 词元。继续播放，看它如何填满并折叠。",
+    ),
+    "session.sample_play": ("Play on", "继续播放"),
+    "session.sample_pause": ("Pause", "暂停"),
+    "session.sample_folded": (
+        "Folded: {before:,} → {after:,} tokens. Scroll up to see what stands in their place.",
+        "已折叠：{before:,} → {after:,} 词元。向上滚动可查看替代内容。",
+    ),
     # The context indicator.
     "session.context": ("Context", "上下文"),
     "session.details": ("Details of the context", "上下文详情"),
@@ -47,7 +58,9 @@ WORDS: Words = {
     "session.model": ("Model", "模型"),
     "session.no_model": ("not known yet", "尚未确定"),
     "session.window": ("Window", "窗口"),
-    "session.window_guessed": ("{tokens:,} (assumed)", "{tokens:,}（假定）"),
+    "session.window_by_model": ("{tokens:,}", "{tokens:,}"),
+    "session.window_by_guess": ("{tokens:,} (assumed)", "{tokens:,}（假定）"),
+    "session.window_by_sample": ("{tokens:,} (the sample's own)", "{tokens:,}（示例专用）"),
     "session.counter": ("Counted by", "计数器"),
     "session.folds": ("Compressions", "压缩次数"),
     "session.pinned": ("Pinned", "已固定"),
