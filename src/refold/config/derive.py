@@ -70,7 +70,7 @@ def _follow(merged: Merged, name: str, follow: Callable[[Any], object]) -> objec
     value = merged.values[name]
     try:
         return follow(int(value) if isinstance(value, str) and value.strip().isdigit() else value)
-    except TypeError:
+    except (TypeError, ValueError):  # ValueError: more digits than Python reads as a number.
         return None
 
 
@@ -126,16 +126,17 @@ def _check_options(config: CompressionConfig, merged: Merged) -> None:
     """Hold the numbers in stages' blocks to limits (L9): whole numbers are counts, fractions are shares."""
     for block in config.known.blocks:
         stage = getattr(config, block)
-        for option in stage_fields(stage) if hasattr(stage, "name") else ():
+        for option in stage_fields(stage):
             name, value = f"{block}.{option.name}", getattr(stage, option.name)
             given = merged.values.get(name)
-            if isinstance(given, bool) and not isinstance(value, bool):
-                raise ConfigError(f"{merged.where(name)}{name} is {given}; give a number")
             if isinstance(value, bool) or not isinstance(value, int | float):
                 continue
-            most = 1 if isinstance(value, float) else TOKENS_MAX
-            if not 0 <= value <= most:
-                raise ConfigError(f"{merged.where(name)}{name} is {value}; give a number from 0 to {most:,}")
+            if isinstance(given, bool):
+                raise ConfigError(f"{merged.where(name)}{name} is {given}; give a number")
+            # What is no stage has weights, and a weight may count against.
+            least, most = (0, TOKENS_MAX) if isinstance(value, int) else (0 if hasattr(stage, "name") else -1, 1)
+            if not least <= value <= most:
+                raise ConfigError(f"{merged.where(name)}{name} is {value}; give a number from {least} to {most:,}")
 
 
 def _check_target(config: CompressionConfig, merged: Merged, window: int | None) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from refold.config.layers import Layer
-from refold.config.names import suggest
+from refold.config.names import OTHER_BLOCKS, suggest
 from refold.config.reading import read_yaml, show
 from refold.config.schema import CompressionConfig, read_layer
 from refold.errors import ConfigError
@@ -32,8 +32,6 @@ MODEL_VARIABLES = (
     "ANTHROPIC_BASE_URL",
     "REFOLD_COMPACT_KEY",
 )
-# Blocks of a file of ours that are no settings of compression; ``load_block`` reads them.
-OTHER_BLOCKS = frozenset({"chat", "gateway", "mcp"})
 # S2.3: the names of the document that preset `offload` comes from.
 ALIASES = {
     f"SYNAPSE_{name}": f"REFOLD_{name}"
@@ -93,7 +91,7 @@ def load_block(
     taken = os.environ if environ is None else environ
     found: dict[str, tuple[object, str]] = {}
     for path in (user_file(taken), project_file(workspace)):
-        if path is None or not path.exists() or path.name == "x-agent.yaml":
+        if path is None or not os.path.lexists(path) or path.name == "x-agent.yaml":
             continue
         place = _shorten(path)
         settings, lines = read_yaml(_read_text(path, place), place)
@@ -130,7 +128,8 @@ def project_file(workspace: str | Path | None = None) -> Path | None:
     folder = folder.absolute()
     for candidate in (folder, *folder.parents):
         for name in PROJECT_FILES:
-            if (candidate / name).is_file():
+            # Also a folder or a link to nothing: it is refused where it is read.
+            if os.path.lexists(candidate / name):
                 return candidate / name
         if (candidate / ".git").exists():
             break
@@ -138,7 +137,7 @@ def project_file(workspace: str | Path | None = None) -> Path | None:
 
 
 def _read_file(layer: str, path: Path | None) -> list[Layer]:
-    if path is None or not path.exists():
+    if path is None or not os.path.lexists(path):
         return []
     place = _shorten(path)
     settings, lines = read_yaml(_read_text(path, place), place)
@@ -171,6 +170,10 @@ def _leave_others(settings: Mapping[object, object]) -> dict[object, object]:
 
 def _read_text(path: Path, place: str) -> str:
     try:
+        # One that is masked by a link to /dev/null is empty; opening a pipe would wait for ever.
+        if not (path.is_file() or path.is_char_device()):
+            what = "a folder" if path.is_dir() else "a link to nothing" if path.is_symlink() else "no file"
+            raise ConfigError(f"{place}: is {what}; a settings file is a text of 'name: value' lines, or is not there")
         with path.open("rb") as file:
             content = file.read(BYTES_MAX + 1)
     except OSError as error:

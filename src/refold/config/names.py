@@ -49,6 +49,8 @@ MEANINGS = (
     Meaning("the score from which a message is kept", ("fold.importance_threshold", "importance_threshold")),
 )
 
+# Blocks of a file of ours that are no settings of compression; ``load_block`` reads them.
+OTHER_BLOCKS = frozenset({"chat", "gateway", "mcp"})
 # Short spellings that people use; each is the very same setting, not another name for its meaning.
 SPELLINGS = {"auto": "auto_compress"}
 

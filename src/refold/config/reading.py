@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from reprlib import Repr
 from typing import TYPE_CHECKING
 
-from refold.config.names import read_name, suggest
+from refold.config.names import OTHER_BLOCKS, read_name, suggest
 from refold.errors import ConfigError
 
 if TYPE_CHECKING:
-    from yaml.nodes import MappingNode, Node
+    from yaml import SafeLoader
+    from yaml.nodes import Node
 
+_NODES_MAX = 500_000
 _PASSWORD = re.compile(r"(://[^\s:/@]*:)\S*@")
 _SHORT = Repr()
 _SHORT.maxstring = _SHORT.maxother = 60
@@ -78,7 +80,8 @@ def _check_key(
     if name in known:
         return name
     shown = f"{prefix}{key}" if isinstance(key, str) else show(key)
-    hint = suggest(f"{prefix}{name}", [f"{prefix}{one}" for one in known])
+    others = () if prefix else OTHER_BLOCKS
+    hint = suggest(f"{prefix}{name}", [*(f"{prefix}{one}" for one in known), *others])
     if not hint:
         options = ", ".join(sorted(known)) or "no options"
         hint = f"; {prefix[:-1]} has {options}" if prefix else "; 'refold config explain' lists what there is"
@@ -95,27 +98,65 @@ def read_yaml(text: str, place: str) -> tuple[dict[object, object], dict[str, in
     import yaml
 
     try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-        loaded = yaml.safe_load(text)
+        loader = _open_loader(text)
+        node = loader.get_single_node()
+        _check_weight(node, place)
+        lines: dict[str, int] = {}
+        _note_lines(node, "", lines, place)  # Before it is constructed, which merges what ``<<`` names into the nodes.
+        loaded = loader.construct_document(node) if node is not None else None
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise ConfigError(f"{place}:{line}: not valid YAML: the character {show(chr(error.character))}") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        line = f":{mark.line + 1}" if mark else ""
+        at = f":{mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or "it cannot be read"
-        raise ConfigError(f"{place}{line}: not valid YAML: {problem}") from None
+        raise ConfigError(f"{place}{at}: not valid YAML: {problem}") from None
     except RecursionError:
         raise ConfigError(f"{place}: not valid YAML: nested too deeply") from None
-    except (ValueError, TypeError) as error:
-        raise ConfigError(f"{place}: not valid YAML: {error}") from None
     if loaded is None:
         return {}, {}
-    if not isinstance(loaded, dict) or node is None:
+    if not isinstance(loaded, dict):
         raise ConfigError(f"{place}:1: expected settings as 'name: value' lines, not {show(loaded)}")
-    lines: dict[str, int] = {}
-    _note_lines(node, "", lines, place)
     return loaded, lines
 
 
-def _note_lines(node: MappingNode | Node, prefix: str, lines: dict[str, int], place: str) -> None:
+def _open_loader(text: str) -> SafeLoader:
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        """Says on which line a date or a number stands that there is not."""
+
+        def construct_object(self, node: Node, deep: bool = False) -> object:
+            try:
+                return super().construct_object(node, deep)
+            except (ValueError, TypeError):
+                problem = f"{show(node.value)} is no value; put it in quotes if it is a text"
+                raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
+
+    return Loader(text)
+
+
+def _check_weight(node: Node | None, place: str) -> None:
+    """Refuse aliases that stand for more than a file could say: a few lines of them would be read for hours."""
+    weights: dict[int, int] = {}
+
+    def weigh(one: object) -> int:
+        if isinstance(one, tuple):
+            return sum(map(weigh, one))
+        inner = getattr(one, "value", None)
+        if not isinstance(inner, list):
+            return 1
+        if id(one) not in weights:
+            weights[id(one)] = _NODES_MAX + 1  # Until it is known; an alias within its own anchor never ends.
+            weights[id(one)] = 1 + sum(map(weigh, inner))
+        return weights[id(one)]
+
+    if weigh(node) > _NODES_MAX:
+        raise ConfigError(f"{place}: its aliases stand for more than {_NODES_MAX:,} values; write them out")
+
+
+def _note_lines(node: Node | None, prefix: str, lines: dict[str, int], place: str) -> None:
     """Note where each key stands, two levels deep; a key written twice is refused, since YAML keeps only the last."""
     from yaml.nodes import MappingNode, ScalarNode
 
@@ -129,5 +170,7 @@ def _note_lines(node: MappingNode | Node, prefix: str, lines: dict[str, int], pl
         seen[key.value] = line
         path = f"{prefix}{read_name(key.value)}"
         lines[path] = line
+        if not key.tag.endswith(":str"):
+            lines.setdefault(prefix, line)  # No name of a setting: YAML reads it as a number, a switch or nothing.
         if isinstance(value, MappingNode) and path.count(".") < 2:
             _note_lines(value, f"{path}.", lines, place)

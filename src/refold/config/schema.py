@@ -23,7 +23,7 @@ from refold.config.layers import Layer, LayerName, Source
 from refold.config.layers import merge as merge_layers
 from refold.config.presets import check_preset, preset_layers
 from refold.config.reading import Known, flatten, show
-from refold.config.values import Attempts, Count, LanguageName, Limit, Place, Positive, Score, Seconds, Share
+from refold.config.values import Attempts, Count, LanguageName, Limit, Names, Place, Positive, Score, Seconds, Share
 from refold.errors import ConfigError
 from refold.recall.options import RecallOptions, read_recall
 from refold.stages import STAGES
@@ -109,7 +109,7 @@ class CompressionConfig(BaseModel):
     ledger: Place = Field(None, description="a file, or postgresql://…; unset: .refold/ledger.db of the workspace")
 
     # The ladder, and one block per stage
-    ladder: tuple[str, ...] = Field((), description="stages by name, cheapest first")
+    ladder: Names = Field((), description="stages by name, cheapest first")
     plugins: dict[str, dict[str, Any]] = Field({}, description="S1.11: options of plugins' stages, by name")
     write_files: bool = Field(False, description="whether files may be written; without it the stage offload waits")
     densify: Densify = Field(default_factory=Densify)

@@ -47,6 +47,13 @@ def _read_limit(value: object) -> object:
     return read
 
 
+def _refuse_set(value: object) -> object:
+    if isinstance(value, set | frozenset):
+        raise ValueError("give a list: a set has no order")
+    return value
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(_refuse_set)]
 Count = Annotated[int, BeforeValidator(_refuse_switch), Field(ge=0, le=TOKENS_MAX)]
 Positive = Annotated[int, BeforeValidator(_refuse_switch), Field(ge=1, le=TOKENS_MAX)]
 Share = Annotated[float, BeforeValidator(_read_share), Field(gt=0, le=1)]

@@ -98,6 +98,10 @@ def load_settings(workspace: str | Path | None = None, **call: object) -> Gatewa
             variable = next(key for key, setting in VARIABLES.items() if setting == name)
             raise ConfigError(f"{place}: {name} is a secret and does not belong into a file; set {variable}")
         values[name] = _read_value(name, value, place)
+        try:
+            GatewaySettings(**{name: values[name]})  # type: ignore[arg-type]
+        except ConfigError as error:
+            raise ConfigError(f"{place}: {error}") from None
     return GatewaySettings(**values).change(call)  # type: ignore[arg-type]
 
 
@@ -113,8 +117,10 @@ def _read_value(name: str, value: object, place: str) -> object:
             return _SWITCHES[str(value).strip().lower()]
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise ValueError
+        if kind is int and isinstance(value, float) and not value.is_integer():
+            raise ValueError
         return kind(value)
-    except (ValueError, KeyError):
+    except (ValueError, KeyError, OverflowError):
         shown = "(hidden)" if name in _NOT_IN_FILES else repr(str(value)[:40])
         raise ConfigError(f"{place}: gateway.{name} must be a {kind.__name__}, not {shown}") from None
 
