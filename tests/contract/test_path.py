@@ -186,6 +186,7 @@ def test_edits_made_on_arrival_are_stored_with_their_messages(ledger: Ledger) ->
     assert row is not None
     assert (row.edits_version, row.compression_count) == (1, 0)
     assert ledger.read_batches(SESSION) == []
+    assert ledger.verify() == []  # Edits of no batch are not edits whose batch is lost.
 
 
 TEXTS = st.lists(st.sampled_from(["ok", "go", "a", "b", "c", "d", "e"]), max_size=12)

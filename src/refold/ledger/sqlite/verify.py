@@ -88,8 +88,11 @@ def _check_edits(db: apsw.Connection, session: int) -> Iterator[str]:
     last = max((span[1] for row in rows for span in row.spans), default=0)
     ids = read_ids(db, session, 1, last)
     yield from check_edits(rows, ids)
-    batches = "SELECT count(*) FROM edit WHERE session = ? AND batch NOT IN (SELECT key FROM batch WHERE session = ?)"
-    if lost := fetch_value(db, batches, (session, session)):
+    sql = (
+        "SELECT count(*) FROM edit WHERE session = ? AND batch IS NOT NULL "
+        "AND batch NOT IN (SELECT key FROM batch WHERE session = ?)"
+    )
+    if lost := fetch_value(db, sql, (session, session)):
         yield f"{lost} edits belong to a batch that is not stored"
 
 
