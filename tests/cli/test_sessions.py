@@ -265,8 +265,8 @@ def test_in_real_processes_a_session_is_shown_undone_exported_and_deleted(shell:
 
 
 def test_without_a_name_the_session_that_changed_last_is_meant_and_said(shell: Shell) -> None:
-    told = shell.refold("show")
-    assert told.code == 4
+    told = shell.refold("undo")
+    assert told.code == 8
     assert "'refold chat' and 'refold serve' make some" in told.err
     with ContextCompressionManager(CompressionConfig(window=12_000), shell.folder) as manager:
         manager.append("older", chat(4))

@@ -133,6 +133,7 @@ def open_chat(wish: ChatWish, folder: Path) -> ChatSession:
     from refold.agent.builtin import make_builtin_tools
     from refold.cli.blocks import CHAT, read_block
     from refold.cli.repl.chat_session import SYSTEM, ChatSession, name_session
+    from refold.cli.workspace import find_newest
     from refold.config import load_config
     from refold.manager import ContextCompressionManager
 
@@ -153,10 +154,9 @@ def open_chat(wish: ChatWish, folder: Path) -> ChatSession:
         watch(manager, folder)
     name = wish.session
     if wish.resume and not name:
-        known = manager.ledger.list_sessions(limit=1)
-        if not known:
+        name = find_newest(manager.ledger) or ""
+        if not name:
             raise ConfigError("there is no session to resume here; leave --resume away to begin one")
-        name = known[0].id
     groups = [one.strip() for one in wish.tools.split(",") if one.strip()]
     return ChatSession(
         manager,

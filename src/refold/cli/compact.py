@@ -7,13 +7,11 @@ the result is not there. The input file is never changed.
 
 from __future__ import annotations
 
-import json
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from refold.cli.reading import OutputError, format_document, read_document, refuse_same_file, write_result
+from refold.cli.reading import OutputError, format_document, read_document, refuse_same_file, write_json, write_result
 from refold.compressing import compress
 from refold.config import CompressionConfig, load_config
 from refold.formats import Conversation, parse_messages, read_conversation, write_conversation
@@ -88,9 +86,7 @@ def report(wish: Wish, conversation: Conversation, prepared: PreparedContext) ->
     """Say what was done, for people or for programs."""
     assert prepared.report is not None
     if wish.as_json:
-        stream = sys.stdout if wish.dry_run or wish.out is not None else sys.stderr
-        stream.write(json.dumps(describe(wish, conversation, prepared), indent=2) + "\n")
-        stream.flush()
+        write_json(describe(wish, conversation, prepared), err=not wish.dry_run and wish.out is None)
         return
     from refold.cli.changes import show_changes, show_kept
     from refold.cli.render import make_console, show_report, show_stages

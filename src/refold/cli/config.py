@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from dataclasses import is_dataclass
 
+from refold.cli.reading import write_json
 from refold.config import PRESETS, CompressionConfig, Row, load_config
 from refold.config import explain as explain_config
 from refold.config.load import project_file, user_file
@@ -20,7 +19,7 @@ def explain(names: list[str], *, preset: str | None, model: str | None, only_set
     if only_set:
         rows = [row for row in rows if row.is_set and row.layer != "built in"]
     if as_json:
-        _write_json([row.to_dict() for row in rows])
+        write_json([row.to_dict() for row in rows])
     else:
         _show_rows(rows)
 
@@ -72,7 +71,7 @@ def show_paths(*, as_json: bool) -> None:
     user, project = user_file(), project_file()
     paths = {"user": user, "project": project}
     if as_json:
-        _write_json(
+        write_json(
             {name: {"path": str(path), "exists": path.exists()} if path else None for name, path in paths.items()}
         )
         return
@@ -85,7 +84,7 @@ def show_paths(*, as_json: bool) -> None:
 def list_presets(*, as_json: bool) -> None:
     """Print the presets, what each is for, and its ladder."""
     if as_json:
-        _write_json([{"name": name, "for": means, "settings": _settings_of(name)} for name, means in PRESETS.items()])
+        write_json([{"name": name, "for": means, "settings": _settings_of(name)} for name, means in PRESETS.items()])
         return
     from rich.table import Table
     from rich.text import Text
@@ -103,15 +102,3 @@ def list_presets(*, as_json: bool) -> None:
 
 def _settings_of(name: str) -> dict[str, object]:
     return {row.name: row.value for row in explain_config(CompressionConfig.preset(name)) if row.layer == "preset"}
-
-
-def _write_json(value: object) -> None:
-    sys.stdout.write(json.dumps(value, indent=2, default=_plain) + "\n")
-
-
-def _plain(value: object) -> object:
-    if is_dataclass(value) and not isinstance(value, type):
-        from dataclasses import asdict
-
-        return asdict(value)
-    return str(value)

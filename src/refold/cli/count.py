@@ -5,13 +5,11 @@ It reads and counts; it changes nothing. The numbers are those that ``compact`` 
 
 from __future__ import annotations
 
-import json
-import sys
 from collections import Counter as Tally
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from refold.cli.reading import read_document
+from refold.cli.reading import read_document, write_json
 from refold.config import load_config
 from refold.config.derive import window_of
 from refold.conversation.message import Message
@@ -62,7 +60,7 @@ def run(file: str, model: str | None, form: str | None, *, as_json: bool) -> Non
     window = window_of(config, name) or model_info(name or None).window
     counted = count_conversation(conversation, counter, name, window)
     if as_json:
-        sys.stdout.write(json.dumps(asdict(counted), indent=2) + "\n")
+        write_json(asdict(counted))
         return
     show(counted, "standard input" if file == "-" else Path(file).name)
 

@@ -51,7 +51,7 @@ def run(workspace: str, *, offline: bool, as_json: bool) -> None:
     checks = examine(workspace, offline=offline)
     broken = [check for check in checks if check.state == "broken"]
     if as_json:
-        from refold.cli.workspace import write_json
+        from refold.cli.reading import write_json
 
         write_json({"healthy": not broken, "checks": [asdict(check) for check in checks]})
     else:

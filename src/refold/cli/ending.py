@@ -21,7 +21,7 @@ EXIT_CODES = {
     5: "the budget is too small for what may not shrink",
     6: "there is nothing behind this handle",
     7: "the model's provider refused or failed",
-    8: "the durable record cannot be read or written",
+    8: "the record cannot be read or written, or has no such session",
     9: "the result cannot be written",
     70: "a bug of refold",
     130: "stopped by the keyboard",
@@ -62,15 +62,10 @@ def run_to_end(app: Callable[..., object]) -> int:
 
 def fail(message: str, code: int) -> int:
     """Say what is wrong, and return the exit code."""
-    from rich.text import Text
-
-    from refold.cli.render import clean_line, make_console
+    from refold.cli.render import clean_line, make_console, print_line
 
     _show_traceback()
-    console = make_console()
-    told = Text.assemble(("refold: ", "bold red"), clean_line(message, 2_000))
-    # A path longer than the line is left whole, so that it can be copied.
-    console.print(told, soft_wrap=not console.is_terminal, overflow="ignore", crop=False)
+    print_line(make_console(), clean_line(message, 2_000), label="refold: ")
     return code
 
 
@@ -81,7 +76,7 @@ def _fail_usage(error: Exception) -> int:
     if type(error).__name__ == "NoArgsIsHelpError":
         typer.echo(message, err=True)
         return 2
-    fail(f"{message[:1].lower()}{message[1:].rstrip('.')}", 2)
+    fail(message[:1].lower() + message[1:].rstrip(".").replace(". Did you", "; did you"), 2)
     if context is not None:
         typer.echo(f"{context.get_usage()}\nTry '{context.command_path} --help'.", err=True)
     return 2

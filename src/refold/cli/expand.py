@@ -6,17 +6,15 @@ from dataclasses import asdict
 
 import typer
 
-from refold.cli.recall import choose_session, open_recall, write_json
+from refold.cli.reading import write_json
+from refold.cli.workspace import need_session, open_workspace
 
 
 def run(handle: str, session: str | None, offset: int, limit: int | None, workspace: str, *, as_json: bool) -> None:
     """Print a page of an original as it is; where the next page begins goes to standard error."""
-    recall = open_recall(workspace)
-    try:
-        page = recall.expand(choose_session(recall, session), handle, offset, limit)
-    finally:
-        recall.close()
-        recall.ledger.close()
+    with open_workspace(workspace) as manager:
+        name = need_session(manager.ledger, session, workspace)
+        page = manager.recalling.expand(name, handle, offset, limit)
     text = page.text.encode("utf-8", "replace").decode()
     if as_json:
         write_json({**asdict(page), "text": text, "next_offset": page.next_offset})

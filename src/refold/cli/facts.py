@@ -7,8 +7,10 @@ from datetime import UTC, datetime
 
 import typer
 
-from refold.cli.recall import choose_session, open_recall, say_where, write_json
+from refold.cli.reading import write_json
+from refold.cli.recall import say_where
 from refold.cli.render import clean_line
+from refold.cli.workspace import choose_session, find_newest, open_workspace, tell_empty
 from refold.conversation.handle import mark
 from refold.recall.facts import KnownFact
 
@@ -17,15 +19,14 @@ _LINE_CHARS_MAX = 300
 
 def run(session: str | None, workspace: str, *, everywhere: bool, with_history: bool, as_json: bool) -> None:
     """Print facts, one a line, grouped as they were said."""
-    recall = open_recall(workspace)
-    try:
-        name = None if everywhere else choose_session(recall, session)
-        facts = recall.facts(name, with_history=with_history)
-    finally:
-        recall.close()
-        recall.ledger.close()
+    with open_workspace(workspace) as manager:
+        name = choose_session(manager.ledger, session, everywhere=everywhere)
+        if name is None and find_newest(manager.ledger) is None:
+            tell_empty(workspace, as_json=as_json)
+            return
+        facts = manager.facts(name, with_history=with_history)
     if as_json:
-        write_json([{**asdict(fact), "text": fact.text.encode("utf-8", "replace").decode()} for fact in facts])
+        write_json([asdict(fact) for fact in facts])
         return
     if not facts:
         typer.echo(f"no facts are known{say_where(name)} yet")

@@ -6,8 +6,9 @@ import sys
 
 import typer
 
+from refold.cli.reading import write_json
 from refold.cli.render import clean_line, count_things
-from refold.cli.workspace import open_workspace, write_json, write_line
+from refold.cli.workspace import open_workspace, write_line
 from refold.errors import ConfigError
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated
@@ -14,11 +13,12 @@ from refold.cli.options import AsJson, Workspace
 
 def add(tenant: str, workspace: str, *, as_json: bool) -> None:
     """Make a key for a tenant and show it."""
+    from refold.cli.reading import write_json
     from refold.server.auth import KeyRing
 
     stored, key = KeyRing(workspace).add(tenant)
     if as_json:
-        typer.echo(json.dumps({"id": stored.id, "tenant": stored.tenant, "key": key}))
+        write_json({"id": stored.id, "tenant": stored.tenant, "key": key})
         return
     typer.echo(f"key {stored.id} of {stored.tenant}; it is shown this once:", err=True)
     typer.echo(key)
@@ -26,12 +26,13 @@ def add(tenant: str, workspace: str, *, as_json: bool) -> None:
 
 def show(workspace: str, *, as_json: bool) -> None:
     """List the keys that work."""
+    from refold.cli.reading import write_json
     from refold.server.auth import KeyRing
 
     keys = KeyRing(workspace).list_keys()
     if as_json:
         rows = [{name: value for name, value in asdict(one).items() if name != "hash"} for one in keys]
-        typer.echo(json.dumps(rows))
+        write_json(rows)
         return
     if not keys:
         typer.echo("there are no keys; make one with: refold key add TENANT", err=True)

@@ -6,17 +6,21 @@ from itertools import islice
 
 from rich.text import Text
 
+from refold.cli.reading import write_json
 from refold.cli.render import clean_line, make_console, make_table
-from refold.cli.workspace import open_workspace, tell_time, write_json, write_line
+from refold.cli.workspace import choose_session, open_workspace, tell_empty, tell_time, write_line
 from refold.ledger.ledger import Event
 from refold.manager.status import read_all_events
 
 
-def run(workspace: str, session: str, limit: int, *, as_json: bool) -> None:
+def run(workspace: str, session: str | None, limit: int, *, as_json: bool) -> None:
     """Print a session's events, oldest first."""
     with open_workspace(workspace) as manager:
-        manager.status(session)  # Says so if there is no such session.
-        events = list(islice(read_all_events(manager.ledger, session), limit))
+        name = choose_session(manager.ledger, session)
+        if name is None:
+            tell_empty(workspace, as_json=as_json)
+            return
+        events = list(islice(read_all_events(manager.ledger, name), limit))
     if as_json:
         write_json([{"id": event.id, "kind": event.kind, "at": event.created_at, **event.fields} for event in events])
         return

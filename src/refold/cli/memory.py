@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from refold.cli.workspace import open_workspace, write_json, write_line
+from refold.cli.reading import write_json
+from refold.cli.workspace import open_workspace, write_line
 from refold.errors import FormatError
 
 
@@ -20,6 +21,6 @@ def run(workspace: str, date: str | None, *, as_json: bool) -> None:
     if as_json:
         write_json({"date": chosen, "dates": dates, "page": page})
     elif page is None:
-        write_line("no pages yet: the first compression writes one")
+        write_line("no pages yet: the first compression of a session writes one")
     else:
         sys.stdout.buffer.write(page.encode("utf-8", "backslashreplace"))

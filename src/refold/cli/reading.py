@@ -14,7 +14,7 @@ import re
 import secrets
 import sys
 import zlib
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 
 from refold.errors import FormatError, RefoldError
@@ -146,6 +146,22 @@ def _dump(value: object, indent: str | None) -> bytes:
         return text.encode("utf-8")
     except UnicodeEncodeError:  # A lone surrogate has no UTF-8; its escape is legal JSON.
         return json.dumps(value, indent=indent, separators=separators).encode("ascii")
+
+
+def write_json(value: object, *, err: bool = False) -> None:
+    """Write a value for programs: readable where the stream can show it, escaped where it cannot."""
+    stream = sys.stderr if err else sys.stdout
+    text = json.dumps(value, indent=2, default=_plain, ensure_ascii=False)
+    try:
+        text.encode(stream.encoding or "ascii")
+    except UnicodeEncodeError:
+        text = json.dumps(value, indent=2, default=_plain)
+    stream.write(text + "\n")
+    stream.flush()
+
+
+def _plain(value: object) -> object:
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else str(value)
 
 
 def refuse_same_file(source: str, target: str | None) -> None:

@@ -4,47 +4,18 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-import orjson
 import typer
 
+from refold.cli.reading import write_json
 from refold.cli.render import clean_line
+from refold.cli.workspace import choose_session, find_newest, open_workspace, tell_empty
 from refold.conversation.handle import mark
-from refold.errors import LedgerError
-from refold.ledger.choose import choose_ledger, find_file, find_index_file
-from refold.recall import Recall, Recalled
-
-
-def open_recall(workspace: str) -> Recall:
-    """Return recall over a workspace's record; LedgerError if there is none."""
-    from refold.config import load_config
-
-    config = load_config(workspace)
-    place = config.ledger
-    file = find_file(workspace, place)
-    if (place is None or place.kind == "file") and not file.is_file():
-        raise LedgerError(f"there is no record at {file}; name another --workspace, or start a session in it")
-    ledger, index = choose_ledger(workspace, place), find_index_file(workspace, place)
-    return Recall(ledger, index, config.recall, variables=config.variables)
-
-
-def choose_session(recall: Recall, session: str | None) -> str:
-    """Return the session that is meant: the one that is named, else the one that changed last."""
-    if session is not None:
-        return session
-    newest = recall.ledger.list_sessions(limit=1)
-    if not newest:
-        raise LedgerError("the record has no session yet; there is nothing to search")
-    return newest[0].id
+from refold.recall import Recalled
 
 
 def say_where(session: str | None) -> str:
     """Return where was looked: the last changed session is not always the one that is meant."""
     return f" in session '{clean_line(session, 80)}'" if session is not None else " in any session"
-
-
-def write_json(value: object) -> None:
-    """Print a value as JSON."""
-    typer.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())
 
 
 def printable(text: str) -> str:
@@ -55,15 +26,14 @@ def printable(text: str) -> str:
 
 def run(query: str, session: str | None, limit: int, workspace: str, *, everywhere: bool, as_json: bool) -> None:
     """Search and print."""
-    recall = open_recall(workspace)
-    try:
-        name = None if everywhere else choose_session(recall, session)
-        found = recall.recall(name, query, limit)
-    finally:
-        recall.close()
-        recall.ledger.close()
+    with open_workspace(workspace) as manager:
+        name = choose_session(manager.ledger, session, everywhere=everywhere)
+        if name is None and find_newest(manager.ledger) is None:
+            tell_empty(workspace, as_json=as_json)
+            return
+        found = manager.recalling.recall(name, query, limit)
     if as_json:
-        write_json([{**asdict(one), "text": one.text.encode("utf-8", "replace").decode()} for one in found])
+        write_json([asdict(one) for one in found])
         return
     if not found:
         elsewhere = "" if everywhere else "; --all searches every session of the workspace"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 
 from rich.box import SIMPLE_HEAD
@@ -28,6 +29,15 @@ def make_console(*, err: bool = True) -> Console:
     if hasattr(stream, "reconfigure"):
         stream.reconfigure(errors="backslashreplace")
     return Console(stderr=err, highlight=False, emoji=False, markup=False, soft_wrap=False)
+
+
+def print_line(console: Console, line: str, *, label: str = "") -> None:
+    """Print a sentence: wrapped at words on a terminal, one line in a pipe or a log, for those who search it."""
+    told = f"{label}{line}"
+    if console.is_terminal:
+        # A path longer than the terminal is wide is left whole, so that it can be copied.
+        told = textwrap.fill(told, max(console.width, 20), break_long_words=False, break_on_hyphens=False)
+    console.print(Text.assemble((label, "bold red"), told[len(label) :]), soft_wrap=True)
 
 
 def clean_line(text: str, chars_max: int = 200) -> str:

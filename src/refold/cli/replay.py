@@ -5,14 +5,13 @@ Files are only read. The table goes to standard output, progress and what could 
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from refold.cli.reading import refuse_same_file, write_result
+from refold.cli.reading import refuse_same_file, write_json, write_result
 from refold.errors import FormatError
 from refold.replay.batch import Job, Terms, check_presets, run_jobs, unique_ids
 from refold.replay.page import write_page
@@ -58,7 +57,7 @@ def run(wish: Wish) -> None:
     if wish.report is not None:
         write_result(write_page(report).encode("utf-8", "replace"), wish.report)
     if wish.as_json:
-        sys.stdout.write(json.dumps(describe(report, with_times=True), indent=2, ensure_ascii=True) + "\n")
+        write_json(describe(report, with_times=True))
     else:
         show_table(report)
     tell_broken(files)

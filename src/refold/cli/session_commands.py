@@ -69,9 +69,8 @@ def show(
 ) -> None:
     """Show a session as the model sees it, its originals, or its edits."""
     from refold.cli.show import run
-    from refold.cli.workspace import pick_session
 
-    run(workspace, pick_session(workspace, session), view=view, originals=originals, edits=edits, as_json=as_json)
+    run(workspace, session, view=view, originals=originals, edits=edits, as_json=as_json)
 
 
 def recall(
@@ -133,25 +132,22 @@ def undo(
     What was made from it goes with it; 'refold redo' puts it in force again.
     """
     from refold.cli.undo import run_undo
-    from refold.cli.workspace import pick_session
 
-    run_undo(workspace, pick_session(workspace, session), edit, as_json=as_json)
+    run_undo(workspace, session, edit, as_json=as_json)
 
 
 def redo(session: SessionMeant = None, workspace: Workspace = ".", as_json: AsJson = False) -> None:
     """Put what was undone last in force again."""
     from refold.cli.undo import run_redo
-    from refold.cli.workspace import pick_session
 
-    run_redo(workspace, pick_session(workspace, session), as_json=as_json)
+    run_redo(workspace, session, as_json=as_json)
 
 
 def log(session: SessionMeant = None, limit: Limit = 200, workspace: Workspace = ".", as_json: AsJson = False) -> None:
     """Show what happened to a session, oldest first."""
     from refold.cli.log import run
-    from refold.cli.workspace import pick_session
 
-    run(workspace, pick_session(workspace, session), limit, as_json=as_json)
+    run(workspace, session, limit, as_json=as_json)
 
 
 def verify(
@@ -202,9 +198,8 @@ def export(
 ) -> None:
     """Write a session with all that belongs to it as JSON."""
     from refold.cli.transfer import run_export
-    from refold.cli.workspace import pick_session
 
-    run_export(workspace, pick_session(workspace, session), out)
+    run_export(workspace, session, out)
 
 
 def import_(

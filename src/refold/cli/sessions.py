@@ -6,19 +6,20 @@ from dataclasses import asdict
 
 from rich.text import Text
 
+from refold.cli.reading import write_json
 from refold.cli.render import clean_line, make_console, make_table
-from refold.cli.workspace import open_workspace, tell_time, write_json, write_line
+from refold.cli.workspace import open_workspace, tell_empty, tell_time
 
 
 def run(workspace: str, limit: int, *, as_json: bool) -> None:
     """Print the sessions, the last changed first."""
     with open_workspace(workspace) as manager:
         rows = manager.ledger.list_sessions(limit=limit)
+    if not rows:
+        tell_empty(workspace, as_json=as_json)
+        return
     if as_json:
         write_json([{**asdict(row), "settings": dict(row.settings)} for row in rows])
-        return
-    if not rows:
-        write_line("no sessions yet: a session is made by the first message that a manager stores here")
         return
     table = make_table(
         "session",

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from refold.cli.reading import write_json
 from refold.cli.render import clean_line, make_console, make_table
-from refold.cli.workspace import open_workspace, tell_time, write_json, write_line
+from refold.cli.workspace import choose_session, open_workspace, tell_empty, tell_time, write_line
 from refold.conversation.handle import mark, message_handle
 from refold.errors import ConfigError
 from refold.ledger.encode import load_json
@@ -20,18 +21,20 @@ if TYPE_CHECKING:
     from refold.manager import ContextCompressionManager
 
 
-def run(workspace: str, session: str, *, view: bool, originals: bool, edits: bool, as_json: bool) -> None:
+def run(workspace: str, session: str | None, *, view: bool, originals: bool, edits: bool, as_json: bool) -> None:
     """Print what was asked for; the view if nothing was."""
     if view + originals + edits > 1:
         raise ConfigError("give one of --view, --originals and --edits")
     with open_workspace(workspace) as manager:
-        manager.status(session)  # Says so if there is no such session.
-        if originals:
-            _show_originals(manager, session, as_json=as_json)
+        name = choose_session(manager.ledger, session)
+        if name is None:
+            tell_empty(workspace, as_json=as_json)
+        elif originals:
+            _show_originals(manager, name, as_json=as_json)
         elif edits:
-            _show_edits(manager, session, as_json=as_json)
+            _show_edits(manager, name, as_json=as_json)
         else:
-            _show_view(manager, session, as_json=as_json)
+            _show_view(manager, name, as_json=as_json)
 
 
 def _show_view(manager: ContextCompressionManager, session: str, *, as_json: bool) -> None:

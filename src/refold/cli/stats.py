@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from refold.cli.reading import write_json
 from refold.cli.render import clean_line, describe_share, make_console, make_table, show_pairs
-from refold.cli.workspace import open_workspace, tell_time, write_json
+from refold.cli.workspace import choose_session, find_newest, open_workspace, tell_empty, tell_time
 from refold.manager.status import Told, gather_statistics
 
 if TYPE_CHECKING:
@@ -17,10 +18,14 @@ def run(workspace: str, session: str | None, *, as_json: bool) -> None:
     """Print the figures of the event log."""
     with open_workspace(workspace) as manager:
         if session is not None:
-            manager.status(session)  # Says so if there is no such session.
+            choose_session(manager.ledger, session)  # Says so if there is no such session.
         found = gather_statistics(manager.ledger, session)
+        is_empty = find_newest(manager.ledger) is None
     if as_json:
         write_json(found.to_dict())
+        return
+    if is_empty:
+        tell_empty(workspace, as_json=False)
         return
     console = make_console(err=False)
     told = [

@@ -6,18 +6,19 @@ import sys
 import time
 from pathlib import Path
 
-from refold.cli.reading import OutputError, read_document
+from refold.cli.reading import OutputError, read_document, write_json
 from refold.cli.render import count_things
-from refold.cli.workspace import open_workspace, write_json, write_line
+from refold.cli.workspace import need_session, open_workspace, write_line
 from refold.ledger.encode import dump_json
 from refold.manager.transfer import export_session, import_session
 from refold.offload.writing import write_whole
 
 
-def run_export(workspace: str, session: str, out: str | None) -> None:
+def run_export(workspace: str, session: str | None, out: str | None) -> None:
     """Write a session to a file or to standard output."""
     with open_workspace(workspace) as manager:
-        content = dump_json(export_session(manager.ledger, session)) + b"\n"
+        name = need_session(manager.ledger, session, workspace)
+        content = dump_json(export_session(manager.ledger, name)) + b"\n"
     if out is None or out == "-":
         sys.stdout.buffer.write(content)
         return

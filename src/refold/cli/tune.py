@@ -14,8 +14,9 @@ from refold.errors import FormatError
 
 def run(workspace: str, *, sessions: int, apply_it: bool, as_json: bool) -> None:
     """Replay what is stored with other settings; print what would change, and change it if asked."""
+    from refold.cli.reading import write_json
     from refold.cli.render import count_things
-    from refold.cli.workspace import open_workspace, write_json, write_line
+    from refold.cli.workspace import open_workspace, write_line
     from refold.tuning import apply, propose, read_stored
 
     with open_workspace(workspace) as manager:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from refold.cli.reading import write_json
 from refold.cli.render import count_things
-from refold.cli.workspace import open_workspace, write_json, write_line
+from refold.cli.workspace import need_session, open_workspace, write_line
 from refold.manager.undoing import Switched
 
 
-def run_undo(workspace: str, session: str, edit: str | None, *, as_json: bool) -> None:
+def run_undo(workspace: str, session: str | None, edit: str | None, *, as_json: bool) -> None:
     """Switch edits off and say what became of the view."""
     with open_workspace(workspace) as manager:
-        _tell(manager.undo(session, edit), "undone", as_json=as_json)
+        _tell(manager.undo(need_session(manager.ledger, session, workspace), edit), "undone", as_json=as_json)
 
 
-def run_redo(workspace: str, session: str, *, as_json: bool) -> None:
+def run_redo(workspace: str, session: str | None, *, as_json: bool) -> None:
     """Switch on what was undone last and say what became of the view."""
     with open_workspace(workspace) as manager:
-        _tell(manager.redo(session), "redone", as_json=as_json)
+        _tell(manager.redo(need_session(manager.ledger, session, workspace)), "redone", as_json=as_json)
 
 
 def _tell(switched: Switched, what: str, *, as_json: bool) -> None:

@@ -6,13 +6,16 @@ from dataclasses import asdict
 
 import typer
 
+from refold.cli.reading import write_json
 from refold.cli.render import count_things
-from refold.cli.workspace import open_workspace, write_json, write_line
+from refold.cli.workspace import choose_session, open_workspace, write_line
 
 
 def run(workspace: str, session: str | None, *, repair: bool, as_json: bool) -> None:
     """Print what differs; end with exit code 1 if anything does that was not repaired."""
     with open_workspace(workspace) as manager:
+        if session is not None:
+            choose_session(manager.ledger, session)  # Says so if there is no such session.
         findings = manager.verify(session, repair=repair)
         left = manager.verify(session) if repair and findings else findings
         count = len(manager.ledger.list_sessions(limit=1_000_000)) if session is None else 1

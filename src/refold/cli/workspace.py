@@ -1,14 +1,16 @@
-"""What the commands over sessions share: the manager of a workspace, JSON for programs, times for people."""
+"""What the commands over sessions share: the manager of a workspace, which session is meant, times for people."""
 
 from __future__ import annotations
 
-import json
 import sys
 from datetime import datetime
 from pathlib import Path
 
+from refold.cli.reading import write_json
+from refold.cli.render import clean_line, make_console, print_line
 from refold.config import load_config
-from refold.errors import ConfigError, FormatError
+from refold.errors import ConfigError, LedgerError
+from refold.ledger.ledger import Ledger
 from refold.manager import ContextCompressionManager
 
 
@@ -20,28 +22,54 @@ def open_workspace(folder: str) -> ContextCompressionManager:
     return ContextCompressionManager(load_config(path), path)
 
 
-def pick_session(folder: str, session: str | None) -> str:
-    """Return the session that is meant: the one named, else the one that changed last, which is then said."""
+def choose_session(ledger: Ledger, session: str | None, *, everywhere: bool = False) -> str | None:
+    """Return the session that is meant: the one named, else the one that changed last, which is then said.
+
+    None if all are meant, or if nothing is named and there is none. LedgerError if the one that is named is not there.
+    """
     if session is not None:
+        if ledger.read_session(session) is None:
+            raise LedgerError(f"there is no session {session[:80]!r}; 'refold sessions' lists those there are")
         return session
-    with open_workspace(folder) as manager:
-        newest = manager.ledger.list_sessions(limit=1)
-    if not newest:
-        raise FormatError(f"there is no session in {folder!r}; 'refold chat' and 'refold serve' make some")
-    sys.stderr.write(f"session {newest[0].id}\n")
-    return newest[0].id
+    newest = None if everywhere else find_newest(ledger)
+    if newest is not None:
+        sys.stderr.write(f"session {clean_line(newest, 200)}\n")
+    return newest
 
 
-def write_json(value: object) -> None:
-    """Write a value for programs, on standard output."""
-    sys.stdout.write(json.dumps(value, indent=2, default=str) + "\n")
+def find_newest(ledger: Ledger) -> str | None:
+    """Return the session that changed last; None if there is none."""
+    rows = ledger.list_sessions(limit=1)
+    return rows[0].id if rows else None
+
+
+def need_session(ledger: Ledger, session: str | None, folder: str) -> str:
+    """Return the session that is meant, for a command that can do nothing without one."""
+    found = choose_session(ledger, session)
+    if found is None:
+        raise LedgerError(_explain_empty(folder))
+    return found
+
+
+def tell_empty(folder: str, *, as_json: bool, value: object = ()) -> None:
+    """Say that there is nothing to read yet, and how a session comes to be; for programs the empty value."""
+    if as_json:
+        write_json(value)
+    else:
+        write_line(_explain_empty(folder))
+
+
+def _explain_empty(folder: str) -> str:
+    where = "" if folder == "." else f" in {folder[:200]!r}"
+    return (
+        f"no sessions yet{where}: 'refold chat' and 'refold serve' make some, 'refold import FILE' brings one, "
+        "--workspace FOLDER looks elsewhere"
+    )
 
 
 def write_line(text: str) -> None:
     """Write one line for people, on standard output."""
-    from refold.cli.render import clean_line, make_console
-
-    make_console(err=False).print(clean_line(text, 1_000), soft_wrap=True)
+    print_line(make_console(err=False), clean_line(text, 1_000))
 
 
 def tell_time(seconds: float) -> str:

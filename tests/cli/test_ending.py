@@ -1,0 +1,147 @@
+"""How runs end: sentences that fit a terminal and stay whole in a pipe, closed pipes, poor terminals, the keyboard."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.cli.conftest import make_session
+from tests.cli.running import Shell
+from tests.repl.terminal import strip
+
+LONG = "x" * 90
+WRONG = ("count", f"{LONG}.json")
+
+
+def run_in_terminal(shell: Shell, *args: str, columns: int, **more: str) -> tuple[int, list[str]]:
+    """The exit code and the lines of a run in a pseudo-terminal."""
+    pexpect = pytest.importorskip("pexpect", reason="pexpect is not installed")
+    child = pexpect.spawn(
+        sys.executable,
+        ["-m", "refold", *args],
+        cwd=str(shell.folder),
+        env={"HOME": str(shell.folder), "LC_ALL": "C.UTF-8", "TERM": "xterm-256color", **more},
+        dimensions=(30, columns),
+        encoding="utf-8",
+        timeout=60,
+    )
+    seen = strip(str(child.read()))
+    child.close()
+    return int(child.exitstatus or 0), seen.splitlines()
+
+
+def test_on_a_terminal_an_error_is_wrapped_at_words(shell: Shell) -> None:
+    code, lines = run_in_terminal(shell, "count", "absent.json", columns=40)
+    assert code == 4
+    assert " ".join(lines) == "refold: absent.json does not exist; name a file, or '-' for the standard input"
+    assert len(lines) == 2
+    assert all(len(line) <= 40 for line in lines)
+
+
+def test_a_long_path_in_an_error_is_left_whole(shell: Shell) -> None:
+    _, lines = run_in_terminal(shell, *WRONG, columns=40)
+    assert f"refold: {LONG}.json" in lines
+
+
+def test_in_a_pipe_an_error_is_one_line_however_narrow_the_terminal(shell: Shell) -> None:
+    ran = shell.refold("count", f"{'ein langer Name ' * 8}.json", COLUMNS="40")
+    assert (ran.code, ran.err.count("\n")) == (4, 1)
+
+
+def test_a_sentence_is_wrapped_on_a_terminal_and_whole_in_a_pipe(shell: Shell) -> None:
+    _, lines = run_in_terminal(shell, "sessions", columns=60)
+    assert len(lines) > 1
+    assert " ".join(lines) + "\n" == shell.refold("sessions", COLUMNS="60").text
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (("undoo", "x"), "refold: no such command 'undoo'; did you mean 'undo'?\n"),
+        (("count",), "refold: missing argument 'FILE'\nUsage: refold count [OPTIONS] FILE\n"),
+        (("count", "a", "--modl", "x"), "Try 'refold count --help'.\n"),
+        (("replay", "a", "--jobs", "x"), "refold: invalid value for '--jobs' / '-j'"),
+        (("compact", "a", "--budget", "many"), "'many' is no number of tokens; give one such as 8000"),
+    ],
+)
+def test_a_wrong_command_line_is_told_as_any_error_is(shell: Shell, args: tuple[str, ...], says: str) -> None:
+    ran = shell.refold(*args)
+    assert (ran.code, ran.out) == (2, b"")
+    assert ran.err.startswith("refold: ")
+    assert says in ran.err
+
+
+@pytest.mark.parametrize("command", ["count session.json", "presets", "--help", "count session.json --json"])
+def test_a_pipe_that_is_closed_early_is_no_error(shell: Shell, session: list[dict[str, object]], command: str) -> None:
+    # Larger than what a pipe holds, so that the reader is gone before all is written.
+    shell.write("session.json", json.dumps(make_session(400)))
+    ran = subprocess.Popen(
+        [sys.executable, "-m", "refold", *command.split()],
+        cwd=shell.folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert ran.stdout is not None
+    assert ran.stderr is not None
+    ran.stdout.readline()
+    ran.stdout.close()
+    told = ran.stderr.read()
+    ran.stderr.close()
+    assert (ran.wait(60), told) == (0, b"")
+
+
+@pytest.mark.parametrize(
+    "command", ["count session.json", "presets", "compact session.json -b 2k -n", "config explain"]
+)
+@pytest.mark.parametrize("encoding", ["ascii", "iso-8859-1", "gbk"])
+def test_a_terminal_that_lacks_characters_gets_escapes_and_no_error(shell: Shell, command: str, encoding: str) -> None:
+    messages = [*make_session(3), {"role": "assistant", "content": "端口 é → 😀"}, {"role": "user", "content": "ok"}]
+    shell.write("session.json", json.dumps(messages))
+    ran = shell.refold(*command.split(), PYTHONIOENCODING=encoding, PYTHONUTF8="0")
+    assert ran.code == 0, ran.err
+    assert ran.out.decode(encoding)
+
+
+def test_json_is_readable_where_it_can_be_and_valid_where_it_cannot(shell: Shell) -> None:
+    shell.write("talk.json", json.dumps([{"role": "user", "content": "端口 é 😀"}], ensure_ascii=False))
+    plain, poor = (shell.refold("count", "talk.json", "--json", PYTHONIOENCODING=name) for name in ("utf-8", "latin-1"))
+    assert "端口 é 😀" in plain.text
+    assert json.loads(poor.out) == json.loads(plain.out)
+
+
+def test_ctrl_c_ends_a_long_command_with_130_and_no_traceback(shell: Shell) -> None:
+    shell.write("session.json", json.dumps(make_session(3_000)))
+    ran = subprocess.Popen(
+        [sys.executable, "-m", "refold", "replay", "session.json", "--window", "20k"],
+        cwd=shell.folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    time.sleep(3.0)
+    ran.send_signal(signal.SIGINT)
+    _, told = ran.communicate(timeout=60)
+    assert ran.returncode == 130
+    assert b"Traceback" not in told
+
+
+def test_a_question_that_is_denied_changes_nothing_and_says_so(shell: Shell) -> None:
+    pexpect = pytest.importorskip("pexpect", reason="pexpect is not installed")
+    from refold import ContextCompressionManager
+
+    with ContextCompressionManager(workspace_path=shell.folder) as manager:
+        manager.append("kept", make_session(2))
+    child = pexpect.spawn(
+        sys.executable, ["-m", "refold", "delete", "kept"], cwd=str(shell.folder), encoding="utf-8", timeout=60
+    )
+    child.expect("there is no undo")
+    child.sendline("n")
+    child.expect("not confirmed; nothing was changed")
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == 1
+    assert "kept" in shell.refold("sessions").text
