@@ -10,12 +10,15 @@ from typing import Any
 
 import pytest
 
+from refold import ContextCompressionManager
 from refold.formats import make_format
 from refold.formats.canonical import digest_message, leave_out
 from refold.ledger.chain import chain_path
 from refold.ledger.encode import dump_json, load_json
-from refold.ledger.ledger import StoredMessage
+from refold.ledger.ledger import Splice, StoredMessage
 from refold.ledger.sqlite import SqliteLedger
+from refold.testing import find_violations
+from tests.contract.transfers import OFFLOADING, make_step
 from tests.formats.samples import chat_step, claude_step, responses_step
 from tests.recorded.sessions import read_records
 
@@ -196,3 +199,23 @@ def test_recorded_sessions_come_back_equal_whatever_the_client_did(
     client.send(raws)
     assert [load_json(message.raw) for message in ledger.read_messages("s")] == raws
     assert len(ledger.list_messages("s")) <= len(raws) + 3
+
+
+def test_a_path_on_which_messages_that_were_changed_and_then_folded_swap_is_shown(tmp_path: Path) -> None:
+    history: list[Raw] = [{"role": "user", "content": "Look at all of it."}]
+    for number in range(30):
+        history += make_step(number)
+    with ContextCompressionManager(OFFLOADING, tmp_path) as manager:
+        for stop in range(1, 62, 2):
+            manager.prepare_context_sync("s1", history[:stop])
+        edits = [one.edit for one in manager.ledger.read_edits("s1")]
+        folded = {covered for edit in edits if edit.kind == "fold" for covered in edit.covers}
+        assert any(edit.kind == "replace" and edit.covers[0] in folded for edit in edits)
+        path = manager.ledger.read_path("s1")
+        swap = Splice(1, 5, (*path.ids[3:5], *path.ids[1:3]))
+        assert manager.ledger.append("s1", [], [swap], version=path.version, now=1.0)
+    with ContextCompressionManager(OFFLOADING, tmp_path) as manager:
+        shown = [item.raw for item in manager.read_view("s1")]
+        assert find_violations("openai-chat", shown) == []
+        manager.verify("s1", repair=True)
+        assert manager.verify() == []

@@ -181,14 +181,17 @@ def load_session(ledger: Ledger, row: SessionRow, lens: Lens, counter: Counter) 
     folds = [edit for edit in edits if edit.kind == "fold" and known.keys() >= set(edit.covers)]
     hidden = {covered for edit in folds for covered in edit.covers}
     loaded = read_originals(ledger, row, lens, [message_id for message_id in path.ids if message_id not in hidden])
-    view = apply(_fill(path, loaded), edits, lens)
-    # A fold that does not hold, its messages out of order, hides nothing after all.
+    # A fold that does not hold, its messages out of order, hides nothing after all. Until they are read, no edit is
+    # made of them.
+    ready = [edit for edit in edits if edit.kind == "fold" or edit.covers[0] not in hidden]
+    view = apply(_fill(path, loaded), ready, lens)
     missing = [item.message.id for item in view.items if not item.is_fold and item.message.raw is None]
     if missing:
         lens.forget_all(())
         loaded |= read_originals(ledger, row, lens, missing)
         view = apply(_fill(path, loaded), edits, lens)
     session.show(view)
+    session.edits = edits
     return session
 
 
