@@ -1,6 +1,6 @@
 """What a plugin puts into an edit that is of no use to the ledger: left out, named, and never stored."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -29,11 +29,17 @@ class Theirs:
     when: ClassVar[When] = "batch"
     fields: ClassVar[dict[str, Any]] = {}
     note: ClassVar[Any] = ""
+    change: ClassVar[Callable[[tuple[str, ...]], tuple[str, ...]]] = staticmethod(tuple)
 
     def propose(self, view: View, goal: Goal) -> Proposed:
         places = [at for unit in view.free_units()[:4] for at in range(unit.start, unit.stop)]
         covers = tuple(message.id for at in places for message in view.items[at].messages)
-        plain: dict[str, Any] = {"stage": "x", "covers": covers, "text": "[short ⟨f:00000000⟩]", "fold": SOUND}
+        plain: dict[str, Any] = {
+            "stage": "x",
+            "covers": type(self).change(covers),
+            "text": "[short ⟨f:00000000⟩]",
+            "fold": SOUND,
+        }
         return Proposed([Edit("fold", **{**plain, **self.fields})], self.note)
 
 
@@ -42,7 +48,7 @@ def _registered() -> Iterator[None]:
     register_stage(Theirs)
     yield
     unregister("stage", "theirs")
-    Theirs.fields, Theirs.note = {}, ""
+    Theirs.fields, Theirs.note, Theirs.change = {}, "", staticmethod(tuple)
 
 
 def prepare_twice(folder: Path) -> list[str]:
@@ -87,3 +93,32 @@ def test_a_note_that_cannot_be_written_fails_no_request(tmp_path: Path) -> None:
 
 def test_a_sound_edit_is_taken(tmp_path: Path) -> None:
     assert prepare_twice(tmp_path) == [""]
+
+
+COVERS: dict[str, Callable[[tuple[str, ...]], tuple[str, ...]]] = {
+    "reversed": lambda covers: covers[::-1],
+    "doubled": lambda covers: covers + covers,
+    "one twice": lambda covers: (*covers, covers[-1]),
+    "two swapped": lambda covers: (covers[1], covers[0], *covers[2:]),
+    "one unknown": lambda covers: (*covers, "00" * 16),
+    "all unknown": lambda covers: ("00" * 16,),
+}
+
+
+@pytest.mark.parametrize("change", COVERS.values(), ids=COVERS)
+def test_a_fold_over_messages_out_of_order_is_refused_and_the_next_rung_goes_on(
+    tmp_path: Path, change: Callable[[tuple[str, ...]], tuple[str, ...]]
+) -> None:
+    Theirs.change = staticmethod(change)
+    config = CompressionConfig(window=4_000, reserve=500, ladder=["theirs", "fold", "window", "clamp"])
+    with ContextCompressionManager(config, tmp_path) as manager:
+        prepared = manager.prepare_context_sync("s", agent(40))
+        report = {stage.stage: stage for stage in prepared.report.stages}
+        assert "plugin theirs failed (FormatError: its " in report["theirs"].note
+        assert report["theirs"].edits == ()
+        assert report["fold"].edits
+        assert prepared.total_tokens <= 3_500
+        [noted] = [event for event in manager.ledger.read_events("s") if event.kind == "compressed"]
+        assert "plugin theirs failed (FormatError: its " in str(noted.fields["notes"])
+        assert {one.edit.stage for one in manager.ledger.read_edits("s")} == {"fold"}
+        assert manager.verify() == []
