@@ -145,3 +145,12 @@ def test_a_question_that_is_denied_changes_nothing_and_says_so(shell: Shell) -> 
     child.close()
     assert child.exitstatus == 1
     assert "kept" in shell.refold("sessions").text
+
+
+def test_a_chat_without_a_model_fails_before_anything_is_drawn_or_made(shell: Shell) -> None:
+    pytest.importorskip("prompt_toolkit", reason="needs refold[chat]")
+    code, lines = run_in_terminal(shell, "chat", "--model", "nobody-1", columns=200)
+    assert code == 3
+    assert lines[0].startswith("refold: nothing says where 'nobody-1' is: set OPENAI_API_KEY or ANTHROPIC_API_KEY")
+    assert len(lines) == 1
+    assert not (shell.folder / ".refold").exists()

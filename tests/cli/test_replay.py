@@ -1,6 +1,7 @@
 """``refold replay`` as people run it: a table, JSON, a page that opens from disk, and files with flaws."""
 
 import json
+import re
 import sys
 
 import pytest
@@ -98,3 +99,29 @@ def test_whoever_watches_sees_how_far_it_is(logs: Shell) -> None:
     child.expect(pexpect.EOF)
     child.close()
     assert child.exitstatus == 0
+
+
+def test_where_everything_fits_it_says_so_and_names_a_window_to_try(shell: Shell) -> None:
+    write_rows(shell.folder / "agent.jsonl", [{"id": "agent", "messages": agent_messages(60)}])
+    ran = shell.refold("replay", "agent.jsonl", "-m", "gpt-5.5")
+    last = ran.text.splitlines()[-1]
+    assert last.startswith("every session fits its window (the largest request has ")
+    tried = re.search(r"try --window (\d+k) ", last)
+    assert tried, last
+    again = shell.refold("replay", "agent.jsonl", "-m", "gpt-5.5", "--window", tried[1])
+    assert "every session fits" not in again.text
+    assert any(line.startswith("default") and int(line.split()[4]) > 0 for line in again.text.splitlines()[:4])
+
+
+def test_sessions_too_short_for_any_window_are_not_sent_on_a_search(shell: Shell) -> None:
+    write_rows(shell.folder / "short.jsonl", [{"id": "short", "messages": agent_messages(2)}])
+    told = shell.refold("replay", "short.jsonl").text
+    assert told.splitlines()[-1].endswith("all are short: there was nothing to do")
+
+
+def test_the_columns_are_explained_and_times_of_nothing_are_not_told(logs: Shell) -> None:
+    told = logs.refold("replay", "agent.jsonl", "--window", "2.5k").text
+    for name in ("÷ raw", "in view %", "far %", "found %"):
+        assert any(line.startswith(f"{name}  ") for line in told.splitlines())
+    assert "0.0 ms" not in told
+    assert re.search(r"^default: [\d.]+ ms per request", told, re.M)

@@ -77,6 +77,13 @@ def test_sessions_lists_what_is_there(stored: Inside) -> None:
     assert {row["id"]: row["messages"] for row in rows} == {"s1": 61, "../会话 一": 3, "quiet": 2}
 
 
+def test_in_a_pipe_an_id_is_never_cut(inside: Inside) -> None:
+    name = "agent-" + "0123456789" * 15
+    with ContextCompressionManager(workspace_path=inside.folder) as manager:
+        manager.append(name, chat(2))
+    assert name in inside.refold("sessions").text.splitlines()[-1].split()
+
+
 def test_show_tells_the_view_the_originals_and_the_edits(stored: Inside) -> None:
     view = stored.refold("show", "s1")
     assert view.code == 0

@@ -97,10 +97,11 @@ def run(wish: ChatWish) -> None:
     if is_typed:
         _need_keyboard()
     _quiet_logs()
+    partner = find_partner(wish, folder)  # Before anything is drawn: without a model there is nothing to type to.
     opened: list[ChatSession] = []
 
     def open_now() -> ChatSession:
-        opened.append(open_chat(wish, folder))
+        opened.append(open_chat(partner, folder))
         return opened[0]
 
     try:
@@ -126,16 +127,20 @@ def _answer_pipe(wish: ChatWish, session: ChatSession) -> None:
         asyncio.run(talk_from_pipe(session, screen, wish.prompt, is_once=wish.once))
 
 
-def open_chat(wish: ChatWish, folder: Path) -> ChatSession:
-    """Return a chat with all that the command line and the settings say."""
-    from datetime import datetime
+@dataclass(frozen=True, slots=True)
+class Partner:
+    """Whom one talks to: the wish with what the settings add, the settings, the model, and how to choose another."""
 
-    from refold.agent.builtin import make_builtin_tools
+    wish: ChatWish
+    config: CompressionConfig
+    chosen: Chosen
+    choose: Choose
+
+
+def find_partner(wish: ChatWish, folder: Path) -> Partner:
+    """Return the model that the command line and the settings lead to; ConfigError if there is none."""
     from refold.cli.blocks import CHAT, read_block
-    from refold.cli.repl.chat_session import SYSTEM, ChatSession, name_session
-    from refold.cli.workspace import find_newest
     from refold.config import load_config
-    from refold.manager import ContextCompressionManager
 
     told = "asked for" if wish.model or wish.base_url else "set as chat.model in the settings"
     wish = wish.fill(read_block(CHAT, folder))
@@ -147,6 +152,19 @@ def open_chat(wish: ChatWish, folder: Path) -> ChatSession:
     chosen = choose(wish.model, told)
     if (window := getattr(chosen.model, "window", None)) and config.window is None:
         config = config.replace(window={chosen.model.name: window})
+    return Partner(wish, config, chosen, choose)
+
+
+def open_chat(partner: Partner, folder: Path) -> ChatSession:
+    """Return a chat with all that the command line and the settings say."""
+    from datetime import datetime
+
+    from refold.agent.builtin import make_builtin_tools
+    from refold.cli.repl.chat_session import SYSTEM, ChatSession, name_session
+    from refold.cli.workspace import find_newest
+    from refold.manager import ContextCompressionManager
+
+    wish, config, chosen = partner.wish, partner.config, partner.chosen
     manager = ContextCompressionManager(config, folder, llm=_find_llm(wish, chosen))
     if config.tune == "auto":
         from refold.tuning import watch
@@ -161,7 +179,7 @@ def open_chat(wish: ChatWish, folder: Path) -> ChatSession:
     return ChatSession(
         manager,
         chosen,
-        choose,
+        partner.choose,
         name or name_session(datetime.now()),
         tools=make_builtin_tools(groups, folder),
         system=wish.system or SYSTEM,

@@ -21,6 +21,16 @@ from refold.replay.tables import write_bill_rows, write_probe_rows, write_rows
 from refold.replay.tally import sum_times
 
 PRESETS = "raw,default"
+LEGEND = (
+    ("÷ raw", "the bill as a share of raw's, which sends everything"),
+    ("in view %", "exact values that a later call used, in view when it did"),
+    ("far %", "the same, of values from more than 20 messages back"),
+    ("found %", "in view, or found by recall"),
+)
+# Windows that are worth a look: in one of this share of the largest request something has to go.
+WINDOW_SHARE = 0.4
+WINDOW_MIN = 2_000
+TIME_SHOWN_MS = 0.05  # Less would be shown as none.
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +77,10 @@ def show_table(report: Report) -> None:
     """Print what each preset did, what it cost, what was still to be found, the notes, and how long preparing took."""
     from rich.table import Table
 
-    from refold.cli.render import clean_line, make_console
+    from refold.cli.render import clean_line, make_console, print_line, show_pairs
 
     console = make_console(err=False)
-    for head, *rows in (write_rows(report), write_bill_rows(report), write_probe_rows(report)):
+    for number, (head, *rows) in enumerate((write_rows(report), write_bill_rows(report), write_probe_rows(report))):
         if not rows:
             continue
         table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
@@ -79,14 +89,31 @@ def show_table(report: Report) -> None:
         for row in rows:
             table.add_row(*row)
         console.print(table)
+        if number == 0:
+            show_pairs(console, LEGEND)
         console.print()
     for preset in report.presets:
         times = sum_times(report.records_of(preset))
-        if times.mean_ms:
+        if times.mean_ms >= TIME_SHOWN_MS:
             told = f"{preset}: {times.mean_ms:.1f} ms per request, {times.worst_ms:.0f} ms at most"
-            console.print(clean_line(told, 200), highlight=False)
+            print_line(console, clean_line(told, 200))
     for note in report.notes():
-        console.print(clean_line(note, 300), highlight=False)
+        print_line(console, clean_line(note, 300))
+    if hint := suggest_window(report):
+        print_line(console, hint)
+
+
+def suggest_window(report: Report) -> str:
+    """Return what to try where everything fitted and nothing had to be done; empty where there was something to do."""
+    requests = [(record.window, request) for record in report.records for request in record.requests]
+    if not requests or any(request.stages or request.tokens > window for window, request in requests):
+        return ""
+    peak, window = max((request.tokens, window) for window, request in requests)
+    fitted = f"every session fits its window (the largest request has {peak:,} of {window:,} tokens)"
+    tried = int(float(f"{peak * WINDOW_SHARE:.1g}")) if peak * WINDOW_SHARE >= WINDOW_MIN else 0
+    if not tried:
+        return f"{fitted}, and all are short: there was nothing to do"
+    return f"{fitted}, so there was nothing to do; try --window {tried // 1_000}k to see what a smaller one would do"
 
 
 def tell_broken(files: Sequence[FileReading]) -> None:

@@ -1,4 +1,4 @@
-"""The first prompt: there before the rest of the program is loaded, so that nobody waits for imports to type."""
+"""The first prompt: there as soon as the model is known, before the rest is loaded: nobody waits for that to type."""
 
 from __future__ import annotations
 
