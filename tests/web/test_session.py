@@ -238,3 +238,13 @@ def test_a_name_of_any_letters_opens(browser: Browser, url: str, workspace: Path
     page = browser.open(url.split("session?")[0])
     page.get_by_role("link", name="Strange name", exact=True).click()
     page.locator(".turn").get_by_text("Strange name").wait_for()
+
+
+def test_reasons_are_chinese_on_the_chinese_page(browser: Browser, url: str, workspace: Path) -> None:
+    fold = find_folds(workspace)[0]
+    page = browser.open(f"{url}folded&at={fold.fold.handle}", language="zh-CN")
+    card = page.locator(".fold").first
+    card.wait_for()
+    said = card.inner_text()
+    assert "手动要求" in said
+    assert "a person asked for it" not in said

@@ -8,7 +8,7 @@ from nicegui import ui
 
 from refold.web.context import Preview, StageWish, compress, preview
 from refold.web.shell import button, heading, notify, sheet, text
-from refold.web.visit import find_visit, say
+from refold.web.visit import find_visit, say, say_reason
 
 GOES_SHOWN = 8
 
@@ -68,7 +68,7 @@ class CompressSheet:
         if result.freed_tokens > 0 or result.stages:
             notify(say("session.done", before=result.previous_tokens, after=result.current_tokens))
         else:
-            notify(say("session.not_done", why=result.reason))
+            notify(say("session.not_done", why=say_reason(result.reason)))
 
     def _say(self, words: str) -> None:
         self.result.clear()
@@ -83,7 +83,7 @@ class CompressSheet:
 def draw_preview(found: Preview) -> None:
     """Draw what a compression would do."""
     if found.is_nothing:
-        text("p", say("session.preview_nothing", why=found.reason))
+        text("p", say("session.preview_nothing", why=say_reason(found.reason)))
         return
     freed = found.before - found.after
     text(

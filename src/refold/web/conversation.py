@@ -34,7 +34,7 @@ class Conversation(ui.element, component="parts/conversation.js"):
     def __init__(self, name: str, seen: Seen, on_act: Act, handle: str = "") -> None:
         super().__init__()
         visit = find_visit()
-        self.source = visit.source
+        self.source, self.tongue = visit.source, visit.tongue
         self.name = name
         self.seen = seen
         self.look: Look = "sees"
@@ -64,7 +64,8 @@ class Conversation(ui.element, component="parts/conversation.js"):
         middle = target if target >= 0 else len(self.outline) - 1
         start = max(0, middle - FIRST_ROWS // 2)
         rows = self.outline[start : middle + FIRST_ROWS // 2]
-        self._props["given"] = {"start": start, "rows": await self.source.run(tell_rows, self.seen, self.look, rows)}
+        told = await self.source.run(tell_rows, self.seen, self.look, rows, self.tongue)
+        self._props["given"] = {"start": start, "rows": told}
 
     def _make_outline(self) -> list[Row]:
         seen = self.seen
@@ -148,7 +149,7 @@ class Conversation(ui.element, component="parts/conversation.js"):
         if version != self.version or not 0 <= start < stop:
             return
         rows = self.outline[start : min(stop, start + ROWS_MAX)]
-        told = await self.source.run(tell_rows, self.seen, self.look, rows)
+        told = await self.source.run(tell_rows, self.seen, self.look, rows, self.tongue)
         self.run_method("put", version, start, told)
 
     async def _give_more(self, event: GenericEventArguments) -> None:

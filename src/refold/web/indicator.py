@@ -9,7 +9,7 @@ from nicegui import ui
 
 from refold.web.context import PARTS, Context
 from refold.web.shell import button, heading, text
-from refold.web.visit import say
+from refold.web.visit import say, say_reason
 
 
 class Indicator:
@@ -114,7 +114,7 @@ def _draw_notes(context: Context) -> None:
         told = say("session.all_in_view", all=status.messages)
     text("p", told, "soft note")
     if status.stopped:
-        text("p", say("session.stopped", why=status.stopped), "problem small")
+        text("p", say("session.stopped", why=say_reason(status.stopped)), "problem small")
     window = say(f"session.window_by_{context.window_by}", tokens=status.window)
     rows = [
         ("model", status.model or say("session.no_model")),

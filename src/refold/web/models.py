@@ -120,15 +120,10 @@ def choose_manager(access: Access, chosen: Chosen) -> ContextCompressionManager:
     return access.application.managers.choose(chosen.model.name)
 
 
-def measure_squeeze(access: Access, session_id: str, model: str) -> tuple[int, int] | None:
-    """Return the tokens in view and the window, if a model's window is too small for a session as it stands."""
-    if not model or access.ledger.read_session(session_id) is None:
-        return None
-    chosen = choose(access, model)
-    own = getattr(chosen.model, "window", None)
-    window = own if isinstance(own, int) else access.manager.config.budget(model_info(model)).window
-    tokens = access.manager.status(session_id).tokens
-    return (tokens, window) if tokens > window else None
+def find_window(access: Access, model: str) -> int:
+    """Return the window that a model would have here."""
+    own = getattr(choose(access, model).model, "window", None)
+    return own if isinstance(own, int) else access.manager.config.budget(model_info(model)).window
 
 
 def list_variables(access: Access) -> Mapping[str, str]:

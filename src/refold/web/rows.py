@@ -21,6 +21,8 @@ from refold.server.interface import Access
 from refold.web.markup import clean, to_lines, to_tree
 from refold.web.outline import Look, Row
 from refold.web.reading import Seen
+from refold.web.words import Tongue
+from refold.web.words.reasons import say_reason
 
 WORDS_CHARS = 6_000
 OUTPUT_CHARS = 1_200
@@ -31,19 +33,25 @@ ROWS_MAX = 120
 Telling = dict[str, Any]
 
 
-def tell_rows(access: Access, seen: Seen, look: Look, rows: Sequence[Row]) -> list[Telling]:
-    """Return these rows for the browser."""
+def tell_rows(access: Access, seen: Seen, look: Look, rows: Sequence[Row], tongue: Tongue = "en") -> list[Telling]:
+    """Return these rows for the browser, reasons in the reader's language."""
     rows = rows[:ROWS_MAX]
     lens = make_lens(seen.row)
     stored = {
         one.id: one for one in access.ledger.read_messages(seen.row.id, [r.message_id for r in rows if r.message_id])
     }
-    return [
+    told = [
         _tell_message(row, stored.get(row.message_id), seen.row, lens, look)
         if row.kind == "message"
         else _tell_fold(row, seen)
         for row in rows
     ]
+    for one in told:
+        marks = [piece["mark"] for piece in one.get("pieces", ()) if "mark" in piece]
+        for given in (one, *marks):
+            if "reason" in given:
+                given["reason"] = say_reason(tongue, given["reason"])
+    return told
 
 
 def make_lens(row: SessionRow) -> Lens:

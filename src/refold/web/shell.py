@@ -105,6 +105,20 @@ def text(tag: str, content: str, classes: str = "") -> ui.element:
     return made
 
 
+def set_text(element: ui.element, content: str) -> None:
+    """Change the text of an element; nothing is sent if it is the same."""
+    if element._text != content:
+        element._text = content
+        element.update()
+
+
+def set_prop(element: ui.element, name: str, value: bool) -> None:
+    """Switch a property of an element; nothing is sent if it is the same."""
+    if bool(element._props.get(name)) != value:
+        element._props[name] = value
+        element.update()
+
+
 def heading(content: str, level: int = 1) -> ui.element:
     """Draw a heading."""
     return text(f"h{level}", content)

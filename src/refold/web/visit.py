@@ -12,8 +12,9 @@ from weakref import WeakKeyDictionary
 
 from nicegui import ui
 
+from refold.web.markup import clean
 from refold.web.source import Source
-from refold.web.words import Tongue, choose_tongue, say_in
+from refold.web.words import Tongue, choose_tongue, reasons, say_in
 
 if TYPE_CHECKING:
     from nicegui import Client
@@ -55,3 +56,8 @@ def find_visit() -> Visit:
 def say(key: str, **values: Any) -> str:
     """Return a text of the page in the reader's language; ``values`` go into its braces as plain text."""
     return say_in(find_visit().tongue, key, **values)
+
+
+def say_reason(reason: str) -> str:
+    """Return a reason of the record in the reader's language."""
+    return clean(reasons.say_reason(find_visit().tongue, reason))

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from nicegui import ui
 
-from refold.web.chat_box import chat_box
+from refold.web.chat_box import ChatBox
 from refold.web.links import session_link
 from refold.web.shell import frame, go, heading, text
 from refold.web.visit import say
@@ -19,4 +19,4 @@ async def show() -> None:
     with frame("chat", say("chat.title")), ui.element("div").classes("new-chat"):
         heading(say("chat.title"))
         text("p", say("chat.intro"), "soft")
-        chat_box(name, on_sent=lambda: go(session_link(name)))
+        ChatBox(name, on_sent=lambda: go(session_link(name)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from nicegui import ui
 
 from refold.server.interface import NotFound
-from refold.web.chat_box import chat_box
+from refold.web.chat_box import ChatBox
 from refold.web.compress_sheet import CompressSheet
 from refold.web.context import read_context
 from refold.web.conversation import Conversation
@@ -56,7 +56,7 @@ class SessionTab:
                 self._show_nothing()
                 SampleBar(seen.row, self.refresh)
                 with ui.element("div").classes("session-chat"):
-                    chat_box(name, self.refresh)
+                    self.chat = ChatBox(name, self.refresh)
             with ui.element("aside").classes("session-side"):
                 self.indicator = Indicator(self._open_sheet)
         self.sheet = CompressSheet(name, self._show_running, self.refresh)
@@ -98,7 +98,9 @@ class SessionTab:
             await self._count()
 
     async def _count(self) -> None:
-        self.indicator.fill(await self.source.run(read_context, self.name))
+        context = await self.source.run(read_context, self.name)
+        self.indicator.fill(context)
+        self.chat.model.show_tokens(context.status.tokens)
 
     async def _poll(self) -> None:
         try:

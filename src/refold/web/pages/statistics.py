@@ -19,7 +19,7 @@ from refold.web.links import page_link, session_link
 from refold.web.markup import clean
 from refold.web.shell import empty, frame, go, guarded, heading, link, text
 from refold.web.table import Column, SortedTable
-from refold.web.visit import find_visit, say
+from refold.web.visit import find_visit, say, say_reason
 
 _KINDS = frozenset(
     ("compressed", "offloaded", "skipped", "failed", "warned", "undone", "redone", "forgotten", "imported")
@@ -226,7 +226,7 @@ def _name_kind(event: Event) -> str:
 
 
 def _tell_reason(event: Event) -> str:
-    return clean(str(event.fields.get("reason") or "")[:300])
+    return say_reason(str(event.fields.get("reason") or "")[:300])
 
 
 def _tell_change(event: Event) -> str:
