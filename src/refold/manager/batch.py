@@ -21,6 +21,7 @@ from refold.llm.redact import find_secrets, redact_text
 from refold.manager.deciding import BRAKE, FORCED, Brake, decide_plain
 from refold.manager.files import named_files
 from refold.manager.flow import Flow
+from refold.manager.injecting import give_up_recalled, leave_out_recalled, put_back_recalled
 from refold.manager.keeper import Keeper, make_event, read_pinned
 from refold.manager.lease import give_lease, prolong_lease, take_lease
 from refold.manager.notices import Notice
@@ -174,7 +175,8 @@ def make_full_view(keeper: Keeper, session: OpenSession, wish: Wish) -> View:
 def plan_batch(
     keeper: Keeper, session: OpenSession, wish: Wish, view: View, owner: str = ""
 ) -> Generator[Ask, Reply, Outcome]:
-    """Run the ladder over a view; the lease is prolonged whenever a model has answered."""
+    """Run the ladder over what was said in a view; the lease is prolonged whenever a model has answered."""
+    said = leave_out_recalled(view)
     stages = order_stages(keeper.batch_stages(session.id))
     if wish.asks_no_model:
         stages = tuple(replace(one, summariser="extract") if isinstance(one, Fold) else one for one in stages)
@@ -182,13 +184,13 @@ def plan_batch(
         budget=wish.budget,
         stages=stages,
         find_secrets=find_secrets if keeper.config.redact else None,
-        restored=restore_results(view.messages, keeper.find_folder(session.id)),
+        restored=restore_results(said.messages, keeper.find_folder(session.id)),
         thresholds=keeper.config.thresholds(),
         language=keeper.config.fixed_language,
         instructions=wish.instructions,
         trigger=wish.trigger,
     )
-    asking = prepare(view, plan)
+    asking = prepare(said, plan)
     try:
         ask = next(asking)
         while True:
@@ -198,12 +200,18 @@ def plan_batch(
             ask = asking.send(reply)
     except StopIteration as done:
         outcome: Outcome = done.value
-        return outcome
+        return replace(outcome, view=put_back_recalled(view, outcome.view, wish.budget.hard))
 
 
 def _commit(keeper: Keeper, session: OpenSession, wish: Wish, view: View, outcome: Outcome, owner: str) -> Made:
     if not prolong_lease(keeper, session.id, owner):
         return Made("stale")
+    if give_up_recalled(keeper, session, outcome.view):
+        version, session.row = session.row.edits_version, keeper.need_row(session.id)
+        kept = {edit.id for edit in outcome.view.edits}
+        session.edits = [edit for edit in session.edits if edit.id in kept]
+        if session.row.edits_version != version + 1:
+            return Made("stale")
     now = keeper.clock()
     folder = keeper.find_folder(session.id)
     after = named_files(outcome.view)

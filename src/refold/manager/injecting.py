@@ -2,7 +2,8 @@
 
 It is an edit of that message like any other, stored when it is made: the next request shows the same bytes, whatever
 the client resends (L6), and forgetting what is quoted takes the quote with it. It is made only while the message is the
-last one, so nothing before it changes; it gives way first where the view no longer fits (L1).
+last one, so nothing before it changes. Nothing that was said gives way to it: where there is no room it goes first, and
+a compression is made as if nothing had been recalled; what was recalled comes back above it if there is room.
 """
 
 from __future__ import annotations
@@ -11,10 +12,9 @@ from typing import TYPE_CHECKING
 
 from refold.conversation.edit import Edit
 from refold.conversation.message import is_user_turn
-from refold.conversation.view import Item
+from refold.conversation.view import Item, View, amend, apply
 from refold.errors import RefoldError
 from refold.ledger.ledger import Event
-from refold.manager.batch import Made
 from refold.manager.keeper import Keeper
 from refold.manager.session import RECALL, OpenSession
 from refold.recall.inject import Injection, find_cause
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _NOTE = "recall: "
 
 
-def add_recalled(keeper: Keeper, session: OpenSession, tokens_free: int, made: Made | None) -> str:
+def add_recalled(keeper: Keeper, session: OpenSession, tokens_free: int, *, is_compressed: bool) -> str:
     """Add what the newest user message refers to, if it is the last one, within the room; return the report's note.
 
     A failure here fails no request. After a compression the index is brought up to date beside the conversation.
@@ -33,7 +33,7 @@ def add_recalled(keeper: Keeper, session: OpenSession, tokens_free: int, made: M
     if keeper.recalling is None or keeper.config.recall.inject == "off":
         return ""
     try:
-        if made is not None and made.ending == "done":
+        if is_compressed:
             keeper.recalling().upkeep.ask(session.id)
         return _add(keeper, keeper.recalling(), session, tokens_free) if _may_be_added(session) else ""
     except RefoldError as error:
@@ -144,15 +144,41 @@ def _store(keeper: Keeper, session: OpenSession, edit: Edit, shown: Item, inject
     return True
 
 
-def take_back_recalled(keeper: Keeper, session: OpenSession) -> bool:
-    """Switch off what was recalled for the newest user message, because the view does not fit; False if nothing was."""
-    for item in reversed(session.items):
-        if item.is_fold or not is_user_turn(item.role, item.parts):
-            continue
-        edits = [edit.id for edit in item.edits if edit.stage == RECALL]
-        if not edits:
-            return False
-        now = keeper.clock()
-        event = Event("recalled", now, {"reason": "taken back: the view does not fit", "edit": edits[0]})
-        return bool(keeper.ledger.switch_edits(session.id, edits, on=False, now=now, event=event))
-    return False
+def leave_out_recalled(view: View) -> View:
+    """Return the view as if nothing had been recalled."""
+    said = [edit for edit in view.edits if edit.stage != RECALL]
+    if len(said) == len(view.edits):
+        return view
+    return apply(view.messages, said, view.lens, fixed_tokens=view.fixed_tokens, pinned=view.pinned)
+
+
+def put_back_recalled(before: View, after: View, hard: int) -> View:
+    """Return a compressed view with what was recalled before: all of it, the newest, or none, as there is room."""
+    recalled = [edit for edit in before.edits if edit.stage == RECALL]
+    # What a compression cut is short of room: a text below it would undo the cut.
+    cut = {edit.covers[0] for item in after.items if not item.is_fold for edit in item.edits}
+    kept = [edit for edit in recalled if edit.covers[0] not in cut]
+    for some in (kept, kept[-1:]):
+        if some and (view := amend(after, some)).tokens <= hard:
+            return view
+    return after
+
+
+def make_room(keeper: Keeper, session: OpenSession, fixed_tokens: int, hard: int) -> bool:
+    """Give up what was recalled as far as the view does not fit because of it; False if that is not why."""
+    if session.item_tokens + fixed_tokens <= hard or not any(edit.stage == RECALL for edit in session.edits):
+        return False
+    view = session.make_view(keeper.ledger, fixed_tokens=fixed_tokens)
+    said = leave_out_recalled(view)
+    return said.tokens <= hard and bool(give_up_recalled(keeper, session, put_back_recalled(view, said, hard)))
+
+
+def give_up_recalled(keeper: Keeper, session: OpenSession, shown: View) -> int:
+    """Switch off what was recalled and is not in the view that shall be shown; return how many edits that were."""
+    kept = {edit.id for edit in shown.edits}
+    lost = [edit.id for edit in session.edits if edit.stage == RECALL and edit.id not in kept]
+    if not lost:
+        return 0
+    now = keeper.clock()
+    event = Event("recalled", now, {"reason": "taken back: there is no room for it", "edits": lost})
+    return keeper.ledger.switch_edits(session.id, lost, on=False, now=now, event=event)

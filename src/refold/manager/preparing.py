@@ -14,7 +14,6 @@ import orjson
 from refold.budget import Budget
 from refold.budget.economics import WAITED
 from refold.conversation.view import View
-from refold.errors import BudgetTooSmall
 from refold.formats import detect
 from refold.ladder.plan import check_fit
 from refold.ladder.report import Report
@@ -31,7 +30,7 @@ from refold.manager.deciding import (
     make_economics,
 )
 from refold.manager.flow import Await, Flow
-from refold.manager.injecting import add_recalled, take_back_recalled
+from refold.manager.injecting import add_recalled, make_room
 from refold.manager.intake import check_messages, find_wire, take_history, take_new
 from refold.manager.keeper import Keeper, Sent, Slot, make_event
 from refold.manager.notices import Notice
@@ -97,11 +96,13 @@ def _prepare_held(
     model = session.row.model
     fixed = count_fixed(slot, session, request)
     made: Made | None = None
-    is_short = False
     rounds = Rounds(keeper, session.id)
     while True:
         rounds.begin()
         decision, budget = decide_held(keeper, slot, session, request, fixed)
+        if make_room(keeper, session, fixed, budget.hard):
+            session = keeper.open(slot, keeper.need_row(session.id), model)
+            continue
         if not decision.acts:
             break
         asks_no_model = waited_in_vain or is_refused(session)
@@ -113,21 +114,15 @@ def _prepare_held(
                 break
         if keeper.background is not None and keeper.background.is_busy(session.id):
             return None
-        try:
-            made = yield from run_batch(keeper, session, wish, rounds)
-        except BudgetTooSmall:
-            # What was recalled for the newest message cannot be folded, but it can be asked for again.
-            is_short = take_back_recalled(keeper, session)
-            if not is_short:
-                raise
-            made = None
-        if made is not None and made.ending != "stale":
+        made = yield from run_batch(keeper, session, wish, rounds)
+        if made.ending != "stale":
             break
         slot.session = None
         session = keeper.open(slot, keeper.need_row(session.id), model)
     yield from finish(keeper, session, made, remember)
     _tell_skipped(keeper, slot, session, decision, made)
-    recalled = "" if is_short else add_recalled(keeper, session, budget.hard - session.item_tokens - fixed, made)
+    is_compressed = made is not None and made.ending == "done"
+    recalled = add_recalled(keeper, session, budget.hard - session.item_tokens - fixed, is_compressed=is_compressed)
     return _hand_back(keeper, slot, session, request, decision, made, budget, fixed, recalled)
 
 
