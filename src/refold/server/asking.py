@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import zlib
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -69,6 +70,20 @@ async def read_body(receive: Receive, headers: Headers, *, bytes_max: int, stall
             pieces.append(piece)
         if not message.get("more_body", False):
             return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def decode_body(body: bytes, coding: str, bytes_max: int) -> bytes | None:
+    """Return a compressed body as it was before, never more than ``bytes_max``; None if that cannot be told."""
+    if coding not in ("gzip", "x-gzip", "deflate"):
+        return None
+    decoder = zlib.decompressobj(wbits=zlib.MAX_WBITS | (16 if "gzip" in coding else 0))
+    try:
+        plain = decoder.decompress(body, bytes_max + 1)
+    except zlib.error:
+        return None
+    if len(plain) > bytes_max:
+        raise BodyTooLarge
+    return plain if decoder.eof and not decoder.unused_data else None
 
 
 def replay_body(body: bytes, receive: Receive) -> Receive:

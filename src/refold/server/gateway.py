@@ -6,13 +6,14 @@ request. Errors of the gateway itself come in the shape that the client's librar
 
 from __future__ import annotations
 
+import asyncio
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import aiohttp
 
 from refold.errors import ContextOverflow, FormatError, ProviderError
-from refold.server.asking import Asked, BodyTooLarge, ClientGone, ClientStalled, Receive, Send, read_body
+from refold.server.asking import Asked, BodyTooLarge, ClientGone, ClientStalled, Receive, Send, decode_body, read_body
 from refold.server.headers import write_own
 from refold.server.logs import log_request
 from refold.server.metrics import Metrics
@@ -29,13 +30,14 @@ from refold.server.wires import Side, Wire, find_path, find_side, find_wire, wri
 
 @dataclass(slots=True)
 class Passage:
-    """What is known of one request on its way, for its line in the log."""
+    """What is known of one request on its way. ``coded`` is a body as the client compressed it, and as it reads."""
 
     asked: Asked
     side: Side
     wire: Wire | None
     started: float
     outgoing: Outgoing = field(default_factory=lambda: Outgoing(b""))
+    coded: tuple[bytes, bytes] | None = field(default=None, repr=False)
     bytes_in: int = 0
     bytes_out: int = 0
     status: int = 0
@@ -112,6 +114,12 @@ class Gateway:
         watch.end_body()
         passage.bytes_in = len(body)
         passage.outgoing = Outgoing(body)
+        if wire is not None and (coding := passage.asked.header("content-encoding").lower()) not in ("", "identity"):
+            plain = await asyncio.to_thread(decode_body, body, coding, self._settings.body_bytes_max)
+            if plain is None:
+                wire, passage.outgoing = None, Outgoing(body, "unreadable-coding")
+            else:
+                passage.coded, body = (body, plain), plain
         if wire is not None:
             passage.outgoing = await self._preparer.prepare(passage.asked, wire, body)
         response = await self._send(passage, path)
@@ -131,8 +139,14 @@ class Gateway:
 
     async def _send(self, passage: Passage, path: str) -> aiohttp.ClientResponse:
         is_read = passage.outgoing.session is not None
-        body = passage.outgoing.body
-        return await self._upstreams.send(passage.side, passage.asked, path, body, is_read=is_read)
+        body, asked = passage.outgoing.body, passage.asked
+        if passage.coded is not None:
+            coded, plain = passage.coded
+            if body is plain:
+                body = coded
+            else:  # Another request than the client compressed: it goes as it is.
+                asked = replace(asked, drop=asked.drop | {b"content-encoding"})
+        return await self._upstreams.send(passage.side, asked, path, body, is_read=is_read)
 
     async def _shrink(self, passage: Passage, overflow: ContextOverflow, body: bytes) -> Outgoing | None:
         """Return a smaller request after the upstream refused this one as too long; None if there is none."""

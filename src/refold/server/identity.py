@@ -12,7 +12,7 @@ import asyncio
 import hashlib
 import uuid
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import compress, count
 from operator import ne
@@ -119,9 +119,11 @@ class Identities:
         self._continue(known, request, since)
 
     def add(self, known: KnownSession) -> None:
-        """Make a stored session known again."""
+        """Make a stored session known again, also to a client that trims its oldest messages."""
         if known.id not in self._known and known.digests:
             self._enter(known)
+            # Which of them are replies is not stored; only replies of a request are looked up.
+            self._note_replies(known, known.digests)
 
     def forget(self, session_id: str) -> None:
         """Forget a session that is no longer there."""
@@ -164,12 +166,14 @@ class Identities:
         new = _count_common(known.digests, request.digests) if since is None else since
         known.digests = request.digests
         known.system_digest = request.system_digest
-        for digest, is_reply in zip(request.digests[new:], request.replies[new:], strict=True):
-            if is_reply:
-                self._replies[known.tenant, digest] = known
+        self._note_replies(known, compress(request.digests[new:], request.replies[new:]))
+        self._enter(known)
+
+    def _note_replies(self, known: KnownSession, digests: Iterable[str]) -> None:
+        for digest in digests:
+            self._replies[known.tenant, digest] = known
         while len(self._replies) > REPLIES_KEPT:
             self._replies.popitem(last=False)
-        self._enter(known)
 
     def _enter(self, known: KnownSession) -> None:
         self._known[known.id] = known

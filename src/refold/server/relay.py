@@ -88,5 +88,7 @@ async def send_json(
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     if retry_after_s:
         headers.append((b"retry-after", str(retry_after_s).encode()))
+    if status == 408:
+        headers.append((b"connection", b"close"))  # The rest of that request may still come; it is none of the next.
     await send({"type": "http.response.start", "status": status, "headers": [*headers, *write_own(own)]})
     await send({"type": "http.response.body", "body": body})

@@ -20,6 +20,7 @@ import uvicorn
 
 from refold.errors import ConfigError
 from refold.server.app import Application
+from refold.server.protocol import make_protocol
 
 START_S_MAX = 30.0
 BACKLOG = 2_048
@@ -67,6 +68,7 @@ def make_server(application: Application) -> GatewayServer:
     settings = application.settings
     config = uvicorn.Config(
         application,
+        http=make_protocol(settings.client_stall_s),
         host=settings.host,
         port=settings.port,
         log_config=None,
@@ -77,7 +79,6 @@ def make_server(application: Application) -> GatewayServer:
         backlog=BACKLOG,
         timeout_keep_alive=75,
         timeout_graceful_shutdown=int(settings.shutdown_s) or 1,
-        h11_max_incomplete_event_size=65_536,
     )
     return GatewayServer(config, application)
 

@@ -1,0 +1,132 @@
+"""What comes before and around a request: heads without end, silent connections, offers of other protocols, codings."""
+
+import gzip
+import json
+import socket
+import zlib
+
+import pytest
+
+from refold.server.protocol import HEAD_BYTES_MAX
+from tests.server.running import PATHS, make_body, make_dialog, start_rig
+
+BODY = json.dumps(make_body("openai-chat", make_dialog(1, words=3))).encode()
+HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+
+
+def say(rig, *pieces: bytes) -> bytes:
+    """Send raw bytes; return all that comes until the gateway closes the connection."""
+    host, port = rig.url.removeprefix("http://").split(":")
+    heard = b""
+    with socket.create_connection((host, int(port)), timeout=10) as line:
+        try:
+            for piece in pieces:
+                line.sendall(piece)
+            while chunk := line.recv(65_536):
+                heard += chunk
+        except ConnectionError:
+            pass  # It was closed while we were speaking.
+    return heard
+
+
+@pytest.mark.parametrize("said", [b"", b"POST /v1/chat", HEAD + b"x-more: "], ids=["nothing", "a line", "a head"])
+def test_a_connection_that_says_nothing_whole_is_closed(start, said):
+    rig = start(settings={"client_stall_s": 0.3})
+    assert say(rig, said) == b""
+
+
+def test_a_second_request_that_stops_in_its_head_is_closed(start):
+    rig = start(settings={"client_stall_s": 0.3})
+    heard = say(rig, b"GET /livez HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n", b"GET /livez HTTP/1.1\r\nho")
+    assert heard.count(b"HTTP/1.1 200") == 1
+
+
+@pytest.mark.parametrize("begun", [HEAD + b"x-refold-session: ", b"POST /"], ids=["header", "path"])
+def test_a_head_without_end_is_refused_before_it_fills_the_memory(start, begun):
+    rig = start()
+    heard = say(rig, begun, *[b"a" * 65_536] * (4 * HEAD_BYTES_MAX // 65_536))
+    assert b"200 OK" not in heard
+    assert rig.provider.requests == []
+    assert rig.http.get("/livez").status_code == 200
+
+
+def test_a_request_that_stops_in_its_body_is_told_and_its_connection_ends(start):
+    rig = start(settings={"client_stall_s": 0.3})
+    heard = say(rig, HEAD + b"content-length: 100000\r\n\r\n" + BODY)
+    assert heard.startswith(b"HTTP/1.1 408")
+    assert b"connection: close" in heard
+
+
+@pytest.mark.parametrize("is_split", [False, True])
+@pytest.mark.parametrize("connection", [b"Upgrade, HTTP2-Settings", b"Upgrade", b"close, Upgrade"])
+def test_a_client_that_offers_http2_in_the_clear_is_served_with_its_body(start, connection, is_split):
+    rig = start()
+    offer = b"upgrade: h2c\r\nhttp2-settings: AAEAAEAAAAIAAAAB\r\nconnection: " + connection + b"\r\n"
+    head = HEAD + offer + b"content-length: %d\r\n\r\n" % len(BODY)
+    last = b"GET /livez HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n"
+    heard = say(rig, *((head, BODY, last) if is_split else (head + BODY, last)))
+    assert heard.startswith(b"HTTP/1.1 200 OK")
+    sent = rig.provider.requests[-1]
+    assert sent.body == BODY
+    assert not {"upgrade", "http2-settings", "connection"} & set(sent.headers)
+    assert (heard.count(b"HTTP/1.1 200") == 2) is not connection.startswith(b"close")
+
+
+def test_the_gateway_is_no_proxy(start):
+    heard = say(start(), b"CONNECT example.org:443 HTTP/1.1\r\nhost: example.org:443\r\n\r\n")
+    assert heard.startswith(b"HTTP/1.1 400")
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate", "GZIP"])
+@pytest.mark.parametrize("wire", list(PATHS))
+def test_a_compressed_request_goes_on_as_it_came_or_is_made_smaller(start, wire, coding):
+    rig = start(config={"window": 8_000, "reserve": 1_000}, window=8_000)
+    pack = zlib.compress if coding == "deflate" else gzip.compress
+    small = pack(json.dumps(make_body(wire, make_dialog(1, words=3))).encode())
+    answer = rig.post(wire, small, content_encoding=coding)
+    sent = rig.provider.requests[-1]
+    assert (sent.body, sent.headers["content-encoding"]) == (small, coding)
+    assert answer.headers["x-refold-session"]
+    long = make_body(wire, make_dialog(30))
+    answer = rig.post(wire, pack(json.dumps(long).encode()), content_encoding=coding)
+    assert answer.status_code == 200
+    sent = rig.provider.requests[-1]
+    assert "content-encoding" not in sent.headers
+    assert len(json.loads(sent.body)["input" if wire == "openai-responses" else "messages"]) < 61
+
+
+@pytest.mark.parametrize(
+    ("body", "coding"),
+    [
+        (BODY, "gzip"),
+        (gzip.compress(BODY)[:-9], "gzip"),
+        (gzip.compress(BODY) * 2, "gzip"),
+        (BODY, "br"),
+        (b"", "gzip"),
+    ],
+    ids=["plain", "cut", "twice", "unknown", "empty"],
+)
+def test_a_coding_that_cannot_be_read_is_the_upstreams_business(start, body, coding):
+    rig = start()
+    rig.post("openai-chat", body, content_encoding=coding)
+    sent = rig.provider.requests[-1]
+    assert (sent.body, sent.headers["content-encoding"]) == (body, coding)
+
+
+def test_a_small_body_that_unpacks_without_end_is_413(start):
+    rig = start(settings={"body_bytes_max": 100_000})
+    answer = rig.post("openai-chat", gzip.compress(b" " * 50_000_000), content_encoding="gzip")
+    assert answer.status_code == 413
+    assert rig.provider.requests == []
+
+
+def test_a_client_that_trims_its_oldest_messages_is_known_again_after_a_restart(tmp_path, empty_home):
+    messages = make_dialog(10, words=5)
+    with start_rig(tmp_path / "w") as rig:
+        first = rig.post("anthropic", make_body("anthropic", messages)).headers["x-refold-session"]
+    more = [{"role": "assistant", "content": "ok"}, {"role": "user", "content": "go on"}]
+    with start_rig(tmp_path / "w") as rig:
+        trimmed = rig.post("anthropic", make_body("anthropic", [*messages[8:], *more]))
+        assert trimmed.headers["x-refold-session"] == first
+        other = make_dialog(10, words=6)
+        assert rig.post("anthropic", make_body("anthropic", other)).headers["x-refold-session"] != first
