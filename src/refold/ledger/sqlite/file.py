@@ -233,7 +233,7 @@ class LedgerFile:
         folder = self.path.parent
         if not folder.is_dir():
             try:
-                folder.mkdir(mode=0o700)
+                folder.mkdir(mode=0o700, exist_ok=True)  # Another process may make it in this moment.
             except OSError as error:
                 raise LedgerError(
                     f"the folder {folder} is missing and cannot be made ({error.strerror}); make it, or name another"
