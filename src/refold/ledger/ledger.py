@@ -195,7 +195,9 @@ class Ledger(Protocol):
     def forget(self, session_id: str, ids: Sequence[str], now: float) -> int:
         """Erase the content of messages and of all that was made from them; return how many messages had some.
 
-        Edits that cover them, edits made from those, and the facts of both go. Hashes stay, so the chain verifies.
+        Edits that cover them, edits made from those, and the facts of both go, and what events and reasons say in their
+        words; all that these say if a message was forgotten before, for its words are not known any more. Hashes stay,
+        so the chain verifies.
         The version of the edits changes, so that whoever holds the content in memory or in an index lets go of it.
         """
         ...

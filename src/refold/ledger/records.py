@@ -108,7 +108,7 @@ class StoredFact:
 class Event:
     """Something that happened to a session: compressed, offloaded, skipped, failed, undone, observed ...
 
-    ``fields`` are plain JSON and never quote a message: ``forget`` does not look into them.
+    ``fields`` are plain JSON and do not quote a message; should one do so, ``forget`` takes its words out.
     """
 
     kind: str

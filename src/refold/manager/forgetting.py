@@ -2,6 +2,7 @@
 
 ``forget`` is the one thing that erases content: in the ledger, in offloaded files, in daily pages. What it leaves in
 the place of a message has its shape (roles, call ids, names) and none of its words, so that the view stays valid.
+It cannot reach what left the workspace: exports, backups, what a provider was sent.
 """
 
 from __future__ import annotations
@@ -14,16 +15,20 @@ from refold.conversation.view import Lens
 from refold.errors import LedgerError
 from refold.formats import digest_message, make_format
 from refold.ledger.ledger import Event, Finding, SessionRow, StoredMessage
+from refold.ledger.scrub import GONE, Words
+from refold.manager.deciding import BRAKE, FORCED
 from refold.manager.files import find_files, remove_others, write_named
 from refold.manager.keeper import Keeper
 from refold.manager.lease import leased
 from refold.manager.originals import find_stored
 from refold.manager.session import FORGOTTEN, parse_stored
 from refold.manager.status import read_all_events
+from refold.manager.undoing import with_descendants
 from refold.memory import MarkdownSync
 from refold.memory.entry import is_section_of
 
-GONE = "[forgotten]"
+# Settings that hold sentences: why compressions stopped, what forces the next, what a person called the session.
+_SENTENCES = (BRAKE, FORCED, "title")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +55,14 @@ def forget(keeper: Keeper, session_id: str, handle: str | None, pages: MarkdownS
         now = keeper.clock()
         known = row.settings.get(FORGOTTEN)
         merged = {**(known if isinstance(known, dict) else {}), **stubs}
-        keeper.ledger.update_session(session_id, {"settings": {FORGOTTEN: merged}}, now)
+        changes = {FORGOTTEN: merged, **_scrub_settings(row, Words(one.raw or None for one in stored))}
+        keeper.ledger.update_session(session_id, {"settings": changes}, now)
         count = keeper.ledger.forget(session_id, ids, now)
         slot.session = None
         fresh = keeper.need_row(session_id)
         session = keeper.open(slot, replace(fresh, wire=fresh.wire or "openai-chat"), fresh.model)
         warnings = remove_others(keeper, session_id, write_named(keeper, session, session.edits))
+        keeper.find_folder(session_id).remove_leftovers()
         sections, problems = _erase_sections(session_id, pages, entries)
         keeper.ledger.add_event(session_id, Event("forgotten", now, {"messages": count, "sections": sections}))
         return Forgotten(count, sections, (*warnings, *problems))
@@ -147,13 +154,23 @@ def _strip(message: Message, lens: Lens) -> object:
     return {key: value for key, value in raw.items() if key in known}
 
 
+def _scrub_settings(row: SessionRow, words: Words) -> dict[str, object]:
+    """Return what changes in the settings that hold sentences."""
+    held = {name: row.settings.get(name) for name in _SENTENCES}
+    changed = {name: words.take_out(value) for name, value in held.items()}
+    # A title is a person's own: rather none than one that says nothing.
+    return {name: None if value == GONE else value for name, value in changed.items() if value is not held[name]}
+
+
 def _list_entries(keeper: Keeper, session_id: str, ids: set[str] | None) -> list[tuple[str, str]]:
     """Return date and time of the page sections made by compressions that covered any of these messages, or all."""
     times: list[tuple[str, str]] = []
     touched = None
     if ids is not None:
         stored = keeper.ledger.read_edits(session_id, active_only=False)
-        touched = {one.created_at for one in stored if not ids.isdisjoint(one.edit.covers)}
+        covering = [one.edit.id for one in stored if not ids.isdisjoint(one.edit.covers)]
+        gone = set(with_descendants(stored, covering))
+        touched = {one.created_at for one in stored if one.edit.id in gone}
     for event in read_all_events(keeper.ledger, session_id):
         memory = event.fields.get("memory")
         if event.kind != "compressed" or not isinstance(memory, dict):

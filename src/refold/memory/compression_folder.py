@@ -15,7 +15,7 @@ from typing import Any
 
 from refold.errors import LedgerError
 from refold.memory.locking import lock_folder
-from refold.offload.writing import make_folder, write_whole
+from refold.offload.writing import make_folder, remove_leftovers, write_whole
 
 SUMMARIES_MAX = 1_000
 BYTES_MAX = 32 * 1024 * 1024
@@ -116,6 +116,7 @@ class CompressionFolder:
 
     def _change_summaries(self, change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]) -> None:
         with self._locked():
+            remove_leftovers(self.folder)
             rows = self.read_summaries()
             changed = change(rows)
             if changed != rows:

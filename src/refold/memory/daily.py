@@ -16,7 +16,7 @@ from pathlib import Path
 
 from refold.errors import FormatError, LedgerError
 from refold.memory.locking import lock_folder
-from refold.offload.writing import make_folder, write_whole
+from refold.offload.writing import make_folder, remove_leftovers, write_whole
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _SECTION = re.compile(r"^(?=## )", re.M)
@@ -83,6 +83,7 @@ class MarkdownSync:
         try:
             make_folder(self.folder)
             with lock_folder(self.folder):
+                remove_leftovers(self.folder)
                 text = _read(page) if page.exists() else ""
                 changed = change(text)
                 if changed != text:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from refold.errors import LedgerError
-from refold.offload.writing import make_folder, sync_folder, write_whole
+from refold.offload.writing import make_folder, remove_leftovers, sync_folder, write_whole
 from refold.stages.offload import OffloadFile
 
 BYTES_MAX = 256 * 1024 * 1024
@@ -99,9 +99,15 @@ class OffloadFolder:
         if not self._is_safe() or not self._folder.is_dir():
             return []
         _, warnings = self.remove(self.list_files())
+        self.remove_leftovers()
         with suppress(OSError):  # A stranger's file in it, or another process: then the folder stays.
             self._folder.rmdir()
         return warnings
+
+    def remove_leftovers(self) -> None:
+        """Remove what a killed process left half written; nobody else writes here meanwhile."""
+        if self._is_safe():
+            remove_leftovers(self._folder)
 
     def list_files(self) -> list[str]:
         """Return the paths of the session's files, relative to the workspace."""

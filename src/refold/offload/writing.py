@@ -7,9 +7,11 @@ of a path: a rename replaces the link, not what it points at.
 from __future__ import annotations
 
 import os
+import re
 from contextlib import suppress
 from pathlib import Path
 
+_TEMPORARY = re.compile(r"\..+\.\d+-[0-9a-f]{8}\.tmp", re.ASCII | re.DOTALL)
 FILE_MODE = 0o600
 FOLDER_MODE = 0o700
 
@@ -28,6 +30,14 @@ def write_whole(path: Path, content: bytes, *, mode: int = FILE_MODE) -> None:
             temporary.unlink()
         raise
     sync_folder(path.parent)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove what a process that was killed left half written. For who has the folder to itself."""
+    for entry in folder.iterdir() if folder.is_dir() else ():
+        if _TEMPORARY.fullmatch(entry.name):
+            with suppress(OSError):
+                entry.unlink()
 
 
 def sync_folder(folder: Path) -> None:

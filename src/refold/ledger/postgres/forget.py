@@ -1,25 +1,30 @@
 """Erasing for good: the content of messages, and all that was made from them. Hashes stay, so the chain verifies.
 
 What goes: raw bytes of the named messages and of every other one in the session with the same content; every edit that
-covers one of them, active or not; edits made from those; the facts of both. What stays: ids, digests, counts, events.
+covers one of them, active or not; edits made from those; the facts of both; whatever events and reasons of compressions
+say in their words. What stays: ids, digests, counts, times.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from refold.conversation.handle import DIGITS
 from refold.ledger.covering import add_descendants
+from refold.ledger.encode import dump_json, load_json
 from refold.ledger.postgres.edit_rows import find_edits_over, read_rows
-from refold.ledger.postgres.sql import Db, fetch_all, run
+from refold.ledger.postgres.sql import Db, fetch_all, fetch_value, run
+from refold.ledger.postgres.text import decode_column
+from refold.ledger.scrub import GONE, Words
 
 # Whatever holds words of a conversation.
-TABLES = ("message", "edit", "fact", "session")
+TABLES = ("message", "edit", "fact", "event", "batch", "session")
 
 
 def forget_messages(db: Db, session: int, ids: Sequence[str]) -> tuple[int, int]:
     """Erase; return how many messages had content, and how many edits went."""
     targets = _find_targets(db, session, ids)
+    _scrub_notes(db, session, Words(_read_bodies(db, session, targets)))
     covering = find_edits_over(db, session, targets, active_only=False)
     gone = add_descendants(read_rows(db, session, active_only=False), covering)
     keys = [row.key for row in gone]
@@ -46,3 +51,21 @@ def _find_targets(db: Db, session: int, ids: Sequence[str]) -> dict[int, tuple[b
     )
     rows = fetch_all(db, sql, (session, [bytes.fromhex(message_id) for message_id in ids]))
     return {seq: (digest, has_content) for seq, digest, has_content in rows}
+
+
+def _read_bodies(db: Db, session: int, targets: dict[int, tuple[bytes, bool]]) -> Iterator[bytes | None]:
+    """Yield what is to be erased; None for what was before."""
+    known = sorted((has_content, digest, seq) for seq, (digest, has_content) in targets.items())
+    for seq in {digest: seq for _, digest, seq in known}.values():
+        yield fetch_value(db, "SELECT body FROM message WHERE session = %s AND seq = %s", (session, seq))
+
+
+def _scrub_notes(db: Db, session: int, words: Words) -> None:
+    for event_id, stored in fetch_all(db, "SELECT id, fields FROM event WHERE session = %s", (session,)):
+        fields = load_json(stored)
+        changed = words.take_out(fields)
+        if changed is not fields:
+            run(db, "UPDATE event SET fields = %s WHERE id = %s", (dump_json(changed), event_id))
+    for key, reason in fetch_all(db, "SELECT key, reason FROM batch WHERE session = %s", (session,)):
+        if words.are_in(decode_column(reason)):
+            run(db, "UPDATE batch SET reason = %s WHERE key = %s", (GONE, key))

@@ -1,23 +1,28 @@
 """Erasing for good: the content of messages, and all that was made from them. Hashes stay, so the chain verifies.
 
 What goes: raw bytes of the named messages and of every other one in the session with the same content; every edit that
-covers one of them, active or not; edits made from those; the facts of both. What stays: ids, digests, counts, events.
+covers one of them, active or not; edits made from those; the facts of both; whatever events and reasons of compressions
+say in their words. What stays: ids, digests, counts, times.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import apsw
 
 from refold.conversation.handle import DIGITS
 from refold.ledger.covering import add_descendants
+from refold.ledger.encode import decode_text, dump_json, load_json
+from refold.ledger.scrub import GONE, Words
 from refold.ledger.sqlite.edit_rows import find_edits_over, read_rows
+from refold.ledger.sqlite.sql import fetch_all, fetch_value
 
 
 def forget_messages(db: apsw.Connection, session: int, ids: Sequence[str]) -> tuple[int, int]:
     """Erase; return how many messages had content, and how many edits went."""
     targets = _find_targets(db, session, ids)
+    _scrub_notes(db, session, Words(_read_bodies(db, targets)))
     covering = find_edits_over(db, session, targets, active_only=False)
     gone = add_descendants(read_rows(db, session, active_only=False), covering)
     for row in gone:
@@ -48,3 +53,21 @@ def _find_targets(db: apsw.Connection, session: int, ids: Sequence[str]) -> dict
         for seq, digest, raw in db.execute(sql, (session, bytes.fromhex(message_id))):
             targets[seq] = (digest, raw)
     return targets
+
+
+def _read_bodies(db: apsw.Connection, targets: dict[int, tuple[bytes, int | None]]) -> Iterator[bytes | None]:
+    """Yield what is to be erased; None for what was before."""
+    for raw in dict(sorted(targets.values(), key=lambda target: target[1] is not None)).values():
+        yield None if raw is None else fetch_value(db, "SELECT body FROM raw WHERE key = ?", (raw,))
+
+
+def _scrub_notes(db: apsw.Connection, session: int, words: Words) -> None:
+    events = fetch_all(db, "SELECT id, fields FROM event WHERE session = ?", (session,))
+    for event_id, stored in events:
+        fields = load_json(stored)
+        changed = words.take_out(fields)
+        if changed is not fields:
+            db.execute("UPDATE event SET fields = ? WHERE id = ?", (dump_json(changed), event_id))
+    for key, reason in fetch_all(db, "SELECT key, reason FROM batch WHERE session = ?", (session,)):
+        if words.are_in(decode_text(reason)):
+            db.execute("UPDATE batch SET reason = ? WHERE key = ?", (GONE, key))

@@ -1,0 +1,96 @@
+"""Taking the words of what is forgotten out of what was noted about it: events, reasons, titles. Pure.
+
+A note is a sentence of ours, but it may quote: a sentence that a check dropped, what a provider said. Whatever shares
+a word with the forgotten text goes whole; better a note too few than a key too many. Figures, times, ids and names of
+files stay, so that bills and logs still add up.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from refold.ledger.encode import load_json
+
+GONE = "[forgotten]"
+_WORD = re.compile(r"[^\W_]{3,}")
+_CJK = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]+")
+# Fields that hold names, ids and hashes, and never a sentence.
+_NAMES = frozenset(
+    {
+        "model", "strength", "stages", "memory", "edits", "edit", "files", "handles", "batch", "by", "changes", "role",
+        "type", "id", "call_id", "tool_call_id",
+    }
+)  # fmt: skip
+# What our own sentences consist of: a message that says these words too has lost nothing by them.
+_OURS = frozenset(
+    {
+        "the", "and", "for", "was", "not", "were", "are", "has", "had", "that", "this", "with", "from", "than", "then",
+        "been", "below", "above", "over", "under", "after", "before", "into", "message", "messages", "token", "tokens",
+        "window", "budget", "view", "room", "user", "newest", "last", "first", "more", "less", "left", "nothing",
+        "added", "taken", "back", "compressed", "compression", "compressions", "summary", "summaries", "fold", "folded",
+        "hard", "soft", "warn", "trigger", "reached", "limit", "model", "request", "provider", "session", "rounds",
+        "ratio", "person", "asked", "which", "could", "compress", "compressing", "another", "process", "does", "fit",
+        "cache", "cold", "cut", "off", "answer", "finish", "reason", "length", "recall", "refused", "long", "tuned",
+        "failed",
+    }
+)  # fmt: skip
+
+
+class Words:
+    """The words of texts that are to be forgotten; all words there are if one of the texts is gone already."""
+
+    def __init__(self, bodies: Iterable[bytes | None]) -> None:
+        self._is_all = False
+        known: set[str] = set()
+        for body in bodies:
+            if body is None:
+                self._is_all = True
+            else:
+                known.update(*map(_split, _list_texts(load_json(body))))
+        self._known = known
+        self._sorted = sorted(known)
+
+    def are_in(self, text: str) -> bool:
+        """Tell whether a text holds one of the words, the last of its own perhaps cut short."""
+        if self._is_all:
+            return bool(text)
+        words = _split(text)
+        return not self._known.isdisjoint(words) or any(self._begins(word) for word in words[-1:])
+
+    def _begins(self, word: str) -> bool:
+        at = bisect_left(self._sorted, word)
+        return at < len(self._sorted) and self._sorted[at].startswith(word)
+
+    def take_out(self, value: Any) -> Any:
+        """Return a JSON value with every text that holds a word replaced; the very same object if none does."""
+        if isinstance(value, str):
+            return GONE if value != GONE and self.are_in(value) else value
+        if isinstance(value, Mapping):
+            changed: Any = {key: held if key in _NAMES else self.take_out(held) for key, held in value.items()}
+        elif isinstance(value, list):
+            changed = [self.take_out(held) for held in value]
+        else:
+            return value
+        return value if changed == value else changed
+
+
+def _split(text: str) -> list[str]:
+    folded = text.casefold()
+    # Chinese has no blanks: two characters in a row are as much a word as any.
+    pairs = [run[at : at + 2] for run in _CJK.findall(folded) for at in range(max(1, len(run) - 1))]
+    return pairs + [word for word in _WORD.findall(folded) if word not in _OURS]
+
+
+def _list_texts(value: Any) -> Iterable[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, held in value.items():
+            if key not in _NAMES:
+                yield from _list_texts(held)
+    elif isinstance(value, list):
+        for held in value:
+            yield from _list_texts(held)
