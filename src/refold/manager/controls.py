@@ -133,8 +133,12 @@ def describe_usage(
     finish_reason: str | None,
     *,
     is_overflow: bool = False,
+    settings: Mapping[str, object] | None = None,
 ) -> tuple[Usage, dict[str, object]]:
-    """Return what is recorded of a provider's bill, and the settings that follow from it."""
+    """Return what is recorded of a provider's bill, and the settings that follow from it.
+
+    ``settings`` are the session's, where a bill before this one changed them and they are not stored yet.
+    """
     sent = slot.sent
     model = sent.model if sent else session.row.model
     usage = Usage(
@@ -147,7 +151,8 @@ def describe_usage(
     )
     changes: dict[str, object] = {}
     if sent is not None and usage.input_tokens > 0:
-        calibration = read_calibration(session.row.settings).observe(model, sent.tokens, usage.input_tokens)
+        known = session.row.settings if settings is None else settings
+        calibration = read_calibration(known).observe(model, sent.tokens, usage.input_tokens)
         changes[CALIBRATION] = write_calibration(calibration)
         changes[REPORTED] = Reported(model, usage.input_tokens, sent.tokens, sent.marker).to_settings()
     forced = _find_force(keeper, session, usage, finish_reason, is_overflow=is_overflow)

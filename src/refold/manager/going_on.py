@@ -22,7 +22,7 @@ from refold.manager.controls import describe_usage
 from refold.manager.deciding import above_fixed, advance_carry
 from refold.manager.injecting import may_recall
 from refold.manager.keeper import Keeper, Sent, Slot
-from refold.manager.preparing import Request, count_fixed, decide_held
+from refold.manager.preparing import Request, count_fixed, decide_held, name_wait
 from refold.manager.session import OpenSession
 from refold.stages.arrival import render_arrival
 
@@ -130,8 +130,9 @@ def _describe(
     usages: list[Usage] = []
     settings: dict[str, object] = {}
     for one in billed:
+        known = {**session.row.settings, **settings}
         usage, changes = describe_usage(
-            keeper, slot, session, one.usage, one.finish_reason, is_overflow=one.is_overflow
+            keeper, slot, session, one.usage, one.finish_reason, is_overflow=one.is_overflow, settings=known
         )
         usages.append(usage)
         settings |= changes
@@ -143,8 +144,9 @@ def _judge(keeper: Keeper, slot: Slot, session: OpenSession, request: Request, e
     fixed = count_fixed(slot, session, request)
     row, tokens = session.row, session.item_tokens + fixed
     decision, budget = decide_held(keeper, slot, session, request, fixed)
-    is_plain = not (decision.acts or decision.is_held or slot.told) and tokens <= budget.hard
-    if not is_plain or may_recall(keeper, session):
+    is_plain = not (decision.acts or decision.is_held) and tokens <= budget.hard
+    # What is logged when it begins or ends is logged by the whole way; while it lasts there is nothing to log.
+    if not is_plain or slot.told != name_wait(decision.trigger.reason) or may_recall(keeper, session):
         return WentOn(extension, False, row)
     if keeper.config.economic:
         slot.carry = advance_carry(slot.carry, tokens, above_fixed(session, budget, tokens))

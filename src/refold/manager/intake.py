@@ -108,8 +108,11 @@ def _parse_new(
 
 
 def render_new(message: Message, stages: Sequence[ArrivalStage], session: OpenSession) -> list[Edit]:
-    """Return the edits of a message that just came, with their tokens; none if they would not make it smaller."""
-    edits = render_arrival(stages, message)
+    """Return the edits of a message that just came, with their tokens; none if they would not make it smaller.
+
+    A message may come again after its edit was undone: what is switched off stays so.
+    """
+    edits = [edit for edit in render_arrival(stages, message) if edit.id not in session.switched_off]
     if not edits:
         return edits
     before = session.counter.count_parts(message.role, message.parts, message.name)

@@ -304,15 +304,20 @@ def _tell_skipped(keeper: Keeper, slot: Slot, session: OpenSession, decision: De
     slot.told = key
 
 
+def name_wait(reason: str) -> str:
+    """Return what is noted as told while a change is put off because it does not pay yet; nothing else notes it."""
+    return WAITED if reason.startswith(WAITED) else ""
+
+
 def _log_wait(keeper: Keeper, slot: Slot, session: OpenSession, reason: str) -> None:
     """Log that a change was put off because it does not pay yet: once, until something else happens."""
-    waits = reason.startswith(WAITED)
-    if waits and slot.told != WAITED:
+    waits = name_wait(reason)
+    if waits and slot.told != waits:
         tokens = session.item_tokens
         keeper.ledger.add_event(
             session.id, make_event(Notice("waited", session.id, reason, tokens, tokens, keeper.clock()))
         )
-    slot.told = WAITED if waits else ""
+    slot.told = waits
 
 
 def _hand_back(

@@ -29,7 +29,8 @@ class OpenSession:
     """A session's path and view.
 
     ``messages`` are those that stand in the view as they came, by id. ``shown`` is the provider's object of each item,
-    ``places`` where an untouched one stands on the path, -1 for other items.
+    ``places`` where an untouched one stands on the path, -1 for other items. ``switched_off`` are edits by id,
+    ``undone`` the messages that they had hidden.
     """
 
     row: SessionRow
@@ -46,6 +47,7 @@ class OpenSession:
     item_tokens: int = 0
     turns: int = 0
     undone: frozenset[str] = frozenset()
+    switched_off: frozenset[str] = frozenset()
     batch_edits: frozenset[str] = frozenset()
     forgotten: frozenset[str] = frozenset()
     prints: Prints = field(default_factory=Prints)
@@ -174,6 +176,7 @@ def load_session(ledger: Ledger, row: SessionRow, lens: Lens, counter: Counter) 
     edits = [_share_ids(one.edit, known) for one in stored if one.is_active]
     # Recalled text that was taken back hid nothing: what it stood under may be folded like the rest.
     undone = [one.edit.covers for one in stored if not one.is_active and one.edit.stage != RECALL]
+    session.switched_off = frozenset(one.edit.id for one in stored if not one.is_active)
     session.undone = frozenset(covered for covers in undone for covered in covers)
     session.batch_edits = frozenset(one.edit.id for one in stored if one.is_active and one.batch_id)
     # What is gone for good now is known to be gone, whatever happens before a compression is stored.

@@ -1,0 +1,210 @@
+"""The fast path beside the whole one: whatever happens between requests, both show and store the same."""
+
+import dataclasses
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from refold import CompressionConfig, ContextCompressionManager, HandleUnknown
+from refold.manager.going_on import Billed
+from refold.manager.preparing import Request
+from refold.testing.convert import to_anthropic, to_responses
+
+SESSION = "s"
+WIRES = ("openai-chat", "anthropic", "openai-responses")
+SMALL: dict[str, Any] = {"window": 3_000, "reserve": 300}
+CONFIGS: dict[str, dict[str, Any]] = {
+    "default": {**SMALL},
+    "counted": {"threshold_rounds": 14, "retention_count": 4, "economic": False},
+    "off": {**SMALL, "auto_compress": False},
+    "quiet": {**SMALL, "recall": {"inject": "off"}, "truncate": {"lines_max": 20}},
+    "always": {**SMALL, "recall": {"inject": "always"}},
+}
+
+
+class Clock:
+    """Stands still during a request, so that both ways store the same times."""
+
+    now = 1_700_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Way:
+    """One session, in a workspace of its own, that is sent to in one of the two ways."""
+
+    def __init__(self, folder: Path, wire: str, config: dict[str, Any], clock: Clock) -> None:
+        self.folder, self.wire, self.clock = folder, wire, clock
+        self.config = CompressionConfig(model="gpt-4o", **config)
+        self.fast = 0
+        self.restart()
+
+    def restart(self) -> None:
+        if hasattr(self, "manager"):
+            self.manager.close()
+        self.manager = ContextCompressionManager(self.config, self.folder)
+        self.manager._keeper.clock = self.clock
+
+    def send_whole(self, new: list[Any], billed: list[Billed], system: str) -> list[Any]:
+        for one in billed:
+            self.manager.observe_usage(SESSION, one.usage, finish_reason=one.finish_reason, is_overflow=one.is_overflow)
+        self.manager.append(SESSION, new, format=self.wire)
+        return self.prepare(system)
+
+    def prepare(self, system: str) -> list[Any]:
+        prepared = self.manager.prepare_context_sync(SESSION, system_prompt=system, model="gpt-4o", format=self.wire)
+        return prepared.messages
+
+    def send_fast(self, new: list[Any], billed: list[Billed], system: str) -> list[Any]:
+        request = Request(SESSION, new, system, None, "gpt-4o", self.wire)
+        went = self.manager.go_on(request, billed)
+        if went is None:
+            return self.send_whole(new, billed, system)
+        shown = [item.raw for item in went.items]
+        assert self.manager.store([went.extension], may_wait=True) == [True]
+        self.fast += went.is_ready
+        return shown if went.is_ready else self.prepare(system)
+
+    def describe(self) -> dict[str, Any]:
+        """Return all that the ledger has of the session, but for the names that are drawn by lot."""
+        ledger = self.manager.ledger
+        row = ledger.read_session(SESSION)
+        assert row is not None
+        return {
+            "row": dataclasses.asdict(row),
+            "path": ledger.read_path(SESSION),
+            "messages": ledger.read_messages(SESSION),
+            "edits": [
+                (one.edit, one.is_active, bool(one.batch_id), one.created_at)
+                for one in ledger.read_edits(SESSION, active_only=False)
+            ],
+            "batches": [dataclasses.replace(one, id="") for one in ledger.read_batches(SESSION)],
+            "usage": ledger.read_usage(SESSION, limit=1_000),
+            "events": [(one.kind, one.created_at, one.fields) for one in ledger.read_events(SESSION)],
+            "facts": [dataclasses.replace(one, batch_id="") for one in ledger.read_facts(SESSION)],
+        }
+
+
+def convert(messages: list[dict[str, Any]], wire: str) -> list[Any]:
+    if wire == "anthropic":
+        return list(to_anthropic(messages)["messages"])
+    return list(to_responses(messages)["input"]) if wire == "openai-responses" else messages
+
+
+def make_messages(kind: str, number: int, size: int) -> list[dict[str, Any]]:
+    if kind == "say":
+        return [
+            {"role": "assistant", "content": f"Done with {number}."},
+            {"role": "user", "content": f"What did we say earlier about log {size}, and about entry {number}?"},
+        ]
+    call = {"id": f"call_{number}", "type": "function", "function": {"name": "read", "arguments": f'{{"n": {number}}}'}}
+    text = "\n".join(f"{number}:{line} worker {line * 7 + number} wrote log {line}" for line in range(size))
+    return [
+        {"role": "assistant", "content": f"I look at {number}.", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": f"call_{number}", "content": text},
+    ]
+
+
+BILLS = st.builds(
+    lambda tokens, reason, over: Billed({"prompt_tokens": tokens, "completion_tokens": 9}, reason, over),
+    st.integers(0, 4_000),
+    st.sampled_from((None, "stop", "length")),
+    st.sampled_from((False, False, False, True)),
+)
+SENDS = st.tuples(
+    st.sampled_from(("say", "step", "step", "step")),
+    st.sampled_from((1, 3, 10, 40, 90)),
+    st.lists(BILLS, max_size=2),
+    st.sampled_from(("You are careful.", "You are careful.", "You are quick.")),
+    st.sampled_from((1.0, 40.0, 4_000.0)),
+)
+BETWEEN = st.tuples(st.sampled_from(("undo", "redo", "pin", "unpin", "compress", "restart")), st.integers(0, 30))
+HISTORIES = st.lists(st.one_of(SENDS, SENDS, SENDS, BETWEEN), min_size=2, max_size=14)
+
+
+def change(way: Way, what: str, at: int) -> str:
+    """Do something to a session between two requests; return what came of it."""
+    manager, path = way.manager, way.manager.ledger.read_path(SESSION)
+    deeds: dict[str, Callable[[], object]] = {
+        "undo": lambda: manager.undo(SESSION),
+        "redo": lambda: manager.redo(SESSION),
+        "pin": lambda: manager.pin(SESSION, f"m:{path.digests[at % len(path.digests)][:8]}"),
+        "unpin": lambda: manager.unpin(SESSION, f"m:{path.digests[at % len(path.digests)][:8]}"),
+        "compress": lambda: manager.compress(SESSION).current_tokens,
+        "restart": way.restart,
+    }
+    try:
+        return str(deeds[what]())
+    except HandleUnknown as error:
+        return str(error)
+
+
+def check_alike(history: list[Any], wire: str, config: str, folder: Path) -> int:
+    """Send one history both ways, comparing after every request; return how many went the fast way."""
+    clock = Clock()
+    fast, whole = (Way(folder / name, wire, CONFIGS[config], clock) for name in ("fast", "whole"))
+    try:
+        first = convert([{"role": "user", "content": "Why does the build of release 4.17.2 fail?"}], wire)
+        assert fast.send_fast(first, [], "You are careful.") == whole.send_whole(first, [], "You are careful.")
+        for number, op in enumerate(history):
+            if len(op) == 2:
+                assert change(fast, *op) == change(whole, *op)
+                continue
+            kind, size, billed, system, seconds = op
+            clock.now += seconds
+            new = convert(make_messages(kind, number, size), wire)
+            one, other = fast.send_fast(new, billed, system), whole.send_whole(new, billed, system)
+            assert json.dumps(one) == json.dumps(other)
+            seen, wanted = fast.describe(), whole.describe()
+            for key, value in wanted.items():
+                assert seen[key] == value, f"{key} after request {number}"
+        assert fast.manager.verify() == []
+        return fast.fast
+    finally:
+        fast.manager.close()
+        whole.manager.close()
+
+
+@settings(max_examples=6)
+@given(HISTORIES, st.sampled_from(WIRES), st.sampled_from(sorted(CONFIGS)))
+def test_both_ways_show_the_same_bytes_and_leave_the_same_record(history: list[Any], wire: str, config: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        check_alike(history, wire, config, Path(folder))
+
+
+@pytest.mark.slow
+@settings(max_examples=80)
+@given(HISTORIES, st.sampled_from(WIRES), st.sampled_from(sorted(CONFIGS)))
+def test_that_holds_over_many_histories(history: list[Any], wire: str, config: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        check_alike(history, wire, config, Path(folder))
+
+
+def test_plain_requests_go_the_fast_way_also_while_a_change_waits_until_it_pays(tmp_path: Path) -> None:
+    bills = [Billed({"prompt_tokens": 700, "completion_tokens": 5})]
+    history = [("step", 3, bills if number % 3 else [*bills, *bills], "You are careful.", 1.0) for number in range(30)]
+    # A price that makes removing dear: for a while it is put off, and that is logged once.
+    fast = check_alike(history, "anthropic", "default", tmp_path)
+    assert fast > 15
+
+
+def test_an_edit_of_arrival_that_was_undone_stays_undone_when_its_message_comes_again(tmp_path: Path) -> None:
+    config = CompressionConfig(truncate={"lines_max": 20})
+    history = [{"role": "user", "content": "Look, please."}, *make_messages("step", 1, 90)]
+    with ContextCompressionManager(config, tmp_path) as manager:
+        manager.prepare_context_sync(SESSION, history)
+        (edit,) = manager.ledger.read_edits(SESSION)
+        assert edit.edit.stage == "truncate"
+        manager.undo(SESSION, edit.edit.id)
+        manager.prepare_context_sync(SESSION, history[:2])
+        shown = manager.prepare_context_sync(SESSION, history)
+        assert shown.messages == history
+        assert not shown.edits
+        assert not manager.ledger.read_edits(SESSION)
