@@ -64,6 +64,28 @@ def test_what_cannot_be_done_is_one_clear_line(logs: Shell, args: tuple[str, ...
     assert "Traceback" not in ran.err
 
 
+def test_a_folder_stands_for_the_sessions_in_it_and_below(logs: Shell) -> None:
+    (logs.folder / "logs/deep").mkdir(parents=True)
+    (logs.folder / "agent.jsonl").rename(logs.folder / "logs/deep/agent.jsonl")
+    logs.write("logs/notes.txt", "not for us")
+    told = json.loads(logs.refold("replay", "logs", "--window", "2.5k", "--json").text)
+    assert [one["path"] for one in told["files"]] == ["logs/deep/agent.jsonl"]
+    (logs.folder / "empty").mkdir()
+    none = logs.refold("replay", "empty")
+    assert (none.code, "empty is a folder without any .json" in none.err) == (4, True)
+
+
+def test_a_report_that_cannot_be_written_is_called_by_its_option(logs: Shell) -> None:
+    ran = logs.refold("replay", "agent.jsonl", "--report", "home")
+    assert (ran.code, ran.err) == (9, "refold: --report home is a folder; name a file in it\n")
+
+
+def test_a_file_that_is_not_there_is_named_once(logs: Shell) -> None:
+    ran = logs.refold("replay", "none.jsonl")
+    assert ran.err.splitlines()[0] == "not read: none.jsonl cannot be read: No such file or directory"
+    assert "no session in 1 file;" in ran.err
+
+
 def test_a_run_keeps_what_it_finished(logs: Shell) -> None:
     first = logs.refold("replay", "agent.jsonl", "--window", "2.5k", "--resume", "kept.jsonl", "--json")
     again = logs.refold("replay", "agent.jsonl", "--window", "2.5k", "--resume", "kept.jsonl", "--json")

@@ -84,6 +84,39 @@ def test_in_a_pipe_an_id_is_never_cut(inside: Inside) -> None:
     assert name in inside.refold("sessions").text.splitlines()[-1].split()
 
 
+def test_any_conversation_can_be_imported_and_is_called_after_its_file(inside: Inside) -> None:
+    inside.write("会话.json", json.dumps(agent(3)))
+    assert "imported '会话': 7 messages" in inside.refold("import", "会话.json").text
+    assert json.loads(inside.refold("show", "会话", "--json").text) == agent(3)
+    again = inside.refold("import", "会话.json")
+    assert (again.code, "give another name with --as" in again.err) == (4, True)
+    rows = "\n".join(json.dumps(row) for row in agent(3)).encode()
+    assert inside.refold("import", "-", "--as", "piped", stdin=rows).code == 0
+    nameless = inside.refold("import", "-", stdin=rows)
+    assert (nameless.code, "give one with --as" in nameless.err) == (3, True)
+    assert json.loads(inside.refold("verify", "--json").text)["left"] == []
+
+
+def test_a_name_that_is_nearly_right_is_told_the_right_one(stored: Inside) -> None:
+    assert "(did you mean 'quiet'?)" in stored.refold("show", "quite").err
+
+
+def test_small_things_are_said_and_not_left_to_guess(stored: Inside) -> None:
+    assert stored.refold("export", "s1", "--out", "s1.json").err == "wrote s1.json\n"
+    nothing = stored.refold("recall", "  ")
+    assert (nothing.code, "nothing to look for" in nothing.err) == (2, True)
+    handle = json.loads(stored.refold("show", "s1", "--originals", "--json").text)[0]["handle"]
+    behind = stored.refold("expand", handle, "-s", "s1", "--offset", "9999")
+    assert (behind.out, "there are 42 characters" in behind.err) == (b"", True)
+    assert "'refold config explain' lists them all" in stored.refold("config", "explain", "zzz").err
+
+
+def test_a_gateway_in_a_folder_that_is_not_there_is_refused_and_makes_none(inside: Inside) -> None:
+    ran = inside.refold("serve", "--port", "0", "--workspace", "typo")
+    assert (ran.code, "'typo' is not a folder" in ran.err) == (3, True)
+    assert not (inside.folder / "typo").exists()
+
+
 def test_show_tells_the_view_the_originals_and_the_edits(stored: Inside) -> None:
     view = stored.refold("show", "s1")
     assert view.code == 0

@@ -31,7 +31,8 @@ def choose_rows(rows: list[Row], names: list[str]) -> list[Row]:
     for name in wanted:
         found = [row for row in rows if row.name == name or row.name.startswith(f"{name}.")]
         if not found:
-            raise ConfigError(f"unknown setting '{name}'{suggest(name, [row.name for row in rows])}")
+            hint = suggest(name, [row.name for row in rows]) or "; 'refold config explain' lists them all"
+            raise ConfigError(f"unknown setting '{name[:80]}'{hint}")
         chosen += found
     return chosen if names else rows
 

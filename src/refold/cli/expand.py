@@ -19,6 +19,9 @@ def run(handle: str, session: str | None, offset: int, limit: int | None, worksp
     if as_json:
         write_json({**asdict(page), "text": text, "next_offset": page.next_offset})
         return
+    if offset and offset >= page.total:
+        typer.echo(f"there are {page.total:,} characters; --offset {offset} is behind the last one", err=True)
+        return
     typer.echo(text)
     if page.next_offset is not None:
         shown = f"characters {page.offset}–{page.next_offset} of {page.total}"

@@ -24,7 +24,7 @@ def register(app: typer.Typer) -> None:
     )
     app.command(
         epilog=write_examples(
-            "refold replay ~/.claude/projects/*/*.jsonl --presets raw,default",
+            "refold replay ~/.claude/projects --presets raw,default",
             "refold replay session.json --window 32k --report report.html",
         )
     )(replay)
@@ -83,7 +83,7 @@ def replay(
     files: Annotated[
         list[str],
         typer.Argument(
-            metavar="FILE...", help="Request logs, exports, session files of Claude Code and Codex; also .gz."
+            metavar="FILE...", help="Request logs, exports, sessions of Claude Code and Codex; or folders of them."
         ),
     ],
     presets: Annotated[

@@ -28,7 +28,7 @@ EXAMPLES = write_examples(
     "refold chat                                  talk; the window never overflows",
     "refold serve                                 a gateway for agents, and a page",
     "refold compact talk.json -b 8k -o fits.json  make a conversation fit",
-    "refold replay ~/.claude/projects/*/*.jsonl   what would have been saved",
+    "refold replay ~/.claude/projects             what would have been saved",
 )
 
 app = typer.Typer(

@@ -164,28 +164,28 @@ def _plain(value: object) -> object:
     return asdict(value) if is_dataclass(value) and not isinstance(value, type) else str(value)
 
 
-def refuse_same_file(source: str, target: str | None) -> None:
+def refuse_same_file(source: str, target: str | None, option: str = "--out") -> None:
     """Raise OutputError if the result would replace the input: that file is never changed."""
     if target is None or source == STDIN:
         return
     here, there = Path(source), Path(target)
     with contextlib.suppress(OSError):
         if there.exists() and here.exists() and here.samefile(there):
-            raise OutputError(f"--out {target} is the input file; the input is never changed, name another file")
+            raise OutputError(f"{option} {target} is the input file; the input is never changed, name another file")
 
 
-def write_result(content: bytes, target: str | None) -> None:
-    """Write a result to a file, all of it or nothing, or to the standard output."""
+def write_result(content: bytes, target: str | None, option: str = "--out") -> None:
+    """Write a result to a file, all of it or nothing, or to the standard output; ``option`` is what named the file."""
     if target is None or target == STDIN:
         if sys.stdout is None:
-            raise OutputError("the standard output is closed; name a file with --out")
+            raise OutputError(f"the standard output is closed; name a file with {option}")
         sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()
         return
     path = Path(target)
     try:
         if path.is_dir():
-            raise OutputError(f"--out {target} is a folder; name a file in it")
+            raise OutputError(f"{option} {target} is a folder; name a file in it")
         if target.endswith(".gz"):
             content = gzip.compress(content, mtime=0)
         if path.exists() and not path.is_file():
@@ -193,7 +193,7 @@ def write_result(content: bytes, target: str | None) -> None:
             return
         _replace_file(path.resolve(), content)
     except OSError as error:
-        raise OutputError(f"--out {target} cannot be written: {error.strerror or error}") from None
+        raise OutputError(f"{option} {target} cannot be written: {error.strerror or error}") from None
 
 
 def _replace_file(path: Path, content: bytes) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 
 import typer
+from rich.text import Text
 
 from refold.cli.reading import write_json
-from refold.cli.render import clean_line
+from refold.cli.render import clean_line, make_console
 from refold.cli.workspace import choose_session, find_newest, open_workspace, tell_empty
 from refold.conversation.handle import mark
 from refold.recall import Recalled
@@ -38,11 +39,13 @@ def run(query: str, session: str | None, limit: int, workspace: str, *, everywhe
     if not found:
         elsewhere = "" if everywhere else "; --all searches every session of the workspace"
         typer.echo(f"nothing was found{say_where(name)}; other words may help, the same ones will not{elsewhere}")
+    console = make_console(err=False)
     for one in found:
-        typer.echo(_write(one, with_session=everywhere))
+        console.print(_write(one, with_session=everywhere), soft_wrap=True)
 
 
-def _write(one: Recalled, *, with_session: bool) -> str:
+def _write(one: Recalled, *, with_session: bool) -> Text:
     part = "" if one.is_whole else f", characters {one.start}–{one.stop}"
     where = f" in {clean_line(one.session_id, 80)}" if with_session else ""
-    return f"{mark(one.handle)} {one.role}{where}{part}, score {one.score:.2f}\n{printable(one.text).rstrip()}\n"
+    told = (f" {one.role}{where}{part}, score {one.score:.2f}", "dim")
+    return Text.assemble((mark(one.handle), "bold cyan"), told, f"\n{printable(one.text).rstrip()}\n")

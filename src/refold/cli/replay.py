@@ -5,10 +5,12 @@ Files are only read. The table goes to standard output, progress and what could 
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from refold.cli.reading import refuse_same_file, write_json, write_result
@@ -30,6 +32,8 @@ LEGEND = (
 # Windows that are worth a look: in one of this share of the largest request something has to go.
 WINDOW_SHARE = 0.4
 WINDOW_MIN = 2_000
+FILES_MAX = 100_000
+_SESSIONS = re.compile(r"\.jsonl?(\.gz)?$")
 TIME_SHOWN_MS = 0.05  # Less would be shown as none.
 
 
@@ -49,28 +53,47 @@ class Wish:
 
 def run(wish: Wish) -> None:
     """Read the files, replay every session under every preset, and tell."""
+    from refold.cli.render import count_things
+
     presets = check_presets([name.strip() for name in wish.presets.split(",") if name.strip()])
     if not presets:
         raise FormatError("--presets names none; give some, as --presets raw,default")
-    for path in wish.files:
-        refuse_same_file(path, wish.report)
-    files = tuple(read_files(wish.files))
+    paths = list_files(wish.files)
+    for path in paths:
+        refuse_same_file(path, wish.report, "--report")
+    files = tuple(read_files(paths))
     sessions = tuple(unique_ids([session for file in files for session in file.sessions]))
     if not sessions:
         tell_broken(files)
-        raise FormatError(f"there is no session in {len(files):,} files; see 'refold replay --help' for what is read")
+        told = count_things(len(files), "file")
+        raise FormatError(f"there is no session in {told}; see 'refold replay --help' for what is read")
     terms = Terms(wish.model, wish.window)
     jobs = [Job(session, preset, terms) for session in sessions for preset in presets]
     with show_progress() as tell:
         records = run_jobs(jobs, processes=wish.jobs, keep=Path(wish.resume) if wish.resume else None, tell=tell)
     report = Report(terms, tuple(presets), sessions, tuple(records), files)
     if wish.report is not None:
-        write_result(write_page(report).encode("utf-8", "replace"), wish.report)
+        write_result(write_page(report).encode("utf-8", "replace"), wish.report, "--report")
     if wish.as_json:
         write_json(describe(report, with_times=True))
     else:
         show_table(report)
     tell_broken(files)
+
+
+def list_files(paths: Sequence[str]) -> list[str]:
+    """Return the files that are meant: a folder stands for the JSON in it and below, in the order of their names."""
+    files: list[str] = []
+    for path in paths:
+        if not Path(path).is_dir():
+            files.append(path)
+            continue
+        inside = islice((one for one in Path(path).rglob("*") if _SESSIONS.search(one.name)), FILES_MAX)
+        found = sorted(str(one) for one in inside if one.is_file())
+        if not found:
+            raise FormatError(f"{path} is a folder without any .json or .jsonl file; name another one, or a file")
+        files += found
+    return files
 
 
 def show_table(report: Report) -> None:
@@ -122,8 +145,8 @@ def tell_broken(files: Sequence[FileReading]) -> None:
 
     broken = [(file.path, one) for file in files for one in file.broken]
     for path, one in broken[:BROKEN_MAX]:
-        where = f"{path}, line {one.line}" if one.line else path
-        sys.stderr.write(f"not read: {clean_line(f'{where}: {one.why}', 400)}\n")
+        where = f"{path}, line {one.line}: " if one.line else "" if one.why.startswith(path) else f"{path}: "
+        sys.stderr.write(f"not read: {clean_line(f'{where}{one.why}', 400)}\n")
     if len(broken) > BROKEN_MAX:
         sys.stderr.write(f"not read: {len(broken) - BROKEN_MAX:,} more lines\n")
 

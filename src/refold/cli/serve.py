@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -33,6 +34,8 @@ class ServeWish:
 
 def run(wish: ServeWish) -> None:
     """Serve until SIGINT or SIGTERM; requests under way are finished first."""
+    if not Path(wish.workspace).is_dir():
+        raise ConfigError(f"{wish.workspace!r} is not a folder; --workspace names the folder that .refold is in")
     try:
         from refold.server.serving import make_server, open_socket, tune_process
     except ImportError as error:

@@ -87,6 +87,8 @@ def recall(
 
     Exact originals, each with the handle that leads to the rest of it.
     """
+    if not query.strip():
+        raise typer.BadParameter("nothing to look for; give words or a value", param_hint="QUERY")
     from refold.cli.recall import run
 
     run(query, session, limit, workspace, everywhere=everywhere, as_json=as_json)
@@ -203,12 +205,16 @@ def export(
 
 
 def import_(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="What export wrote; '-' is the standard input.")],
-    name: Annotated[str | None, typer.Option("--as", metavar="ID", help="Another id for the session.")] = None,
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="What export wrote, or a conversation; '-': standard input.")
+    ],
+    name: Annotated[
+        str | None, typer.Option("--as", metavar="ID", help="The session's id; unset: its own, or the file's name.")
+    ] = None,
     workspace: Workspace = ".",
     as_json: AsJson = False,
 ) -> None:
-    """Put an exported session into this workspace."""
+    """Put an exported session, or a conversation, into this workspace."""
     from refold.cli.transfer import run_import
 
     run_import(workspace, file, name, as_json=as_json)

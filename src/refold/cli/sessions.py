@@ -11,7 +11,7 @@ from refold.cli.reading import write_json
 from refold.cli.render import clean_line, make_console, make_table
 from refold.cli.workspace import open_workspace, tell_empty, tell_time
 
-OTHERS_COLUMNS = 80  # What the columns beside the id take at most.
+OTHERS_COLUMNS = 70  # What the columns beside the id take at most.
 
 
 def run(workspace: str, limit: int, *, as_json: bool) -> None:

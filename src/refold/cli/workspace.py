@@ -9,6 +9,7 @@ from pathlib import Path
 from refold.cli.reading import write_json
 from refold.cli.render import clean_line, make_console, print_line
 from refold.config import load_config
+from refold.config.names import suggest
 from refold.errors import ConfigError, LedgerError
 from refold.ledger.ledger import Ledger
 from refold.manager import ContextCompressionManager
@@ -29,7 +30,8 @@ def choose_session(ledger: Ledger, session: str | None, *, everywhere: bool = Fa
     """
     if session is not None:
         if ledger.read_session(session) is None:
-            raise LedgerError(f"there is no session {session[:80]!r}; 'refold sessions' lists those there are")
+            near = suggest(session, (row.id for row in ledger.list_sessions(limit=1_000)))
+            raise LedgerError(f"there is no session {session[:80]!r}{near}; 'refold sessions' lists those there are")
         return session
     newest = None if everywhere else find_newest(ledger)
     if newest is not None:
