@@ -10,10 +10,11 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from refold.agent.client import NO_KEY, ChatClient, Collected
+from refold.agent.client import ChatClient, Collected
 from refold.agent.wire import ChatReply, ChatRequest, Delta, ToolCall
 from refold.agent.writing import AnthropicWriting
 from refold.errors import Unavailable
+from refold.llm.client import NO_KEY
 from refold.llm.model import name_reason
 
 URL = "https://api.anthropic.com"
@@ -33,9 +34,9 @@ class AnthropicChat(AnthropicWriting, ChatClient):
     library: ClassVar[str] = "anthropic"
     limits_output: ClassVar[bool] = True
 
-    def _make_client(self, library: Any, timeout: Any) -> Any:
+    def _make_client(self, library: Any, **shared: Any) -> Any:
         url = self.url.rstrip("/").removesuffix("/v1")
-        return library.AsyncAnthropic(api_key=self.key or NO_KEY, base_url=url, timeout=timeout, max_retries=0)
+        return library.AsyncAnthropic(api_key=self.key or NO_KEY, base_url=url, max_retries=0, **shared)
 
     def _collect(self, chars_max: int) -> Collected:
         return MessageCollected(chars_max)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -14,14 +15,13 @@ from typing import Any, ClassVar
 from refold.agent.wire import ChatReply, ChatRequest, Delta
 from refold.errors import Unavailable
 from refold.llm.errors import classify, show_url
-from refold.llm.reading import check_kind, load_library
+from refold.llm.reading import check_kind, load_library, make_http_client, read_events
 
-NO_KEY = "none"
 CONNECT_S = 15.0
 
 
 @dataclass
-class Collected:
+class Collected(ABC):
     """An answer while it comes in, bounded by ``chars_max``."""
 
     chars_max: int
@@ -34,9 +34,9 @@ class Collected:
         """True once the answer is longer than allowed."""
         return self.chars > self.chars_max
 
+    @abstractmethod
     def take(self, event: Any) -> list[Delta]:
         """Take one event of the stream; return what a reader may see of it."""
-        raise NotImplementedError
 
     def read_body(self, body: bytes) -> ChatReply:
         """Return the answer of a server that does not stream; raise Unavailable if it is none."""
@@ -46,17 +46,17 @@ class Collected:
             payload = None
         return self.read_whole(payload)
 
+    @abstractmethod
     def read_whole(self, payload: Any) -> ChatReply:
         """Return a whole answer, already parsed."""
-        raise NotImplementedError
 
+    @abstractmethod
     def finish(self) -> ChatReply:
         """Return the reply; raise Unavailable if the stream ended before the model did."""
-        raise NotImplementedError
 
 
 @dataclass
-class ChatClient:
+class ChatClient(ABC):
     """A model behind an address. ``streams=False`` asks for whole answers."""
 
     name: str
@@ -86,7 +86,7 @@ class ChatClient:
         library = await load_library(self.library)
         if self._client is None:
             timeout = library.Timeout(request.stall_s, connect=CONNECT_S)
-            self._client = self._make_client(library, timeout)
+            self._client = self._make_client(library, timeout=timeout, http_client=make_http_client(library))
         response = await self._send(library, request)
         collected = self._collect(request.chars_max)
         if not self.streams:
@@ -98,7 +98,7 @@ class ChatClient:
             if kind.startswith("application/json"):
                 yield collected.read_body(await response.response.aread())
                 return
-            events = aiter(response)
+            events = read_events(response)
             while not collected.is_full:
                 async with asyncio.timeout(request.stall_s):
                     try:
@@ -109,17 +109,17 @@ class ChatClient:
                     yield piece
         yield collected.finish()
 
-    def _make_client(self, library: Any, timeout: Any) -> Any:
-        """Return the official client."""
-        raise NotImplementedError
+    @abstractmethod
+    def _make_client(self, library: Any, **shared: Any) -> Any:
+        """Return the official client, with what is the same for all."""
 
+    @abstractmethod
     async def _send(self, library: Any, request: ChatRequest) -> Any:
         """Send a request once and return the response."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _collect(self, chars_max: int) -> Collected:
         """Return what an answer is collected in."""
-        raise NotImplementedError
 
     async def aclose(self) -> None:
         """Close connections; the next request opens them again."""

@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from refold.agent.client import NO_KEY, ChatClient, Collected
+from refold.agent.client import ChatClient, Collected
 from refold.agent.wire import ChatReply, ChatRequest, Delta, ToolCall, name_calls
 from refold.agent.writing import OpenAIWriting
 from refold.errors import Unavailable
+from refold.llm.client import NO_KEY
 from refold.llm.model import name_reason
 
 URL = "https://api.openai.com/v1"
@@ -35,8 +36,8 @@ class OpenAIChat(OpenAIWriting, ChatClient):
 
     library: ClassVar[str] = "openai"
 
-    def _make_client(self, library: Any, timeout: Any) -> Any:
-        return library.AsyncOpenAI(api_key=self.key or NO_KEY, base_url=self.url, timeout=timeout, max_retries=0)
+    def _make_client(self, library: Any, **shared: Any) -> Any:
+        return library.AsyncOpenAI(api_key=self.key or NO_KEY, base_url=self.url, max_retries=0, **shared)
 
     def _collect(self, chars_max: int) -> Collected:
         return ChatCollected(chars_max)

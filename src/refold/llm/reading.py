@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +18,11 @@ from refold.llm.model import Completion, Usage, name_reason
 # No tokenizer has tokens longer than this on average; beyond it the server ignores our limit.
 CHARS_PER_TOKEN_MAX = 16
 CHARS_FREE = 1_000
+# What may come in before it makes one event, or a whole body: a line without end, blanks, an error of gigabytes.
+BYTES_MAX = 16_000_000
+# Lines that make no event cost the clients far more than their bytes: they copy all of them for each one.
+LINE_BYTES = 1_000
+_METER = "refold_meter"
 _NOT_EVENTS = ("text/html", "application/xhtml", "text/xml", "application/xml")
 
 
@@ -61,6 +67,49 @@ def check_kind(kind: str, source: str) -> None:
     """Raise ProviderError if an answer is a web page: then the address is not that of a model."""
     if kind.lower().startswith(_NOT_EVENTS):
         raise ProviderError(f"{source} answered with a web page ({kind.partition(';')[0]}); is the address right?")
+
+
+@dataclass(slots=True)
+class _Meter:
+    """How many bytes came in since the last event."""
+
+    bytes: int = 0
+
+
+def make_http_client(library: Any) -> Any:
+    """Return what an official client sends with: its own, with a limit on what is read before it makes sense.
+
+    The clients collect a line, an event, an error's body for as long as it comes; this ends it.
+    """
+
+    async def bound(response: Any) -> None:
+        meter = response.extensions[_METER] = _Meter()
+        read = response.aiter_bytes
+        line_bytes = 0 if response.headers.get("content-type", "").startswith("application/json") else LINE_BYTES
+
+        async def read_bounded(chunk_size: int | None = None) -> AsyncIterator[bytes]:
+            async for chunk in read(chunk_size):
+                meter.bytes += len(chunk) + line_bytes * chunk.count(b"\n")
+                if meter.bytes > BYTES_MAX:
+                    raise Unavailable("the provider sends without end, and nothing that makes an answer; try again")
+                yield chunk
+
+        response.aiter_bytes = read_bounded
+
+    return library.DefaultAsyncHttpxClient(event_hooks={"response": [bound]})
+
+
+async def read_events(stream: Any) -> AsyncIterator[Any]:
+    """Yield the events of an official client's stream; each one starts the count of bytes again."""
+    meter: _Meter = stream.response.extensions[_METER]
+    async for event in stream:
+        meter.bytes = 0
+        yield event
+
+
+def name_body(body: bytes) -> str:
+    """Return what a body is that is no answer."""
+    return "something that is no completion" if body.strip() else "an empty body"
 
 
 async def load_library(name: str) -> Any:
