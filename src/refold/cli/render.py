@@ -113,7 +113,12 @@ def describe_budget(report: Report, asked: int | None = None) -> str:
 
 
 def show_pairs(console: Console, pairs: Sequence[tuple[str, str]]) -> None:
-    """Print lines of name and value, the values below each other."""
+    """Print lines of name and value, the values below each other; in a pipe each pair is one line."""
+    if not console.is_terminal:
+        width = max((len(name) for name, _ in pairs), default=0)
+        for name, value in pairs:
+            console.print(Text(f"{name:<{width}}  {clean_line(value, 1_000)}"), soft_wrap=True)
+        return
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(ratio=1)
