@@ -27,6 +27,13 @@ def test_one_giant_result_is_cut_to_what_there_is_room_for() -> None:
     assert Originals(after.messages).expand(find_marks(text)[0]) == output
 
 
+def test_what_is_cut_fills_the_room_that_there_is_be_its_lines_dense_or_thin() -> None:
+    thin, dense = "word " * 60, "4f2a91c3d/" * 30
+    output = "\n".join([thin] * 120 + [dense] * 120)
+    for hard in (800, 1_500, 3_000):
+        assert clamp([user("why"), *step("run", {"command": "make"}, output)], hard).tokens > hard * 0.85
+
+
 def test_the_characters_left_out_are_counted_exactly() -> None:
     output = "x" * 1_000_000
     text = shown(clamp([user("why"), *step("run", {}, output)], 1_000))[2]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import refold
 from refold.conversation import Fact, Message
-from refold.conversation.handle import find_marks
+from refold.conversation.handle import find_marks, mark
 from refold.conversation.language import Language
 from refold.stages.extract import Extract, ExtractOptions, extract_summary
 from refold.stages.extract.facts import classify_sentence, find_facts, merge_facts
@@ -113,6 +113,30 @@ def test_the_frame_says_how_much_it_stands_for_and_how_to_get_it_back() -> None:
     assert "tools may be used" in first
     assert find_marks(first) == [made.fold.handle]
     assert last == close_frame()
+
+
+def test_a_small_record_has_one_line_of_frame_then_rules_the_open_ask_the_newest_decision_and_values() -> None:
+    made = extract(CODING, ExtractOptions(tokens_max=250, index_tokens_max=250))
+    first, *rest = made.text.split("\n")
+    assert first == f"⟦record of 12 earlier messages, done work: {mark(made.fold.handle)}⟧"
+    assert close_frame() not in rest
+    assert {line for line in rest if line.startswith("## ")} == {
+        "## User Preferences",
+        "## Pending Tasks",
+        "## Key Decisions",
+        "## Exact values",
+    }
+    assert "Never touch the migrations." in made.text
+    assert "raise the timeout to 30s" in made.text
+    assert "4f2a91c3d" in made.text
+
+
+def test_an_open_ask_of_any_length_leaves_half_of_a_small_record_to_values() -> None:
+    ask = "please " + "and then carry on with the next of them " * 100
+    numbered = [user("here"), *step("list", {}, " ".join(f"ORD{n}8231" for n in range(10, 99)))]
+    made = extract([*numbered, user(ask)], ExtractOptions(tokens_max=280, index_tokens_max=280))
+    assert COUNT(made.text) <= 280
+    assert COUNT(made.text.partition("## Exact values\n")[2]) > 100
 
 
 def test_turns_that_nobody_counted_are_not_named() -> None:
@@ -330,8 +354,9 @@ def test_nothing_is_made_up_everything_quoted_is_verbatim_and_the_size_holds(
 def test_any_words_can_be_summed_up(said: list[tuple[bool, str]], tokens_max: int) -> None:
     raws = [user(text or "?") if is_user else assistant(text or "?") for is_user, text in said]
     if raws:
-        made = extract(raws, ExtractOptions(tokens_max=tokens_max, index_tokens_max=tokens_max // 2), "zh")
-        assert made.text.count("⟧") == 2
+        options = ExtractOptions(tokens_max=tokens_max, index_tokens_max=tokens_max // 2)
+        made = extract(raws, options, "zh")
+        assert made.text.count("⟧") == (1 if options.is_small else 2)
 
 
 def test_lone_surrogates_and_no_words_at_all_are_survived() -> None:

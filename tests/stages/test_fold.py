@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,12 @@ from hypothesis import strategies as st
 
 from refold.conversation import View
 from refold.conversation.turn import find_cuts
-from refold.conversation.view import apply
+from refold.conversation.view import apply, extend
 from refold.errors import ConfigError
 from refold.ladder.run import answer_nothing, drive, take_edits
 from refold.stages.fold import Fold
 from refold.stages.stage import Ask, Goal, Reply
+from refold.stages.window import Window
 from refold.testing import find_violations
 from tests.laws.engine import make_view
 from tests.laws.strategies import Talk, talks
@@ -165,6 +167,17 @@ def test_a_new_fold_takes_the_earlier_one_in() -> None:
     assert earlier.fold is not None
     assert edit.fold is not None
     assert {a.value for a in earlier.fold.artifacts} <= {a.value for a in edit.fold.artifacts}
+
+
+def test_the_bare_line_of_a_later_rung_is_read_anew_so_that_its_values_come_back_into_view() -> None:
+    early = [message for n in range(6) for message in step("run", {"n": n}, f"built image_{n}a{n}f77 in {lines(30)}")]
+    view = view_of([user("Build all."), *early, user("And now?"), *step("run", {}, lines(40))])
+    bare = run(Window(summary_tokens_max=0), view, Goal(target=600, hard=600))
+    assert "image_3a3f77" not in "".join(shown(bare))
+    later = extend(bare, view_of([user("Go on."), *step("run", {}, lines(60)), assistant("done")]).messages)
+    room = Goal(target=1_200, hard=2_000)
+    again = run(Fold(standing_share=0.8, summary_share=0.4), later, replace(room, target=later.tokens // 2))
+    assert "image_3a3f77" in "".join(shown(again))
 
 
 def test_a_lone_fold_is_not_folded_again_and_again() -> None:

@@ -25,6 +25,8 @@ from refold.stages.window import fold_units
 _TRIES = 12
 _NO_LIMIT = 1 << 40
 _LINES_CHARS_MIN = 400
+# As much of the room as a cut should fill before we stop looking for a longer one.
+_FILLED = 0.95
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,13 +168,19 @@ def _shorten(view: View, part: Part, tokens: int, size: int, handle: str) -> str
     """Return head and tail of a part within ``size`` tokens, the cut marked with its exact length."""
     if part.kind == "media" or not part.text:
         return f"[{part.name or part.kind}, too large for the budget: {mark(handle)}]"
-    share = size / max(1, tokens)
+    best, low, high = _cut_middle(part, 0, handle), 0.0, min(1.0, size / max(1, tokens))
+    share = high
+    # Cuts fall on lines and tokens do not follow characters evenly: what is still free is looked for by halves.
     for _ in range(_TRIES):
         text = _cut(part, int(len(part.text) * share), handle)
-        if view.lens.count_text(text) <= size:
-            return text
-        share *= 0.75
-    return _cut_middle(part, 0, handle)
+        if (found := view.lens.count_text(text)) <= size:
+            best, low = text, share
+            if found >= size * _FILLED or share == high:
+                break
+        else:
+            high = share
+        share = (low + high) / 2
+    return best
 
 
 def _cut(part: Part, chars: int, handle: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import ClassVar, Literal
 
 from refold.conversation.edit import Edit
@@ -16,7 +17,7 @@ from refold.conversation.message import Role, is_user_turn
 from refold.conversation.turn import Unit, find_turns, newest_step
 from refold.conversation.view import View
 from refold.stages.extract.facts import merge_facts
-from refold.stages.extract.source import Source, find_turn_range
+from refold.stages.extract.source import Source, find_turn_range, says_more
 from refold.stages.extract.summary import Extract, ExtractOptions, Style
 from refold.stages.options import check_options
 from refold.stages.prompts import Demands, PromptStyle
@@ -27,7 +28,9 @@ from refold.stages.stage import Goal, Proposal, Proposed, When
 from refold.stages.summarise import Told, ask_words
 
 # The least a summary gets, however small the room: a frame and a line or two.
-SUMMARY_TOKENS_MIN = 160
+SUMMARY_TOKENS_MIN = 60
+# A model's words need more to say anything.
+WORDS_TOKENS_MIN = 80
 # A first message larger than this share of the room is not worth its cached place.
 FIRST_USER_SHARE = 0.1
 # A fold that stands alone is written again only if it has outgrown its room by this much.
@@ -38,7 +41,7 @@ SAVED_TOKENS_MIN = 40
 SIZE_SHARE_MAX = 0.7
 TIGHT_SHARE = 0.8
 # What summaries may take of a small room to have their least.
-SMALL_ROOM_SHARE = 0.4
+SMALL_ROOM_SHARE = 0.3
 # However small the room, a fold that stands should be able to hold a few dozen values.
 FRESH_TOKENS_MIN = 320
 # Room that a standing fold does not need for values is better left to the folds after it than filled with words.
@@ -133,7 +136,10 @@ class Fold:
         """Return what of a run may be folded: earlier folds stay as they are, cached, until they grow too large."""
         if not self._stands(goal):
             return run
-        last = max((at for at, unit in enumerate(run) if view.items[unit.start].is_fold), default=-1)
+        folds = [(at, view.items[unit.start]) for at, unit in enumerate(run) if view.items[unit.start].is_fold]
+        # The one line that a later rung left has no values: it is read anew, and what follows it with it.
+        records = [at for at, _ in takewhile(lambda one: says_more(one[1]), folds)]
+        last = max(records, default=-1)
         standing = sum(item.tokens for item in items_of(view, run[: last + 1]))
         most = min(self.summary_tokens_max, self._part_of(goal.hard - _count_lasting(view), self.summary_share))
         return run[last + 1 :] if standing <= self.standing_share * most else run
@@ -276,10 +282,10 @@ class Fold:
     def _make_demands(self, options: ExtractOptions) -> Demands:
         """Say what the model is to write: what the index does not take, unless counts say what stays (S2.6)."""
         index = 0 if self._keeps_by_count else min(options.index_tokens_max, options.tokens_max // 2)
-        tokens = max(SUMMARY_TOKENS_MIN // 2, options.tokens_max - index)
+        tokens = max(WORDS_TOKENS_MIN, options.tokens_max - index)
         if self.prompt_tokens_max:
             # A model with a small window needs room for its answer, too.
-            tokens = min(tokens, max(SUMMARY_TOKENS_MIN // 2, self.prompt_tokens_max // 4))
+            tokens = min(tokens, max(WORDS_TOKENS_MIN, self.prompt_tokens_max // 4))
         return Demands(self.prompt_style, tokens, self.summary_chars_max, self.prompt, self.ask_facts)
 
     def _write_told(

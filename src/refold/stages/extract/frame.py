@@ -13,8 +13,8 @@ from refold.conversation.handle import mark
 from refold.conversation.language import Language
 
 OPENS, CLOSES = "⟦", "⟧"
-# A frame should not cost more than it holds: below this many tokens it says only what it must.
-SMALL_TOKENS = 400
+# A frame should not cost more than it holds: below this many tokens a record is one line and what follows it.
+SMALL_TOKENS = 300
 
 _MARK = re.compile(r"⟨([^⟨⟩]{0,60})⟩")
 _FULL = {
@@ -29,8 +29,8 @@ _FULL = {
     ),
 }
 _SMALL = {
-    "en": "record of {count} earlier messages; done work is done; tools may be used; originals: {handle}",
-    "zh": "较早 {count} 条消息的记录；已做的不重做；工具可用；原文见 {handle}",
+    "en": "record of {count} earlier messages, done work: {handle}",
+    "zh": "较早 {count} 条消息的记录，已做的不重做：{handle}",
 }
 _END = {"en": "end of record", "zh": "记录结束"}
 
@@ -52,14 +52,14 @@ def open_frame(
     return f"{OPENS}{wording.format(count=count, turns=_write_turns(turns, language), handle=mark(handle))}{CLOSES}"
 
 
-def close_frame(*, language: Language = "en") -> str:
-    """Return the closing line of a record."""
-    return f"{OPENS}{_END[language]}{CLOSES}"
+def close_frame(*, language: Language = "en", is_small: bool = False) -> str:
+    """Return the closing line of a record; a small one ends with its message."""
+    return "" if is_small else f"{OPENS}{_END[language]}{CLOSES}"
 
 
 def wrap_record(body: str, opening: str, closing: str) -> str:
     """Put a body between its lines; ``body`` must have been neutralised where it quotes."""
-    return f"{opening}\n{body}\n{closing}" if body else f"{opening}\n{closing}"
+    return "\n".join(line for line in (opening, body, closing) if line)
 
 
 def wrap_prefix(body: str, prefix: str, closing: str) -> str:

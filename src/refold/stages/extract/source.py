@@ -54,7 +54,7 @@ class Source:
         after = next((view.items[at].role for at in kept if at >= place), None)
         messages = covered_messages(view, items)
         # A fold without facts, artifacts and a model's words (the window's) knows nothing that could be carried on.
-        known = [item for item in items if item.is_fold and _knows(item)]
+        known = [item for item in items if item.is_fold and says_more(item)]
         behind = {message.id for item in known for message in item.messages}
         seen = "\n".join(part.text for at in kept for part in view.items[at].parts)
         return cls(
@@ -97,7 +97,8 @@ def _read_ask(item: Item) -> str:
     return "\n".join(part.text for part in item.parts if part.kind == "text")
 
 
-def _knows(item: Item) -> bool:
+def says_more(item: Item) -> bool:
+    """Tell whether a fold knows more than that something is gone, as the line of a later rung does."""
     fold = item.edits[0].fold
     return fold is not None and bool(fold.facts or fold.artifacts or fold.by == "llm")
 

@@ -32,6 +32,9 @@ Style = Literal["sections", "short", "truncated"]
 INDEX_SHARE_MAX = 0.8
 # Rules and the open ask come before any value.
 VITAL_RANK = 1.0
+# In a small record nothing but rules, open asks and the newest decision comes before values, within half of it.
+SMALL_RANK = 1.45
+SMALL_WORDS_SHARE = 0.5
 HEADING_TOKENS = 8
 KEY_POINTS_MAX = 5
 KEY_POINT_CHARS = 160
@@ -56,6 +59,11 @@ class ExtractOptions:
     words_share: float = 1.0
     instructions: str = ""
     turn_range: tuple[int, int] = (0, 0)
+
+    @property
+    def is_small(self) -> bool:
+        """True if there is room for rules, the open ask and exact values only."""
+        return not self.opening and self.tokens_max < SMALL_TOKENS
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +151,9 @@ def read_span(whole: Sequence[Message], fresh: Sequence[Message], previous: Sequ
 def _make_frame(options: ExtractOptions, size: int, handle: str, language: Language) -> tuple[str, str]:
     if options.opening:
         return options.opening, mark(handle)
-    is_small = options.tokens_max < SMALL_TOKENS
-    opening = open_frame(count=size, turns=options.turn_range, handle=handle, language=language, is_small=is_small)
-    return opening, close_frame(language=language)
+    small = options.is_small
+    opening = open_frame(count=size, turns=options.turn_range, handle=handle, language=language, is_small=small)
+    return opening, close_frame(language=language, is_small=small)
 
 
 def _write_body(
@@ -158,8 +166,13 @@ def _write_body(
     wish = read_wish(options.instructions)
     pieces = steer_pieces(make_pieces(span), (*span.asks, *span.replies), wish) if words is None else []
     values = steer_values(fold.artifacts, wish)
-    vital = sum(count(f"{piece.text}\n") + HEADING_TOKENS for piece in pieces if piece.rank <= VITAL_RANK)
-    index_max = max(0, min(options.index_tokens_max, int(room * INDEX_SHARE_MAX), room - min(vital, room * 8 // 10)))
+    rank, words_share, index_share = VITAL_RANK, INDEX_SHARE_MAX, INDEX_SHARE_MAX
+    if options.is_small and options.style == "sections":
+        rank, words_share, index_share = SMALL_RANK, SMALL_WORDS_SHARE, 1.0
+        pieces = [piece for piece in pieces if piece.rank <= rank]
+    vital = sum(count(f"{piece.text}\n") + HEADING_TOKENS for piece in pieces if piece.rank <= rank)
+    left = room - min(vital, int(room * words_share))
+    index_max = max(0, min(options.index_tokens_max, int(room * index_share), left))
     body = _write_words(pieces, span, options, room - index_max, count) if words is None else neutralise(words.strip())
     title = _INDEX_TITLE[span.language]
     room_left = index_max if words is not None else min(index_max, room - count(f"{body}\n{title}\n"))
