@@ -19,7 +19,7 @@ from tests.postgres import own_server, schema_of
 if TYPE_CHECKING:
     from refold.ledger.postgres import PostgresLedger
 
-CHANGES = [nth.append, nth.compress, nth.undo, nth.forget, nth.delete]
+CHANGES = [nth.append, nth.compress, nth.undo, nth.forget, nth.delete, nth.put]
 UNKNOWN = "whether it was is not known"
 
 

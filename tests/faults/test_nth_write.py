@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import apsw
@@ -31,6 +32,7 @@ def tell_all(ledger: SqliteLedger) -> object:
         ledger.read_batches(SESSION),
         ledger.read_events(SESSION),
         ledger.read_facts(SESSION),
+        sorted(row.id for row in ledger.list_sessions()),
         ledger.acquire_lease(SESSION, "me", seconds=1, now=NOW) if ledger.read_session(SESSION) else None,
     )
 
@@ -58,6 +60,12 @@ def forget(ledger: SqliteLedger) -> None:
 
 def delete(ledger: SqliteLedger) -> None:
     assert ledger.delete_session(SESSION)
+
+
+def put(ledger: SqliteLedger) -> None:
+    whole = ledger.read_whole(SESSION)
+    assert whole is not None
+    assert ledger.put_whole(replace(whole, row=replace(whole.row, id="copy")), NOW)
 
 
 def start(ledger: SqliteLedger) -> None:
@@ -102,7 +110,7 @@ def tell_state(file: Path) -> object:
 
 
 @pytest.mark.parametrize("is_dead_after", [False, True], ids=["once", "for good"])
-@pytest.mark.parametrize("change", [append, compress, undo, forget, delete])
+@pytest.mark.parametrize("change", [append, compress, undo, forget, delete, put])
 def test_whatever_write_fails_a_change_is_whole_or_did_not_happen(
     change: Callable[[SqliteLedger], None], is_dead_after: bool, disk: Disk, template: Path, tmp_path: Path
 ) -> None:

@@ -18,7 +18,7 @@ from refold.ledger.ledger import Event, Finding, SessionRow, StoredMessage
 from refold.ledger.scrub import GONE, Words
 from refold.manager.deciding import BRAKE, FORCED
 from refold.manager.files import find_files, remove_others, write_named
-from refold.manager.keeper import Keeper
+from refold.manager.keeper import Keeper, Slot
 from refold.manager.lease import leased
 from refold.manager.originals import find_stored
 from refold.manager.session import FORGOTTEN, parse_stored
@@ -26,6 +26,7 @@ from refold.manager.status import read_all_events
 from refold.manager.undoing import with_descendants
 from refold.memory import MarkdownSync
 from refold.memory.entry import is_section_of
+from refold.stages.offload import OffloadFile
 
 # Settings that hold sentences: why compressions stopped, what forces the next, what a person called the session.
 _SENTENCES = (BRAKE, FORCED, "title")
@@ -91,17 +92,29 @@ def _verify_files(keeper: Keeper, row: SessionRow, *, repair: bool) -> list[Find
         return []
     with keeper.held(row.id) as slot:
         try:
-            session = keeper.open(slot, replace(row, wire=row.wire or "openai-chat"), row.model)
+            if not _find_wrong(keeper, slot, row.id):
+                return []
         except LedgerError as error:
             return [Finding(row.id, f"the view cannot be computed: {error}", is_derived=False)]
-        folder = keeper.find_folder(row.id)
-        wrong = [file for file in find_files(session.make_view(keeper.ledger)) if folder.read(file.path) != file.text]
-        if repair and wrong:
-            folder.write(wrong)
+        # Perhaps another process is changing the view at this moment, and its files. Under the lease none is.
+        with leased(keeper, row.id):
+            wrong = _find_wrong(keeper, slot, row.id)
+            if repair and wrong:
+                keeper.find_folder(row.id).write(wrong)
         return [
             Finding(row.id, f"the view names {file.path}, which is missing or not what was offloaded", is_derived=True)
             for file in wrong
         ]
+
+
+def _find_wrong(keeper: Keeper, slot: Slot, session_id: str) -> list[OffloadFile]:
+    """Return the files that the view names as it is now, with what has to be in them, where that is not so."""
+    row = keeper.ledger.read_session(session_id)
+    if row is None:
+        return []
+    session = keeper.open(slot, replace(row, wire=row.wire or "openai-chat"), row.model)
+    folder = keeper.find_folder(session_id)
+    return [file for file in find_files(session.make_view(keeper.ledger)) if folder.read(file.path) != file.text]
 
 
 def _list_rows(keeper: Keeper, session_id: str | None) -> list[SessionRow]:

@@ -305,8 +305,9 @@ class PostgresLedger:
             return findings
 
         findings = self._server.read(check)
-        if repair and any(finding.is_derived for finding in findings):
-            self._server.change(repair_counts)
+        # One after the other: whoever works on one of them waits for that one only.
+        for name in sorted({finding.session_id for finding in findings if finding.is_derived}) if repair else ():
+            self._server.change(lambda db, name=name: self._repair(db, name))  # type: ignore[misc]
         return findings
 
     def forget(self, session_id: str, ids: Sequence[str], now: float) -> int:
@@ -336,6 +337,11 @@ class PostgresLedger:
             return read(db, found.key) if found else []
 
         return self._server.read(look)
+
+    def _repair(self, db: Db, session_id: str) -> None:
+        found = session_rows.lock_session(db, session_id)
+        if found is not None:
+            repair_counts(db, found.key)
 
     def _give_back_space(self) -> None:
         """Take what was erased out of the pages too: the server keeps old rows there until it is told, or has time."""

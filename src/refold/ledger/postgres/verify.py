@@ -54,13 +54,11 @@ def verify_session(db: Db, session: int, name: str, digest: DigestOf | None) -> 
     ]
 
 
-def repair_counts(db: Db) -> None:
-    """Rebuild what is derived, for all sessions."""
-    # Nobody changes a session meanwhile; in the order of keys, as nothing else locks two of them.
-    run(db, "SELECT key FROM session ORDER BY key FOR UPDATE")
+def repair_counts(db: Db, session: int) -> None:
+    """Rebuild what is derived of a session, which is locked: a statement sees what was stored before it began."""
     assignments = ", ".join(f"{column} = {rule}" for column, rule in _COUNTS.items())
-    run(db, f"UPDATE session SET {assignments}")
-    run(db, f"UPDATE edit SET covered = {_COVERED}")
+    run(db, f"UPDATE session SET {assignments} WHERE key = %s", (session,))
+    run(db, f"UPDATE edit SET covered = {_COVERED} WHERE session = %s", (session,))
 
 
 def _list_messages(db: Db, session: int) -> Iterator[Row]:
