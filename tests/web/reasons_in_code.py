@@ -33,6 +33,18 @@ def collect_reasons() -> dict[str, str]:
     return found
 
 
+def collect_kinds() -> set[str]:
+    """Return every kind of event that the code names where it makes one."""
+    kinds = set()
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("Notice", "Event"):
+                first = node.args[0] if node.args else None
+                if isinstance(first, ast.Constant) and isinstance(first.value, str):
+                    kinds.add(first.value)
+    return kinds
+
+
 def _list_constants(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
     for node in tree.body:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id.isupper():

@@ -42,14 +42,21 @@ def need_browser() -> None:
 
 
 @contextmanager
-def serve(workspace: Path, port: int = 0, **variables: str) -> Iterator[str]:
-    """Run ``refold serve`` in a workspace; give its address. Only the named variables of providers are set."""
+def serve(
+    workspace: Path, port: int = 0, started: list[subprocess.Popen[str]] | None = None, **variables: str
+) -> Iterator[str]:
+    """Run ``refold serve`` in a workspace; give its address. Only the named variables of providers are set.
+
+    Whoever hands in ``started`` gets the process in it, to end it more rudely.
+    """
     ours = ("OPENAI_", "ANTHROPIC_", "REFOLD_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     (workspace / ".git").mkdir(exist_ok=True)  # Settings of folders above are not looked at.
     command = [sys.executable, "-m", "refold", "serve", "--port", str(port), "--workspace", str(workspace), "--quiet"]
     environment = {**kept, "HOME": str(workspace), **variables}
     process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
+    if started is not None:
+        started.append(process)
     assert process.stderr is not None
     told: list[str] = []
     try:

@@ -7,8 +7,9 @@ import time
 
 import pytest
 
+from refold.web.words import has_words
 from refold.web.words.reasons import REASONS, say_reason
-from tests.web.reasons_in_code import FIGURE, INNER, WORD, collect_reasons
+from tests.web.reasons_in_code import FIGURE, INNER, WORD, collect_kinds, collect_reasons
 
 CHINESE = re.compile("[\u4e00-\u9fff]")
 # An error's kind and its own words; nobody has a list of those.
@@ -60,3 +61,10 @@ def test_what_is_not_ours_stays_as_it_came_and_costs_nothing() -> None:
     say_reason("zh", "automatic compression has stopped: " + "1 in a row did not help (" * 1_000)
     say_reason("zh", "a compression of 1 messages by 1 edits (" * 1_000)
     assert time.monotonic() - began < 2
+
+
+def test_every_kind_of_event_has_its_name_in_both_languages() -> None:
+    asked_before = {"before_compress"}  # A question to listeners; it is never stored.
+    kinds = collect_kinds() - asked_before
+    assert {"compressed", "waited", "recalled"} <= kinds
+    assert [kind for kind in kinds if not has_words(f"statistics.kind_{kind}")] == []

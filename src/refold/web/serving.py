@@ -12,7 +12,7 @@ from nicegui import ui
 from refold.errors import RefoldError
 from refold.web.links import page_link
 from refold.web.pages import PageEntry
-from refold.web.shell import button, frame, go, text
+from refold.web.shell import empty, frame, go, link, text
 from refold.web.source import NoLongerAllowed
 from refold.web.visit import open_visit, say
 
@@ -43,7 +43,7 @@ def show_guarded(entry: PageEntry, show: Show) -> Show:
 def tell_problem(entry: PageEntry, problem: str) -> None:
     """Draw a page that says what went wrong, in the place of what was drawn so far."""
     ui.context.client.content.clear()
-    with frame(entry.name), ui.element("div").classes("stack"):
-        with ui.element("div").classes("problem").props("role=alert"):
-            text("p", problem)
-        button(say("shell.home"), lambda: go(page_link()))
+    with frame(entry.name), empty(say("shell.problem"), "") as box:
+        text("p", problem).props("role=alert")
+        box.classes("is-problem")
+        link(say("shell.home"), page_link(), "button")

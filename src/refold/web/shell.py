@@ -154,7 +154,8 @@ def empty(title: str, advice: str) -> Iterator[ui.element]:
     """Draw an empty state: what is missing, and what to do next."""
     with ui.element("div").classes("empty") as made:
         heading(title, 2)
-        text("p", advice)
+        if advice:
+            text("p", advice)
         yield made
 
 

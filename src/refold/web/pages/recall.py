@@ -118,7 +118,13 @@ def _draw_found(found: Found, query: str) -> None:
     shown = [one for one in found.results if one.score >= SCORE_WORDS]
     if shown:
         sessions = len({one.session_id for one in shown})
-        text("p", say("recall.found", count=len(shown), sessions=sessions), "faint").props("role=status")
+        count = len(shown)
+        told = (
+            say("recall.found_one", count=count)
+            if sessions == 1
+            else say("recall.found", count=count, sessions=sessions)
+        )
+        text("p", told, "faint").props("role=status")
     elif found.results:
         shown = list(found.results[:NEAR_MAX])
         text("p", say("recall.near"), "faint").props("role=status")

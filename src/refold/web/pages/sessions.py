@@ -123,10 +123,11 @@ class SessionList:
             with ui.element("td").classes("session-name"):
                 with ui.element("div").classes("row"):
                     link(one.title, session_link(one.name), "session-link cut")
-                    if one.is_sample:
-                        text("span", say("sessions.sample"), "chip")
-                if one.title != one.name:
-                    text("div", clean(one.name), "faint mono cut")
+                if one.title != one.name or one.is_sample:
+                    with ui.element("div").classes("row session-known"):
+                        text("span", clean(one.name), "faint mono cut")
+                        if one.is_sample:
+                            text("span", say("sessions.sample"), "chip")
             _cell("model", one.model or "·", "model cut")
             _cell("messages", f"{one.messages:,}", "num")
             _cell("tokens", f"{one.tokens:,}", "num")

@@ -20,10 +20,8 @@ from refold.web.markup import clean
 from refold.web.shell import empty, frame, go, guarded, heading, link, text
 from refold.web.table import Column, SortedTable
 from refold.web.visit import find_visit, say, say_reason
+from refold.web.words import has_words
 
-_KINDS = frozenset(
-    ("compressed", "offloaded", "skipped", "failed", "warned", "undone", "redone", "forgotten", "imported")
-)
 _CHIPS = {"compressed": "accent", "failed": "bad", "warned": "warn", "skipped": "warn"}
 
 
@@ -222,7 +220,8 @@ def _write_time(event: Event) -> str:
 
 
 def _name_kind(event: Event) -> str:
-    return say(f"statistics.kind_{event.kind}") if event.kind in _KINDS else clean(event.kind[:40])
+    key = f"statistics.kind_{event.kind}"
+    return say(key) if has_words(key) else clean(event.kind[:40])
 
 
 def _tell_reason(event: Event) -> str:
@@ -231,7 +230,7 @@ def _tell_reason(event: Event) -> str:
 
 def _tell_change(event: Event) -> str:
     before, after = event.fields.get("tokens_before"), event.fields.get("tokens_after")
-    if isinstance(before, int) and isinstance(after, int):
+    if isinstance(before, int) and isinstance(after, int) and before != after:
         return f"{before:,} → {after:,}"
     return f"{before:,}" if isinstance(before, int) else ""
 

@@ -34,6 +34,11 @@ def say_in(tongue: Tongue, key: str, **values: object) -> str:
     return text.format(**values) if values else text
 
 
+def has_words(key: str) -> bool:
+    """Tell whether there is a text of this name."""
+    return key in _WORDS
+
+
 def list_words(tongue: Tongue, prefix: str) -> dict[str, str]:
     """Return all texts whose keys begin so: for what is put together in the browser."""
     return {key: pair[TONGUES.index(tongue)] for key, pair in _WORDS.items() if key.startswith(prefix)}

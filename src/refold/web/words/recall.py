@@ -16,6 +16,7 @@ WORDS: Words = {
     "recall.in": ("In", "范围"),
     "recall.all": ("All sessions", "全部会话"),
     "recall.searching": ("Searching …", "正在搜索……"),
+    "recall.found_one": ("{count:,} found in one session", "在 1 个会话中找到 {count:,} 处"),
     "recall.found": ("{count:,} found in {sessions:,} sessions", "在 {sessions:,} 个会话中找到 {count:,} 处"),
     "recall.near": (
         "These words were not said. What comes nearest in meaning:",

@@ -28,6 +28,7 @@ WORDS: Words = {
     "shell.key": ("Key", "密钥"),
     "shell.key_wrong": ("This key does not work. Check it, or ask the operator.", "此密钥无效。请检查，或联系管理员。"),
     "shell.offline": ("The connection is lost; trying again …", "连接已断开，正在重试……"),
+    "shell.problem": ("This page cannot be shown", "无法显示此页面"),
     "shell.failed": ("That did not work: {why}", "操作未成功：{why}"),
     "shell.unexpected": (
         "Something went wrong in refold itself ({kind}). The log of “refold serve” says more.",

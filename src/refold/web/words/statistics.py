@@ -96,5 +96,8 @@ WORDS: Words = {
     "statistics.kind_redone": ("redone", "已重做"),
     "statistics.kind_forgotten": ("forgotten", "已抹除"),
     "statistics.kind_imported": ("imported", "已导入"),
+    "statistics.kind_waited": ("waited", "已等待"),
+    "statistics.kind_recalled": ("recalled", "已召回"),
+    "statistics.kind_tuned": ("tuned", "已调优"),
     "statistics.open": ("Open the session", "打开会话"),
 }
