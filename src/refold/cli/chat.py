@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from refold.cli.help import write_examples
-from refold.cli.options import Preset, Workspace
+from refold.cli.options import Preset, Workspace, complete_session
 from refold.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -64,7 +64,14 @@ def chat(
     ] = "",
     preset: Preset = None,
     session: Annotated[
-        str, typer.Option("--session", "-s", metavar="SESSION", help="The session's name; a known one goes on.")
+        str,
+        typer.Option(
+            "--session",
+            "-s",
+            metavar="SESSION",
+            autocompletion=complete_session,
+            help="The session's name; a known one goes on.",
+        ),
     ] = "",
     resume: Annotated[bool, typer.Option("--resume", "-r", help="Go on with the session that changed last.")] = False,
     tools: Annotated[

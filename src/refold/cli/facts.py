@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from datetime import UTC, datetime
 
-import typer
-
 from refold.cli.reading import write_json
 from refold.cli.recall import say_where
-from refold.cli.render import clean_line
-from refold.cli.workspace import choose_session, find_newest, open_workspace, tell_empty
+from refold.cli.render import clean_line, make_console, print_line
+from refold.cli.workspace import choose_session, find_newest, open_workspace, tell_empty, write_line
 from refold.conversation.handle import mark
 from refold.recall.facts import KnownFact
 
@@ -29,9 +27,11 @@ def run(session: str | None, workspace: str, *, everywhere: bool, with_history: 
         write_json([asdict(fact) for fact in facts])
         return
     if not facts:
-        typer.echo(f"no facts are known{say_where(name)} yet")
+        write_line(f"no facts are known{say_where(name)} yet")
+    console = make_console(err=False)
     for fact in facts:
-        typer.echo(_write(fact))
+        for line in _write(fact).split("\n"):
+            print_line(console, line)
 
 
 def _write(fact: KnownFact) -> str:

@@ -41,11 +41,16 @@ def show(workspace: str, *, as_json: bool) -> None:
         typer.echo(f"{one.id}  {made}  {one.tenant}")
 
 
-def revoke(name: str, workspace: str) -> None:
+def revoke(name: str, workspace: str, *, as_json: bool) -> None:
     """Revoke a key by its id, or all keys of a tenant."""
+    from refold.cli.reading import write_json
     from refold.server.auth import KeyRing
 
-    for one in KeyRing(workspace).revoke(name):
+    revoked = KeyRing(workspace).revoke(name)
+    if as_json:
+        write_json([{"id": one.id, "tenant": one.tenant} for one in revoked])
+        return
+    for one in revoked:
         typer.echo(f"revoked {one.id} of {one.tenant}", err=True)
 
 
@@ -74,6 +79,7 @@ def register(app: typer.Typer) -> None:
     def key_revoke(
         name: Annotated[str, typer.Argument(metavar="KEY|TENANT", help="A key's id, or a tenant for all its keys.")],
         workspace: Workspace = ".",
+        as_json: AsJson = False,
     ) -> None:
         """Revoke a key; it stops working at once."""
-        revoke(name, workspace)
+        revoke(name, workspace, as_json=as_json)

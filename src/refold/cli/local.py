@@ -7,6 +7,7 @@ import sys
 
 import typer
 
+from refold.cli.options import AsJson
 from refold.errors import ConfigError
 
 RUNTIME = "xllamacpp>=0.2"
@@ -37,11 +38,16 @@ def install() -> None:
     status()
 
 
-def status() -> None:
+def status(as_json: AsJson = False) -> None:
     """Say whether the small model is there."""
     from refold.agent.local import find_local_model, find_weights
 
-    if find_local_model() is not None:
+    is_ready = find_local_model() is not None
+    if as_json:
+        from refold.cli.reading import write_json
+
+        write_json({"ready": is_ready, "weights": find_weights()})
+    elif is_ready:
         typer.echo(f"ready: {find_weights()}; 'refold chat' takes it when there is no key and no Ollama")
     else:
         typer.echo("not installed; 'refold local install' gets it")

@@ -10,6 +10,29 @@ from typing import Annotated
 
 import typer
 
+SESSIONS_COMPLETED_MAX = 1_000
+
+
+def complete_preset(incomplete: str) -> list[str]:
+    """Return the presets that begin so, for the shell."""
+    from refold.config import PRESETS
+
+    return [name for name in PRESETS if name.startswith(incomplete)]
+
+
+def complete_session(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the sessions that begin so, for the shell: those of the workspace that is named, else of this one."""
+    from refold.cli.workspace import open_workspace
+    from refold.errors import RefoldError
+
+    try:
+        with open_workspace(str(ctx.params.get("workspace") or ".")) as manager:
+            rows = manager.ledger.list_sessions(limit=SESSIONS_COMPLETED_MAX)
+    except RefoldError:  # Whoever presses Tab is not told about it: the command itself will.
+        return []
+    return [row.id for row in rows if row.id.startswith(incomplete)]
+
+
 File = Annotated[str, typer.Argument(metavar="FILE", help="JSON or JSONL, also .gz; '-' is the standard input.")]
 Model = Annotated[
     str | None, typer.Option("--model", "-m", metavar="MODEL", help="The model: its window and its tokenizer.")
@@ -22,7 +45,13 @@ Format = Annotated[
 ]
 Preset = Annotated[
     str | None,
-    typer.Option("--preset", "-p", metavar="PRESET", help="The settings to start from: see 'refold presets'."),
+    typer.Option(
+        "--preset",
+        "-p",
+        metavar="PRESET",
+        autocompletion=complete_preset,
+        help="The settings to start from: see 'refold presets'.",
+    ),
 ]
 Workspace = Annotated[
     str,
@@ -33,14 +62,29 @@ Workspace = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="For programs: JSON on standard output.")]
 Limit = Annotated[int, typer.Option("--limit", "-n", "-l", metavar="N", min=1, max=100_000, help="At most so many.")]
 
-Session = Annotated[str, typer.Argument(metavar="SESSION", help="The session's id: see 'refold sessions'.")]
-SessionMeant = Annotated[
-    str | None, typer.Argument(metavar="SESSION", help="Its id; unset: the one that changed last.")
+Session = Annotated[
+    str,
+    typer.Argument(metavar="SESSION", autocompletion=complete_session, help="The session's id: see 'refold sessions'."),
 ]
-SessionOnly = Annotated[str | None, typer.Argument(metavar="SESSION", help="Only this session; unset: all.")]
+SessionMeant = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="SESSION", autocompletion=complete_session, help="Its id; unset: the one that changed last."
+    ),
+]
+SessionOnly = Annotated[
+    str | None,
+    typer.Argument(metavar="SESSION", autocompletion=complete_session, help="Only this session; unset: all."),
+]
 SessionOption = Annotated[
     str | None,
-    typer.Option("--session", "-s", metavar="SESSION", help="Its id; unset: the one that changed last."),
+    typer.Option(
+        "--session",
+        "-s",
+        metavar="SESSION",
+        autocompletion=complete_session,
+        help="Its id; unset: the one that changed last.",
+    ),
 ]
 Everywhere = Annotated[bool, typer.Option("--all", "-a", help="All sessions of the workspace.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-import typer
 from rich.text import Text
 
 from refold.cli.reading import write_json
 from refold.cli.render import clean_line, make_console
-from refold.cli.workspace import choose_session, find_newest, open_workspace, tell_empty
+from refold.cli.workspace import choose_session, find_newest, open_workspace, tell_empty, write_line
 from refold.conversation.handle import mark
 from refold.recall import Recalled
 
@@ -38,7 +37,7 @@ def run(query: str, session: str | None, limit: int, workspace: str, *, everywhe
         return
     if not found:
         elsewhere = "" if everywhere else "; --all searches every session of the workspace"
-        typer.echo(f"nothing was found{say_where(name)}; other words may help, the same ones will not{elsewhere}")
+        write_line(f"nothing was found{say_where(name)}; other words may help, the same ones will not{elsewhere}")
     console = make_console(err=False)
     for one in found:
         console.print(_write(one, with_session=everywhere), soft_wrap=True)
