@@ -80,3 +80,34 @@ def test_a_budget_too_small_for_any_snippet_adds_none(workspace: Workspace) -> N
     workspace.recall.options = replace(WORDS_ONLY, inject_tokens=20)
     injection = workspace.recall.inject("s", "What did we say earlier about the retry limit of the uploader?", ids)
     assert not injection.acts
+
+
+@pytest.mark.parametrize(
+    "newest",
+    [
+        "(8:56 pm on 20 July, 2023) Ana: Wow! What was it like?",
+        "[2026-11-16 03:07] Ana: Great. How do you like the retry limit of the uploader?",
+        "Those limits of the uploader remind me why I retry.",
+        "I decided on another retry limit of the uploader.",
+        "Much happened to the uploader since we talked.",
+        "???",
+    ],
+)
+def test_news_opinions_stamps_and_names_before_a_message_ask_for_nothing(workspace: Workspace, newest: str) -> None:
+    ids = workspace.say("t", *(f"(8:56 pm on 20 July, 2023) Bob: {text}" for text in OLD))
+    assert not workspace.recall.inject("t", newest, ids).acts
+
+
+@pytest.mark.parametrize(
+    "newest",
+    [
+        "(8:56 pm on 20 July, 2023) Ana: What did we say about the retry limit of the uploader?",
+        "2026-11-16 03:07 What is the retry limit of the uploader?",
+        "To what retry limit did you set the uploader?",
+        "Remind me of the retry limit of the uploader.",
+    ],
+)
+def test_behind_a_stamp_and_among_other_words_a_question_is_still_one(workspace: Workspace, newest: str) -> None:
+    injection = ask(workspace, newest)
+    assert injection.acts
+    assert "is 7" in injection.text

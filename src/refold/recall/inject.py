@@ -31,19 +31,35 @@ MESSAGE_CHARS_MAX = 2_000
 # A snippet that mostly repeats the message tells nothing.
 NEW_SHARE = 0.25
 _WORDS_MIN = 2
-_SAID = "said|told|mentioned|discussed|talked|decided|agreed|chose|picked|settled|suggested|recommended|noted"
+_SAID = "said|told|mentioned|discussed|talked|suggested|recommended|noted"
+_SETTLED = "decided|agreed|chose|picked|settled"
+# "I decided" and "since we talked" bring news, "what was it like" asks about them.
 _CUE = re.compile(
-    rf"\b(?:earlier|previously|last time|a while (?:ago|back)|back then|at the (?:start|beginning)|"
-    rf"(?:you|we|I)(?: had| have|'ve|'d)?(?: both| already| just)? (?:{_SAID})|(?:did|had|have) (?:we|I|you)(?: ever)? "
-    rf"(?:say|tell|mention|discuss|talk|decide|agree|choose|pick|settle|suggest|recommend|note|{_SAID})|"
-    r"(?:do you|can you|you) remember|remind me|(?:like|as|same as|than) before|go(?:ing)? back to|was it again|"
-    r"(?:said|saw|had|did|used|was)(?: \w+)? before|before[.?!]|"
-    r"(?:what|which|who|where|when) (?:was|were) (?:it|that|the|our|my|his|her))\b|"
+    rf"\b(?:earlier|previously|last time|a while (?:ago|back)|at the (?:start|beginning)|"
+    rf"(?<!since )(?:you|we|I)(?: had| have|'ve|'d)?(?: both| already| just)? (?:{_SAID})|"
+    rf"(?:you|we)(?: had| have|'ve|'d)?(?: both| already| just)? (?:{_SETTLED})|"
+    rf"(?:did|had|have) (?:we|I|you)(?: ever)? "
+    rf"(?:say|tell|mention|discuss|talk|decide|agree|choose|pick|settle|suggest|recommend|note|{_SAID}|{_SETTLED})|"
+    r"(?:do you|can you) remember|remind me(?! why| how much)|(?:like|as|same as|than) before|go(?:ing)? back to|"
+    r"was it again|(?:said|saw|did|used|was)(?: \w+)? before|before[.?!]|"
+    r"(?:what|which|who|where|when) (?:was|were) (?:it(?! like)|that|the(?! best)|our|my|his|her))\b|"
     r"之前|刚才|上次|前面|早先|以前|还记得|记得吗|提到(?:过|的)|说过|讨论过|决定的|当时|先前|最初|原来的",
+    re.I,
+)
+# A stamp and a name before a message say when and by whom it was said: its neighbours have them too, whatever they say.
+_TIME = r"(?:\d{1,2}:\d\d|\d{4}[-/.]\d\d?[-/.]\d\d?|\d\d?/\d\d?/\d{2,4})"
+_INSIDE = r"[^\n\[\](){}<>]{0,60}"
+_STAMP = re.compile(
+    rf"\s*(?:[\[(<]{_INSIDE}?{_TIME}{_INSIDE}[\])>]|{_TIME}(?:[\d:.,/TZ +-]|[ap]m\b){{0,30}})[ \t:,-]*"
+    r"(?:[^\W\d][\w.' -]{0,40}:(?=\s))?",
     re.I,
 )
 # "Could you book it?" has the form of a question and asks for nothing that was said.
 _REQUEST = re.compile(r"\b(?:can|could|would|will|may) (?:you|we|i)\b", re.I)
+# "What do you like about it?" asks the other one; "what did you find in it?" asks for what was said.
+_ABOUT_YOU = re.compile(r"\byou(?:r|rs)?\b", re.I)
+_YOU_DID = re.compile(r"\b(?:did|had|were) you\b|\byou (?:did|had|were|found|made|wrote|gave|ran|set|\w+ed)\b", re.I)
+_SENTENCES = re.compile(r"[^.!?。！？\n]+(?:[.!?。！？]+(?!\s|$)[^.!?。！？\n]+)*[.!?。！？]*")
 _ASKS = re.compile(r"\b(?:what|which|who|whom|whose|where|when|how|why|tell me|remind)\b", re.I)
 # Times, amounts and small numbers are in every other message; what has letters, or is long, is a name.
 _TELLING = re.compile(r"[^\W\d]|\d{5}")
@@ -94,6 +110,8 @@ def find_cause(newest: str, mode: InjectMode) -> Cause:
     if len(newest) > MESSAGE_CHARS_MAX:
         return Cause("a message of this length brings what it is about")
     values = tuple(value for value in value_words(newest) if _TELLING.search(value))
+    if stamp := _STAMP.match(newest):
+        newest = newest[stamp.end() :]
     cue = _CUE.search(newest)
     # The words that refer back are not those that were said then.
     rest = _CUE.sub(" ", newest) if cue else newest
@@ -102,9 +120,19 @@ def find_cause(newest: str, mode: InjectMode) -> Cause:
         return Cause("the message names too little to look for", newest, values=values)
     if cue is not None:
         return Cause(f"the message refers back ({cue.group()!r})", rest, SCORE_CUED, values)
-    if is_question(newest.strip()) and (_ASKS.search(newest) or not _REQUEST.search(newest)):
+    if is_question(newest.strip()) and _asks_for_record(newest):
         return Cause("the message asks a question", newest, SCORE_ASKED, values)
     return Cause("the message does not refer to folded messages", newest, values=values)
+
+
+def _asks_for_record(newest: str) -> bool:
+    """Tell whether the last question names enough, and asks for what was said rather than for a deed or an opinion."""
+    asked = next((one for one in reversed(_SENTENCES.findall(newest)) if one.strip()), "")
+    if _REQUEST.search(newest) and not _ASKS.search(newest):
+        return False
+    if _ABOUT_YOU.search(asked) and not _YOU_DID.search(asked):
+        return False
+    return len([word for word in query_words(asked) if word not in STOP_WORDS]) >= _WORDS_MIN
 
 
 def decide_injection(
