@@ -53,6 +53,10 @@ def _write_head(colours: str, tongue: str) -> str:
         f'const w="{colours}",m=matchMedia("(prefers-color-scheme: dark)"),h=document.documentElement;'
         'const s=()=>{h.dataset.colours=w==="auto"?(m.matches?"dark":"light"):w};s();m.addEventListener("change",s);'
         f'h.lang="{"zh-CN" if tongue == "zh" else "en"}";'
+        # What the framework says by itself when the server is gone, in our words and the reader's language.
+        f"const t={to_script([say('shell.lost'), say('shell.reconnecting')])};"
+        'addEventListener("DOMContentLoaded",()=>document.querySelectorAll("#popup span")'
+        ".forEach((e,i)=>{e.textContent=t[i]}));"
     )
     return f'<script>{{{script}}}</script><link rel="stylesheet" href="{PREFIX}/look.css">'
 

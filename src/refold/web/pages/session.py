@@ -13,6 +13,7 @@ from refold.web.folding import refold, unfold
 from refold.web.icons import icon
 from refold.web.indicator import Indicator
 from refold.web.links import page_link
+from refold.web.markup import clean
 from refold.web.outline import LOOKS
 from refold.web.reading import Seen, find_title, is_compressed_now, read_opening, read_seen
 from refold.web.sample_bar import SampleBar
@@ -26,7 +27,10 @@ POLL_S = 1.0
 async def show(name: str = "", at: str = "") -> None:
     """Draw a session; ``at`` is a handle to begin at."""
     source = find_visit().source
-    seen = await source.run(read_seen, name)
+    try:
+        seen = await source.run(read_seen, name)
+    except NotFound:
+        raise NotFound(say("session.none", name=clean(name[:80]))) from None
     title = find_title(seen.row) or await source.run(read_opening, seen.row) or name
     with frame("session", title, wide=True) as main:
         main.classes("session")

@@ -15,6 +15,7 @@ WORDS: Words = {
         "Write a message below, or let an agent talk through the gateway; what it says appears here by itself.",
         "在下方输入消息，或让智能体通过网关对话；内容会自动出现在这里。",
     ),
+    "session.none": ("there is no session “{name}”", "没有名为“{name}”的会话"),
     "session.gone": ("This session was deleted in the meantime.", "此会话已被删除。"),
     "session.unfolded": ("Unfolded: {tokens:,} tokens are back in view", "已展开：{tokens:,} 个词元重新可见"),
     "session.refolded": ("Folded again: {tokens:,} tokens are out of view", "已重新折叠：{tokens:,} 个词元移出视野"),

@@ -28,6 +28,11 @@ WORDS: Words = {
     "shell.key": ("Key", "密钥"),
     "shell.key_wrong": ("This key does not work. Check it, or ask the operator.", "此密钥无效。请检查，或联系管理员。"),
     "shell.offline": ("The connection is lost; trying again …", "连接已断开，正在重试……"),
+    "shell.lost": ("The connection to refold is lost.", "与 refold 的连接已断开。"),
+    "shell.reconnecting": (
+        "The page comes back by itself once refold runs again.",
+        "refold 恢复运行后页面会自动恢复。",
+    ),
     "shell.problem": ("This page cannot be shown", "无法显示此页面"),
     "shell.failed": ("That did not work: {why}", "操作未成功：{why}"),
     "shell.unexpected": (
