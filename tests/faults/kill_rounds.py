@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import random
+import select
 import signal
 import sys
 import time
@@ -18,6 +19,8 @@ from refold import CompressionConfig, ContextCompressionManager, HandleUnknown
 CONFIG = CompressionConfig.preset("offload").replace(
     window=3_000, reserve=300, compact_trigger_threshold=300, threshold_rounds=14
 )
+
+FIRST_WORD_S = 20.0
 
 
 def work(workspace: str, start: int, say: int) -> None:
@@ -43,8 +46,11 @@ def work(workspace: str, start: int, say: int) -> None:
         number += 1
 
 
-def run_child(workspace: str, start: int, lifetime_s: float) -> int:
-    """Let a child work for a while, kill it, and return the highest message that it was told is stored."""
+def run_child(workspace: str, start: int, lifetime_s: float, *, waits: bool) -> int:
+    """Let a child work for a while, kill it, and return the highest message that it was told is stored.
+
+    ``waits``: the while begins with its first word, so that a busy machine gets as far as a quiet one.
+    """
     listen, say = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -54,6 +60,8 @@ def run_child(workspace: str, start: int, lifetime_s: float) -> int:
         finally:
             os._exit(3)
     os.close(say)
+    if waits:
+        select.select([listen], [], [], FIRST_WORD_S)
     time.sleep(lifetime_s)
     os.kill(pid, signal.SIGKILL)
     told = b""
@@ -95,7 +103,8 @@ def main() -> None:
     chance = random.Random(seed)
     count = compressions = 0
     for number in range(rounds):
-        acknowledged = run_child(workspace, (count + 1) // 2, 0.02 + chance.random() * 0.5)
+        lifetime_s = 0.02 + chance.random() * 0.5
+        acknowledged = run_child(workspace, (count + 1) // 2, lifetime_s, waits=number % 4 > 0)
         count = check(workspace, acknowledged)
         if count % 2:
             manager = ContextCompressionManager(CONFIG, workspace)

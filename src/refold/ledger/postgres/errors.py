@@ -44,6 +44,7 @@ _REFUSALS = {
 }
 _STARTING = ("starting up", "not yet accepting", "shutting down", "recovery mode")
 _LOST = ("08", "57P01", "57P02", "57P03", "57P05")
+_CAUSES_MAX = 10
 _PASSED = frozenset({"40001", "40P01"})
 
 
@@ -51,7 +52,13 @@ def is_lost(error: psycopg.Error, db: psycopg.Connection[tuple[object, ...]] | N
     """Tell whether the connection is gone, so that whatever was not committed never happened."""
     if db is not None and db.broken:
         return True
-    return (error.sqlstate or "").startswith(_LOST)
+    # Leaving a pipeline whose connection is gone may fail in its own words; what it died of stands behind that.
+    cause: BaseException | None = error
+    for _ in range(_CAUSES_MAX):
+        if isinstance(cause, psycopg.Error) and (cause.sqlstate or "").startswith(_LOST):
+            return True
+        cause = cause.__context__ if cause else None
+    return False
 
 
 def is_passing(error: psycopg.Error) -> bool:
