@@ -74,3 +74,8 @@ def test_days_by_their_distance_are_the_same_words_as_dates() -> None:
     assert find_relative_days("last Friday", 0.0) == []
     assert "@2024-05-17" in name_day(FRIDAY_2024_05_17)
     assert "@2024-05-17" in find_words("on 2024-05-17")
+
+
+def test_a_question_word_is_no_word_to_look_for_whatever_its_stem() -> None:
+    assert query_words("Where do they live?").keys() == {"liv"}
+    assert query_words("Whose are these, please, and those there, while Sam is out?").keys() == {"sam"}

@@ -13,6 +13,7 @@ from refold.ledger.ledger import Ledger, SessionRow
 from refold.recall import rows
 from refold.recall.hits import NOTES_MAX, SCORE_DIGITS, SPARE, Hit, find_hits
 from refold.recall.index import RecallIndex
+from refold.recall.newer import put_newer_first
 from refold.recall.originals import Original, format_of, read_original
 from refold.recall.rows import PassageRow
 from refold.recall.snippets import fit_texts
@@ -91,21 +92,22 @@ def _read_hits(
     literal = query.strip().casefold()
     quoting = [hit for hit in best.values() if _quotes(hit, originals, sources, literal)]
     bonuses = _rank_quotes(quoting, sources)
-    found: list[Recalled] = []
+    found: list[tuple[int, Recalled]] = []
     for hit in best.values():
         if hit.note is not None:
             text = hit.note.text
-            found.append(Recalled(text, hit.note.handle, hit.note.kind, hit.score, row.id, 0, len(text)))
+            note = Recalled(text, hit.note.handle, hit.note.kind, hit.score, row.id, 0, len(text))
+            found.append((hit.place, note))
             continue
         assert hit.row is not None
         original = originals.get(sources[hit.row.seq].id)
         if original is None or not original.text:
             continue
-        found.append(_show(original, hit.row, hit.score + bonuses.get(hit.place, 0.0), row.id))
-    ranked: dict[str, Recalled] = {}
-    for one in sorted(found, key=lambda one: -round(one.score, SCORE_DIGITS)):
-        ranked.setdefault(one.handle if one.role not in NOTE_ROLES else f"{one.role} {one.text}", one)
-    return list(ranked.values())
+        found.append((hit.place, _show(original, hit.row, hit.score + bonuses.get(hit.place, 0.0), row.id)))
+    ranked: dict[str, tuple[int, Recalled]] = {}
+    for place, one in sorted(found, key=lambda pair: -round(pair[1].score, SCORE_DIGITS)):
+        ranked.setdefault(one.handle if one.role not in NOTE_ROLES else f"{one.role} {one.text}", (place, one))
+    return put_newer_first(list(ranked.values()), query)
 
 
 def _rank_quotes(quoting: Sequence[Hit], sources: Mapping[int, rows.Source]) -> dict[int, float]:
