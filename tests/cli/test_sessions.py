@@ -111,6 +111,15 @@ def test_small_things_are_said_and_not_left_to_guess(stored: Inside) -> None:
     assert "'refold config explain' lists them all" in stored.refold("config", "explain", "zzz").err
 
 
+def test_a_handle_of_another_session_is_found_there(stored: Inside) -> None:
+    handle = json.loads(stored.refold("show", "s1", "--originals", "--json").text)[0]["handle"]
+    assert json.loads(stored.refold("sessions", "--json").text)[0]["id"] == "quiet"
+    found = stored.refold("expand", handle)
+    assert (found.text, found.err) == (f"{agent(1)[0]['content']}\n", "session quiet\nit is in session s1\n")
+    assert stored.refold("expand", handle, "--session", "quiet").code == 6
+    assert stored.refold("expand", "m:ffffffff").code == 6
+
+
 def test_a_gateway_in_a_folder_that_is_not_there_is_refused_and_makes_none(inside: Inside) -> None:
     ran = inside.refold("serve", "--port", "0", "--workspace", "typo")
     assert (ran.code, "'typo' is not a folder" in ran.err) == (3, True)
