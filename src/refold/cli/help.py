@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -26,6 +27,7 @@ COLUMNS_MAX = 100
 _HEADING = re.compile(r"^[A-Z][a-z ]+:(?=$| refold| 0 )", re.M)
 _TYPE = re.compile(r" <[^>]*>")
 _EXTRA = re.compile(r"\s*\[([^][]+)\]$")
+_LIMIT = re.compile(r"^x[<>]=?-?\d+$")
 _RANGE = re.compile(r"^(-?\d+)<=x<=(-?\d+)$")
 
 # Which library these come from, click or a copy of it, depends on the release of typer.
@@ -97,7 +99,7 @@ def _write_panels(group: TyperGroup, ctx: Context, formatter: Formatter) -> None
 
 
 def _write_commands(
-    group: TyperGroup, ctx: Context, formatter: Formatter, title: str, names: Any, width: int = 0
+    group: TyperGroup, ctx: Context, formatter: Formatter, title: str, names: Sequence[str], width: int = 0
 ) -> None:
     found = [(name, group.get_command(ctx, name)) for name in names]
     limit = formatter.width - 4 - max(width, *(len(name) for name in names))
@@ -122,7 +124,7 @@ def _tidy_record(name: str, text: str) -> tuple[str, str]:
         limits = _RANGE.match(extra)
         if limits is not None:
             told.append(f"{limits[1]} to {limits[2]}")
-        elif extra != "required" and "x" not in extra.strip("<>=-0123456789"):
+        elif extra != "required" and not _LIMIT.match(extra):
             told.append(extra)
     return _TYPE.sub("", name), text[: found.start()] + (f" [{'; '.join(told)}]" if told else "")
 
