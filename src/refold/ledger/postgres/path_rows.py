@@ -1,8 +1,6 @@
-"""The current path of a session: runs of message numbers, changed where it changes and nowhere else.
+"""The current path of a session: runs of message numbers, changed where it changes and nowhere else (see ``ranks``).
 
-Rows have ranks with room between them. An append prolongs the last row; a trim cuts the first; an insertion takes a
-rank in between. Only when there is no room left are all rows of the session numbered anew. What changes is computed
-from the rows at the end of the path, and written in two statements at most.
+What changes is computed from the rows at the end of the path, and written in two statements at most.
 """
 
 from __future__ import annotations
@@ -11,19 +9,18 @@ from collections.abc import Mapping, Sequence
 
 import psycopg
 
-from refold.ledger.ledger import Splice
 from refold.ledger.postgres.message_rows import Known, sum_tokens
 from refold.ledger.postgres.session_rows import KEY
 from refold.ledger.postgres.sql import Db, Row, fetch_all, run
 from refold.ledger.postgres.text import encode_column
+from refold.ledger.ranks import RankedRow, plan_rows, spread_ranks
+from refold.ledger.records import Splice
 from refold.ledger.runs import Span, count_runs, cut_runs, find_runs, has_overlap, splice_runs
 from refold.ledger.session_row import Found
 
-_ROOM = 1 << 32
 _PAGE = 64
 _RANK_MAX = (1 << 63) - 1
 _TAIL = "SELECT rank, first, last FROM path WHERE session = {} AND rank < %s ORDER BY rank DESC LIMIT %s"
-_Row = tuple[int, int, int]
 
 
 def ask_tail(db: Db, session_id: str) -> psycopg.Cursor[Row]:
@@ -69,9 +66,9 @@ def _need_seqs(ids: Sequence[str], known: Mapping[str, Known]) -> list[int]:
     return [known[message_id].seq for message_id in ids]
 
 
-def _read_tail(db: Db, found: Found, start: int, tail: psycopg.Cursor[Row]) -> tuple[list[_Row], int]:
+def _read_tail(db: Db, found: Found, start: int, tail: psycopg.Cursor[Row]) -> tuple[list[RankedRow], int]:
     """Return the rows from the one before place ``start`` on, and the place where they begin."""
-    rows: list[_Row] = []
+    rows: list[RankedRow] = []
     place = found.row.messages
     page = tail.fetchall()
     while True:
@@ -85,43 +82,17 @@ def _read_tail(db: Db, found: Found, start: int, tail: psycopg.Cursor[Row]) -> t
         page = fetch_all(db, _TAIL.format("%s"), (found.key, rows[-1][0], _PAGE))
 
 
-def _write_rows(db: Db, session: int, rows: list[_Row], new: list[Span]) -> None:
-    """Make the rows say ``new``, touching those in the middle that differ."""
-    old = [(first, last) for _, first, last in rows]
-    head = _common(old, new)
-    tail = _common(old[head:][::-1], new[head:][::-1])
-    middle, wanted = rows[head : len(rows) - tail], new[head : len(new) - tail]
-    ranks = [rank for rank, _, _ in middle[: len(wanted)]]
-    missing = len(wanted) - len(ranks)
-    if missing:
-        left = rows[head + len(middle) - 1][0] if head + len(middle) else None
-        right = rows[len(rows) - tail][0] if tail else None
-        more = find_ranks(left, right, missing)
-        if not more:
-            _spread_rows(db, session, rows, new)
-            return
-        ranks += more
-    _remove(db, session, [rank for rank, _, _ in middle[len(wanted) :]])
-    _put(db, session, list(zip(ranks, wanted, strict=True)))
-
-
-def find_ranks(left: int | None, right: int | None, count: int) -> list[int]:
-    """Return so many ranks between two, with room between them; none if there is no room. Pure."""
-    if right is None:
-        start, step = 0 if left is None else left, _ROOM
-    elif left is None:
-        start, step = right - _ROOM * (count + 1), _ROOM
-    else:
-        start, step = left, (right - left) // (count + 1)
-    return [start + step * number for number in range(1, count + 1)] if step else []
-
-
-def _spread_rows(db: Db, session: int, rows: list[_Row], new: list[Span]) -> None:
-    """Number all rows anew, with ``new`` in the place of ``rows``, which are the last."""
+def _write_rows(db: Db, session: int, rows: list[RankedRow], new: list[Span]) -> None:
+    """Make the rows, which are the last of the path, say ``new``."""
+    change = plan_rows(rows, new)
+    if not change.spreads:
+        _remove(db, session, list(change.removed))
+        _put(db, session, change.put)
+        return
     sql = "SELECT first, last FROM path WHERE session = %s AND rank < %s ORDER BY rank"
     before = [(first, last) for first, last in fetch_all(db, sql, (session, rows[0][0]))]
     run(db, "DELETE FROM path WHERE session = %s", (session,))
-    _put(db, session, [(_ROOM * number, span) for number, span in enumerate([*before, *new], 1)])
+    _put(db, session, spread_ranks([*before, *new]))
 
 
 def _remove(db: Db, session: int, ranks: list[int]) -> None:
@@ -129,7 +100,7 @@ def _remove(db: Db, session: int, ranks: list[int]) -> None:
         run(db, "DELETE FROM path WHERE session = %s AND rank = ANY(%b::bigint[])", (session, ranks))
 
 
-def _put(db: Db, session: int, ranked: list[tuple[int, Span]]) -> None:
+def _put(db: Db, session: int, ranked: Sequence[tuple[int, Span]]) -> None:
     if ranked:
         sql = (
             "INSERT INTO path (session, rank, first, last) "
@@ -138,12 +109,3 @@ def _put(db: Db, session: int, ranked: list[tuple[int, Span]]) -> None:
         )
         firsts, lasts = [span[0] for _, span in ranked], [span[1] for _, span in ranked]
         run(db, sql, (session, [rank for rank, _ in ranked], firsts, lasts))
-
-
-def _common(left: Sequence[Span], right: Sequence[Span]) -> int:
-    same = 0
-    for a, b in zip(left, right, strict=False):
-        if a != b:
-            break
-        same += 1
-    return same

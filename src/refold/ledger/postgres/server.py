@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import selectors
 import threading
 import time
 import weakref
@@ -17,11 +16,12 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from refold.errors import ConfigError, LedgerError
 from refold.ledger.place import LedgerPlace
+from refold.ledger.postgres.address import quote_name, read_address
 from refold.ledger.postgres.errors import explain_error, explain_refusal, is_away, is_lost, is_passing
+from refold.ledger.postgres.living import close_all, is_clean, take_living
 from refold.ledger.postgres.migrations import migrate
 from refold.ledger.postgres.sql import Db
 
@@ -33,15 +33,6 @@ _READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _PATIENCE_S = 10.0  # So long a server that was there may be away: it is restarted.
 _PAUSE_S = 0.1
 _INHERITED: list[Db] = []  # Kept for ever, so that no child closes what its parent opened.
-# A server that vanished without a word is noticed after a minute, not after two hours.
-_DEFAULTS = {
-    "application_name": "refold",
-    "connect_timeout": "5",
-    "keepalives_idle": "30",
-    "keepalives_interval": "10",
-    "keepalives_count": "3",
-    "tcp_user_timeout": "60000",
-}
 
 
 class LedgerServer:
@@ -54,9 +45,9 @@ class LedgerServer:
             raise ConfigError(f"connections_max is {connections_max}; give 1 or more")
         self.where = str(place)
         self.schema = schema
-        self._address = _read_address(place)
+        self._address = read_address(place)
         self._settings = {
-            "search_path": f"{_quote_name(schema)}, pg_catalog",
+            "search_path": f"{quote_name(schema)}, pg_catalog",
             "statement_timeout": str(int(timeout_s * 1000)),
             "lock_timeout": str(int(lock_timeout_s * 1000)),
             # A process that was stopped in the middle of a call does not keep a session locked for ever.
@@ -71,7 +62,7 @@ class LedgerServer:
         self._pid = os.getpid()
         self._idle: list[Db] = []
         self._free = threading.BoundedSemaphore(self._connections_max)
-        self._finalizer = weakref.finalize(self, _close_all, self._idle, self._pid)
+        self._finalizer = weakref.finalize(self, close_all, self._idle, self._pid)
 
     def change(self, work: Callable[[Db], T]) -> T:
         """Run ``work`` in a transaction and commit it, whole or not at all."""
@@ -88,7 +79,7 @@ class LedgerServer:
     def close(self) -> None:
         """Close the connections that no thread is using now. A later call opens others."""
         if self._pid == os.getpid():
-            _close_all(self._idle, self._pid)
+            close_all(self._idle, self._pid)
 
     def _run(self, work: Callable[[Db], T], begin: str) -> T:
         for attempt in range(1, _ATTEMPTS_MAX + 1):
@@ -124,11 +115,11 @@ class LedgerServer:
                 "try again, or raise connections_max"
             )
         try:
-            db = _take_living(idle) or self._connect()
+            db = take_living(idle) or self._connect()
             try:
                 yield db
             finally:
-                if _is_clean(db):
+                if is_clean(db):
                     idle.append(db)
                 else:
                     db.close()
@@ -193,58 +184,3 @@ def _transaction(db: Db, begin: str, state: _State) -> Iterator[None]:
         if not db.closed and db.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
             with contextlib.suppress(psycopg.Error):
                 db.execute("ROLLBACK")
-
-
-def _take_living(idle: list[Db]) -> Db | None:
-    while True:
-        try:
-            db = idle.pop()
-        except IndexError:
-            return None
-        if _is_living(db):
-            return db
-        db.close()
-
-
-def _is_living(db: Db) -> bool:
-    """Tell whether the server has hung up: then something can be read, though nothing was asked."""
-    if db.closed:
-        return False
-    with selectors.DefaultSelector() as selector, contextlib.suppress(psycopg.Error):
-        selector.register(db.fileno(), selectors.EVENT_READ)
-        if not selector.select(0):
-            return True
-        # What is there to be read may be a notice, such as that of changed settings.
-        db.pgconn.consume_input()
-        return not selector.select(0) and not db.closed
-    return False
-
-
-def _is_clean(db: Db) -> bool:
-    return not db.closed and db.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
-
-
-def _close_all(idle: list[Db], pid: int) -> None:
-    if pid == os.getpid():
-        while idle:
-            idle.pop().close()
-
-
-def _read_address(place: LedgerPlace) -> str:
-    """Return the address as the driver takes it, with our defaults where it says nothing."""
-    try:
-        given = conninfo_to_dict(place.reveal())
-    except psycopg.Error:
-        given = None
-    if given is None:  # Told apart from the driver's own words, which quote what it could not read.
-        raise ConfigError(
-            f"ledger = {place} cannot be read as an address of PostgreSQL; see its parameters, and write "
-            "@ : / ? # % in a password as %40 %3A …"
-        )
-    return make_conninfo("", **{**_DEFAULTS, **given, "client_encoding": "utf8"})
-
-
-def _quote_name(name: str) -> str:
-    if not name or len(name.encode("utf-8", "replace")) > 63 or "\0" in name:
-        raise ConfigError("a schema's name has 1 to 63 bytes and no NUL")
-    return '"' + name.replace('"', '""') + '"'

@@ -9,26 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from refold.ledger.checks import DigestOf, check_edits, check_messages, check_runs
-from refold.ledger.ledger import Finding
+from refold.ledger.counts import COUNTS, COVERED, REPAIR_EDITS, REPAIR_SESSION
 from refold.ledger.postgres.edit_rows import read_rows
 from refold.ledger.postgres.message_rows import read_ids
 from refold.ledger.postgres.sql import Db, Row, fetch_all, fetch_value, run
+from refold.ledger.records import Finding
 from refold.ledger.runs import count_runs
 from refold.ledger.session_row import TABLES
 
 _PAGE = 500
-_TOKENS = (
-    "(SELECT coalesce(sum(message.tokens), 0)::bigint FROM path JOIN message ON message.session = path.session "
-    "AND seq BETWEEN first AND last WHERE path.session = session.key)"
-)
-# Every count in the row of a session, and how it follows from the rest.
-_COUNTS = {
-    "message_count": "(SELECT coalesce(sum(last - first + 1), 0)::bigint FROM path WHERE path.session = session.key)",
-    "tokens": _TOKENS,
-    "compression_count": "(SELECT count(*) FROM batch WHERE batch.session = session.key)",
-    "seq_last": "(SELECT coalesce(max(seq), 0) FROM message WHERE message.session = session.key)",
-}
-_COVERED = "(SELECT coalesce(sum(last - first + 1), 0)::bigint FROM cover WHERE cover.edit = edit.key)"
 
 
 def verify_tables(db: Db) -> list[Finding]:
@@ -56,9 +45,8 @@ def verify_session(db: Db, session: int, name: str, digest: DigestOf | None) -> 
 
 def repair_counts(db: Db, session: int) -> None:
     """Rebuild what is derived of a session, which is locked: a statement sees what was stored before it began."""
-    assignments = ", ".join(f"{column} = {rule}" for column, rule in _COUNTS.items())
-    run(db, f"UPDATE session SET {assignments} WHERE key = %s", (session,))
-    run(db, f"UPDATE edit SET covered = {_COVERED} WHERE session = %s", (session,))
+    run(db, f"{REPAIR_SESSION} WHERE key = %s", (session,))
+    run(db, f"{REPAIR_EDITS} WHERE session = %s", (session,))
 
 
 def _list_messages(db: Db, session: int) -> Iterator[Row]:
@@ -99,13 +87,13 @@ def _check_edits(db: Db, session: int) -> Iterator[str]:
 
 
 def _check_counts(db: Db, session: int) -> Iterator[str]:
-    for column, rule in _COUNTS.items():
+    for column, rule in COUNTS.items():
         [(stored, right)] = fetch_all(db, f"SELECT {column}, {rule} FROM session WHERE key = %s", (session,))
         if stored != right:
             yield f"{column} is {stored}, it should be {right}"
 
 
 def _check_covered(db: Db, session: int) -> Iterator[str]:
-    sql = f"SELECT id, covered, {_COVERED} FROM edit WHERE session = %s AND covered <> {_COVERED}"
+    sql = f"SELECT id, covered, {COVERED} FROM edit WHERE session = %s AND covered <> {COVERED}"
     for edit_id, stored, right in fetch_all(db, sql, (session,)):
         yield f"edit {edit_id}: covered is {stored}, it should be {right}"

@@ -1,8 +1,4 @@
-"""The current path of a session: runs of message numbers, changed where it changes and nowhere else.
-
-Rows have ranks with room between them. An append prolongs the last row; a trim cuts the first; an insertion takes a
-rank in between. Only when there is no room left are all rows of the session numbered anew.
-"""
+"""The current path of a session: runs of message numbers, changed where it changes and nowhere else (see ``ranks``)."""
 
 from __future__ import annotations
 
@@ -10,13 +6,11 @@ from collections.abc import Sequence
 
 import apsw
 
-from refold.ledger.ledger import Splice
+from refold.ledger.ranks import RankedRow, plan_rows, spread_ranks
+from refold.ledger.records import Splice
 from refold.ledger.runs import Span, count_runs, cut_runs, find_runs, has_overlap, splice_runs
 from refold.ledger.sqlite.message_rows import find_seqs, sum_tokens
-from refold.ledger.sqlite.sql import fetch_all, fetch_value
-
-_ROOM = 1 << 32
-_Row = tuple[int, int, int]
+from refold.ledger.sqlite.sql import fetch_all
 
 
 def change_path(db: apsw.Connection, session: int, length: int, splices: Sequence[Splice]) -> tuple[int, int]:
@@ -38,64 +32,33 @@ def change_path(db: apsw.Connection, session: int, length: int, splices: Sequenc
     return place + count_runs(new), tokens
 
 
-def _read_tail(db: apsw.Connection, session: int, length: int, start: int) -> tuple[list[_Row], int]:
-    """Return the rows from the one that holds ``start`` on, and the place where they begin."""
-    rows: list[_Row] = []
+def _read_tail(db: apsw.Connection, session: int, length: int, start: int) -> tuple[list[RankedRow], int]:
+    """Return the rows from the one before place ``start`` on, and the place where they begin."""
+    rows: list[RankedRow] = []
     place = length
     for rank, first, last in db.execute(
         "SELECT rank, first, last FROM path WHERE session = ? ORDER BY rank DESC", (session,)
     ):
         rows.append((rank, first, last))
         place -= last - first + 1
-        if place <= start:
+        if place < start:
             break
     return rows[::-1], place
 
 
-def _write_rows(db: apsw.Connection, session: int, rows: list[_Row], new: list[Span]) -> None:
-    """Make the rows say ``new``, touching those in the middle that differ."""
-    old = [(first, last) for _, first, last in rows]
-    head = _common(old, new)
-    tail = _common(old[head:][::-1], new[head:][::-1])
-    middle, wanted = rows[head : len(rows) - tail], new[head : len(new) - tail]
-    for (rank, _, _), (first, last) in zip(middle, wanted, strict=False):
-        db.execute("UPDATE path SET first = ?, last = ? WHERE session = ? AND rank = ?", (first, last, session, rank))
-    for rank, _, _ in middle[len(wanted) :]:
+def _write_rows(db: apsw.Connection, session: int, rows: list[RankedRow], new: list[Span]) -> None:
+    """Make the rows, which are the last of the path, say ``new``."""
+    change = plan_rows(rows, new)
+    put = change.put
+    if change.spreads:
+        sql = "SELECT first, last FROM path WHERE session = ? AND rank < ? ORDER BY rank"
+        put = tuple(spread_ranks([*fetch_all(db, sql, (session, rows[0][0])), *new]))
+        db.execute("DELETE FROM path WHERE session = ?", (session,))
+    for rank in change.removed:
         db.execute("DELETE FROM path WHERE session = ? AND rank = ?", (session, rank))
-    more = wanted[len(middle) :]
-    if more:
-        right = rows[len(rows) - tail][0] if tail else None
-        _insert_rows(db, session, more, right)
-
-
-def _insert_rows(db: apsw.Connection, session: int, spans: list[Span], right: int | None) -> None:
-    """Add rows before the one with rank ``right``, or at the end."""
-    below = "SELECT max(rank) FROM path WHERE session = ? AND rank < ?"
-    left = fetch_value(db, below, (session, (1 << 63) - 1 if right is None else right))
-    if left is None:
-        left = 0 if right is None else right - _ROOM * (len(spans) + 1)
-    step = _ROOM if right is None else (right - left) // (len(spans) + 1)
-    if right is not None and step == 0:
-        _spread_rows(db, session, spans, right)
-        return
-    for number, (first, last) in enumerate(spans, 1):
-        db.execute("INSERT INTO path VALUES (?, ?, ?, ?)", (session, left + step * number, first, last))
-
-
-def _spread_rows(db: apsw.Connection, session: int, spans: list[Span], right: int) -> None:
-    """Number all rows anew, with these before the one that had rank ``right``."""
-    rows = fetch_all(db, "SELECT rank, first, last FROM path WHERE session = ? ORDER BY rank", (session,))
-    before = [(first, last) for rank, first, last in rows if rank < right]
-    after = [(first, last) for rank, first, last in rows if rank >= right]
-    db.execute("DELETE FROM path WHERE session = ?", (session,))
-    for number, (first, last) in enumerate([*before, *spans, *after], 1):
-        db.execute("INSERT INTO path VALUES (?, ?, ?, ?)", (session, _ROOM * number, first, last))
-
-
-def _common(left: Sequence[Span], right: Sequence[Span]) -> int:
-    same = 0
-    for a, b in zip(left, right, strict=False):
-        if a != b:
-            break
-        same += 1
-    return same
+    sql = (
+        "INSERT INTO path VALUES (?, ?, ?, ?) ON CONFLICT (session, rank) "
+        "DO UPDATE SET first = excluded.first, last = excluded.last"
+    )
+    for rank, (first, last) in put:
+        db.execute(sql, (session, rank, first, last))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 import apsw
 
@@ -35,6 +36,8 @@ from refold.ledger.sqlite.forget import forget_messages
 from refold.ledger.sqlite.path_rows import change_path
 from refold.ledger.sqlite.verify import repair_counts, verify_file, verify_session
 from refold.ledger.sqlite.whole import put_whole, read_whole
+
+T = TypeVar("T")
 
 
 class SqliteLedger:
@@ -143,25 +146,17 @@ class SqliteLedger:
 
     def read_messages(self, session_id: str, ids: Sequence[str] | None = None) -> list[StoredMessage]:
         """Return the messages with these ids, in that order; or all of the current path."""
-        with self._file.read() as db:
-            found = session_rows.find_session(db, session_id)
-            if found is None:
-                return []
-            if ids is None:
-                return message_rows.read_path_messages(db, found.key)
-            return message_rows.read_messages(db, found.key, ids)
+        if ids is None:
+            return self._read(session_id, message_rows.read_path_messages)
+        return self._read(session_id, lambda db, key: message_rows.read_messages(db, key, ids))
 
     def list_messages(self, session_id: str, *, after: int = 0, limit: int = 1_000) -> list[StoredMessage]:
         """Return messages as they arrived, on the path or not."""
-        with self._file.read() as db:
-            found = session_rows.find_session(db, session_id)
-            return message_rows.list_messages(db, found.key, after, limit) if found else []
+        return self._read(session_id, lambda db, key: message_rows.list_messages(db, key, after, limit))
 
     def find_messages(self, session_id: str, digest_prefix: str, *, limit: int = 100) -> list[StoredMessage]:
         """Return messages, on the path or not, whose digest begins so."""
-        with self._file.read() as db:
-            found = session_rows.find_session(db, session_id)
-            return message_rows.find_messages(db, found.key, digest_prefix, limit) if found else []
+        return self._read(session_id, lambda db, key: message_rows.find_messages(db, key, digest_prefix, limit))
 
     def commit(
         self, session_id: str, batch: Batch, *, now: float, events: Sequence[Event] = (), owner: str | None = None
@@ -198,15 +193,11 @@ class SqliteLedger:
 
     def read_edits(self, session_id: str, *, active_only: bool = True) -> list[StoredEdit]:
         """Return edits in the order they were made."""
-        with self._file.read() as db:
-            found = session_rows.find_session(db, session_id)
-            return edit_rows.read_edits(db, found.key, active_only=active_only) if found else []
+        return self._read(session_id, lambda db, key: edit_rows.read_edits(db, key, active_only=active_only))
 
     def read_batches(self, session_id: str) -> list[StoredBatch]:
         """Return compressions in the order they were committed."""
-        with self._file.read() as db:
-            found = session_rows.find_session(db, session_id)
-            return edit_rows.read_batches(db, found.key) if found else []
+        return self._read(session_id, edit_rows.read_batches)
 
     def add_event(self, session_id: str, event: Event) -> int:
         """Log an event; return its id."""
@@ -215,19 +206,17 @@ class SqliteLedger:
 
     def read_events(self, session_id: str | None, *, after: int = 0, limit: int = 1_000) -> list[Event]:
         """Return events of one session or all, oldest first."""
-        with self._file.read() as db:
-            if session_id is None:
+        if session_id is None:
+            with self._file.read() as db:
                 return log_rows.read_events(db, None, after, limit)
-            found = session_rows.find_session(db, session_id)
-            return log_rows.read_events(db, found.key, after, limit) if found else []
+        return self._read(session_id, lambda db, key: log_rows.read_events(db, key, after, limit))
 
     def read_facts(self, session_id: str | None, *, limit: int = 10_000) -> list[StoredFact]:
         """Return facts of one session or all, oldest first."""
-        with self._file.read() as db:
-            if session_id is None:
+        if session_id is None:
+            with self._file.read() as db:
                 return log_rows.read_facts(db, None, limit)
-            found = session_rows.find_session(db, session_id)
-            return log_rows.read_facts(db, found.key, limit) if found else []
+        return self._read(session_id, lambda db, key: log_rows.read_facts(db, key, limit))
 
     def add_usage(self, session_id: str, usage: Usage) -> None:
         """Keep what a provider billed for a request."""
@@ -236,9 +225,7 @@ class SqliteLedger:
 
     def read_usage(self, session_id: str, *, limit: int = 1) -> list[Usage]:
         """Return reported usage, newest first."""
-        with self._file.read() as db:
-            found = session_rows.find_session(db, session_id)
-            return log_rows.read_usage(db, found.key, limit) if found else []
+        return self._read(session_id, lambda db, key: log_rows.read_usage(db, key, limit))
 
     def acquire_lease(self, session_id: str, owner: str, *, seconds: float, now: float) -> bool:
         """Take or prolong the right to compress a session; False while another owner's has not run out."""
@@ -289,13 +276,17 @@ class SqliteLedger:
 
     def find_forgotten(self, session_id: str) -> list[str]:
         """Return the ids of the messages whose content was erased, as they arrived."""
-        with self._file.read() as db:
-            found = session_rows.find_session(db, session_id)
-            return message_rows.find_forgotten(db, found.key) if found else []
+        return self._read(session_id, message_rows.find_forgotten)
 
     def close(self) -> None:
         """Close what this process opened. A later call opens it again."""
         self._file.close()
+
+    def _read(self, session_id: str, read: Callable[[apsw.Connection, int], list[T]]) -> list[T]:
+        """Read of a session, all of one moment; nothing if it is not there."""
+        with self._file.read() as db:
+            found = session_rows.find_session(db, session_id)
+            return read(db, found.key) if found else []
 
     def _empty_log(self, done: str) -> None:
         """Take the old pages out of the write-ahead log too, which keeps them until it is emptied."""

@@ -11,25 +11,13 @@ from collections.abc import Iterator
 import apsw
 
 from refold.ledger.checks import DigestOf, check_edits, check_messages, check_runs
-from refold.ledger.ledger import Finding
+from refold.ledger.counts import COUNTS, COVERED, REPAIR_EDITS, REPAIR_SESSION
+from refold.ledger.records import Finding
 from refold.ledger.runs import count_runs
 from refold.ledger.session_row import TABLES
 from refold.ledger.sqlite.edit_rows import read_rows
 from refold.ledger.sqlite.message_rows import read_ids
 from refold.ledger.sqlite.sql import fetch_all, fetch_value
-
-_TOKENS = (
-    "(SELECT coalesce(sum(message.tokens), 0) FROM path JOIN message ON message.session = path.session "
-    "AND seq BETWEEN first AND last WHERE path.session = session.key)"
-)
-# Every count in the row of a session, and how it follows from the rest.
-_COUNTS = {
-    "message_count": "(SELECT coalesce(sum(last - first + 1), 0) FROM path WHERE path.session = session.key)",
-    "tokens": _TOKENS,
-    "compression_count": "(SELECT count(*) FROM batch WHERE batch.session = session.key)",
-    "seq_last": "(SELECT coalesce(max(seq), 0) FROM message WHERE message.session = session.key)",
-}
-_COVERED = "(SELECT coalesce(sum(last - first + 1), 0) FROM cover WHERE cover.edit = edit.key)"
 
 
 def verify_file(db: apsw.Connection) -> list[Finding]:
@@ -60,9 +48,8 @@ def verify_session(db: apsw.Connection, session: int, name: str, digest: DigestO
 
 def repair_counts(db: apsw.Connection) -> None:
     """Rebuild what is derived, for all sessions: counts and indexes."""
-    assignments = ", ".join(f"{column} = {rule}" for column, rule in _COUNTS.items())
-    db.execute(f"UPDATE session SET {assignments}")
-    db.execute(f"UPDATE edit SET covered = {_COVERED}")
+    db.execute(REPAIR_SESSION)
+    db.execute(REPAIR_EDITS)
     db.execute("REINDEX")
 
 
@@ -97,7 +84,7 @@ def _check_edits(db: apsw.Connection, session: int) -> Iterator[str]:
 
 
 def _check_counts(db: apsw.Connection, session: int) -> Iterator[str]:
-    for column, rule in _COUNTS.items():
+    for column, rule in COUNTS.items():
         sql = f"SELECT {column}, {rule} FROM session WHERE key = ?"
         [(stored, right)] = fetch_all(db, sql, (session,))
         if stored != right:
@@ -105,6 +92,6 @@ def _check_counts(db: apsw.Connection, session: int) -> Iterator[str]:
 
 
 def _check_covered(db: apsw.Connection, session: int) -> Iterator[str]:
-    sql = f"SELECT id, covered, {_COVERED} AS counted FROM edit WHERE session = ? AND covered <> counted"
+    sql = f"SELECT id, covered, {COVERED} AS counted FROM edit WHERE session = ? AND covered <> counted"
     for edit_id, stored, right in db.execute(sql, (session,)):
         yield f"edit {edit_id}: covered is {stored}, it should be {right}"
