@@ -259,6 +259,24 @@ def test_only_so_many_sessions_are_held_in_memory(tmp_path: Path) -> None:
     assert manager.prepare_context_sync("s0").messages == chat(3)
 
 
+def test_only_so_much_is_held_in_memory_whatever_the_number_of_sessions(tmp_path: Path) -> None:
+    manager = open_manager(tmp_path)
+    keeper = manager._keeper
+    manager.append("s0", chat(3))
+    one = keeper._tokens_open
+    assert one > 0
+    keeper.tokens_open_max = 4 * one
+    for number in range(1, 12):
+        manager.append(f"s{number}", chat(3))
+        assert keeper._tokens_open <= 4 * one
+    assert keeper.open_count() == 4
+    manager.append("large", chat(60))
+    assert keeper.open_count() == 1
+    assert manager.prepare_context_sync("s0").messages == chat(3)
+    keeper.drop_all()
+    assert (keeper._tokens_open, keeper.open_count()) == (0, 0)
+
+
 def test_a_closed_manager_opens_again_when_used(tmp_path: Path) -> None:
     with open_manager(tmp_path) as manager:
         manager.append("s1", chat(3))

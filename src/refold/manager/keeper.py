@@ -39,7 +39,9 @@ if TYPE_CHECKING:
     from refold.manager.background import Background
     from refold.recall.facade import Recall
 
-SESSIONS_OPEN_MAX = 64
+SESSIONS_OPEN_MAX = 512
+# What open sessions hold in memory, measured by their views: some 15 bytes a token.
+TOKENS_OPEN_MAX = 8_000_000
 BUDGETS_MAX = 256
 MARGIN_STEPS = 200
 LOCK_WAIT_S = 300.0
@@ -65,6 +67,7 @@ class Slot:
     lock: threading.Lock = field(default_factory=threading.Lock)
     users: int = 0
     session: OpenSession | None = None
+    tokens: int = 0
     carry: Carry = Carry()
     sent: Sent | None = None
     prepared_at: float = 0.0
@@ -85,6 +88,8 @@ class Keeper:
         self.clock: Callable[[], float] = time.time
         self.chance: Callable[[], float] = random.random
         self.sessions_open_max = SESSIONS_OPEN_MAX
+        self.tokens_open_max = TOKENS_OPEN_MAX
+        self._tokens_open = 0
         self.lease_s = LEASE_S
         self.heartbeat = Heartbeat(self.prolong, lambda: self.lease_s)
         self._slots: OrderedDict[str, Slot] = OrderedDict()
@@ -135,11 +140,22 @@ class Keeper:
     def _leave(self, slot: Slot) -> None:
         with self._guard:
             slot.users -= 1
-            spare = len(self._slots) - self.sessions_open_max
-            if spare <= 0:
+            tokens = slot.session.item_tokens if slot.session is not None else 0
+            self._tokens_open += tokens - slot.tokens
+            slot.tokens = tokens
+            if not self._is_crowded():
                 return
-            for session_id in [key for key, one in self._slots.items() if not one.users][:spare]:
-                del self._slots[session_id]
+            # The newest stays, however large it is: it goes on in a moment.
+            for session_id in [key for key, one in self._slots.items() if not one.users][:-1]:
+                self._close_slot(session_id)
+                if not self._is_crowded():
+                    return
+
+    def _is_crowded(self) -> bool:
+        return len(self._slots) > self.sessions_open_max or self._tokens_open > self.tokens_open_max
+
+    def _close_slot(self, session_id: str) -> None:
+        self._tokens_open -= self._slots.pop(session_id).tokens
 
     @contextmanager
     def held(self, session_id: str) -> Iterator[Slot]:
@@ -161,7 +177,7 @@ class Keeper:
         """Let go of what is in memory of every session that nobody uses now."""
         with self._guard:
             for session_id in [key for key, slot in self._slots.items() if not slot.users]:
-                del self._slots[session_id]
+                self._close_slot(session_id)
 
     def open_count(self) -> int:
         """Return how many sessions are held in memory."""
