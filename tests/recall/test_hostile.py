@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.errors import HandleUnknown
+from refold.errors import FormatError, HandleUnknown
 from tests.recall.building import Workspace
 
 QUERIES = [
@@ -42,6 +42,18 @@ def test_no_query_is_an_error_or_an_operator(workspace: Workspace, query: str) -
     found = workspace.find("s", query)
     if "heron" in query:
         assert "the first is heron" in found
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{"query": None}, {"query": 5}, {"query": b"heron"}, {"query": ["heron"]}, {"limit": "x"}, {"limit": 1.5},
+     {"limit": True}, {"tokens_max": "many"}],
+    ids=repr,
+)  # fmt: skip
+def test_what_is_no_query_is_told_so(workspace: Workspace, asked: dict[str, object]) -> None:
+    workspace.say("s", "a heron")
+    with pytest.raises(FormatError, match=r"is a (text|whole number), not"):
+        workspace.recall.recall("s", **{"query": "heron", **asked})  # type: ignore[arg-type]
 
 
 @given(query=st.text(max_size=200))

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from refold.errors import LedgerError
+from refold.errors import FormatError, LedgerError
 from refold.ledger.ledger import Finding, Ledger, SessionRow
 from refold.recall.embed import Embedder, make_embedder
 from refold.recall.expand import Page, expand_handle
@@ -76,6 +76,7 @@ class Recall:
         ``by`` is "both", "words" or "meaning". A session that is not there is a LedgerError; a query that finds nothing
         gives nothing.
         """
+        _check_query(query, limit, tokens_max)
         wanted = max(1, min(LIMIT_MAX, self.options.limit if limit is None else limit))
         room = self.options.tokens_max if tokens_max is None else tokens_max
         if session_id is not None:
@@ -258,6 +259,15 @@ class Recall:
 
 
 VECTORS_PER_QUERY = 5_000
+
+
+def _check_query(query: object, limit: object, tokens_max: object) -> None:
+    """Refuse what no search can be made of; who asks may be a model."""
+    if not isinstance(query, str):
+        raise FormatError(f"a query is a text, not {type(query).__name__}")
+    for name, value in (("limit", limit), ("tokens_max", tokens_max)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+            raise FormatError(f"{name} is a whole number, not {type(value).__name__}")
 
 
 def index_path(ledger_path: str | os.PathLike[str]) -> Path:
