@@ -138,7 +138,8 @@ def _check_record(edit: Edit, sources: Sequence[str]) -> list[str]:
     lines = edit.text.split("\n")
     if not find_marks(lines[0]):
         wrong.append(f"a record that names no handle: {lines[0][:120]}")
-    if len(lines) > 1 and not (lines[0].startswith("⟦") and lines[-1].startswith("⟦")):
+    is_small = lines[0].startswith(("⟦record of ", "⟦较早 "))
+    if len(lines) > 1 and not (lines[0].startswith("⟦") and (is_small or lines[-1].startswith("⟦"))):
         wrong.append("a record without its frame")
     whole = "\n".join(sources)
     values = [artifact.value for artifact in edit.fold.artifacts] if edit.fold else []

@@ -116,9 +116,10 @@ def test_the_frame_says_how_much_it_stands_for_and_how_to_get_it_back() -> None:
 
 
 def test_a_small_record_has_one_line_of_frame_then_rules_the_open_ask_the_newest_decision_and_values() -> None:
-    made = extract(CODING, ExtractOptions(tokens_max=250, index_tokens_max=250))
+    orders = step("list", {}, " ".join(f"ORD{n}8231" for n in range(10, 99)))
+    made = extract([*CODING[:-1], *orders, CODING[-1]], ExtractOptions(tokens_max=250, index_tokens_max=250))
     first, *rest = made.text.split("\n")
-    assert first == f"⟦record of 12 earlier messages, done work: {mark(made.fold.handle)}⟧"
+    assert first == f"⟦record of 14 earlier messages, done work: {mark(made.fold.handle)}⟧"
     assert close_frame() not in rest
     assert {line for line in rest if line.startswith("## ")} == {
         "## User Preferences",

@@ -29,6 +29,8 @@ from refold.stages.summarise import Told, ask_words
 
 # The least a summary gets, however small the room: a frame and a line or two.
 SUMMARY_TOKENS_MIN = 60
+# Who asks for a fold by a count gets one that says something, be it that little is freed.
+FORCED_TOKENS_MIN = 160
 # A model's words need more to say anything.
 WORDS_TOKENS_MIN = 80
 # A first message larger than this share of the room is not worth its cached place.
@@ -229,7 +231,9 @@ class Fold:
         # The target binds, unless the unfoldable alone nearly fills it: then a summary takes a part of what is left.
         fair = max(goal.target - fixed, int(wanted * TIGHT_SHARE))
         # It shrinks further only where that decides whether the view fits; below that a later rung must act anyway.
-        least = room if SUMMARY_TOKENS_MIN // 3 <= room < SUMMARY_TOKENS_MIN else SUMMARY_TOKENS_MIN
+        least = _find_least(goal)
+        if least // 3 <= room < least:
+            least = room
         return min(tokens_max, max(least, min(wanted, fair)))
 
     def _fold_spans(self, view: View, goal: Goal, spans: Sequence[Sequence[Unit]]) -> list[Edit]:
@@ -311,12 +315,12 @@ class Fold:
         sizes = [sum(item.tokens for item in items_of(view, span)) for span in spans]
         planned = []
         for span, size in zip(spans, sizes, strict=True):
-            share = max(min(SUMMARY_TOKENS_MIN, total), total * size // max(1, sum(sizes)))
+            share = max(min(_find_least(goal), total), total * size // max(1, sum(sizes)))
             items = items_of(view, span)
             if len(items) == 1 and items[0].is_fold and size <= share * OUTGROWN and not goal.force:
                 continue
             options = ExtractOptions(
-                tokens_max=min(share, max(SUMMARY_TOKENS_MIN, int(size * SIZE_SHARE_MAX))),
+                tokens_max=min(share, max(_find_least(goal), int(size * SIZE_SHARE_MAX))),
                 index_tokens_max=min(self.index_tokens_max, index * share // max(1, total)),
                 style=self.style,
                 opening=self.opening,
@@ -348,6 +352,10 @@ class Fold:
         if after + least >= edit.tokens_before and not goal.force:
             return None
         return replace(edit, tokens_after=after)
+
+
+def _find_least(goal: Goal) -> int:
+    return FORCED_TOKENS_MIN if goal.force else SUMMARY_TOKENS_MIN
 
 
 def _bind_force(goal: Goal, view: View, span: Sequence[Unit], spans: Sequence[Sequence[Unit]]) -> Goal:

@@ -167,13 +167,14 @@ def _write_body(
     pieces = steer_pieces(make_pieces(span), (*span.asks, *span.replies), wish) if words is None else []
     values = steer_values(fold.artifacts, wish)
     rank, words_share, index_share = VITAL_RANK, INDEX_SHARE_MAX, INDEX_SHARE_MAX
-    if options.is_small and options.style == "sections":
+    if is_small := options.is_small and options.style == "sections":
         rank, words_share, index_share = SMALL_RANK, SMALL_WORDS_SHARE, 1.0
-        pieces = [piece for piece in pieces if piece.rank <= rank]
-    vital = sum(count(f"{piece.text}\n") + HEADING_TOKENS for piece in pieces if piece.rank <= rank)
-    left = room - min(vital, int(room * words_share))
+    vital = [piece for piece in pieces if piece.rank <= rank]
+    spoken = sum(count(f"{piece.text}\n") + HEADING_TOKENS for piece in vital)
+    left = room - min(spoken, int(room * words_share))
     index_max = max(0, min(options.index_tokens_max, int(room * index_share), left))
-    body = _write_words(pieces, span, options, room - index_max, count) if words is None else neutralise(words.strip())
+    first = vital if is_small else pieces
+    body = _write_words(first, span, options, room - index_max, count) if words is None else neutralise(words.strip())
     title = _INDEX_TITLE[span.language]
     room_left = index_max if words is not None else min(index_max, room - count(f"{body}\n{title}\n"))
     if room_left <= 0:
