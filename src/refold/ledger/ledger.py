@@ -168,7 +168,10 @@ class Ledger(Protocol):
         ...
 
     def acquire_lease(self, session_id: str, owner: str, *, seconds: float, now: float) -> bool:
-        """Take or prolong the right to compress a session; False while another owner's has not run out."""
+        """Take or prolong the right to compress a session; False while another owner's has not run out.
+
+        ``seconds`` are at most LEASE_S_MAX: what would run longer was taken before a clock was set back, and is void.
+        """
         ...
 
     def release_lease(self, session_id: str, owner: str) -> None:

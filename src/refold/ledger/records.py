@@ -12,6 +12,8 @@ from refold.conversation.edit import Edit, Fact
 from refold.conversation.message import Role
 
 SESSION_ID_MAX = 256
+# No lease is taken for longer. One that runs longer is of a time before the clock was set back, and holds no more.
+LEASE_S_MAX = 900.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -178,7 +178,7 @@ def _figure_requests(usages: Sequence[Usage], freed: Freed) -> list[RequestFigur
     for one in usages:
         info = model_info(one.model or None)
         raw = one.input_tokens + freed.at(one.created_at)
-        idle = one.created_at - before_time if before_time else 0.0
+        idle = max(0.0, one.created_at - before_time) if before_time else 0.0  # A clock may be set back.
         dollars = dollars_raw = None
         if info.prices is not None:
             tariff = Tariff.of_model(info if is_cached else replace(info, cache=NO_CACHE))

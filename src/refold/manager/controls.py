@@ -107,9 +107,11 @@ def list_session_summaries(
     """
     if folds is None:
         return list_summaries([(one.edit, one.created_at) for one in keeper.ledger.read_edits(session_id)])
-    made_at = {edit: batch.created_at for batch in keeper.ledger.read_batches(session_id) for edit in batch.edits}
-    listed = sorted((made_at.get(edit.id, 0.0), at) for at, edit in enumerate(folds))
-    return list_summaries([(folds[at], time) for time, at in listed])
+    batches = enumerate(keeper.ledger.read_batches(session_id), start=1)
+    # In the order they were made, which is not that of their times where a clock was set back.
+    made = {edit: (number, batch.created_at) for number, batch in batches for edit in batch.edits}
+    listed = sorted((*made.get(edit.id, (0, 0.0)), at) for at, edit in enumerate(folds))
+    return list_summaries([(folds[at], time) for _, time, at in listed])
 
 
 def observe_usage(

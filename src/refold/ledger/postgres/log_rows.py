@@ -11,6 +11,7 @@ from refold.ledger.encode import dump_json, load_json
 from refold.ledger.ledger import Event, StoredFact, Usage
 from refold.ledger.postgres.sql import Db, fetch_all, fetch_one, fetch_value, run
 from refold.ledger.postgres.text import decode_column, encode_column
+from refold.ledger.records import LEASE_S_MAX
 
 _USAGE_COLUMNS = ", ".join(column.name for column in fields(Usage))
 EVENTS_LOCK = 0x7266_6C65  # "rfle"
@@ -99,9 +100,9 @@ def take_lease(db: Db, session: int, owner: str, expires_at: float, now: float) 
     sql = (
         "INSERT INTO lease (session, owner, expires_at) VALUES (%s, %s, %s) ON CONFLICT (session) DO UPDATE "
         "SET owner = excluded.owner, expires_at = excluded.expires_at "
-        "WHERE lease.owner = excluded.owner OR lease.expires_at <= %s RETURNING session"
+        "WHERE lease.owner = excluded.owner OR lease.expires_at <= %s OR lease.expires_at > %s RETURNING session"
     )
-    return fetch_value(db, sql, (session, encode_column(owner), expires_at, now)) is not None
+    return fetch_value(db, sql, (session, encode_column(owner), expires_at, now, now + LEASE_S_MAX)) is not None
 
 
 def holds_lease(db: Db, session: int, owner: str, now: float) -> bool:
@@ -112,7 +113,8 @@ def holds_lease(db: Db, session: int, owner: str, now: float) -> bool:
 
 def is_leased(db: Db, session: int, now: float) -> bool:
     """Tell whether any owner has the lease now."""
-    return fetch_one(db, "SELECT 1 FROM lease WHERE session = %s AND expires_at > %s", (session, now)) is not None
+    sql = "SELECT 1 FROM lease WHERE session = %s AND expires_at > %s AND expires_at <= %s"
+    return fetch_one(db, sql, (session, now, now + LEASE_S_MAX)) is not None
 
 
 def drop_lease(db: Db, session: int, owner: str) -> None:

@@ -11,6 +11,7 @@ import apsw
 from refold.conversation.edit import Fact
 from refold.ledger.encode import decode_text, dump_json, encode_text, load_json
 from refold.ledger.ledger import Event, StoredFact, Usage
+from refold.ledger.records import LEASE_S_MAX
 from refold.ledger.sqlite.sql import fetch_one
 
 _USAGE_COLUMNS = ", ".join(column.name for column in fields(Usage))
@@ -89,8 +90,8 @@ def take_lease(db: apsw.Connection, session: int, owner: str, expires_at: float,
     db.execute(
         "INSERT INTO lease VALUES (?, ?, ?) ON CONFLICT (session) DO UPDATE "
         "SET owner = excluded.owner, expires_at = excluded.expires_at "
-        "WHERE owner = excluded.owner OR expires_at <= ?",
-        (session, encode_text(owner), expires_at, now),
+        "WHERE owner = excluded.owner OR expires_at <= ? OR expires_at > ?",
+        (session, encode_text(owner), expires_at, now, now + LEASE_S_MAX),
     )
     return bool(db.changes())
 
@@ -103,7 +104,8 @@ def holds_lease(db: apsw.Connection, session: int, owner: str, now: float) -> bo
 
 def is_leased(db: apsw.Connection, session: int, now: float) -> bool:
     """Tell whether any owner has the lease now."""
-    return fetch_one(db, "SELECT 1 FROM lease WHERE session = ? AND expires_at > ?", (session, now)) is not None
+    sql = "SELECT 1 FROM lease WHERE session = ? AND expires_at > ? AND expires_at <= ?"
+    return fetch_one(db, sql, (session, now, now + LEASE_S_MAX)) is not None
 
 
 def drop_lease(db: apsw.Connection, session: int, owner: str) -> None:
