@@ -10,7 +10,7 @@ import typer.main
 from typer.testing import CliRunner
 
 from refold.cli.ending import EXIT_CODES
-from refold.cli.help import PANELS
+from refold.cli.help import PANELS, _tidy_record
 from refold.cli.main import app
 from tests.cli.running import Shell
 
@@ -91,3 +91,10 @@ def test_headings_are_bold_on_a_terminal_and_plain_elsewhere(shell: Shell) -> No
 
 def test_a_wide_terminal_is_used_up_to_a_hundred_columns(shell: Shell) -> None:
     assert 90 < max(map(len, read_terminal(shell, 200, "dumb"))) <= 100
+
+
+def test_defaults_and_limits_are_told_in_words() -> None:
+    told = " ".join(read_help("replay").split())
+    assert "separated by commas. [default: raw,default]" in told
+    assert "[default: 1; 1 to 64]" in told
+    assert _tidy_record("--by <str>", "Who. [default: extract; x>=0; required]") == ("--by", "Who. [default: extract]")
