@@ -62,8 +62,7 @@ def start_rig(
         gateway = GatewaySettings(port=0, openai_upstream=f"{base}/v1", anthropic_upstream=base, shutdown_s=2).change(
             settings or {}
         )
-        # What is recalled below a question is looked at elsewhere; here a message is what its client sent.
-        chosen = CompressionConfig(**{"recall": {"inject": "off"}, **(config or {})})
+        chosen = CompressionConfig(**(config or {}))
         chosen, llm = choose_summariser(without_arrival(chosen), gateway)
         manager = ContextCompressionManager(chosen, workspace, llm=llm, ledger=ledger)
         application = Application(manager, gateway, llm=llm)
@@ -75,14 +74,17 @@ def start_rig(
 
 
 def make_dialog(turns: int, words: int = 200, *, end: bool = True) -> list[dict[str, Any]]:
-    """Return a plain conversation of so many turns; ``end``: with a question that waits for its answer."""
+    """Return a plain conversation of so many turns; ``end``: with a request that waits for its answer.
+
+    It refers to nothing that was said: with a user's defaults a question that does would get it below its words.
+    """
     messages: list[dict[str, Any]] = []
     for turn in range(turns):
         filler = " ".join(f"w{turn}x{number}" for number in range(words))
         messages.append({"role": "user", "content": f"Question {turn}: please look at file_{turn}.py. {filler}"})
         messages.append({"role": "assistant", "content": f"Answer {turn}: file_{turn}.py is fine. {filler}"})
     if end:
-        messages.append({"role": "user", "content": f"Question {turns}: and now?"})
+        messages.append({"role": "user", "content": f"Thanks. Please go on with step {turns}."})
     return messages
 
 
