@@ -76,6 +76,6 @@ def test_days_by_their_distance_are_the_same_words_as_dates() -> None:
     assert "@2024-05-17" in find_words("on 2024-05-17")
 
 
-def test_a_question_word_is_no_word_to_look_for_whatever_its_stem() -> None:
-    assert query_words("Where do they live?").keys() == {"liv"}
-    assert query_words("Whose are these, please, and those there, while Sam is out?").keys() == {"sam"}
+def test_a_common_word_says_little_whatever_its_stem() -> None:
+    words = query_words("Where do they live while Sam is out there?")
+    assert {word for word, weight in words.items() if weight >= 1} == {"liv", "sam"}

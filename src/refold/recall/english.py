@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-_STOP = frozenset(
+STOP_WORDS = frozenset(
     re.findall(
         r"\w+",
         """a about again all also am an and any are as at be because been before being both but by can cannot could did
@@ -77,7 +77,7 @@ def _cut_plural(word: str) -> str:
     return word[:-1] if word.endswith("s") and not word.endswith(("ss", "us", "is")) and len(word) > 3 else word
 
 
-# Words are compared by their stems. Some of these are words of their own ("Sam", "Don", minutes), and some say enough
-# after all: what somebody likes, gives or had before, more or once (benchmarks/bench_recall.py, the half to tune on).
+# The stems of common words tell next to nothing, unless they are words of their own ("Sam", "Don", minutes) or say
+# enough after all: what somebody likes, gives or had before, more or once (benchmarks/bench_recall.py --half tune).
 _TELLING = frozenset(("sam", "don", "min", "lik", "giv", "typ", "mor", "onc", "befor", "hav", "som"))
-STOP_WORDS = _STOP | ({stem(word) for word in _STOP} - _TELLING)
+FAINT_STEMS = frozenset(stem(word) for word in STOP_WORDS) - STOP_WORDS - _TELLING

@@ -56,7 +56,7 @@ def put_newer_first(found: Sequence[tuple[int, Recalled]], query: str) -> list[R
     Each comes with its place in the conversation.
     """
     ranked = [one for _, one in found]
-    words = frozenset(query_words(query))
+    words = frozenset(word for word, weight in query_words(query).items() if weight >= 1)
     if len(found) < 2 or not words or is_value(query) or _PAST.search(query):
         return ranked
     stated = {id(one): _find_statement(place, one, words) for place, one in found[:LOOKED_AT]}

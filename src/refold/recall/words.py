@@ -13,12 +13,13 @@ import re
 from collections import Counter
 from functools import lru_cache
 
-from refold.recall.english import STOP_WORDS, stem
+from refold.recall.english import FAINT_STEMS, STOP_WORDS, stem
 
 WORD_CHARS_MAX = 64
 # A query is a question or a value; who pastes a megabyte means its beginning and its end.
 QUERY_CHARS_MAX = 8_000
 QUERY_WORDS_MAX = 64
+FAINT_WEIGHT = 0.3
 
 # Scripts that do not put spaces between words, and Hangul, whose words change their ends.
 _UNSPACED = "\u0e00-\u0e7f\u3005\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
@@ -79,7 +80,10 @@ def query_words(query: str) -> dict[str, float]:
     counts = Counter(_walk(clipped, with_singles=False))
     words = {word: times for word, times in counts.items() if not _is_common(word)} or dict(counts)
     # The first words of a query say most; the limit is for pasted text.
-    return {word: 1.0 if times == 1 else 1.3 for word, times in list(words.items())[:QUERY_WORDS_MAX]}
+    return {
+        word: FAINT_WEIGHT if word in FAINT_STEMS else 1.0 if times == 1 else 1.3
+        for word, times in list(words.items())[:QUERY_WORDS_MAX]
+    }
 
 
 def _is_common(word: str) -> bool:
