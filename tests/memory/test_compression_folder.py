@@ -1,6 +1,8 @@
 """``.compression`` (S1.6): written after each compression, read back, never in the way."""
 
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -81,6 +83,16 @@ def test_a_broken_file_costs_nothing_but_the_file(tmp_path: Path, content: str) 
     folder.mkdir()
     for name in ("config.json", "summaries.json"):
         (folder / name).write_text(content, encoding="latin-1")
+    manager = ContextCompressionManager(COUNTED, tmp_path)
+    manager.prepare_context_sync("s1", chat(14))
+    assert len(CompressionFolder(tmp_path).read_summaries("s1")) == 1
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_what_is_no_file_is_put_aside_and_waited_for_by_nobody(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    (tmp_path / ".compression").mkdir()
+    for name in ("config.json", "summaries.json"):
+        make(tmp_path / ".compression" / name)
     manager = ContextCompressionManager(COUNTED, tmp_path)
     manager.prepare_context_sync("s1", chat(14))
     assert len(CompressionFolder(tmp_path).read_summaries("s1")) == 1

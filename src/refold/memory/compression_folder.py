@@ -125,6 +125,8 @@ class CompressionFolder:
     def _load(self, name: str) -> object:
         path = self.folder / name
         try:
+            if path.exists() and not path.is_file():
+                raise OSError(f"{path} is no file")  # Opening a pipe would wait for ever.
             with path.open("rb") as file:
                 return json.loads(file.read(BYTES_MAX).decode("utf-8"))
         except FileNotFoundError:
