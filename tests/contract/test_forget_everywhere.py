@@ -109,6 +109,15 @@ def test_no_byte_of_it_is_left_in_any_file_or_row(
         assert find_rows(tmp_path) == []
 
 
+def test_a_damaged_file_that_was_put_aside_is_named(tmp_path: Path) -> None:
+    with ContextCompressionManager(FOLDING, tmp_path) as manager:
+        manager.append("s1", [{"role": "user", "content": SECRET}])
+        (tmp_path / ".compression").mkdir(exist_ok=True)
+        (tmp_path / ".compression" / "summaries.json.unreadable").write_text(f"[{SECRET}")
+        [warning] = manager.forget("s1", handle_of(manager.ledger, "s1", 0)).warnings
+        assert "summaries.json.unreadable was damaged and put aside" in warning
+
+
 def find_rows(folder: Path) -> list[str]:
     """The tables of the ledger in which any of it can be read."""
     import psycopg

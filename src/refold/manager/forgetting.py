@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from refold.conversation.message import Message
 from refold.conversation.view import Lens
@@ -47,7 +48,7 @@ def forget(keeper: Keeper, session_id: str, handle: str | None, pages: MarkdownS
     if handle is None:
         sections, warnings = _erase_sections(session_id, pages, _list_entries(keeper, session_id, None))
         delete(keeper, session_id)
-        return Forgotten(row.messages, sections, tuple(warnings))
+        return Forgotten(row.messages, sections, (*warnings, *_find_unreadable(keeper.workspace)))
     with keeper.held(session_id) as slot, leased(keeper, session_id):
         stored = _same_content(keeper, row, find_stored(keeper, row, handle))
         ids = [one.id for one in stored]
@@ -66,7 +67,7 @@ def forget(keeper: Keeper, session_id: str, handle: str | None, pages: MarkdownS
         keeper.find_folder(session_id).remove_leftovers()
         sections, problems = _erase_sections(session_id, pages, entries)
         keeper.ledger.add_event(session_id, Event("forgotten", now, {"messages": count, "sections": sections}))
-        return Forgotten(count, sections, (*warnings, *problems))
+        return Forgotten(count, sections, (*warnings, *problems, *_find_unreadable(keeper.workspace)))
 
 
 def delete(keeper: Keeper, session_id: str) -> bool:
@@ -165,6 +166,12 @@ def _strip(message: Message, lens: Lens) -> object:
     # Fields that no part stands for could hold anything.
     known = {"role", "content", "type", "tool_calls", "tool_call_id", "name", "call_id", "arguments", "output", "id"}
     return {key: value for key, value in raw.items() if key in known}
+
+
+def _find_unreadable(workspace: Path) -> list[str]:
+    """Name what was put aside because it could not be read: nobody knows what is in it."""
+    found = sorted((workspace / ".compression").glob("*.unreadable"))
+    return [f"{path} was damaged and put aside; it may hold what is forgotten: look, or delete it" for path in found]
 
 
 def _scrub_settings(row: SessionRow, words: Words) -> dict[str, object]:
