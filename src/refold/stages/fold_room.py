@@ -1,0 +1,88 @@
+"""How long the records of a fold may be: shares of the room, in a small room more, never all of it.
+
+Every token of a record is read again with every request, and what it leaves out may be needed: the shares were chosen
+on recorded sessions. Nothing here reads a text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from refold.conversation.turn import Unit, newest_step
+from refold.conversation.view import View
+from refold.stages.span import items_of
+from refold.stages.stage import Goal
+
+if TYPE_CHECKING:
+    from refold.stages.fold import Fold
+
+# The least a summary gets, however small the room: a frame and a line or two.
+SUMMARY_TOKENS_MIN = 60
+# Who asks for a fold by a count gets one that says something, be it that little is freed.
+FORCED_TOKENS_MIN = 160
+# A summary longer than this share of what it replaces sums nothing up.
+SIZE_SHARE_MAX = 0.7
+TIGHT_SHARE = 0.8
+# What summaries may take of a small room to have their least.
+SMALL_ROOM_SHARE = 0.3
+# However small the room, a fold that stands should be able to hold a few dozen values.
+FRESH_TOKENS_MIN = 320
+
+
+def summary_room(fold: Fold, view: View, goal: Goal, runs: Iterable[Iterable[Unit]]) -> int:
+    """Return the tokens that summaries may have in all: a share of what the unfoldable leaves of the target."""
+    return share_room(fold, view, goal, runs, fold.summary_share, fold.summary_tokens_max)
+
+
+def part_of(fold: Fold, room: int, share: float) -> int:
+    """Return a share of a room: of a small one more, because a record of a few lines holds hardly a value."""
+    return max(int(room * share), min(fold.summary_tokens_least, int(room * SMALL_ROOM_SHARE)))
+
+
+def share_room(
+    fold: Fold, view: View, goal: Goal, runs: Iterable[Iterable[Unit]], share: float, tokens_max: int
+) -> int:
+    """Return the tokens that a part of the summaries may have, given its share of the room."""
+    free = sum(item.tokens for run in runs for item in items_of(view, run))
+    fixed = view.tokens - free
+    room = goal.hard - fixed
+    # The newest step moves on with the next request, the summary stays: what passes takes nothing of its share.
+    lasting = room + _count_passing(view)
+    standing = int(_count_standing(fold, view, goal, runs) * share / fold.summary_share)
+    part = min(part_of(fold, lasting + standing, share), tokens_max)
+    wanted = min(part - standing, int(room * TIGHT_SHARE))
+    if fold.stands(goal):
+        # Most of the room is left for the folds to come.
+        wanted = max(int(wanted * fold.fresh_share), min(wanted, FRESH_TOKENS_MIN))
+    # The target binds, unless the unfoldable alone nearly fills it: then a summary takes a part of what is left.
+    fair = max(goal.target - fixed, int(wanted * TIGHT_SHARE))
+    # It shrinks further only where that decides whether the view fits; below that a later rung must act anyway.
+    least = find_least(goal)
+    if least // 3 <= room < least:
+        least = room
+    return min(tokens_max, max(least, min(wanted, fair)))
+
+
+def _count_standing(fold: Fold, view: View, goal: Goal, runs: Iterable[Iterable[Unit]]) -> int:
+    """Return the tokens of the folds that stay as they are."""
+    if not fold.stands(goal):
+        return 0
+    taken = {at for run in runs for unit in run for at in range(unit.start, unit.stop)}
+    return sum(item.tokens for at, item in enumerate(view.items) if item.is_fold and at not in taken)
+
+
+def count_lasting(view: View) -> int:
+    """Return the tokens of the system prompt and the tools."""
+    return view.fixed_tokens + sum(item.tokens for item in view.items if not item.is_fold and item.role == "system")
+
+
+def _count_passing(view: View) -> int:
+    """Return the tokens of the newest step."""
+    step = newest_step(view.items)
+    return sum(view.items[at].tokens for at in range(step.start, step.stop)) if step else 0
+
+
+def find_least(goal: Goal) -> int:
+    """Return the tokens below which a record says nothing."""
+    return FORCED_TOKENS_MIN if goal.force else SUMMARY_TOKENS_MIN

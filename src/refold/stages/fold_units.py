@@ -1,0 +1,133 @@
+"""Which units a fold takes: the oldest, up to what the counts or the target say, never what is protected.
+
+System, pinned and sealed messages, the newest user message and the newest step stay; so do the first user message
+where it is short, what nobody has answered yet, and earlier folds that have not outgrown their share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+from refold.conversation.message import is_user_turn
+from refold.conversation.turn import Unit, find_turns
+from refold.conversation.view import View
+from refold.stages.extract.source import says_more
+from refold.stages.fold_room import SIZE_SHARE_MAX, count_lasting, part_of, summary_room
+from refold.stages.score import important_units
+from refold.stages.span import free_runs, items_of
+from refold.stages.stage import Goal
+
+if TYPE_CHECKING:
+    from refold.stages.fold import Fold
+
+# A first message larger than this share of the room is not worth its cached place.
+FIRST_USER_SHARE = 0.1
+
+
+def choose_spans(fold: Fold, view: View, goal: Goal) -> list[list[Unit]]:
+    """Return the units to fold, in runs: those before the newest user message, and those after it."""
+    if view.tokens <= goal.target and not goal.force:
+        return []
+    spoken = sum(1 for item in view.items if item.role != "system")
+    if spoken <= fold.min_messages or _offload_sufficed(fold, view, goal):
+        return []
+    runs = foldable_runs(fold, view, goal)
+    if fold.keeps_by_count:
+        border = _find_border(fold, view)
+        return _without_empty([[unit for unit in run if unit.stop <= border] for run in runs])
+    return _choose_by_target(fold, view, goal, runs)
+
+
+def _offload_sufficed(fold: Fold, view: View, goal: Goal) -> bool:
+    """S2.2: nothing is folded if the stages before freed enough, unless the view would not fit at all."""
+    enough = fold.offload_freed_min
+    return enough is not None and goal.tokens_freed >= enough and view.tokens <= goal.hard
+
+
+def foldable_runs(fold: Fold, view: View, goal: Goal) -> list[list[Unit]]:
+    """Return all that may be folded, in runs, whether the target asks for it or not."""
+    kept = _first_user(fold, view, goal)
+    if fold.importance_threshold is not None:
+        important = important_units(view, fold.importance_threshold, fold.score)
+        kept |= {view.units[number].start for number in important}
+    if not goal.force and view.tokens <= goal.hard:
+        kept |= _find_unread(view)
+    runs = [[unit for unit in run if unit.start not in kept] for run in free_runs(view)]
+    return _without_empty([_leave_standing(fold, view, goal, run) for run in runs])
+
+
+def _leave_standing(fold: Fold, view: View, goal: Goal, run: list[Unit]) -> list[Unit]:
+    """Return what of a run may be folded: earlier folds stay as they are, cached, until they grow too large."""
+    if not fold.stands(goal):
+        return run
+    folds = [(at, view.items[unit.start]) for at, unit in enumerate(run) if view.items[unit.start].is_fold]
+    # The one line that a later rung left has no values: it is read anew, and what follows it with it.
+    records = [at for at, _ in takewhile(lambda one: says_more(one[1]), folds)]
+    last = max(records, default=-1)
+    standing = sum(item.tokens for item in items_of(view, run[: last + 1]))
+    most = min(fold.summary_tokens_max, part_of(fold, goal.hard - count_lasting(view), fold.summary_share))
+    return run[last + 1 :] if standing <= fold.standing_share * most else run
+
+
+def _first_user(fold: Fold, view: View, goal: Goal) -> set[int]:
+    """Return where the first user message is if it stays, so that the prefix up to it remains cached.
+
+    Counts say exactly what stays, and it is not among that.
+    """
+    if not fold.keep_first_user or fold.keeps_by_count:
+        return set()
+    first = next((at for at, item in enumerate(view.items) if item.role != "system"), None)
+    if first is None or view.items[first].is_fold:
+        return set()
+    item = view.items[first]
+    fits = item.tokens <= goal.hard * FIRST_USER_SHARE
+    return {first} if fits and is_user_turn(item.role, item.parts) else set()
+
+
+def _find_border(fold: Fold, view: View) -> int:
+    """Return the index from which everything stays: the earliest that any count asks for."""
+    end = len(view.items)
+    borders = [end]
+    if fold.keep_messages is not None:
+        borders.append(end - fold.keep_messages)
+    if fold.keep_turns is not None:
+        borders.append(_start_of_newest(fold.keep_turns, find_turns(view.items), end))
+    if fold.keep_units is not None:
+        borders.append(_start_of_newest(fold.keep_units, [unit.start for unit in view.units], end))
+    return max(0, min(borders))
+
+
+def _start_of_newest(count: int, starts: Sequence[int], end: int) -> int:
+    """Return where the newest so many begin: the whole view if there are fewer, its end if none are wanted."""
+    if not count:
+        return end
+    return starts[-count] if count <= len(starts) else 0
+
+
+def _choose_by_target(fold: Fold, view: View, goal: Goal, runs: Sequence[Sequence[Unit]]) -> list[list[Unit]]:
+    """Take the oldest units until what is kept and the summaries fit the target."""
+    target = min(goal.target, view.tokens // 2) if goal.force and view.tokens <= goal.target else goal.target
+    room = summary_room(fold, view, goal, runs)
+    gone = 0
+    chosen: list[list[Unit]] = []
+    for run in runs:
+        taken: list[Unit] = []
+        for unit in run:
+            if view.tokens - gone + min(room, int(gone * SIZE_SHARE_MAX)) <= target:
+                break
+            taken.append(unit)
+            gone += sum(view.items[at].tokens for at in range(unit.start, unit.stop))
+        chosen.append(taken)
+    return _without_empty(chosen)
+
+
+def _find_unread(view: View) -> set[int]:
+    """Return where the messages stand that came after the assistant spoke last: nobody has answered them yet."""
+    spoken = (at for at in range(len(view.items) - 1, -1, -1) if view.items[at].role == "assistant")
+    return set(range(next(spoken, -1) + 1, len(view.items)))
+
+
+def _without_empty(runs: Iterable[list[Unit]]) -> list[list[Unit]]:
+    return [run for run in runs if run]
