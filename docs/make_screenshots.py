@@ -103,6 +103,8 @@ def talk(page: Any) -> None:
 
 def answer(request: RecordedRequest) -> ScriptedReply | Fault:
     """Say what the model says in the picture of a chat."""
+    if not request.json.get("tools"):
+        return say("")  # A summary is asked for; the one without a model is what most people see.
     if request.messages[-1].get("role") == "tool":
         return say("We have **barely begun**: less than one percent of the window is used, and nothing was folded yet.")
     if "room" in request.prompt:
@@ -122,7 +124,7 @@ PICTURES = (
     Picture("page-session-phone", f"/session?name={SAMPLE}", NARROW, act=look_at_fold),
     Picture("page-session-zh", f"/session?name={SAMPLE}", language="zh-CN", act=look_at_fold),
     Picture("page-difference", f"/session?name={SAMPLE}", act=look_at_difference),
-    Picture("page-compress", "/session?name=shop-chat", act=preview_compression),
+    Picture("page-compress", f"/session?name={SAMPLE}", act=preview_compression),
     Picture("page-statistics", "/statistics", act=see_curves),
     Picture("page-statistics-phone", "/statistics", NARROW, "dark"),
     Picture("page-recall", "/recall?query=credit+notes", act=recall_something),
@@ -134,7 +136,7 @@ PICTURES = (
 
 
 def write_sessions(workspace: Path) -> None:
-    """Write sessions beside the sample: one nearly full, one small."""
+    """Write sessions beside the sample: a long one and a small one."""
     filler = "The customer asks for oak boards, four metres, planed on both sides, by the end of the week. "
     with ContextCompressionManager(CompressionConfig(window=48_000, reserve=4_000), workspace) as manager:
         for at in range(60):

@@ -54,3 +54,17 @@ def test_the_sample_is_there_on_the_first_start_and_stays_deleted_after_it_was_d
         page.wait_for_timeout(2_500)
         page.get_by_role("heading", name="No sessions yet").wait_for()
         page.close()
+
+
+def test_the_sample_plays_on_and_folds_before_the_readers_eyes(browser: Browser, tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    with serve(tmp_path) as address:
+        page = browser.open(f"{address}/")
+        page.locator(".session-link", has_text="An agent fixes").click(timeout=60_000)
+        page.locator(".gauge-share.is-warn").wait_for()
+        page.get_by_role("button", name="Play on").click()
+        page.locator(".q-notification", has_text="Folded:").wait_for()
+        page.locator(".gauge-share.is-good").wait_for()
+        page.get_by_role("button", name="Pause").click()
+        page.get_by_role("button", name="Play on").wait_for()
+        page.close()

@@ -152,5 +152,5 @@ def test_a_session_is_opened_with_the_keyboard_alone(browser: Browser, url: str,
 def test_a_page_that_is_not_there_is_told_in_words(browser: Browser, url: str) -> None:
     page = browser.open(f"{url}session?name=nobody")
     page.get_by_role("alert").get_by_text("there is no session 'nobody'").wait_for()
-    page.get_by_role("button", name="Go to the sessions").click()
+    page.get_by_role("link", name="Go to the sessions").click()
     page.get_by_role("heading", name="Sessions", exact=True).wait_for()

@@ -11,6 +11,9 @@ from refold.web.context import PARTS, Context
 from refold.web.shell import button, heading, text
 from refold.web.visit import say, say_reason
 
+# Below this, "0% full" would be said of a context that is not empty.
+SHARE_MIN = 0.005
+
 
 class Indicator:
     """The indicator of one tab: drawn once, filled whenever the session changes."""
@@ -62,7 +65,8 @@ def _draw_gauge(context: Context) -> None:
     status = context.status
     share = status.tokens / status.hard if status.hard else 0.0
     with ui.element("div").classes("gauge-words"):
-        text("strong", say("session.share", share=share), f"gauge-share is-{context.state}")
+        told = say("session.share_little") if 0 < share < SHARE_MIN else say("session.share", share=share)
+        text("strong", told, f"gauge-share is-{context.state}")
         text("span", say(f"session.state_{context.state}"), f"chip {context.state}")
     text("p", say("session.of", tokens=status.tokens, hard=status.hard), "num soft gauge-of")
     top = max(status.hard, status.tokens)
