@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from refold import CompressionConfig, ContextCompressionManager, HandleUnknown
 from refold.manager.going_on import Billed
-from refold.manager.preparing import Request
+from refold.manager.request import Request
 from refold.testing.convert import to_anthropic, to_responses
 
 SESSION = "s"

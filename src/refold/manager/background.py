@@ -19,7 +19,7 @@ from refold.conversation.view import Lens, View
 from refold.errors import RefoldError
 from refold.formats import make_format
 from refold.ladder.plan import Outcome
-from refold.manager.batch import Made, Wish, commit_outcome, is_vetoed, make_full_view, miss, plan_batch, tell_failed
+from refold.manager.batch import commit_outcome, is_vetoed, make_full_view, miss, plan_batch, tell_failed
 from refold.manager.flow import Flow, Pause, run_flow_async
 from refold.manager.keeper import Keeper, read_pinned
 from refold.manager.lease import give_lease, take_lease
@@ -27,6 +27,7 @@ from refold.manager.model_seam import ModelSeam
 from refold.manager.notices import Notice
 from refold.manager.preparing import Remember, finish
 from refold.manager.session import OpenSession, load_session
+from refold.manager.wish import Made, Wish
 
 WAITING_MAX = 1_000
 _PAUSE_S = 0.01

@@ -8,11 +8,9 @@ fails, the compression stands and a warning says so.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from collections.abc import Generator
+from dataclasses import replace
 
-from refold.budget import Budget, Trigger
 from refold.conversation.view import View
 from refold.errors import ChangeRefused, LedgerError, RefoldError, SessionBusy
 from refold.ladder.plan import Outcome, Plan, detect_view_language, order_stages, prepare
@@ -30,53 +28,13 @@ from refold.manager.restoring import restore_results
 from refold.manager.rounds import Rounds, explain_refusal, read_versions
 from refold.manager.session import OpenSession
 from refold.manager.undoing import REDO
+from refold.manager.wish import Made, Wish, describe_made
 from refold.stages.fold import Fold
 from refold.stages.offload import files_of
-from refold.stages.stage import FOLD, Ask, Reply
+from refold.stages.stage import Ask, Reply
 
 SOFT_WAIT_S = 5.0
 HARD_WAIT_S = 150.0
-_NOTE_CHARS_MAX = 2_000
-
-Ending = Literal["done", "stale", "refused", "held", "vetoed", "missed", "begun"]
-
-
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """What a compression is to reach, and who asked for it."""
-
-    trigger: Trigger
-    model: str
-    budget: Budget
-    fixed_tokens: int
-    instructions: str = ""
-    is_manual: bool = False
-    note: str = ""
-    is_background: bool = False
-    asks_no_model: bool = False
-
-    @property
-    def must(self) -> bool:
-        """True if it may not be put off: the view does not fit, or a person asked."""
-        return self.is_manual or self.trigger.strength == "hard"
-
-
-@dataclass(frozen=True, slots=True)
-class Made:
-    """How a compression ended.
-
-    ``stale``: somebody else changed the session, look again. ``refused``: the record did not take it, although nobody
-    did. ``begun``: it goes on in the background. ``is_failed``: a summary was wanted and could not be had (S2.7).
-    """
-
-    ending: Ending
-    outcome: Outcome | None = None
-    tokens_before: int = 0
-    reason: str = ""
-    archived: Archived | None = None
-    deleted_files: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    is_failed: bool = False
 
 
 def run_batch(keeper: Keeper, session: OpenSession, wish: Wish, rounds: Rounds) -> Flow[Made]:
@@ -221,7 +179,7 @@ def _commit(keeper: Keeper, session: OpenSession, wish: Wish, view: View, outcom
     archived = describe_archived(outcome, view, language, now)
     new_files = folder.write(files_of(fresh, view.messages))
     batch = _make_batch(session, wish, view, outcome, archived, now)
-    notices = _describe(session, wish, view, outcome, archived, new_files, now)
+    notices = describe_made(session.id, wish, view, outcome, archived, new_files, now)
     try:
         is_stored = keeper.ledger.commit(
             session.id, batch, now=now, events=[make_event(notice) for notice in notices], owner=owner
@@ -309,56 +267,6 @@ def miss(keeper: Keeper, session: OpenSession, wish: Wish, why: str) -> Made:
         brake = Brake.read(session.row.settings).missed(wish.model, why)
         keeper.update_settings(session, {BRAKE: brake.to_settings(), FORCED: None})
     return Made("missed", reason=why, tokens_before=session.item_tokens + wish.fixed_tokens)
-
-
-def _describe(
-    session: OpenSession,
-    wish: Wish,
-    view: View,
-    outcome: Outcome,
-    archived: Archived,
-    files: Sequence[str],
-    now: float,
-) -> list[Notice]:
-    stages = {report.stage: report.tokens_freed for report in outcome.stages if report.edits}
-    fields: dict[str, object] = {
-        "model": wish.model,
-        "is_manual": wish.is_manual,
-        "strength": wish.trigger.strength,
-        "stages": stages,
-        "edits": len(outcome.edits),
-        "archived": archived.count,
-        "messages_before": len(view.items),
-        "messages_after": len(outcome.view.items),
-        "memory": {"date": archived.date, "time": archived.time} if archived.count else None,
-    }
-    if wish.is_background:
-        fields["is_background"] = True
-    if told := describe_summaries(outcome):
-        fields["summaries"] = told
-    if notes := [redact_text(one.note) for one in outcome.stages if one.note and one.stage != FOLD]:
-        fields["notes"] = "; ".join(notes)[:_NOTE_CHARS_MAX]
-    made = Notice("compressed", session.id, wish.trigger.reason, view.tokens, outcome.view.tokens, now, fields=fields)
-    if not files:
-        return [made]
-    freed = stages.get("offload", 0)
-    moved = Notice(
-        "offloaded",
-        session.id,
-        wish.trigger.reason,
-        view.tokens,
-        view.tokens - freed,
-        now,
-        fields={"files": list(files)},
-    )
-    return [moved, made]
-
-
-def describe_summaries(outcome: Outcome) -> dict[str, object]:
-    """Return who wrote the summaries of a compression, and what was dropped, added or wrong about them."""
-    by = [edit.fold.by for edit in outcome.edits if edit.fold is not None]
-    note = redact_text("; ".join(report.note for report in outcome.stages if report.stage == FOLD and report.note))
-    return {"by": by, "note": note[:_NOTE_CHARS_MAX]} if by and note else {}
 
 
 def _describe_failure(error: RefoldError) -> str:

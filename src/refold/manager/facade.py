@@ -17,7 +17,7 @@ from refold.config import CompressionConfig
 from refold.conversation.edit import Edit
 from refold.conversation.language import detect_language
 from refold.conversation.view import Item
-from refold.errors import ConfigError, FormatError, LedgerError
+from refold.errors import ConfigError, LedgerError
 from refold.ledger.choose import choose_ledger
 from refold.ledger.ledger import Extension, Finding, Ledger
 from refold.llm.redact import redact_text
@@ -32,7 +32,9 @@ from refold.manager.model_seam import settle_model
 from refold.manager.notices import Listener, Notice
 from refold.manager.originals import StoredOriginals
 from refold.manager.record import Archived
+from refold.manager.request import Request, check_session, limit_request, make_request
 from refold.manager.status import SessionStatus, describe_session
+from refold.manager.taking_in import append_new
 from refold.manager.undoing import Switched
 from refold.memory import CompressionFolder, ContextSummary, MarkdownSync
 from refold.memory.entry import Entry, write_entry
@@ -91,8 +93,8 @@ class ContextCompressionManager(Recalling):
         ``messages`` is the whole history as the client has it; without it, what the ledger has (see ``append``).
         ``window`` and ``reserve`` hold for this call, whatever the model and the settings say.
         """
-        request = _make_request(session_id, messages, current_messages, system_prompt, tools, model, format)
-        request = _limit_request(request, window, reserve)
+        request = make_request(session_id, messages, current_messages, system_prompt, tools, model, format)
+        request = limit_request(request, window, reserve)
         return await run_flow_async(preparing.prepare_flow(self._keeper, request, self._remember), self._model)
 
     def prepare_context_sync(
@@ -109,17 +111,17 @@ class ContextCompressionManager(Recalling):
         reserve: int | None = None,
     ) -> PreparedContext:
         """The same as ``prepare_context``, for callers without an event loop."""
-        request = _make_request(session_id, messages, current_messages, system_prompt, tools, model, format)
-        request = _limit_request(request, window, reserve)
+        request = make_request(session_id, messages, current_messages, system_prompt, tools, model, format)
+        request = limit_request(request, window, reserve)
         return run_flow(preparing.prepare_flow(self._keeper, request, self._remember), self._model)
 
     def append(self, session_id: str, new_messages: Sequence[Any], *, format: str | None = None) -> int:  # noqa: A002
         """Add messages at the end of a session, durably; return how many it has now."""
         raws = check_messages(new_messages)
-        with self._keeper.held(_check_session(session_id)) as slot:
-            return len(wait_out(preparing.append_new(self._keeper, slot, session_id, raws, format)).ids)
+        with self._keeper.held(check_session(session_id)) as slot:
+            return len(wait_out(append_new(self._keeper, slot, session_id, raws, format)).ids)
 
-    def go_on(self, request: preparing.Request, billed: Sequence[Billed] = ()) -> WentOn | None:
+    def go_on(self, request: Request, billed: Sequence[Billed] = ()) -> WentOn | None:
         """Take in what is new in a request of an open session, in memory; None if that takes more (see going_on.py)."""
         return going_on.go_on(self._keeper, request, billed)
 
@@ -137,35 +139,35 @@ class ContextCompressionManager(Recalling):
 
     def _compress_flow(self, session_id: str, instructions: str, dry_run: bool) -> Flow[CompactResult]:
         # Who asks now does not wait for what was begun by itself.
-        yield from self._background.cancel_flow(_check_session(session_id))
+        yield from self._background.cancel_flow(check_session(session_id))
         asked = manual.compress_flow(self._keeper, session_id, instructions, self._remember, dry_run=dry_run)
         return (yield from asked)
 
     def undo(self, session_id: str, edit_id: str | None = None) -> Switched:
         """Take the last compression back, or one edit by its id; what was made from it goes with it."""
-        self._background.cancel(_check_session(session_id))
+        self._background.cancel(check_session(session_id))
         switched = controls.undo(self._keeper, session_id, edit_id)
         self._write_summaries(session_id)
         return switched
 
     def redo(self, session_id: str, edit_id: str | None = None) -> Switched:
         """Put what was undone last in force again, or one undone edit by its id."""
-        self._background.cancel(_check_session(session_id))
+        self._background.cancel(check_session(session_id))
         switched = controls.redo(self._keeper, session_id, edit_id)
         self._write_summaries(session_id)
         return switched
 
     def pin(self, session_id: str, handle: str) -> tuple[str, ...]:
         """Keep the message behind a handle from being edited; return the ids of what is pinned now."""
-        return controls.pin(self._keeper, _check_session(session_id), handle, on=True)
+        return controls.pin(self._keeper, check_session(session_id), handle, on=True)
 
     def unpin(self, session_id: str, handle: str) -> tuple[str, ...]:
         """Let the message behind a handle be edited again."""
-        return controls.pin(self._keeper, _check_session(session_id), handle, on=False)
+        return controls.pin(self._keeper, check_session(session_id), handle, on=False)
 
     def read_view(self, session_id: str) -> list[Item]:
         """Return what the model sees of a session now, item by item; nothing is compressed."""
-        return controls.read_view(self._keeper, _check_session(session_id))
+        return controls.read_view(self._keeper, check_session(session_id))
 
     def status(
         self, session_id: str, system_prompt: Any = None, *, tools: object = None, model: str | None = None
@@ -175,8 +177,8 @@ class ContextCompressionManager(Recalling):
         What stands beside the messages is that of the last request; who knows the next one's hands it in.
         """
         is_told = system_prompt is not None or tools is not None or model is not None
-        beside = preparing.Request(session_id, system=system_prompt or "", tools=tools, model=model)
-        return describe_session(self._keeper, _check_session(session_id), beside if is_told else None)
+        beside = Request(session_id, system=system_prompt or "", tools=tools, model=model)
+        return describe_session(self._keeper, check_session(session_id), beside if is_told else None)
 
     def observe_usage(
         self,
@@ -192,31 +194,31 @@ class ContextCompressionManager(Recalling):
         compression before the next request.
         """
         controls.observe_usage(
-            self._keeper, _check_session(session_id), reported, finish_reason=finish_reason, is_overflow=is_overflow
+            self._keeper, check_session(session_id), reported, finish_reason=finish_reason, is_overflow=is_overflow
         )
 
     def expand(self, session_id: str, handle: str, offset: int = 0, limit: int | None = None) -> str:
         """Return the original text behind a placeholder, or ``limit`` characters of it from ``offset``."""
-        originals = StoredOriginals(self._keeper, _check_session(session_id))
+        originals = StoredOriginals(self._keeper, check_session(session_id))
         return originals.expand(handle, offset, EXPAND_CHARS_MAX if limit is None else limit)
 
     def summaries(self, session_id: str, limit: int | None = None) -> list[ContextSummary]:
         """Return the summaries in force, oldest first, or the newest ``limit`` of them."""
-        found = controls.list_session_summaries(self._keeper, _check_session(session_id))
+        found = controls.list_session_summaries(self._keeper, check_session(session_id))
         return found if limit is None else found[max(0, len(found) - max(0, limit)) :]
 
     def forget(self, session_id: str, handle: str | None = None) -> forgetting.Forgotten:
         """Erase for good what is behind a handle, or the whole session: ledger, files, pages. There is no undo."""
-        self._background.cancel(_check_session(session_id))
-        self.forget_recalled(_check_session(session_id), handle)
+        self._background.cancel(check_session(session_id))
+        self.forget_recalled(check_session(session_id), handle)
         forgotten = forgetting.forget(self._keeper, session_id, handle, self.md_sync)
         self._write_summaries(session_id)
         return forgotten
 
     def delete_session(self, session_id: str) -> bool:
         """Erase a session and its folder of files; daily pages stay. False if there was none."""
-        self._background.cancel(_check_session(session_id))
-        self.forget_recalled(_check_session(session_id))
+        self._background.cancel(check_session(session_id))
+        self.forget_recalled(check_session(session_id))
         is_gone = forgetting.delete(self._keeper, session_id)
         self._write_summaries(session_id)
         return is_gone
@@ -316,37 +318,6 @@ def _with_folder(config: CompressionConfig, folder: CompressionFolder) -> Compre
         return config.replace(**changed) if changed else config
     except ConfigError as error:
         raise ConfigError(f"{folder.folder / 'config.json'}: {error}") from None
-
-
-def _check_session(session_id: object) -> str:
-    if not isinstance(session_id, str) or not 1 <= len(session_id) <= 256:
-        raise FormatError(f"a session id is a text of 1 to 256 characters, not {str(session_id)[:40]!r}")
-    return session_id
-
-
-def _make_request(
-    session_id: str,
-    messages: Sequence[Any] | None,
-    current_messages: Sequence[Any] | None,
-    system: object,
-    tools: object,
-    model: str | None,
-    wire: str | None,
-) -> preparing.Request:
-    if messages is not None and current_messages is not None:
-        raise ConfigError("give either messages= or current_messages=; they are one argument with two names")
-    given = messages if messages is not None else current_messages
-    return preparing.Request(_check_session(session_id), given, system, tools, model, wire)
-
-
-def _limit_request(request: preparing.Request, window: int | None, reserve: int | None) -> preparing.Request:
-    """Return a request with a window of its own; ConfigError for one that leaves no room."""
-    if window is None and reserve is None:
-        return request
-    for name, value in (("window", window), ("reserve", reserve)):
-        if value is not None and (type(value) is not int or value < 0):
-            raise ConfigError(f"{name} is a whole number of tokens, not {str(value)[:40]!r}")
-    return replace(request, window=window, reserve=reserve)
 
 
 def _plain_settings(config: CompressionConfig) -> dict[str, object]:

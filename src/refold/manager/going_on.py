@@ -22,7 +22,8 @@ from refold.manager.controls import describe_usage
 from refold.manager.deciding import above_fixed, advance_carry
 from refold.manager.injecting import may_recall
 from refold.manager.keeper import Keeper, Sent, Slot
-from refold.manager.preparing import Request, count_fixed, decide_held, name_wait
+from refold.manager.preparing import count_fixed, decide_held, name_wait
+from refold.manager.request import Request
 from refold.manager.session import OpenSession
 from refold.stages.arrival import render_arrival
 

@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 
 from refold.budget import Trigger
 from refold.ladder.report import StageReport
-from refold.manager.batch import Made, Wish, make_full_view, plan_batch, run_batch
+from refold.manager.batch import make_full_view, plan_batch, run_batch
 from refold.manager.flow import Flow
 from refold.manager.keeper import Keeper
 from refold.manager.preparing import Remember, finish
 from refold.manager.rounds import Rounds
 from refold.manager.session import OpenSession
+from refold.manager.wish import Made, Wish
 
 ASKED = "a person asked for it"
 

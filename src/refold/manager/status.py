@@ -11,7 +11,8 @@ from dataclasses import asdict, dataclass, field, replace
 from refold.ledger.ledger import Event, Ledger
 from refold.manager.deciding import Brake, above_fixed, decide_plain
 from refold.manager.keeper import Keeper, read_pinned
-from refold.manager.preparing import Request, count_fixed
+from refold.manager.preparing import count_fixed
+from refold.manager.request import Request
 from refold.tokens.counter import REPLY_TOKENS
 
 EVENTS_PAGE = 1_000

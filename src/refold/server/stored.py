@@ -10,7 +10,7 @@ from refold.conversation.view import Item
 from refold.ledger.ledger import SessionRow
 from refold.manager import ContextCompressionManager
 from refold.manager.going_on import Billed, WentOn
-from refold.manager.preparing import Request
+from refold.manager.request import Request
 from refold.manager.session import FORGOTTEN
 from refold.prepared import PreparedContext
 from refold.server.identity import KnownSession
