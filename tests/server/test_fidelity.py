@@ -12,7 +12,7 @@ from refold.server.wires import ANTHROPIC, CHAT, RESPONSES
 from refold.testing import ScriptedReply, ScriptedUsage
 from refold.testing.answers import WIRES
 from tests.server.raw_upstream import RawUpstream, play_chunks
-from tests.server.running import PATHS, make_body, wait_for
+from tests.server.running import PATHS, make_body, make_dialog, wait_for
 
 ODD = [
     "",
@@ -150,3 +150,13 @@ def test_a_reader_gives_up_on_what_never_ends():
     reader = AnswerReader(CHAT.read_payload, "application/json", "gzip")
     reader.feed(bomb)
     assert not reader.finish().has_usage
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1e400", "NaN", "Infinity"])
+def test_a_request_with_a_number_that_nobody_can_write_again_goes_through_as_it_came(start, number):
+    rig = start(config={"window": 8_000, "reserve": 1_000})
+    body = json.dumps(make_body("anthropic", make_dialog(30), metadata={"odd": 7.25})).encode()
+    odd = body.replace(b"7.25", number.encode())
+    answer = rig.post("anthropic", odd)
+    assert rig.provider.requests[-1].body == odd
+    assert answer.headers["x-refold-reason"] == "not-json"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -99,9 +100,19 @@ def parse_json(body: bytes) -> Any:
         except orjson.JSONDecodeError:
             pass
     try:
-        return json.loads(body)
+        return json.loads(body, parse_constant=_refuse_number, parse_float=_read_float)
     except (ValueError, RecursionError):
         raise Unreadable("not-json") from None
+
+
+def _read_float(text: str) -> float:
+    value = float(text)
+    return value if math.isfinite(value) else _refuse_number(text)
+
+
+def _refuse_number(text: str) -> float:
+    """Refuse NaN and numbers such as 1e999: written again they would be null."""
+    raise ValueError(text)
 
 
 def dump_json(value: object) -> bytes:
