@@ -20,7 +20,7 @@ CONFIG = CompressionConfig.preset("offload").replace(
     window=3_000, reserve=300, compact_trigger_threshold=300, threshold_rounds=14
 )
 
-FIRST_WORD_S = 20.0
+WORDS_S = 20.0
 
 
 def work(workspace: str, start: int, say: int) -> None:
@@ -46,10 +46,10 @@ def work(workspace: str, start: int, say: int) -> None:
         number += 1
 
 
-def run_child(workspace: str, start: int, lifetime_s: float, *, waits: bool) -> int:
+def run_child(workspace: str, start: int, lifetime_s: float, words: int) -> int:
     """Let a child work for a while, kill it, and return the highest message that it was told is stored.
 
-    ``waits``: the while begins with its first word, so that a busy machine gets as far as a quiet one.
+    The while begins after so many words of it, so that a busy machine gets as far as a quiet one.
     """
     listen, say = os.pipe()
     pid = os.fork()
@@ -60,11 +60,15 @@ def run_child(workspace: str, start: int, lifetime_s: float, *, waits: bool) -> 
         finally:
             os._exit(3)
     os.close(say)
-    if waits:
-        select.select([listen], [], [], FIRST_WORD_S)
+    told = b""
+    give_up_at = time.monotonic() + WORDS_S
+    while told.count(b"\n") < words and select.select([listen], [], [], max(0.0, give_up_at - time.monotonic()))[0]:
+        chunk = os.read(listen, 65_536)
+        if not chunk:
+            break  # It ended by itself, which is told below.
+        told += chunk
     time.sleep(lifetime_s)
     os.kill(pid, signal.SIGKILL)
-    told = b""
     while chunk := os.read(listen, 65_536):
         told += chunk
     os.close(listen)
@@ -103,8 +107,7 @@ def main() -> None:
     chance = random.Random(seed)
     count = compressions = 0
     for number in range(rounds):
-        lifetime_s = 0.02 + chance.random() * 0.5
-        acknowledged = run_child(workspace, (count + 1) // 2, lifetime_s, waits=number % 4 > 0)
+        acknowledged = run_child(workspace, (count + 1) // 2, chance.random() * 0.15, chance.randrange(20))
         count = check(workspace, acknowledged)
         if count % 2:
             manager = ContextCompressionManager(CONFIG, workspace)
