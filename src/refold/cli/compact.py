@@ -11,9 +11,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from refold.cli.reading import OutputError, format_document, read_document, refuse_same_file, write_json, write_result
+from refold.cli.reading import (
+    STDIN,
+    OutputError,
+    format_document,
+    read_document,
+    refuse_same_file,
+    write_json,
+    write_result,
+)
 from refold.compressing import compress
 from refold.config import CompressionConfig, load_config
+from refold.errors import FormatError
 from refold.formats import Conversation, parse_messages, read_conversation, write_conversation
 
 if TYPE_CHECKING:
@@ -34,6 +43,7 @@ class Wish:
     explain: bool = False
     dry_run: bool = False
     as_json: bool = False
+    instructions: str = ""
 
 
 def run(wish: Wish) -> None:
@@ -52,6 +62,7 @@ def run(wish: Wish) -> None:
         model=config.model or conversation.model or None,
         config=config,
         dry_run=wish.dry_run,
+        instructions=wish.instructions,
         format=conversation.format.name,
     )
     if not wish.dry_run:
@@ -59,6 +70,19 @@ def run(wish: Wish) -> None:
         write_offloaded(prepared, conversation, config, wish.out)
         write_result(content, wish.out)
     report(wish, conversation, prepared)
+
+
+def refuse_session_name(file: str, workspace: str) -> None:
+    """Say what is missing where a stored session was named like a file, as every other command names it."""
+    if file == STDIN or Path(file).exists() or not (Path(workspace) / ".refold").is_dir():
+        return
+    from refold.cli.workspace import open_workspace
+
+    with open_workspace(workspace) as manager:
+        if manager.ledger.read_session(file) is not None:
+            raise FormatError(
+                f"there is no file {file[:80]!r}, but a stored session: 'refold compact --session' takes it"
+            )
 
 
 def write_offloaded(

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from refold.cli.help import write_examples
-from refold.cli.options import AsJson, File, Format, Model, Preset, read_tokens
+from refold.cli.options import AsJson, File, Format, Model, Preset, Workspace, complete_session, read_tokens
 
 
 def register(app: typer.Typer) -> None:
@@ -17,6 +17,7 @@ def register(app: typer.Typer) -> None:
             "refold compact session.json --budget 8k --out small.json",
             "refold compact session.json --budget 8k --dry-run --explain",
             "cat request.json | refold compact - --model gpt-5 > fits.json",
+            'refold compact --session SESSION --instructions "keep the file names"',
         )
     )(compact)
     app.command(epilog=write_examples("refold count session.json", "cat request.json | refold count - --model gpt-5"))(
@@ -38,7 +39,9 @@ def register(app: typer.Typer) -> None:
 
 
 def compact(
-    file: File,
+    file: Annotated[
+        str | None, typer.Argument(metavar="FILE", help="JSON or JSONL, also .gz; '-' is the standard input.")
+    ] = None,
     budget: Annotated[
         int | None,
         typer.Option(
@@ -48,21 +51,59 @@ def compact(
     out: Annotated[
         str | None, typer.Option("--out", "-o", metavar="FILE", help="Where the result goes; unset: standard output.")
     ] = None,
+    session: Annotated[
+        str | None,
+        typer.Option(
+            "--session",
+            "-s",
+            metavar="SESSION",
+            autocompletion=complete_session,
+            help="In the place of FILE: a stored session, compressed now.",
+        ),
+    ] = None,
+    instructions: Annotated[
+        str, typer.Option("--instructions", "-i", metavar="TEXT", help="What the summary should keep.")
+    ] = "",
     format: Format = None,  # noqa: A002 - the word users know
     preset: Preset = None,
     model: Model = None,
     explain: Annotated[bool, typer.Option("--explain", "-e", help="Show every change: what, why, handle.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Only say what would go and what stays.")] = False,
+    workspace: Workspace = ".",
     as_json: Annotated[bool, typer.Option("--json", help="For programs: the report as JSON.")] = False,
 ) -> None:
-    """Make a conversation in a file fit its window.
+    """Make a conversation fit its window.
 
-    The result goes to standard output, the report to standard error. Without --budget the window of the model counts.
-    The input file is never changed.
+    It is read from a file, which is never changed. The result goes to standard output, the report to standard error.
+    Without --budget the window of the model counts.
+
+    With --session a stored session is compressed now, by the settings of its workspace; 'refold undo' takes it back.
     """
-    from refold.cli.compact import Wish, run
+    if session is not None:
+        refuse_beside_session(file=file, budget=budget, out=out, format=format, preset=preset, model=model)
+        from refold.cli.compact_session import SessionWish
+        from refold.cli.compact_session import run as run_session
 
-    run(Wish(file, budget, out, format, preset, model, explain, dry_run, as_json))
+        run_session(SessionWish(session, workspace, instructions, explain, dry_run, as_json))
+        return
+    if file is None:
+        raise typer.BadParameter("name a file, '-' for the standard input, or --session SESSION", param_hint="FILE")
+    from refold.cli.compact import Wish, refuse_session_name, run
+
+    refuse_session_name(file, workspace)
+    run(Wish(file, budget, out, format, preset, model, explain, dry_run, as_json, instructions))
+
+
+def refuse_beside_session(**given: object) -> None:
+    """Refuse what is meant for a file: a stored session goes by the settings of its workspace."""
+    for name, value in given.items():
+        if value is not None:
+            problem = (
+                "give a file or --session, not both"
+                if name == "file"
+                else "is for files; a stored session goes by the settings of its workspace"
+            )
+            raise typer.BadParameter(problem, param_hint="FILE" if name == "file" else f"--{name}")
 
 
 def count(file: File, model: Model = None, format: Format = None, as_json: AsJson = False) -> None:  # noqa: A002
