@@ -59,12 +59,17 @@ def test_arguments_of_a_call_stay_a_json_object() -> None:
     assert after.tokens <= 1_000
 
 
-def test_a_step_that_cannot_be_cut_small_enough_is_folded_whole() -> None:
-    calls = [{"id": f"c{n}", "type": "function", "function": {"name": "run", "arguments": "{}"}} for n in range(200)]
-    results = [{"role": "tool", "tool_call_id": f"c{n}", "content": lines(3)} for n in range(200)]
-    after = clamp([user("go"), {"role": "assistant", "content": None, "tool_calls": calls}, *results], 1_500)
+def test_a_step_that_cannot_be_cut_small_enough_is_folded_whole_and_told_as_far_as_there_is_room() -> None:
+    names = [{"name": "run", "arguments": json.dumps({"command": f"make t{n}"})} for n in range(200)]
+    calls = [{"id": f"c{n}", "type": "function", "function": name} for n, name in enumerate(names)]
+    results = [{"role": "tool", "tool_call_id": f"c{n}", "content": lines(3, f"job_{n}x{n}")} for n in range(200)]
+    messages = [user("go"), {"role": "assistant", "content": None, "tool_calls": calls}, *results]
+    after = clamp(messages, 1_500)
     assert [item.is_fold for item in after.items] == [False, True]
     assert "201 earlier messages" in shown(after)[1]
+    assert "job_199x199" in shown(after)[1]
+    assert 600 < after.tokens <= 1_500
+    assert clamp(messages, 100).tokens <= 100
 
 
 def test_the_newest_user_message_is_cut_only_if_that_is_allowed() -> None:

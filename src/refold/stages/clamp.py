@@ -18,6 +18,7 @@ from refold.conversation.message import is_user_turn
 from refold.conversation.part import Part
 from refold.conversation.turn import Unit
 from refold.conversation.view import View, amend
+from refold.stages.span import items_of
 from refold.stages.stage import Goal, When, count_part, drop_part, next_level, seen_part
 from refold.stages.truncate import Truncate
 from refold.stages.window import fold_units
@@ -25,6 +26,7 @@ from refold.stages.window import fold_units
 _TRIES = 12
 _NO_LIMIT = 1 << 40
 _LINES_CHARS_MIN = 400
+_FRAME_TOKENS = 8
 # As much of the room as a cut should fill before we stop looking for a longer one.
 _FILLED = 0.95
 
@@ -140,7 +142,21 @@ class Clamp:
             (before if newest is None or unit.start < newest else after).append(unit)
         runs = [run for run in (before, after) if run]
         reason = "even the newest step alone does not fit"
-        return [fold_units(view, run, goal.language, stage=self.name, role="user", reason=reason) for run in runs]
+        sizes = [sum(item.tokens for item in items_of(view, run)) for run in runs]
+        # What the step was is told as far as there is room; the line alone is for where there is none.
+        room = goal.hard - (view.tokens - sum(sizes)) - _FRAME_TOKENS * len(runs)
+        return [
+            fold_units(
+                view,
+                run,
+                goal.language,
+                stage=self.name,
+                role="user",
+                reason=reason,
+                tokens_max=max(0, room) * size // sum(sizes),
+            )
+            for run, size in zip(runs, sizes, strict=True)
+        ]
 
 
 def _newest_user(view: View) -> int | None:
