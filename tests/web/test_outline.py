@@ -55,6 +55,20 @@ def test_an_undone_fold_leaves_a_trace_as_long_as_it_can_be_redone() -> None:
     assert list_keys(make_outline(PATH, undone, "sees", open_folds=(), redoable=())) == list(IDS)
 
 
+def test_an_undone_fold_of_folds_leaves_its_trace_above_the_older_fold() -> None:
+    whole = Edit("fold", "fold", IDS[1:6], text="five", fold=Fold("f:2", "five"), made_from=(FOLD.id,))
+    edits = stored(FOLD) + stored(whole, active=False)
+    rows = make_outline(PATH, edits, "sees", open_folds=(), redoable={whole.id})
+    assert list_keys(rows)[:4] == ["m0", f"u:{whole.id}", f"f:{FOLD.id}", "m4"]
+
+
+def test_a_fold_whose_whole_span_stands_behind_another_leaves_no_trace() -> None:
+    whole = Edit("fold", "fold", IDS[1:6], text="five", fold=Fold("f:2", "five"))
+    edits = stored(FOLD, active=False) + stored(whole)
+    rows = make_outline(PATH, edits, "sees", open_folds=(), redoable={FOLD.id})
+    assert list_keys(rows) == ["m0", f"f:{whole.id}", "m6", "m7"]
+
+
 @given(st.lists(st.sampled_from(IDS), unique=True), st.lists(st.sampled_from(IDS), unique=True))
 def test_a_change_turns_one_outline_into_the_other(before: list[str], after: list[str]) -> None:
     old, new = ([Row("message", key, key) for key in keys] for keys in (before, after))

@@ -15,22 +15,12 @@ AS_OF = "2026-11"
 
 _MINUTE = 60
 _HOUR = 3_600
-_DAY = 86_400
 
-_ANTHROPIC = CacheRules(
-    read=0.1,
-    write=1.25,
-    lifetime_s=5 * _MINUTE,
-    tokens_min=1_024,
-    breakpoints=4,
-    lookback_blocks=20,
-    write_long=2.0,
-    lifetime_long_s=_HOUR,
-)
+_ANTHROPIC = CacheRules(read=0.1, write=1.25, lifetime_s=5 * _MINUTE, tokens_min=1_024, breakpoints=4)
 # Before GPT-5.6 a write costs no more than plain input.
 _OPENAI = CacheRules(read=0.5, lifetime_s=5 * _MINUTE, tokens_min=1_024, step_tokens=128)
 _OPENAI_QUARTER = replace(_OPENAI, read=0.25)
-_OPENAI_TENTH = replace(_OPENAI, read=0.1, write_long=1.0, lifetime_long_s=_DAY)
+_OPENAI_TENTH = replace(_OPENAI, read=0.1)
 _OPENAI_56 = CacheRules(read=0.1, write=1.25, lifetime_s=30 * _MINUTE, tokens_min=1_024)
 _OPENAI_61 = replace(_OPENAI_56, read=0.05)
 _GEMINI = CacheRules(read=0.1, lifetime_s=5 * _MINUTE, tokens_min=2_048)
@@ -227,6 +217,7 @@ _OTHER_MODELS: dict[str, ModelInfo] = {
     "grok-4-fast": _other(2_000_000, _GROK, (0.2, 0.5)),
     "grok-4-1-fast": _other(2_000_000, _GROK, (0.2, 0.5)),
     "grok-4-7": _other(500_000, _GROK, (2, 6), _GROK_CLIFF),
+    "smollm2-135m": _other(2_048),  # As `refold local` runs it; elsewhere it has another name.
     "grok-code-fast-1": _other(256_000, replace(_GROK, read=0.1), (0.2, 1.5)),
 }
 

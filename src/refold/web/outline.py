@@ -89,7 +89,7 @@ def make_outline(
     items = apply(messages, [one.edit for one in stored if one.is_active], _Shapes()).items
     if look == "said":
         return _list_said(path, items)
-    traces = _find_traces(stored, redoable, {item.message.id for item in items if not item.is_fold})
+    traces = _find_traces(stored, redoable, items)
     return list(_list_seen(items, traces, open_folds, everything=look == "difference"))
 
 
@@ -115,7 +115,8 @@ def _list_seen(
     items: Iterable[Item], traces: dict[str, list[Edit]], open_folds: Collection[str], *, everything: bool
 ) -> Iterator[Row]:
     for item in items:
-        first = item.message.id
+        for fold in traces.get(item.message.id, ()):
+            yield Row("undone", f"u:{fold.id}", edit=fold)
         if item.is_fold:
             fold = item.edits[0]
             is_open = everything or fold.id in open_folds
@@ -124,20 +125,27 @@ def _list_seen(
                 for message in item.messages:
                     yield Row("message", f"{fold.id}/{message.id}", message.id, fold, is_inside=True)
             continue
-        for fold in traces.get(first, ()):
-            yield Row("undone", f"u:{fold.id}", edit=fold)
-        yield _message_row(first, None, item.edits)
+        yield _message_row(item.message.id, None, item.edits)
 
 
 def _find_traces(
-    stored: Sequence[StoredEdit], redoable: Collection[str], plain: Collection[str]
+    stored: Sequence[StoredEdit], redoable: Collection[str], items: Sequence[Item]
 ) -> dict[str, list[Edit]]:
-    """Return the undone folds that can be put back, by the message they would begin at."""
+    """Return the undone folds that can be put back, by the first message of the item that they would begin at.
+
+    That item may be an older fold: undoing a fold of folds brings those back that it was made from.
+    """
+    if not redoable:
+        return {}
+    shown = {one: ids for ids in (item.ids for item in items) for one in ids}
     found: dict[str, list[Edit]] = {}
     for one in stored:
         edit = one.edit
-        if edit.kind == "fold" and not one.is_active and edit.id in redoable and edit.covers[0] in plain:
-            found.setdefault(edit.covers[0], []).append(edit)
+        if edit.kind != "fold" or one.is_active or edit.id not in redoable:
+            continue
+        ids = shown.get(edit.covers[0], edit.covers)
+        if not set(edit.covers).issubset(ids) or len(ids) == 1:
+            found.setdefault(ids[0], []).append(edit)
     return found
 
 
