@@ -18,7 +18,7 @@ def view_of(manager: ContextCompressionManager, session_id: str = "s1") -> str:
     with manager._keeper.held(session_id) as slot:
         slot.session = None
         row = manager._keeper.need_row(session_id)
-        session = manager._keeper.open(slot, row, row.model)
+        session = manager._keeper.open(slot, row)
         return json.dumps(session.raws())
 
 

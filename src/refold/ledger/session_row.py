@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from refold.conversation.format import Format
 from refold.errors import FormatError, LedgerError
+from refold.formats import make_format
 from refold.ledger.encode import load_json
-from refold.ledger.records import SESSION_ID_MAX, SessionRow
+from refold.ledger.records import SESSION_ID_MAX, Extension, SessionRow
 
 SELECT = (
     "SELECT key, id, created_at, updated_at, wire, model, message_count, tokens, compression_count, path_version, "
@@ -66,9 +68,37 @@ def change_row(row: SessionRow, changes: Mapping[str, object]) -> SessionRow:
     patch = changes.get("settings", {})
     if not isinstance(patch, Mapping):
         raise ValueError("settings is a mapping of the keys that change")
-    kept = {name: value for name, value in {**row.settings, **patch}.items() if value is not None}
+    kept = merge_settings(row.settings, patch)
     wire, model = changes.get("wire", row.wire), changes.get("model", row.model)
     return replace(row, wire=str(wire), model=str(model), settings=kept)
+
+
+def merge_settings(settings: Mapping[str, object], changes: Mapping[str, object]) -> dict[str, object]:
+    """Return settings with some of them changed; None takes one away."""
+    return {name: value for name, value in {**settings, **changes}.items() if value is not None}
+
+
+def extend_row(row: SessionRow, extension: Extension) -> SessionRow:
+    """Return a row after one more request: one rule for what is held in memory and what is stored."""
+    messages = extension.messages
+    return SessionRow(
+        row.id,
+        row.created_at,
+        extension.now,
+        row.wire,
+        row.model,
+        row.messages + len(messages),
+        row.tokens + sum(message.tokens for message in messages),
+        row.compression_count,
+        row.path_version + bool(messages),
+        row.edits_version,
+        merge_settings(row.settings, extension.settings) if extension.settings else row.settings,
+    )
+
+
+def format_of(row: SessionRow) -> Format:
+    """Return the format that a session's messages are in; of one that has none yet, the one most clients write."""
+    return make_format(row.wire or "openai-chat")
 
 
 def is_as_seen(row: SessionRow, seen: SessionRow) -> bool:

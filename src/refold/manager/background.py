@@ -13,11 +13,10 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from contextvars import Context, copy_context
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from refold.conversation.view import Lens, View
+from refold.conversation.view import View
 from refold.errors import RefoldError
-from refold.formats import make_format
 from refold.ladder.plan import Outcome
 from refold.manager.batch import commit_outcome, is_vetoed, make_full_view, miss, plan_batch, tell_failed
 from refold.manager.flow import Flow, Pause, run_flow_async
@@ -202,10 +201,7 @@ def _load(keeper: Keeper, session_id: str) -> OpenSession | None:
     row = keeper.ledger.read_session(session_id)
     if row is None or not row.messages:
         return None
-    row = replace(row, wire=row.wire or "openai-chat")
-    counter = keeper.find_counter(row, row.model)
-    lens = Lens(make_format(row.wire), counter.count_parts, counter.count_text)
-    return load_session(keeper.ledger, row, lens, counter)
+    return load_session(keeper.ledger, row, keeper.make_lens(row), keeper.find_counter(row))
 
 
 def _swap(keeper: Keeper, session: OpenSession, wish: Wish, view: View, outcome: Outcome, owner: str) -> Made:

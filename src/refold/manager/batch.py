@@ -21,7 +21,7 @@ from refold.manager.files import named_files
 from refold.manager.flow import Flow
 from refold.manager.injecting import give_up_recalled, leave_out_recalled, put_back_recalled
 from refold.manager.keeper import Keeper, make_event, read_pinned
-from refold.manager.lease import give_lease, prolong_lease, take_lease
+from refold.manager.lease import give_lease, take_lease
 from refold.manager.notices import Notice
 from refold.manager.record import Archived, describe_archived
 from refold.manager.restoring import restore_results
@@ -153,7 +153,7 @@ def plan_batch(
         ask = next(asking)
         while True:
             reply: Reply = yield ask
-            if owner and not prolong_lease(keeper, session.id, owner):
+            if owner and not keeper.prolong(session.id, owner):
                 raise LedgerError(f"the lease on {session.id!r} ran out while a model was asked; nothing was changed")
             ask = asking.send(reply)
     except StopIteration as done:
@@ -162,7 +162,7 @@ def plan_batch(
 
 
 def _commit(keeper: Keeper, session: OpenSession, wish: Wish, view: View, outcome: Outcome, owner: str) -> Made:
-    if not prolong_lease(keeper, session.id, owner):
+    if not keeper.prolong(session.id, owner):
         return Made("stale")
     if give_up_recalled(keeper, session, outcome.view):
         version, session.row = session.row.edits_version, keeper.need_row(session.id)
@@ -203,7 +203,7 @@ def _commit(keeper: Keeper, session: OpenSession, wish: Wish, view: View, outcom
 def _judge_refusal(keeper: Keeper, session: OpenSession, batch: Batch, owner: str) -> Made:
     """Say whether a commit was refused because somebody was faster, or although the session is as it was."""
     row = keeper.ledger.read_session(session.id)
-    is_race = read_versions(row) != read_versions(session.row) or not prolong_lease(keeper, session.id, owner)
+    is_race = read_versions(row) != read_versions(session.row) or not keeper.prolong(session.id, owner)
     return Made("stale") if is_race else Made("refused", reason=explain_refusal(keeper.ledger, session.id, batch))
 
 

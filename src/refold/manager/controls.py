@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from refold.conversation.edit import Edit
 from refold.conversation.view import Item
@@ -22,11 +21,11 @@ from refold.manager.keeper import (
 )
 from refold.manager.lease import leased
 from refold.manager.notices import Notice
-from refold.manager.originals import find_stored
 from refold.manager.record import list_summaries
 from refold.manager.session import OpenSession
 from refold.manager.undoing import REDO, REDO_MAX, Switched, choose_redo, choose_undo, read_redo
 from refold.memory import ContextSummary
+from refold.recall.expand import find_handle
 
 # S4.6: a cut-off answer says that the window is full only if the request came near it.
 NEAR_WINDOW = 0.9
@@ -36,7 +35,7 @@ def undo(keeper: Keeper, session_id: str, edit_id: str | None) -> Switched:
     """Switch edits off, with all made from them."""
     keeper.need_row(session_id)
     with keeper.held(session_id) as slot, leased(keeper, session_id):
-        session = _open(keeper, slot, session_id)
+        session = keeper.open_stored(slot, session_id)
         ids = choose_undo(keeper.ledger, session_id, edit_id)
         groups = [*read_redo(session.row.settings.get(REDO)), list(ids)][-REDO_MAX:]
         return _switch(keeper, slot, session, ids, groups, on=False)
@@ -46,7 +45,7 @@ def redo(keeper: Keeper, session_id: str, edit_id: str | None = None) -> Switche
     """Switch on what was undone last, or one undone edit by its id."""
     keeper.need_row(session_id)
     with keeper.held(session_id) as slot, leased(keeper, session_id):
-        session = _open(keeper, slot, session_id)
+        session = keeper.open_stored(slot, session_id)
         groups = read_redo(session.row.settings.get(REDO))
         if not groups:
             raise HandleUnknown(f"nothing of {session_id!r} can be redone: the last change was not an undo")
@@ -67,7 +66,7 @@ def _switch(
     keeper.ledger.switch_edits(session.id, ids, on=on, now=now, event=event)
     keeper.ledger.update_session(session.id, {"settings": {REDO: groups or None}}, now)
     slot.session = None
-    session = _open(keeper, slot, session.id)
+    session = keeper.open_stored(slot, session.id)
     keeper.complain(session.id, remove_others(keeper, session.id, named))
     after = session.item_tokens + slot.fixed_tokens
     notice = Notice(kind, session.id, tokens_before=before, tokens_after=after, time=now, fields={"edits": list(ids)})
@@ -79,8 +78,8 @@ def pin(keeper: Keeper, session_id: str, handle: str, *, on: bool) -> tuple[str,
     """Pin or unpin the messages on the path that a handle names."""
     row = keeper.need_row(session_id)
     with keeper.held(session_id) as slot:
-        session = _open(keeper, slot, session_id)
-        digests = {stored.digest for stored in find_stored(keeper, row, handle)}
+        session = keeper.open_stored(slot, session_id)
+        digests = {stored.digest for stored in find_handle(keeper.ledger, row, handle)}
         named = {one for one, digest in zip(session.ids, session.digests, strict=True) if digest in digests}
         if not named:
             raise HandleUnknown(f"what {handle[:40]!r} names is no longer part of {session_id!r}")
@@ -95,7 +94,7 @@ def read_view(keeper: Keeper, session_id: str) -> list[Item]:
     """Return the items of a session's view, without their originals."""
     keeper.need_row(session_id)
     with keeper.held(session_id) as slot:
-        return list(_open(keeper, slot, session_id).items)
+        return list(keeper.open_stored(slot, session_id).items)
 
 
 def list_session_summaries(
@@ -120,7 +119,7 @@ def observe_usage(
     """Record what a provider billed; correct counting by it, and remember what it says about the view."""
     keeper.need_row(session_id)
     with keeper.held(session_id) as slot:
-        session = _open(keeper, slot, session_id)
+        session = keeper.open_stored(slot, session_id)
         usage, changes = describe_usage(keeper, slot, session, reported, finish_reason, is_overflow=is_overflow)
         keeper.ledger.add_usage(session_id, usage)
         if changes:
@@ -209,8 +208,3 @@ def _whole(figure: object) -> int:
     if isinstance(figure, bool) or not isinstance(figure, int | float) or figure != figure:
         return 0
     return int(min(max(figure, 0), 1_000_000_000))
-
-
-def _open(keeper: Keeper, slot: Slot, session_id: str) -> OpenSession:
-    row = keeper.need_row(session_id)
-    return keeper.open(slot, replace(row, wire=row.wire or "openai-chat"), row.model)

@@ -8,25 +8,25 @@ It cannot reach what left the workspace: exports, backups, what a provider was s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from refold.conversation.message import Message
 from refold.conversation.view import Lens
 from refold.errors import LedgerError
-from refold.formats import digest_message, make_format
+from refold.formats import digest_message
 from refold.ledger.ledger import Event, Finding, SessionRow, StoredMessage
 from refold.ledger.scrub import GONE, Words
 from refold.manager.deciding import BRAKE, FORCED
 from refold.manager.files import find_files, remove_others, write_named
 from refold.manager.keeper import Keeper, Slot
 from refold.manager.lease import leased
-from refold.manager.originals import find_stored
 from refold.manager.session import FORGOTTEN, parse_stored
 from refold.manager.status import read_all_events
 from refold.manager.undoing import with_descendants
 from refold.memory import MarkdownSync
 from refold.memory.entry import is_section_of
+from refold.recall.expand import find_handle
 from refold.stages.offload import OffloadFile
 
 # Settings that hold sentences: why compressions stopped, what forces the next, what a person called the session.
@@ -50,7 +50,7 @@ def forget(keeper: Keeper, session_id: str, handle: str | None, pages: MarkdownS
         delete(keeper, session_id)
         return Forgotten(row.messages, sections, (*warnings, *_find_unreadable(keeper.workspace)))
     with keeper.held(session_id) as slot, leased(keeper, session_id):
-        stored = _same_content(keeper, row, find_stored(keeper, row, handle))
+        stored = _same_content(keeper, row, find_handle(keeper.ledger, row, handle))
         ids = [one.id for one in stored]
         stubs = _make_stubs(keeper, row, stored)
         entries = _list_entries(keeper, session_id, set(ids))
@@ -61,8 +61,7 @@ def forget(keeper: Keeper, session_id: str, handle: str | None, pages: MarkdownS
         keeper.ledger.update_session(session_id, {"settings": changes}, now)
         count = keeper.ledger.forget(session_id, ids, now)
         slot.session = None
-        fresh = keeper.need_row(session_id)
-        session = keeper.open(slot, replace(fresh, wire=fresh.wire or "openai-chat"), fresh.model)
+        session = keeper.open_stored(slot, session_id)
         warnings = remove_others(keeper, session_id, write_named(keeper, session, session.edits))
         keeper.find_folder(session_id).remove_leftovers()
         sections, problems = _erase_sections(session_id, pages, entries)
@@ -113,7 +112,7 @@ def _find_wrong(keeper: Keeper, slot: Slot, session_id: str) -> list[OffloadFile
     row = keeper.ledger.read_session(session_id)
     if row is None:
         return []
-    session = keeper.open(slot, replace(row, wire=row.wire or "openai-chat"), row.model)
+    session = keeper.open(slot, row)
     folder = keeper.find_folder(session_id)
     return [file for file in find_files(session.make_view(keeper.ledger)) if folder.read(file.path) != file.text]
 
@@ -142,13 +141,8 @@ def _same_content(keeper: Keeper, row: SessionRow, found: Sequence[StoredMessage
 
 def _make_stubs(keeper: Keeper, row: SessionRow, stored: Sequence[StoredMessage]) -> dict[str, object]:
     """Return what stands in the place of each message: its shape without its words."""
-    counter = keeper.find_counter(row, row.model)
-    lens = Lens(make_format(row.wire or "openai-chat"), counter.count_parts, counter.count_text)
-    stubs: dict[str, object] = {}
-    for one in stored:
-        if not one.is_forgotten:
-            stubs[one.id] = _strip(parse_stored(one, row, lens), lens)
-    return stubs
+    lens = keeper.make_lens(row)
+    return {one.id: _strip(parse_stored(one, row, lens), lens) for one in stored if not one.is_forgotten}
 
 
 def _strip(message: Message, lens: Lens) -> object:

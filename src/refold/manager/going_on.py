@@ -16,8 +16,8 @@ from refold.conversation.edit import Edit
 from refold.conversation.message import Message
 from refold.conversation.view import Item
 from refold.ledger.encode import dump_json
-from refold.ledger.extension import extend_row
 from refold.ledger.ledger import Extension, QuickLedger, SessionRow, StoredMessage, Usage
+from refold.ledger.session_row import extend_row
 from refold.manager.controls import describe_usage
 from refold.manager.deciding import above_fixed, advance_carry
 from refold.manager.injecting import may_recall
@@ -65,7 +65,7 @@ def go_on(keeper: Keeper, request: Request, billed: Sequence[Billed] = ()) -> We
         extension = _describe(keeper, slot, session, messages, billed)
         session.row = extend_row(session.row, extension)
         session.path_version = session.row.path_version
-        session.counter = keeper.find_counter(session.row, session.row.model)
+        session.counter = keeper.find_counter(session.row)
         session.extend(messages, ())
         return _judge(keeper, slot, session, request, extension)
     finally:

@@ -21,8 +21,8 @@ from refold.budget import Budget, Carry
 from refold.config import CompressionConfig
 from refold.conversation.view import Lens
 from refold.errors import LedgerError, SessionBusy
-from refold.formats import make_format
 from refold.ledger.ledger import Event, Ledger, SessionRow
+from refold.ledger.session_row import format_of, merge_settings
 from refold.manager.flow import Flow, Pause, wait_out
 from refold.manager.heartbeat import Heartbeat
 from refold.manager.notices import Listeners, Notice
@@ -184,16 +184,24 @@ class Keeper:
         with self._guard:
             return sum(slot.session is not None for slot in self._slots.values())
 
-    def open(self, slot: Slot, row: SessionRow, model: str) -> OpenSession:
+    def open(self, slot: Slot, row: SessionRow) -> OpenSession:
         """Return the session as it is now: from memory if nobody changed it, else from the ledger."""
-        counter = self.find_counter(row, model)
+        counter = self.find_counter(row)
         session = slot.session
         if session is not None and session.is_current(row) and _counts_alike(session.counter, counter):
             session.row, session.counter = row, counter
             return session
-        lens = Lens(make_format(row.wire), counter.count_parts, counter.count_text)
-        slot.session = load_session(self.ledger, row, lens, counter)
+        slot.session = load_session(self.ledger, row, self.make_lens(row), counter)
         return slot.session
+
+    def open_stored(self, slot: Slot, session_id: str) -> OpenSession:
+        """Return a session that must be there, as it is now."""
+        return self.open(slot, self.need_row(session_id))
+
+    def make_lens(self, row: SessionRow) -> Lens:
+        """Return what renders and counts a session's messages."""
+        counter = self.find_counter(row)
+        return Lens(format_of(row), counter.count_parts, counter.count_text)
 
     def need_row(self, session_id: str) -> SessionRow:
         """Return a session's row; LedgerError if there is no such session."""
@@ -210,9 +218,9 @@ class Keeper:
             raise LedgerError(f"the workspace {self.workspace} cannot be made: {error.strerror or error}") from error
         return self.ledger.open_session(session_id, self.clock())
 
-    def find_counter(self, row: SessionRow, model: str) -> Counter:
-        """Return the counter of a model, its margin narrowed by what was reported in this session."""
-        calibration = read_calibration(row.settings)
+    def find_counter(self, row: SessionRow) -> Counter:
+        """Return the counter of a session's model, its margin narrowed by what was reported in this session."""
+        model, calibration = row.model, read_calibration(row.settings)
         # Margins in steps: what every report changes a little would else make a counter each time.
         steps = tuple(ceil(calibration.margin_for(model, stated) * MARGIN_STEPS) for stated in (0.0, 1.0))
         key = (model, steps if calibration.tracks else ())
@@ -267,8 +275,7 @@ class Keeper:
     def update_settings(self, session: OpenSession, changes: Mapping[str, object]) -> None:
         """Store settings of a session, key by key; None takes one away."""
         self.ledger.update_session(session.id, {"settings": changes}, self.clock())
-        kept = {key: value for key, value in {**session.row.settings, **changes}.items() if value is not None}
-        session.row = replace(session.row, settings=kept)
+        session.row = replace(session.row, settings=merge_settings(session.row.settings, changes))
 
     def tell(self, notice: Notice, *, is_logged: bool = True) -> None:
         """Log a notice and tell whoever listens; a listener's failure is logged and told as a warning."""

@@ -23,18 +23,13 @@ def take_lease(keeper: Keeper, session_id: str, wait_s: float) -> Flow[str]:
     """Wait for the lease on a session; return who owns it now, or nothing if it could not be had in time."""
     owner = uuid.uuid4().hex
     waited, pause = 0.0, _PAUSE_S
-    while not prolong_lease(keeper, session_id, owner):
+    while not keeper.prolong(session_id, owner):
         if waited >= wait_s:
             return ""
         yield Pause(pause)
         waited, pause = waited + pause, min(_PAUSE_MAX_S, pause * 1.3)
     keeper.heartbeat.begin(session_id, owner)
     return owner
-
-
-def prolong_lease(keeper: Keeper, session_id: str, owner: str) -> bool:
-    """Take the lease or prolong it; False if somebody else has it."""
-    return keeper.prolong(session_id, owner)
 
 
 def give_lease(keeper: Keeper, session_id: str, owner: str) -> None:

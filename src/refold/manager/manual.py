@@ -43,9 +43,8 @@ def compress_flow(
         rounds = Rounds(keeper, session_id)
         while True:
             rounds.begin()
-            row = keeper.need_row(session_id)
-            session = keeper.open(slot, replace(row, wire=row.wire or "openai-chat"), row.model)
-            wish = _make_wish(keeper, session, row.model, slot.fixed_tokens, instructions)
+            session = keeper.open_stored(slot, session_id)
+            wish = _make_wish(keeper, session, slot.fixed_tokens, instructions)
             tokens = session.item_tokens + slot.fixed_tokens
             if not session.items:
                 return _unchanged(session, tokens, "nothing to compress")
@@ -61,7 +60,8 @@ def compress_flow(
         keeper.let_go(slot)
 
 
-def _make_wish(keeper: Keeper, session: OpenSession, model: str, fixed: int, instructions: str) -> Wish:
+def _make_wish(keeper: Keeper, session: OpenSession, fixed: int, instructions: str) -> Wish:
+    model = session.row.model
     budget = keeper.find_budget(model, session.counter)
     return Wish(Trigger("soft", ASKED, True), model, budget, fixed, instructions, is_manual=True)
 

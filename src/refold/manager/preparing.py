@@ -82,7 +82,7 @@ def _prepare_held(
         rounds.begin()
         decision, budget = decide_held(keeper, slot, session, request, fixed)
         if make_room(keeper, session, fixed, budget.hard):
-            session = keeper.open(slot, keeper.need_row(session.id), model)
+            session = keeper.open_stored(slot, session.id)
             continue
         if not decision.acts:
             break
@@ -99,7 +99,7 @@ def _prepare_held(
         if made.ending != "stale":
             break
         slot.session = None
-        session = keeper.open(slot, keeper.need_row(session.id), model)
+        session = keeper.open_stored(slot, session.id)
     yield from finish(keeper, session, made, remember)
     _tell_skipped(keeper, slot, session, decision, made)
     is_compressed = made is not None and made.ending == "done"

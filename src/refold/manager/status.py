@@ -63,8 +63,8 @@ def describe_session(keeper: Keeper, session_id: str, beside: Request | None = N
     keeper.need_row(session_id)
     with keeper.held(session_id) as slot:
         row = keeper.need_row(session_id)
-        row = replace(row, wire=row.wire or "openai-chat", model=(beside and beside.model) or row.model)
-        session = keeper.open(slot, row, row.model)
+        row = replace(row, model=(beside and beside.model) or row.model)
+        session = keeper.open(slot, row)
         if beside is not None:
             count_fixed(slot, session, beside)
         tokens = session.item_tokens + slot.fixed_tokens
@@ -78,7 +78,7 @@ def describe_session(keeper: Keeper, session_id: str, beside: Request | None = N
             stopped = f"{brake.misses} compressions in a row did not help: {brake.why}"
         return SessionStatus(
             session_id=session_id,
-            wire=row.wire,
+            wire=session.lens.format.name,
             model=row.model,
             counter=session.counter.name,
             messages=len(session.ids),

@@ -26,7 +26,7 @@ def take_in(keeper: Keeper, slot: Slot, request: Request) -> Flow[OpenSession]:
     while True:
         rounds.begin()
         row = _find_row(keeper, request, raws)
-        session = keeper.open(slot, row, row.model)
+        session = keeper.open(slot, row)
         if raws is None:
             return session
         if _change_wire(keeper, session, raws[len(session.ids) :], lambda: raws):
@@ -48,7 +48,7 @@ def append_new(
     while True:
         rounds.begin()
         row = _find_row(keeper, Request(session_id, format=wire), raws)
-        session = keeper.open(slot, row, row.model)
+        session = keeper.open(slot, row)
         if _change_wire(keeper, session, raws, lambda: [*_read_raws(keeper, session_id), *raws]):
             continue
         if take_new(session, keeper.ledger, raws, keeper.arrival_stages(), keeper.clock()):

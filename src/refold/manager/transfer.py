@@ -14,11 +14,11 @@ from typing import Any
 from refold.conversation.edit import Edit
 from refold.conversation.view import Lens, apply
 from refold.errors import FormatError, RefoldError
-from refold.formats import make_format
 from refold.ledger.exporting import tell_whole
 from refold.ledger.importing import check_once, read_whole
 from refold.ledger.ledger import Ledger
 from refold.ledger.records import StoredEdit, Whole
+from refold.ledger.session_row import format_of
 from refold.manager.keeper import read_calibration
 from refold.manager.session import parse_stored
 from refold.offload import OffloadFolder
@@ -96,8 +96,8 @@ def _rename(value: Any, new: Mapping[str, str]) -> Any:
 
 def _try_view(whole: Whole) -> None:
     """Compute what the session shows, with the edits in force and with all that could be; FormatError if it cannot."""
-    row = replace(whole.row, wire=whole.row.wire or "openai-chat")
-    lens = Lens(make_format(row.wire), lambda *_: 0, lambda _: 0)
+    row = whole.row
+    lens = Lens(format_of(row), lambda *_: 0, lambda _: 0)
     try:
         read_calibration(row.settings)
         parsed = {stored.id: parse_stored(stored, row, lens) for stored in whole.messages}

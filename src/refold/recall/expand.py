@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from refold.conversation.handle import mark, read_handle
 from refold.errors import HandleUnknown
 from refold.ledger.ledger import Ledger, SessionRow, StoredMessage
-from refold.recall.originals import Original, format_of, read_original
+from refold.ledger.session_row import format_of
+from refold.recall.originals import Original, read_original
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +33,7 @@ class Page:
 
 def expand_handle(ledger: Ledger, row: SessionRow, handle: str, offset: int = 0, limit: int | None = None) -> Page:
     """Return a page of what is behind a handle."""
-    name = read_handle(handle)
-    if name is None:
-        raise HandleUnknown(f"{handle[:80]!r} is not a handle; handles look like {mark('m:4f2a91c3')}")
+    name = _read_name(handle)
     text = _read_fold(ledger, row, name) if name.startswith("f:") else _read_message(ledger, row, name)
     start = max(0, offset)
     piece = text[start:] if limit is None else text[start : start + max(0, limit)]
@@ -42,13 +41,21 @@ def expand_handle(ledger: Ledger, row: SessionRow, handle: str, offset: int = 0,
 
 
 def find_handle(ledger: Ledger, row: SessionRow, handle: str) -> list[StoredMessage]:
-    """Return the stored messages behind a handle: for forget and for whoever needs more than the text."""
+    """Return the stored messages behind a handle: all with that content, or all that a fold stands for."""
+    name = _read_name(handle)
+    if name.startswith("f:"):
+        return ledger.read_messages(row.id, _covered_ids(ledger, row, name))
+    found = ledger.find_messages(row.id, name.removeprefix("m:").partition(".")[0])
+    if not found:
+        raise _explain_unknown(name)
+    return found
+
+
+def _read_name(handle: str) -> str:
     name = read_handle(handle)
     if name is None:
         raise HandleUnknown(f"{handle[:80]!r} is not a handle; handles look like {mark('m:4f2a91c3')}")
-    if name.startswith("f:"):
-        return ledger.read_messages(row.id, _covered_ids(ledger, row, name))
-    return ledger.find_messages(row.id, name.removeprefix("m:").partition(".")[0]) or _unknown(name)
+    return name
 
 
 def _read_message(ledger: Ledger, row: SessionRow, name: str) -> str:
@@ -64,7 +71,7 @@ def _read_message(ledger: Ledger, row: SessionRow, name: str) -> str:
     if not by_digest:
         if is_forgotten:
             raise HandleUnknown(f"what {mark(name)} stood for was forgotten on request; it cannot be read again")
-        _unknown(name)
+        raise _explain_unknown(name)
     # Two contents with one prefix are possible, if rare: both are shown, each whole.
     return "\n\n".join(_pick(original, name, int(part) if dot else None) for original in by_digest.values())
 
@@ -99,9 +106,9 @@ def _covered_ids(ledger: Ledger, row: SessionRow, name: str) -> tuple[str, ...]:
         if stored.edit.fold is not None and stored.edit.fold.handle.startswith(name)
     }
     if len(folds) != 1:
-        _unknown(name)
+        raise _explain_unknown(name)
     return next(iter(folds.values()))
 
 
-def _unknown(name: str) -> list[StoredMessage]:
-    raise HandleUnknown(f"nothing in this session has the handle {mark(name)}; asking again will not help")
+def _explain_unknown(name: str) -> HandleUnknown:
+    return HandleUnknown(f"nothing in this session has the handle {mark(name)}; asking again will not help")

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 
 from refold.conversation.edit import Fact, FactKind
 from refold.ledger.ledger import Ledger, SessionRow
+from refold.ledger.session_row import format_of
 from refold.recall.contradict import contradicts
-from refold.recall.originals import format_of, read_original
+from refold.recall.originals import read_original
 from refold.stages.extract.facts import find_facts
 from refold.stages.extract.words import Saying
 

@@ -17,10 +17,11 @@ import apsw
 from refold.errors import LedgerError
 from refold.ledger.encode import decode_text, encode_text
 from refold.ledger.ledger import Ledger, SessionRow
+from refold.ledger.session_row import format_of
 from refold.recall import erase
 from refold.recall.dates import name_day
 from refold.recall.file import IndexFile
-from refold.recall.originals import Original, format_of, read_original
+from refold.recall.originals import Original, read_original
 from refold.recall.passages import has_number, is_question, split_passages
 from refold.recall.rows import NOTES_FROM, Mark, find_mark
 from refold.recall.words import find_words

@@ -12,11 +12,8 @@ from refold.conversation.format import Format
 from refold.conversation.handle import DIGITS
 from refold.conversation.message import Message, join_parts
 from refold.errors import FormatError
-from refold.formats import make_format
 from refold.ledger.encode import load_json
-from refold.ledger.ledger import SessionRow, StoredMessage
-
-_WIRE_DEFAULT = "openai-chat"
+from refold.ledger.ledger import StoredMessage
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +33,6 @@ class Original:
     def handle(self) -> str:
         """The short name that placeholders carry."""
         return f"m:{self.digest[:DIGITS]}"
-
-
-def format_of(row: SessionRow) -> Format:
-    """Return the format that a session's messages are in."""
-    return make_format(row.wire or _WIRE_DEFAULT)
 
 
 def read_original(stored: StoredMessage, form: Format) -> Original:

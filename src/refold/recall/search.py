@@ -10,11 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from refold.ledger.ledger import Ledger, SessionRow
+from refold.ledger.session_row import format_of
 from refold.recall import rows
 from refold.recall.hits import NOTES_MAX, SCORE_DIGITS, SPARE, Hit, find_hits
 from refold.recall.index import RecallIndex
 from refold.recall.newer import put_newer_first
-from refold.recall.originals import Original, format_of, read_original
+from refold.recall.originals import Original, read_original
 from refold.recall.rows import PassageRow
 from refold.recall.snippets import fit_texts
 from refold.recall.vectors import Scorer

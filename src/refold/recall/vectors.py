@@ -15,10 +15,11 @@ import apsw
 from refold.errors import Unavailable
 from refold.ledger.ledger import Ledger, SessionRow
 from refold.ledger.runs import find_runs
+from refold.ledger.session_row import format_of
 from refold.recall import rows
 from refold.recall.embed import Embedder
 from refold.recall.index import RecallIndex
-from refold.recall.originals import format_of, read_original
+from refold.recall.originals import read_original
 from refold.recall.rows import SESSION_BITS, Mark
 
 # Newest passages that are compared with every query: within the database, and without its help.

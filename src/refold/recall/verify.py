@@ -6,9 +6,10 @@ All of it is derived, so all of it can be repaired: the session is indexed anew.
 from __future__ import annotations
 
 from refold.ledger.ledger import Finding, Ledger, SessionRow
+from refold.ledger.session_row import format_of
 from refold.recall.erase import collect_words
 from refold.recall.index import RecallIndex, split_original
-from refold.recall.originals import format_of, read_original
+from refold.recall.originals import read_original
 from refold.recall.rows import Mark, find_mark
 
 _PAGE = 1_000

@@ -14,8 +14,8 @@ from refold.conversation.message import Message
 from refold.conversation.part import Part
 from refold.conversation.view import Lens
 from refold.errors import HandleUnknown
-from refold.formats import make_format
 from refold.ledger.ledger import SessionRow, StoredMessage
+from refold.ledger.session_row import format_of
 from refold.manager.session import parse_stored
 from refold.server.interface import Access
 from refold.web.markup import clean, to_lines, to_tree
@@ -56,7 +56,7 @@ def tell_rows(access: Access, seen: Seen, look: Look, rows: Sequence[Row], tongu
 
 def make_lens(row: SessionRow) -> Lens:
     """Return a lens that renders and counts nothing."""
-    return Lens(make_format(row.wire or "openai-chat"), lambda *_: 0, lambda _: 0)
+    return Lens(format_of(row), lambda *_: 0, lambda _: 0)
 
 
 def _tell_fold(row: Row, seen: Seen) -> Telling:
