@@ -11,7 +11,6 @@ from refold.budget.economics import (
     charge_request,
     check_economics,
     count_removable,
-    find_best_distance,
     sum_charges,
 )
 from refold.tokens.models import NO_CACHE, CacheRules, Cliff, model_info
@@ -150,12 +149,6 @@ def test_it_acts_before_a_cliff_and_not_far_from_it() -> None:
 @pytest.mark.parametrize("cache", [NO_CACHE, CacheRules(read=1.0, write=1.0, lifetime_s=300)])
 def test_where_nothing_is_cached_there_is_nothing_to_wait_for(cache: CacheRules) -> None:
     assert not check_economics(5_000, 0, budget(1_000), Economics(Tariff(cache), Carry(tokens=10**9))).acts
-
-
-def test_the_best_distance_between_cuts_in_closed_form() -> None:
-    # sqrt(2 x 1.15 x 10,000 / (0.1 x 230)) = sqrt(1,000).
-    assert find_best_distance(10_000, 230, Economics(TARIFF)) == pytest.approx(1_000**0.5)
-    assert find_best_distance(10_000, 0, Economics(TARIFF)) == float("inf")
 
 
 def pay_online(removable: int, kept: int, requests: int, economics: Economics) -> float:

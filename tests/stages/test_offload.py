@@ -14,7 +14,7 @@ from refold.conversation import Edit
 from refold.conversation.handle import message_handle
 from refold.conversation.view import View, amend
 from refold.errors import ConfigError, LawBroken
-from refold.stages.offload import Offload, OffloadFile, files_of, offload_path, offloaded_path, session_folder
+from refold.stages.offload import Offload, OffloadFile, files_of, offload_path, offloaded_path
 from refold.stages.stage import Goal
 from refold.testing import find_violations
 from tests.laws.strategies import Talk, talks
@@ -119,15 +119,6 @@ def test_an_edit_of_this_stage_that_names_another_file_is_refused() -> None:
 def test_a_folder_that_leads_out_of_the_workspace_or_breaks_the_line_is_a_config_error(folder: str) -> None:
     with pytest.raises(ConfigError, match=r"offload\.folder"):
         Offload(folder=folder)
-
-
-def test_a_sessions_folder_is_safe_and_its_own() -> None:
-    names = ["s1", "a/b", "a_b", "../../etc", "会话", "", "x" * 300, "x" * 301, "\ud83d", "."]
-    folders = [session_folder(name) for name in names]
-    assert folders[0] == "offloaded/s1"
-    assert len(set(folders)) == len(names)
-    for folder in folders:
-        assert Offload(folder=folder).folder == folder
 
 
 def test_a_result_with_a_picture_stays() -> None:

@@ -230,9 +230,3 @@ def _find_cliff_ahead(tokens: int, carry: Carry, tariff: Tariff) -> Cliff | None
     growth = max(0, tokens - carry.last_tokens) if carry.requests else 0
     now, then = tariff.cliff_at(tokens), tariff.cliff_at(tokens + growth)
     return now or then
-
-
-def find_best_distance(kept_tokens: int, growth_tokens: float, economics: Economics) -> float:
-    """Return the cheapest number of requests between two cuts, for steady growth: sqrt(2·cost / (r·g))."""
-    per_request = economics.tariff.cache.read * growth_tokens
-    return math.sqrt(2.0 * find_rewrite_cost(kept_tokens, economics) / per_request) if per_request > 0 else math.inf

@@ -1,8 +1,8 @@
 """The laws a view must keep, each a small object: a name and a check that says what is wrong.
 
-``check_step`` holds a stage to them, ``check_fit`` the whole ladder. A broken law is a bug of ours: it raises in
-strict mode; else the ladder refuses the edits and says so. L5 to L7, L9 and L10 live where their state is: handles,
-alignment, undo, limits and triggers have their own tests.
+``find_broken`` holds a stage to them, ``plan.check_fit`` the whole ladder to L1. A broken law is a bug of ours: it
+raises in strict mode; else the ladder refuses the edits and says so. L5 to L7, L9 and L10 live where their state is:
+handles, alignment, undo, limits and triggers have their own tests.
 """
 
 from __future__ import annotations

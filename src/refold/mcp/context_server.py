@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
 from typing import Annotated, Any
 
 from mcp.server.mcpserver import MCPServer
@@ -138,8 +137,3 @@ def serve_stdio(server: MCPServer[Any]) -> None:
 def serve_http(server: MCPServer[Any], host: str, port: int) -> None:
     """Serve over HTTP at ``/mcp``; the library refuses names of hosts that are not this one."""
     server.run("streamable-http", host=host, port=port)
-
-
-def list_names(server: MCPServer[Any]) -> Sequence[str]:
-    """Return the names of the tools that are served."""
-    return [tool.name for tool in asyncio.run(server.list_tools())]

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
-from refold.budget import Budget, Carry, Economics, Tariff, Trigger
+from refold.budget import Budget, Carry, Economics, Tariff
 from refold.config import CompressionConfig
-from refold.conversation.edit import Edit
 from refold.conversation.message import Message
 from refold.conversation.view import Item, Lens, View, apply, extend
 from refold.errors import BudgetTooSmall
@@ -67,10 +66,9 @@ class LadderPolicy:
 
     keeps_originals: ClassVar[bool] = True
 
-    def __init__(self, room: Room, config: CompressionConfig, *, on_arrival: bool = False) -> None:
+    def __init__(self, room: Room, config: CompressionConfig) -> None:
         self._room = room
         self._view: View = apply((), (), room.lens, fixed_tokens=room.fixed_tokens)
-        self._arrival = config.arrival_stages() if on_arrival else []
         self._carry = Carry()
         self._asked: list[Asked] = []
         self._plan = Plan(
@@ -83,15 +81,8 @@ class LadderPolicy:
         )
 
     def see(self, messages: Sequence[Message]) -> None:
-        """Extend the view; on-arrival stages render what is new once, for ever."""
-        edits: list[Edit] = []
-        for message in messages:
-            for stage in self._arrival:
-                found = stage.arrive(message)
-                if found:
-                    edits += found
-                    break
-        self._view = extend(self._view, messages, edits)
+        """Extend the view."""
+        self._view = extend(self._view, messages)
 
     def prepare(self, idle_s: float = 0.0) -> Step:
         """Run the ladder if a trigger fires."""
@@ -111,7 +102,7 @@ class LadderPolicy:
             self._view.tokens,
             before - self._view.tokens,
             tuple(stage.stage for stage in outcome.stages if stage.edits),
-            _tell(outcome.trigger),
+            outcome.trigger.reason,
             tuple(self._asked),
         )
 
@@ -120,7 +111,3 @@ class LadderPolicy:
         text = ask.prompt[-STAND_IN_CHARS:]
         self._asked.append(Asked(count(ask.system) + count(ask.prompt), min(ask.tokens_max, count(text))))
         return Reply(text)
-
-
-def _tell(trigger: Trigger) -> str:
-    return trigger.reason

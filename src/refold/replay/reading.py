@@ -21,7 +21,6 @@ from refold.replay.rows import Broken, Row
 from refold.replay.session import Session
 
 BYTES_MAX = 1_000_000_000
-BROKEN_SHOWN_MAX = 20
 _GZIP = b"\x1f\x8b"
 
 

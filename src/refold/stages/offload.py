@@ -7,7 +7,6 @@ looks like a path line is text: only edits of this stage name files.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import re
@@ -27,7 +26,6 @@ from refold.stages.stage import Goal, When, replace_part, seen_part
 
 _LINE = re.compile(r"Tool result is at: (\S+)")
 _FOLDER = re.compile(r"[A-Za-z0-9_][\w.-]*(?:/[A-Za-z0-9_][\w.-]*)*", re.ASCII)
-_UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 _DIGITS = 16
 
 
@@ -114,16 +112,6 @@ def offload_path(folder: str, message: Message, part: int) -> str:
 
 def _file_name(message: Message, part: int) -> str:
     return f"{message.digest[:_DIGITS]}{'' if len(message.parts) == 1 else f'-{part}'}.txt"
-
-
-def session_folder(session: str, root: str = "offloaded") -> str:
-    """Return a session's own folder under ``root``: safe on every disk, and two sessions never share one."""
-    safe = _UNSAFE.sub("_", session)[:60]
-    if safe == session and safe:
-        return f"{root}/{safe}"
-    # What was left out could tell two sessions apart; the digest still does.
-    digest = hashlib.blake2b(session.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
-    return f"{root}/{safe or '_'}-{digest}"
 
 
 def offloaded_path(edit: Edit) -> str | None:

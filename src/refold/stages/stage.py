@@ -6,7 +6,7 @@ A stage never reaches out, never changes a message, and never proposes to touch 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, Protocol
 
@@ -27,7 +27,6 @@ class Ask:
     prompt: str
     tokens_max: int
     system: str = ""
-    purpose: str = "summary"
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +151,3 @@ def count_part(view: View, part: Part) -> int:
     if part.kind == "media" or part.inside:
         return view.lens.count_bare(part)
     return view.lens.count_text(part.text)
-
-
-def over_target(view: View, goal: Goal, edits: Sequence[Edit]) -> bool:
-    """Tell whether the view would still be above the target with these edits."""
-    return view.tokens - sum(edit.tokens_freed for edit in edits) > goal.target

@@ -22,7 +22,7 @@ class CacheRules:
     """How a provider bills a repeated prefix, as multiples of the input price.
 
     ``breakpoints`` is how many the client may set, 0 where the provider caches by itself. ``lifetime_s`` counts from
-    the last use. ``write_long`` and ``lifetime_long_s`` are the longer-lived entry, where there is one to ask for.
+    the last use.
     """
 
     read: float = 1.0
@@ -31,9 +31,6 @@ class CacheRules:
     tokens_min: int = 0
     step_tokens: int = 1
     breakpoints: int = 0
-    lookback_blocks: int = 0
-    write_long: float | None = None
-    lifetime_long_s: int | None = None
 
     @property
     def is_active(self) -> bool:

@@ -92,11 +92,7 @@ class _DocumentWriter:
         kind = type(value)
         if kind is not dict and kind is not list:
             return dump(value)
-        if (
-            depth < _DEPTH_MAX
-            and len(value) >= ROWS_MIN
-            and (is_like_list(value) if kind is list else is_keyed([value]))
-        ):
+        if depth < _DEPTH_MAX and _is_tabular(value):
             place = self.write_place(value, "list" if kind is list else "map")
             if sum(map(len, self.tables[-1])) + len(self.tables[-1]) < _TABLE_GAIN * len(dump(value)):
                 return place
