@@ -14,8 +14,9 @@ from refold.conversation.message import Message
 from refold.conversation.part import Part
 from refold.errors import ConfigError
 from refold.stages.densify import Densify
+from refold.stages.gist import count_lines
 from refold.stages.landmarks import looks_like_log
-from refold.stages.truncate import Truncate, count_lines
+from refold.stages.truncate import Truncate
 from tests.stages.sessions import lines, propose, run, step, user, view_of
 
 HANDLE = "m:4f2a91c3"

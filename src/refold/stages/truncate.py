@@ -11,15 +11,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar, Literal
 
-from refold.conversation.edit import Edit
-from refold.conversation.handle import mark, message_handle
+from refold.conversation.handle import mark
 from refold.conversation.language import Language, detect_language
-from refold.conversation.message import Message
-from refold.conversation.part import Part
-from refold.conversation.view import View
 from refold.errors import ConfigError
+from refold.stages.gist import count_lines
 from refold.stages.landmarks import Landmark, find_landmarks, looks_like_log, names_shell
-from refold.stages.stage import Goal, When, replace_part, seen_part
+from refold.stages.output import OutputStage
+from refold.stages.stage import When
 
 _SHELL_HEAD = 0.2
 _OTHER_HEAD = 0.5
@@ -49,7 +47,7 @@ class Room:
 
 
 @dataclass(frozen=True)
-class Truncate:
+class Truncate(OutputStage):
     """Options of the stage. An output over any of its limits is cut to fit all of them.
 
     ``texts`` lets it cut plain text parts too, not only tool results; ``landmarks_max`` bounds the lines kept
@@ -76,33 +74,14 @@ class Truncate:
         if self.language not in ("auto", "en", "zh"):
             raise ConfigError(f"truncate.language is {self.language!r}; give auto, en or zh")
 
-    def propose(self, view: View, goal: Goal) -> list[Edit]:  # noqa: ARG002
-        """Cut every output of the view that is over its limit, as it is seen now, and that nothing protects."""
-        edits: list[Edit] = []
-        for at, item in enumerate(view.items):
-            if item.is_fold or at in view.protected or item.message.is_sealed:
-                continue
-            for number in range(len(item.message.parts)):
-                part = seen_part(item, number)
-                text = None if part is None else self._render(item.message, number, part)
-                if part is None or text is None:
-                    continue
-                edit = replace_part(item, number, text, view=view, stage=self.name, reason=_say(part, text))
-                if edit is not None:
-                    edits.append(edit)
-        return edits
+    def rewrite(self, text: str, handle: str, tool: str) -> str | None:
+        """Return the text cut to the limits; None if it is within them."""
+        cut = self.cut(text, handle, tool)
+        return None if cut is text else cut
 
-    def arrive(self, message: Message) -> list[Edit]:
-        """Return the edits that cut the oversized outputs of one message."""
-        edits: list[Edit] = []
-        if message.is_sealed:
-            return edits
-        for number, part in enumerate(message.parts):
-            text = self._render(message, number, part)
-            if text is not None:
-                reason = _say(part, text)
-                edits.append(Edit("replace", self.name, (message.id,), number, text, reason=reason))
-        return edits
+    def explain(self, chars_before: int, chars_after: int) -> str:
+        """Return how much is shown."""
+        return f"output of {chars_before:,} characters is over its limit; {chars_after:,} are shown"
 
     def cut(self, text: str, handle: str, tool: str = "") -> str:
         """Return a text cut to the limits, with ``handle`` in its markers; the text itself if it is within them."""
@@ -121,27 +100,11 @@ class Truncate:
         spans = [(0, head), *(span for span in kept if head < span[0] and span[1] < tail), (tail, len(text))]
         return _write(text, _join_near(text, spans), handle, language)
 
-    def _render(self, message: Message, number: int, part: Part) -> str | None:
-        # A result that holds media would lose it: its text is replaced as a whole.
-        if part.inside or not (part.kind == "result" or (self.texts and part.kind == "text")):
-            return None
-        text = self.cut(part.text, message_handle(message, number), part.name)
-        return text if text is not part.text else None
-
-
-def _say(part: Part, text: str) -> str:
-    return f"output of {len(part.text):,} characters is over its limit; {len(text):,} are shown"
-
 
 def _fits(text: str, room: Room) -> bool:
     if len(text) > room.chars or len(text) > room.bytes or count_lines(text) > room.lines:
         return False
     return len(text) * 3 <= room.bytes or _count_bytes(text) <= room.bytes
-
-
-def count_lines(text: str) -> int:
-    """Return how many lines a text has; a line break at its very end opens no new one."""
-    return text.count("\n") + (not text.endswith("\n"))
 
 
 def _count_bytes(text: str) -> int:
