@@ -10,7 +10,7 @@ from refold.cli.reading import write_json
 from refold.cli.render import clean_line, make_console, make_table
 from refold.cli.workspace import choose_session, open_workspace, tell_empty, tell_time, write_line
 from refold.ledger.ledger import Event
-from refold.manager.status import read_all_events
+from refold.manager.events import read_all_events
 
 
 def run(workspace: str, session: str | None, limit: int, *, as_json: bool) -> None:

@@ -18,14 +18,15 @@ from dataclasses import dataclass, field
 from refold.conversation.view import View
 from refold.errors import RefoldError
 from refold.ladder.plan import Outcome
+from refold.llm.summariser import Summariser
 from refold.manager.batch import commit_outcome, is_vetoed, make_full_view, miss, plan_batch, tell_failed
 from refold.manager.flow import Flow, Pause, run_flow_async
-from refold.manager.keeper import Keeper, read_pinned
+from refold.manager.keeper import Keeper
 from refold.manager.lease import give_lease, take_lease
-from refold.manager.model_seam import ModelSeam
 from refold.manager.notices import Notice
 from refold.manager.preparing import Remember, finish
 from refold.manager.session import OpenSession, load_session
+from refold.manager.session_settings import read_pinned
 from refold.manager.wish import Made, Wish
 
 WAITING_MAX = 1_000
@@ -53,7 +54,7 @@ class Job:
 class Background:
     """The worker of one manager."""
 
-    def __init__(self, keeper: Keeper, model: Callable[[], ModelSeam], remember: Remember) -> None:
+    def __init__(self, keeper: Keeper, model: Callable[[], Summariser], remember: Remember) -> None:
         self._keeper = keeper
         self._model = model
         self._remember = remember

@@ -16,17 +16,19 @@ from refold.errors import ChangeRefused, LedgerError, RefoldError, SessionBusy
 from refold.ladder.plan import Outcome, Plan, detect_view_language, order_stages, prepare
 from refold.ledger.ledger import Batch
 from refold.llm.redact import find_secrets, redact_text
-from refold.manager.deciding import BRAKE, FORCED, Brake, decide_plain
+from refold.manager.deciding import decide_plain
+from refold.manager.events import make_event
 from refold.manager.files import named_files
 from refold.manager.flow import Flow
 from refold.manager.injecting import give_up_recalled, leave_out_recalled, put_back_recalled
-from refold.manager.keeper import Keeper, make_event, read_pinned
+from refold.manager.keeper import Keeper
 from refold.manager.lease import give_lease, take_lease
 from refold.manager.notices import Notice
 from refold.manager.record import Archived, describe_archived
 from refold.manager.restoring import restore_results
 from refold.manager.rounds import Rounds, explain_refusal, read_versions
 from refold.manager.session import OpenSession
+from refold.manager.session_settings import BRAKE, FORCED, Brake, read_pinned
 from refold.manager.undoing import REDO
 from refold.manager.wish import Made, Wish, describe_made
 from refold.stages.fold import Fold

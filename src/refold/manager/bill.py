@@ -14,10 +14,10 @@ from math import fsum
 
 from refold.budget.economics import Request, Tariff, charge_ask, charge_request
 from refold.ledger.ledger import Event, Ledger, StoredBatch, StoredEdit, Usage
+from refold.manager.events import read_all_events
 from refold.tokens.models import NO_CACHE, ModelInfo, model_info
 
 REQUESTS_MAX = 5_000
-EVENTS_PAGE = 1_000
 _MILLION = 1_000_000
 # Those who write summaries without asking a model.
 _MECHANICAL = frozenset({"", "extract", "window"})
@@ -107,7 +107,8 @@ def read_figures(ledger: Ledger, session_id: str, requests_max: int = REQUESTS_M
     billed = [one for one in reversed(usages[:requests_max]) if one.input_tokens > 0]  # A refused one cost nothing.
     batches = ledger.read_batches(session_id)
     edits = ledger.read_edits(session_id, active_only=False) if batches or billed else []
-    switches = _read_switches(ledger, session_id) if batches else []
+    events = read_all_events(ledger, session_id) if batches else ()
+    switches = [event for event in events if event.kind in ("undone", "redone")]
     requests = _figure_requests(billed, Freed(batches, edits, switches))
     folds = tuple(
         FoldFigures(one.created_at, one.reason, one.tokens_before, one.tokens_after, one.is_active) for one in batches
@@ -158,16 +159,6 @@ class Freed:
         """Return the tokens that were out of the view at a time."""
         place = bisect_right(self._times, time)
         return self._sums[place - 1] if place else 0
-
-
-def _read_switches(ledger: Ledger, session_id: str) -> list[Event]:
-    """Return every undo and redo of a session."""
-    found: list[Event] = []
-    after = 0
-    while page := ledger.read_events(session_id, after=after, limit=EVENTS_PAGE):
-        found += [event for event in page if event.kind in ("undone", "redone")]
-        after = page[-1].id
-    return found
 
 
 def _figure_requests(usages: Sequence[Usage], freed: Freed) -> list[RequestFigures]:
@@ -238,36 +229,11 @@ def _price_summaries(edits: Sequence[StoredEdit], usages: Sequence[Usage]) -> fl
     return fsum(charges) * info.prices.input / _MILLION
 
 
-def list_events(ledger: Ledger, session_id: str | None, limit: int) -> list[Event]:
-    """Return the newest events of a session or of all, newest first; of all, ids without an event count as well."""
-    kept: list[Event] = []
-    after = 0 if session_id is not None else max(0, _find_last(ledger) - limit)
-    while page := ledger.read_events(session_id, after=after, limit=EVENTS_PAGE):
-        kept = [*kept, *page][-limit:]
-        after = page[-1].id
-    return kept[::-1]
-
-
-def _find_last(ledger: Ledger) -> int:
-    """Return the id of the newest event, found by doubling: the ledger lists events upwards only."""
-    low, high = 0, 1
-    while ledger.read_events(None, after=high, limit=1):
-        low, high = high, high * 2
-    while low < high:
-        middle = (low + high) // 2
-        if ledger.read_events(None, after=middle, limit=1):
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
 __all__ = [
     "Bill",
     "FoldFigures",
     "RequestFigures",
     "SessionFigures",
-    "list_events",
     "price_usage",
     "read_figures",
     "sum_requests",

@@ -8,21 +8,23 @@ from refold.conversation.edit import Edit
 from refold.conversation.view import Item
 from refold.errors import FormatError, HandleUnknown
 from refold.ledger.ledger import Event, Usage
-from refold.manager.deciding import FORCED, REFUSED, REPORTED, Reported
 from refold.manager.files import remove_others, write_named
-from refold.manager.keeper import (
-    CALIBRATION,
-    PINNED,
-    Keeper,
-    Slot,
-    read_calibration,
-    read_pinned,
-    write_calibration,
-)
+from refold.manager.keeper import Keeper, Slot
 from refold.manager.lease import leased
 from refold.manager.notices import Notice
 from refold.manager.record import list_summaries
 from refold.manager.session import OpenSession
+from refold.manager.session_settings import (
+    CALIBRATION,
+    FORCED,
+    PINNED,
+    REFUSED,
+    REPORTED,
+    Reported,
+    read_calibration,
+    read_pinned,
+    write_calibration,
+)
 from refold.manager.undoing import REDO, REDO_MAX, Switched, choose_redo, choose_undo, read_redo
 from refold.memory import ContextSummary
 from refold.recall.expand import find_handle

@@ -7,7 +7,6 @@ reads no environment and starts no thread. Every public method is safe from any 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -17,29 +16,28 @@ from refold.config import CompressionConfig
 from refold.conversation.edit import Edit
 from refold.conversation.language import detect_language
 from refold.conversation.view import Item
-from refold.errors import ConfigError, LedgerError
+from refold.errors import ConfigError
 from refold.ledger.choose import choose_ledger
 from refold.ledger.ledger import Extension, Finding, Ledger
-from refold.llm.redact import redact_text
-from refold.manager import controls, forgetting, going_on, manual, preparing
+from refold.llm.summariser import settle_summariser
+from refold.manager import controls, forgetting, going_on, manual, pages, preparing
 from refold.manager.background import Background
 from refold.manager.flow import Flow, run_flow, run_flow_async, wait_out
 from refold.manager.going_on import Billed, WentOn
 from refold.manager.intake import check_messages
 from refold.manager.keeper import Keeper
 from refold.manager.manual import CompactResult
-from refold.manager.model_seam import settle_model
-from refold.manager.notices import Listener, Notice
+from refold.manager.notices import Listener
 from refold.manager.originals import StoredOriginals
+from refold.manager.recalling import Recalling
 from refold.manager.record import Archived
-from refold.manager.request import Request, check_session, limit_request, make_request
+from refold.manager.request import Request, check_session, make_request
 from refold.manager.status import SessionStatus, describe_session
 from refold.manager.taking_in import append_new
 from refold.manager.undoing import Switched
 from refold.memory import CompressionFolder, ContextSummary, MarkdownSync
-from refold.memory.entry import Entry, write_entry
+from refold.memory.entry import Entry
 from refold.prepared import PreparedContext
-from refold.recall.mixin import Recalling
 from refold.tokens import TokenCounter
 
 EXPAND_CHARS_MAX = 1_000_000
@@ -58,8 +56,8 @@ class ContextCompressionManager(Recalling):
     ) -> None:
         self.workspace_path = Path(workspace_path)
         self.compression_folder = CompressionFolder(self.workspace_path)
-        chosen, self._model = settle_model(config if config is not None else CompressionConfig(), llm)
-        self.config = _with_folder(chosen, self.compression_folder)
+        chosen, self._model = settle_summariser(config if config is not None else CompressionConfig(), llm)
+        self.config = pages.apply_folder(chosen, self.compression_folder)
         self.token_counter = TokenCounter()
         self.compressor = ContextCompressor(llm, self.token_counter)  # type: ignore[arg-type]
         self.md_sync = MarkdownSync(self.workspace_path)
@@ -93,8 +91,9 @@ class ContextCompressionManager(Recalling):
         ``messages`` is the whole history as the client has it; without it, what the ledger has (see ``append``).
         ``window`` and ``reserve`` hold for this call, whatever the model and the settings say.
         """
-        request = make_request(session_id, messages, current_messages, system_prompt, tools, model, format)
-        request = limit_request(request, window, reserve)
+        request = make_request(
+            session_id, messages, current_messages, system_prompt, tools, model, format, window, reserve
+        )
         return await run_flow_async(preparing.prepare_flow(self._keeper, request, self._remember), self._model)
 
     def prepare_context_sync(
@@ -111,8 +110,9 @@ class ContextCompressionManager(Recalling):
         reserve: int | None = None,
     ) -> PreparedContext:
         """The same as ``prepare_context``, for callers without an event loop."""
-        request = make_request(session_id, messages, current_messages, system_prompt, tools, model, format)
-        request = limit_request(request, window, reserve)
+        request = make_request(
+            session_id, messages, current_messages, system_prompt, tools, model, format, window, reserve
+        )
         return run_flow(preparing.prepare_flow(self._keeper, request, self._remember), self._model)
 
     def append(self, session_id: str, new_messages: Sequence[Any], *, format: str | None = None) -> int:  # noqa: A002
@@ -236,15 +236,15 @@ class ContextCompressionManager(Recalling):
         """Change settings from now on, in this workspace (S1.5, S1.6); return the settings in force."""
         if "ledger" in changes:
             raise ConfigError("ledger cannot change while it is in use; make another manager for another ledger")
-        changed, self._model = settle_model(self.config.replace(**changes), self._model.llm)
+        changed, self._model = settle_summariser(self.config.replace(**changes), self._model.llm)
         self.config = self._keeper.config = changed
-        self.compression_folder.write_config(_plain_settings(self.config), changes=_file_settings(changes))
+        self.compression_folder.write_config(pages.list_settings(self.config), changes=changes)
         return self.config
 
     def adopt(self, config: CompressionConfig) -> CompressionConfig:
         """Go by settings that were read anew, from the next request on; what ``config.json`` says still holds."""
-        chosen, self._model = settle_model(config, self._model.llm)
-        self.config = self._keeper.config = _with_folder(chosen, self.compression_folder)
+        chosen, self._model = settle_summariser(config, self._model.llm)
+        self.config = self._keeper.config = pages.apply_folder(chosen, self.compression_folder)
         return self.config
 
     def close(self) -> None:
@@ -270,63 +270,18 @@ class ContextCompressionManager(Recalling):
         self, session_id: str, summary: str, key_facts: Sequence[str], archived_count: int
     ) -> None:
         now = datetime.now()
-        summary, key_facts = self._mask(summary), [self._mask(fact) for fact in key_facts]
         entry = Entry(session_id, now.isoformat(), archived_count, summary, key_facts, detect_language([summary]))
-        await self.md_sync.append_to_daily_log(now.strftime("%Y-%m-%d"), write_entry(entry))
+        await self.md_sync.append_to_daily_log(now.strftime("%Y-%m-%d"), pages.write_section(self.config, entry))
 
     async def _remember(self, session_id: str, archived: Archived) -> None:
         """Write the page of the day, and what other programs read of the summaries."""
-        facts = [self._mask(fact.text) for fact in archived.facts]
-        summary = self._mask(archived.summary)
-        entry = Entry(session_id, archived.time, archived.count, summary, facts, archived.language)
+        facts = [fact.text for fact in archived.facts]
+        entry = Entry(session_id, archived.time, archived.count, archived.summary, facts, archived.language)
         try:
-            await self.md_sync.append_to_daily_log(archived.date, write_entry(entry))
+            await self.md_sync.append_to_daily_log(archived.date, pages.write_section(self.config, entry))
         finally:  # One that fails does not keep the other from being written.
             self._write_summaries(session_id, archived.folds)
-        self.compression_folder.write_config(_plain_settings(self.config))
-
-    def _mask(self, text: str) -> str:
-        """Return a text as people's pages may have it: secrets masked, unless somebody switched that off."""
-        return redact_text(text) if self.config.redact else text
+        self.compression_folder.write_config(pages.list_settings(self.config))
 
     def _write_summaries(self, session_id: str, folds: Sequence[Edit] | None = None) -> None:
-        """Write what other programs read; ``folds`` are those in force where the caller has them at hand."""
-        if not self.compression_folder.folder.is_dir() and not self.ledger.read_session(session_id):
-            return
-        try:
-            listed = controls.list_session_summaries(self._keeper, session_id, folds)
-            masked = [
-                replace(one, content=self._mask(one.content), key_points=tuple(map(self._mask, one.key_points)))
-                for one in listed
-            ]
-            self.compression_folder.write_summaries(session_id, masked)
-        except (LedgerError, OSError) as error:
-            self._warn(session_id, f"summaries.json was not written: {error}")
-
-    def _warn(self, session_id: str, problem: str) -> None:
-        self._keeper.listeners.tell(Notice("warned", session_id, problem, time=self._keeper.clock()))
-
-
-def _with_folder(config: CompressionConfig, folder: CompressionFolder) -> CompressionConfig:
-    """Apply what a person changed in ``.compression/config.json``, where the caller did not say otherwise (S1.6)."""
-    changed = {
-        name: value
-        for name, value in folder.read_config().items()
-        if (source := config.source(name)) is None or source.layer in ("preset", "user", "project")
-    }
-    try:
-        return config.replace(**changed) if changed else config
-    except ConfigError as error:
-        raise ConfigError(f"{folder.folder / 'config.json'}: {error}") from None
-
-
-def _plain_settings(config: CompressionConfig) -> dict[str, object]:
-    from refold.memory.compression_folder import SETTINGS
-
-    return {name: getattr(config, name) for name in SETTINGS.values()}
-
-
-def _file_settings(changes: dict[str, Any]) -> dict[str, object]:
-    from refold.memory.compression_folder import SETTINGS
-
-    return {name: value for name, value in changes.items() if name in SETTINGS.values()}
+        pages.write_summaries(self._keeper, self.compression_folder, session_id, folds)

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from refold.manager.model_seam import ModelSeam
+from refold.llm.summariser import Summariser
 from refold.stages.stage import Ask
 
 Result = TypeVar("Result")
@@ -39,7 +39,7 @@ Step = Ask | Pause | Await
 Flow = Generator[Step, Any, Result]
 
 
-def run_flow(flow: Flow[Result], model: ModelSeam) -> Result:
+def run_flow(flow: Flow[Result], model: Summariser) -> Result:
     """Run a flow to its end in this thread."""
     reply: object = None
     try:
@@ -53,7 +53,7 @@ def run_flow(flow: Flow[Result], model: ModelSeam) -> Result:
         flow.close()
 
 
-async def run_flow_async(flow: Flow[Result], model: ModelSeam) -> Result:
+async def run_flow_async(flow: Flow[Result], model: Summariser) -> Result:
     """Run a flow to its end, its steps in threads and its questions on this event loop."""
     reply: object = None
     while True:
@@ -100,7 +100,7 @@ def wait_out(flow: Flow[Result]) -> Result:
         return result
 
 
-def _answer(step: Step, model: ModelSeam) -> object:
+def _answer(step: Step, model: Summariser) -> object:
     if isinstance(step, Ask):
         return run_blocking(lambda: model.answer(step))
     if isinstance(step, Await):
@@ -109,7 +109,7 @@ def _answer(step: Step, model: ModelSeam) -> object:
     return None
 
 
-async def _answer_async(step: Step, model: ModelSeam) -> object:
+async def _answer_async(step: Step, model: Summariser) -> object:
     if isinstance(step, Ask):
         return await model.answer(step)
     if isinstance(step, Await):

@@ -17,12 +17,12 @@ from refold.errors import LedgerError
 from refold.formats import digest_message
 from refold.ledger.ledger import Event, Finding, SessionRow, StoredMessage
 from refold.ledger.scrub import GONE, Words
-from refold.manager.deciding import BRAKE, FORCED
+from refold.manager.events import read_all_events
 from refold.manager.files import find_files, remove_others, write_named
 from refold.manager.keeper import Keeper, Slot
 from refold.manager.lease import leased
 from refold.manager.session import FORGOTTEN, parse_stored
-from refold.manager.status import read_all_events
+from refold.manager.session_settings import BRAKE, FORCED
 from refold.manager.undoing import with_descendants
 from refold.memory import MarkdownSync
 from refold.memory.entry import is_section_of

@@ -21,18 +21,19 @@ from refold.budget import Budget, Carry
 from refold.config import CompressionConfig
 from refold.conversation.view import Lens
 from refold.errors import LedgerError, SessionBusy
-from refold.ledger.ledger import Event, Ledger, SessionRow
+from refold.ledger.ledger import Ledger, SessionRow
 from refold.ledger.session_row import format_of, merge_settings
+from refold.manager.events import make_event
 from refold.manager.flow import Flow, Pause, wait_out
 from refold.manager.heartbeat import Heartbeat
 from refold.manager.notices import Listeners, Notice
 from refold.manager.session import OpenSession, load_session
+from refold.manager.session_settings import read_calibration
 from refold.offload import OffloadFolder
 from refold.stages.fold import Fold
 from refold.stages.offload import Offload
 from refold.stages.stage import ArrivalStage, Stage
-from refold.tokens import Calibration, Counter, MessageCounter, counter_for, model_info
-from refold.tokens.calibration import Track
+from refold.tokens import Counter, MessageCounter, counter_for, model_info
 from refold.tokens.counter import REPLY_TOKENS
 
 if TYPE_CHECKING:
@@ -46,8 +47,6 @@ BUDGETS_MAX = 256
 MARGIN_STEPS = 200
 LOCK_WAIT_S = 300.0
 LEASE_S = 6.0
-CALIBRATION = "calibration"
-PINNED = "pinned"
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,11 +178,6 @@ class Keeper:
             for session_id in [key for key, slot in self._slots.items() if not slot.users]:
                 self._close_slot(session_id)
 
-    def open_count(self) -> int:
-        """Return how many sessions are held in memory."""
-        with self._guard:
-            return sum(slot.session is not None for slot in self._slots.values())
-
     def open(self, slot: Slot, row: SessionRow) -> OpenSession:
         """Return the session as it is now: from memory if nobody changed it, else from the ledger."""
         counter = self.find_counter(row)
@@ -290,42 +284,10 @@ class Keeper:
             self.ledger.add_event(session_id, make_event(notice))
             self.listeners.tell(notice)
 
+    def warn(self, session_id: str, problem: str) -> None:
+        """Tell whoever listens what went wrong beside the main thing, without a record of it."""
+        self.listeners.tell(Notice("warned", session_id, problem, time=self.clock()))
+
 
 def _counts_alike(one: Counter, other: Counter) -> bool:
     return one.name == other.name and getattr(one, "image_rule", None) == getattr(other, "image_rule", None)
-
-
-def make_event(notice: Notice) -> Event:
-    """Return a notice as the ledger logs it."""
-    fields: dict[str, object] = {"reason": notice.reason, **notice.fields}
-    if notice.tokens_before or notice.tokens_after:
-        fields |= {"tokens_before": notice.tokens_before, "tokens_after": notice.tokens_after}
-    if notice.seconds:
-        fields["seconds"] = round(notice.seconds, 4)
-    return Event(notice.kind, notice.time, fields)
-
-
-def read_calibration(settings: Mapping[str, object]) -> Calibration:
-    """Return what reports of usage taught in this session."""
-    stored = settings.get(CALIBRATION)
-    tracks = []
-    for row in stored if isinstance(stored, list) else ():
-        if isinstance(row, list) and len(row) == 4 and isinstance(row[0], str):
-            ratio, spread, weight = (float(figure) for figure in row[1:])
-            tracks.append(Track(row[0], ratio, spread, weight))
-    return Calibration(tuple(tracks))
-
-
-def write_calibration(calibration: Calibration) -> list[object]:
-    """Return a calibration as a setting."""
-    # Six digits are more than a count deserves; more make JSON that is slow to read.
-    return [
-        [track.model, *(round(figure, 6) for figure in (track.ratio, track.spread, track.weight))]
-        for track in calibration.tracks
-    ]
-
-
-def read_pinned(settings: Mapping[str, object]) -> frozenset[str]:
-    """Return the ids of a session's pinned messages."""
-    stored = settings.get(PINNED)
-    return frozenset(one for one in stored if isinstance(one, str)) if isinstance(stored, list) else frozenset()

@@ -19,22 +19,22 @@ from refold.ladder.report import Report
 from refold.manager.batch import run_batch
 from refold.manager.deciding import (
     Decision,
-    Reported,
     above_fixed,
     advance_carry,
     decide_now,
-    is_refused,
     make_economics,
 )
+from refold.manager.events import make_event
 from refold.manager.flow import Await, Flow
 from refold.manager.injecting import add_recalled, make_room
-from refold.manager.keeper import Keeper, Sent, Slot, make_event
+from refold.manager.keeper import Keeper, Sent, Slot
 from refold.manager.notices import Notice
 from refold.manager.originals import StoredOriginals
 from refold.manager.record import Archived
 from refold.manager.request import Request
 from refold.manager.rounds import Rounds
 from refold.manager.session import OpenSession
+from refold.manager.session_settings import Reported, is_refused
 from refold.manager.taking_in import take_in
 from refold.manager.wish import Made, Wish
 from refold.prepared import PreparedContext
@@ -60,7 +60,7 @@ def prepare_flow(keeper: Keeper, request: Request, remember: Remember) -> Flow[P
             keeper.let_go(slot)
         # It does not fit, and a fold is under way that needs the session to be swapped in: wait for it, within limits.
         assert keeper.background is not None
-        seconds = 0.0 if is_refused(session) else keeper.config.compact_timeout_s
+        seconds = 0.0 if is_refused(session.row.settings) else keeper.config.compact_timeout_s
         is_done = yield from keeper.background.wait(request.session_id, seconds)
         waited_in_vain = waited_in_vain or not is_done
 
@@ -86,7 +86,7 @@ def _prepare_held(
             continue
         if not decision.acts:
             break
-        asks_no_model = waited_in_vain or is_refused(session)
+        asks_no_model = waited_in_vain or is_refused(session.row.settings)
         wish = Wish(decision.trigger, model, budget, fixed, note=decision.note, asks_no_model=asks_no_model)
         if _may_wait(keeper, decision) and keeper.background is not None:
             begun = keeper.background.begin(session.id, replace(wish, is_background=True))
@@ -162,7 +162,7 @@ def decide_held(
         tiers,
         tokens=tokens,
         model=model,
-        reported_tokens=reported.count_now(session, model, tokens) if reported else None,
+        reported_tokens=reported.count_now(model, session.marker, tokens) if reported else None,
         economics=make_economics(keeper.config, model_info(model or None), idle),
         head_tokens=_count_head(session, fixed),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from refold.errors import ConfigError, FormatError
@@ -42,19 +42,14 @@ def make_request(
     tools: object,
     model: str | None,
     wire: str | None,
+    window: int | None,
+    reserve: int | None,
 ) -> Request:
-    """Return what was asked for; ConfigError if it was asked for twice."""
+    """Return what was asked for; ConfigError if it was asked for twice, or with a window that is none."""
     if messages is not None and current_messages is not None:
         raise ConfigError("give either messages= or current_messages=; they are one argument with two names")
     given = messages if messages is not None else current_messages
-    return Request(check_session(session_id), given, system, tools, model, wire)
-
-
-def limit_request(request: Request, window: int | None, reserve: int | None) -> Request:
-    """Return a request with a window of its own; ConfigError for one that leaves no room."""
-    if window is None and reserve is None:
-        return request
     for name, value in (("window", window), ("reserve", reserve)):
         if value is not None and (type(value) is not int or value < 0):
             raise ConfigError(f"{name} is a whole number of tokens, not {str(value)[:40]!r}")
-    return replace(request, window=window, reserve=reserve)
+    return Request(check_session(session_id), given, system, tools, model, wire, window, reserve)

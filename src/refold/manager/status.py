@@ -5,17 +5,17 @@ from __future__ import annotations
 import re
 from collections import Counter as Tally
 from collections import deque
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 
 from refold.ledger.ledger import Event, Ledger
-from refold.manager.deciding import Brake, above_fixed, decide_plain
-from refold.manager.keeper import Keeper, read_pinned
+from refold.manager.deciding import above_fixed, decide_plain
+from refold.manager.events import read_all_events
+from refold.manager.keeper import Keeper
 from refold.manager.preparing import count_fixed
 from refold.manager.request import Request
+from refold.manager.session_settings import Brake, read_pinned
 from refold.tokens.counter import REPLY_TOKENS
 
-EVENTS_PAGE = 1_000
 # The newest decisions are told one by one.
 DECISIONS_MAX = 20
 DECISION_KINDS = ("compressed", "waited", "skipped", "failed")
@@ -185,14 +185,6 @@ def gather_statistics(ledger: Ledger, session_id: str | None = None) -> Statisti
         waited=kinds["waited"],
         decisions=tuple(decisions),
     )
-
-
-def read_all_events(ledger: Ledger, session_id: str | None) -> Iterable[Event]:
-    """Yield every event, page by page."""
-    after = 0
-    while page := ledger.read_events(session_id, after=after, limit=EVENTS_PAGE):
-        yield from page
-        after = page[-1].id
 
 
 def _read_decision(event: Event) -> Told:

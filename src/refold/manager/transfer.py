@@ -19,8 +19,8 @@ from refold.ledger.importing import check_once, read_whole
 from refold.ledger.ledger import Ledger
 from refold.ledger.records import StoredEdit, Whole
 from refold.ledger.session_row import format_of
-from refold.manager.keeper import read_calibration
 from refold.manager.session import parse_stored
+from refold.manager.session_settings import read_calibration
 from refold.offload import OffloadFolder
 from refold.stages.offload import files_of, offloaded_path
 

@@ -7,7 +7,7 @@ The ledger stays the truth: a file that is missing or broken costs nothing but t
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,19 +106,12 @@ class CompressionFolder:
 
     def write_summaries(self, session_id: str, summaries: Iterable[ContextSummary]) -> None:
         """Put these summaries in the place of those that a session had."""
-
-        def change(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-            others = [row for row in rows if row.get("sessionId") != session_id]
-            own = [{**summary.to_dict(), "sessionId": session_id} for summary in summaries]
-            return sorted([*others, *own], key=_timestamp_of)[-SUMMARIES_MAX:]
-
-        self._change_summaries(change)
-
-    def _change_summaries(self, change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]) -> None:
         with self._locked():
             remove_leftovers(self.folder)
             rows = self.read_summaries()
-            changed = change(rows)
+            others = [row for row in rows if row.get("sessionId") != session_id]
+            own = [{**summary.to_dict(), "sessionId": session_id} for summary in summaries]
+            changed = sorted([*others, *own], key=_timestamp_of)[-SUMMARIES_MAX:]
             if changed != rows:
                 self._store("summaries.json", changed)
 

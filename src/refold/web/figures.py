@@ -13,7 +13,8 @@ from math import ceil
 from weakref import WeakKeyDictionary
 
 from refold.ledger.ledger import Event, Ledger, SessionRow
-from refold.manager.bill import Bill, FoldFigures, RequestFigures, SessionFigures, list_events, read_figures
+from refold.manager.bill import Bill, FoldFigures, RequestFigures, SessionFigures, read_figures
+from refold.manager.events import list_events
 from refold.server.interface import Access
 from refold.web.reading import find_title
 

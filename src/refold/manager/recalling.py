@@ -1,56 +1,43 @@
-"""What a manager gains by recall: its methods, in one place that a manager inherits. It holds no state of its own file.
+"""What a manager does by recall: methods that it inherits, apart from the rest because they share the index.
 
-A manager gives ``ledger`` and ``workspace_path``; the index stands beside the ledger's file and is opened when first
-asked for. ``forget`` and ``delete_session`` of the manager call ``forget_recalled`` first.
+The index stands beside the ledger's file and is opened when first asked for. ``forget`` and ``delete_session`` of the
+manager call ``forget_recalled`` first.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from refold.ledger.choose import find_index_file, find_place
-from refold.ledger.ledger import Finding, Ledger
+from refold.ledger.ledger import Finding
+from refold.manager.keeper import Keeper
 from refold.recall.expand import find_handle
 from refold.recall.facade import Recall
 from refold.recall.facts import KnownFact
 from refold.recall.inject import Injection
 from refold.recall.search import Recalled
 
-if TYPE_CHECKING:
-    from refold.config import CompressionConfig
-
 
 class Recalling:
-    """Recall for whoever has a ledger and a workspace."""
+    """Recall over the ledger and the workspace of a keeper."""
 
-    workspace_path: Path
-    config: CompressionConfig
+    _keeper: Keeper
     _recall: Recall | None = None
     _recall_guard = threading.Lock()
 
     @property
-    def ledger(self) -> Ledger:
-        """The durable record."""
-        raise NotImplementedError
-
-    @property
     def recalling(self) -> Recall:
         """The index beside the ledger, opened when first asked for; it goes by the settings of the moment."""
-        options, variables = self.config.recall, self.config.variables
+        keeper, config = self._keeper, self._keeper.config
+        options, variables = config.recall, config.variables
         if self._recall is None:
             with self._recall_guard:
                 if self._recall is None:
-                    path = find_index_file(self.workspace_path, find_place(self.ledger, self.config.ledger))
-                    self._recall = Recall(self.ledger, path, options, variables=variables, complain=self._warn)
+                    path = find_index_file(keeper.workspace, find_place(keeper.ledger, config.ledger))
+                    self._recall = Recall(keeper.ledger, path, options, variables=variables, complain=keeper.warn)
         self._recall.configure(options, variables)
         return self._recall
-
-    def _warn(self, session_id: str, problem: str) -> None:
-        """Tell whoever listens what went wrong beside the main thing."""
-        raise NotImplementedError
 
     def recall(
         self, session_id: str | None, query: str, limit: int | None = None, *, tokens_max: int | None = None
@@ -76,9 +63,9 @@ class Recalling:
         if handle is None:
             self.recalling.delete_session(session_id)
             return
-        row = self.ledger.read_session(session_id)
+        row = self._keeper.ledger.read_session(session_id)
         if row is not None:
-            ids = [stored.id for stored in find_handle(self.ledger, row, handle)]
+            ids = [stored.id for stored in find_handle(self._keeper.ledger, row, handle)]
             self.recalling.forget(session_id, ids)
 
     def verify_recalled(self, session_id: str | None = None, *, repair: bool = False) -> list[Finding]:
