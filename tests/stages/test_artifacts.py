@@ -75,6 +75,11 @@ def test_names_in_quotes_and_capitals_are_taken_from_what_people_say() -> None:
     assert {"Michael Thompson", "Tire Pressure Issue", "#RoadTrip", "活着"} <= set(found)
 
 
+def test_a_common_word_in_quotes_is_no_name_but_in_backticks_it_is_one_of_the_code() -> None:
+    text = """Answer "yes." or 'available' or “no”; call `dedent`, say 'Cheers!', title "Harbour view"."""
+    assert set(values_of(text, with_names=True)) == {"dedent", "Cheers!", "Harbour view"}
+
+
 def test_the_text_between_two_quoted_phrases_is_not_a_phrase() -> None:
     assert "and then" not in values_of('say "first thing" and then "second thing"', with_names=True)
 

@@ -45,14 +45,6 @@ def find_turns(items: Sequence[Spoken]) -> list[int]:
     return [at for at, item in enumerate(items) if is_user_turn(item.role, item.parts)]
 
 
-def newest_user(items: Sequence[Spoken]) -> int | None:
-    """Return the index of the newest real user message, if there is one."""
-    for at in range(len(items) - 1, -1, -1):
-        if is_user_turn(items[at].role, items[at].parts):
-            return at
-    return None
-
-
 def newest_step(items: Sequence[Spoken]) -> Unit | None:
     """Return the last unit in which the assistant speaks, with its results, if there is one."""
     end = len(items)

@@ -14,9 +14,9 @@ from itertools import pairwise
 
 from refold.conversation.edit import Edit
 from refold.conversation.format import Format
-from refold.conversation.message import Message, Role
+from refold.conversation.message import Message, Role, is_user_turn
 from refold.conversation.part import Part
-from refold.conversation.turn import Unit, find_units, newest_step, newest_user
+from refold.conversation.turn import Unit, find_units, newest_step
 
 CountParts = Callable[[Role, Sequence[Part], str], int]
 
@@ -148,13 +148,17 @@ class View:
         return find_units(self.items)
 
     @cached_property
+    def newest_user(self) -> int | None:
+        """Where the newest message of a person stands, if one is left; a fold is none, whatever its role."""
+        spoken = (at for at in range(len(self.items) - 1, -1, -1) if not self.items[at].is_fold)
+        return next((at for at in spoken if is_user_turn(self.items[at].role, self.items[at].parts)), None)
+
+    @cached_property
     def protected(self) -> frozenset[int]:
         """Indexes that no stage but clamp may edit: system, pinned, sealed, newest user message, newest step."""
         kept = {at for at, item in enumerate(self.items) if self._is_kept(item)}
-        user = newest_user([item for item in self.items if not item.is_fold])
-        if user is not None:
-            plain = [at for at, item in enumerate(self.items) if not item.is_fold]
-            kept.add(plain[user])
+        if self.newest_user is not None:
+            kept.add(self.newest_user)
         step = newest_step(self.items)
         if step is not None:
             kept.update(range(step.start, step.stop))

@@ -13,7 +13,7 @@ from refold.budget.economics import Carry, Economics, check_economics, count_rem
 from refold.conversation.edit import Edit
 from refold.conversation.language import Language, detect_language
 from refold.conversation.message import is_user_turn
-from refold.conversation.turn import find_turns, newest_user
+from refold.conversation.turn import find_turns
 from refold.conversation.view import View
 from refold.errors import BudgetTooSmall
 from refold.ladder.laws import common_prefix
@@ -136,13 +136,11 @@ def check_fit(view: View, budget: Budget) -> None:
     if view.tokens <= budget.hard:
         return
     parts = {"system prompt and tools": view.fixed_tokens}
-    newest = newest_user([item for item in view.items if not item.is_fold])
-    plain = [item for item in view.items if not item.is_fold]
-    system = sum(item.tokens for item in plain if item.role == "system")
+    system = sum(item.tokens for item in view.items if not item.is_fold and item.role == "system")
     if system:
         parts["system messages"] = system
-    if newest is not None:
-        parts["newest user message"] = plain[newest].tokens
+    if view.newest_user is not None:
+        parts["newest user message"] = view.items[view.newest_user].tokens
     listed = ", ".join(f"{name} {tokens:,}" for name, tokens in parts.items() if tokens)
     raise BudgetTooSmall(
         f"the smallest context that is possible has {view.tokens:,} tokens, the budget {budget.hard:,}; "

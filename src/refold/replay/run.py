@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from refold.budget import Budget, Tariff
 from refold.conversation.message import Message
-from refold.conversation.turn import newest_step, newest_user
+from refold.conversation.turn import find_turns, newest_step
 from refold.conversation.view import Item, Lens
 from refold.formats import parse_messages
 from refold.formats.detect import make_format
@@ -195,8 +195,7 @@ class _Replay:
         """Tell whether system prompt, newest user message, newest step and the new messages fit by themselves."""
         plain = self._room.lens.plain
         kept = {message.id: message for message in messages if message.role == "system"}
-        user = newest_user(messages)
-        if user is not None:
+        for user in find_turns(messages)[-1:]:
             kept[messages[user].id] = messages[user]
         step = newest_step(messages)
         for message in (*(messages[step.start : step.stop] if step else ()), *new):

@@ -14,7 +14,6 @@ from typing import ClassVar
 
 from refold.conversation.edit import Edit
 from refold.conversation.handle import mark, message_handle
-from refold.conversation.message import is_user_turn
 from refold.conversation.part import Part
 from refold.conversation.turn import Unit
 from refold.conversation.view import View, amend
@@ -63,15 +62,10 @@ class Clamp:
         return self._fold_rest(view, goal) or thinner
 
     def _find_pieces(self, view: View, which: str) -> list[_Piece]:
-        newest = _newest_user(view)
         pieces: list[_Piece] = []
         for at, item in enumerate(view.items):
-            if (
-                item.is_fold
-                or item.role == "system"
-                or item.message.is_sealed
-                or (at == newest and not self.newest_user)
-            ):
+            is_kept = at == view.newest_user and not self.newest_user
+            if item.is_fold or item.role == "system" or item.message.is_sealed or is_kept:
                 continue
             for part in range(len(item.message.parts)):
                 seen = seen_part(item, part)
@@ -130,16 +124,16 @@ class Clamp:
 
     def _fold_rest(self, view: View, goal: Goal) -> list[Edit]:
         """Fold all but the system messages and the newest user message: the newest step alone does not fit."""
-        newest = _newest_user(view)
+        newest = len(view.items) if view.newest_user is None else view.newest_user
         before: list[Unit] = []
         after: list[Unit] = []
         for unit in view.units:
             items = view.items[unit.start : unit.stop]
             if any(not item.is_fold and (item.role == "system" or item.message.is_sealed) for item in items):
                 continue
-            if unit.start <= (newest if newest is not None else -1) < unit.stop:
+            if unit.start <= newest < unit.stop:
                 continue
-            (before if newest is None or unit.start < newest else after).append(unit)
+            (before if unit.start < newest else after).append(unit)
         runs = [run for run in (before, after) if run]
         reason = "even the newest step alone does not fit"
         sizes = [sum(item.tokens for item in items_of(view, run)) for run in runs]
@@ -157,11 +151,6 @@ class Clamp:
             )
             for run, size in zip(runs, sizes, strict=True)
         ]
-
-
-def _newest_user(view: View) -> int | None:
-    spoken = [at for at, item in enumerate(view.items) if not item.is_fold and is_user_turn(item.role, item.parts)]
-    return spoken[-1] if spoken else None
 
 
 def _tokens_with(view: View, edits: Sequence[Edit]) -> int:

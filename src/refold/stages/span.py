@@ -9,17 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from refold.conversation.edit import Edit
-from refold.conversation.message import Message, is_user_turn
+from refold.conversation.message import Message
 from refold.conversation.turn import Unit
 from refold.conversation.view import Item, View
 
 
 def free_runs(view: View) -> list[list[Unit]]:
     """Return the units that may be folded, oldest first, split at the newest user message; empty runs left out."""
-    newest = max(
-        (at for at, item in enumerate(view.items) if not item.is_fold and is_user_turn(item.role, item.parts)),
-        default=len(view.items),
-    )
+    newest = len(view.items) if view.newest_user is None else view.newest_user
     runs: tuple[list[Unit], list[Unit]] = ([], [])
     for unit in view.free_units():
         runs[unit.start > newest].append(unit)

@@ -24,6 +24,8 @@ _QUOTED = re.compile(
     r"""|(?<![\w\\])"([A-Za-z0-9#@~/.][^"\\\n<>{}=;]{1,58}[\w.!?)%])"(?![\w"])"""
     r"""|“([^”\n]{2,60})”|「([^」\n]{2,60})」|《([^》\n]{1,60})》|(?<!`)`([\w.$@#/:-]{2,60})`(?!`)"""
 )
+# In backticks a common word is a name of the code; in quotes ("yes.") it is how somebody put it.
+_COMMON_WORD = re.compile(r"[a-z]+[.!?]?")
 _NAME = re.compile(
     r"(?<![.!?] )(?<!^)\b(?!(?:Hey|Hi|Hello|Dear|Wow|Thanks|Yep|Yes|Oh|The|This|That|Let|What|How|And|But|For|All|"
     r"My|Your|If|When|In|On|Also|Key) )[A-Z][a-z]{2,20}(?: (?:of|the|de|van)\b)?(?: [A-Z][a-z]{2,20}){1,3}\b"
@@ -180,9 +182,11 @@ def find_values(text: str, *, with_names: bool = False) -> Counter[tuple[str, st
 
 
 def _find_names(text: str) -> list[tuple[str, str]]:
-    names = [
-        ("name", next(filter(None, groups)).strip()) for groups in _QUOTED.findall(text) if any(map(str.strip, groups))
-    ]
+    names: list[tuple[str, str]] = []
+    for *quoted, code in _QUOTED.findall(text):
+        name = code or next(filter(None, quoted)).strip()
+        if name and (code or not _COMMON_WORD.fullmatch(name)):
+            names.append(("name", name))
     names += [("name", name) for name in _NAME.findall(text)]
     names += [("id", tag) for tag in _TAG.findall(text)]
     return [(sort, name) for sort, name in names if len(name) <= VALUE_CHARS_MAX]

@@ -8,25 +8,24 @@ what is protected, and proposes nothing that is not smaller than what it replace
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from refold.conversation.edit import Edit
-from refold.conversation.message import Role
 from refold.conversation.turn import Unit
 from refold.conversation.view import View
 from refold.stages.extract.facts import merge_facts
 from refold.stages.extract.source import Source, find_turn_range
-from refold.stages.extract.summary import Extract, ExtractOptions, Style
-from refold.stages.fold_room import SIZE_SHARE_MAX, find_least, share_room, summary_room
-from refold.stages.fold_units import choose_spans, foldable_runs
-from refold.stages.options import check_options
-from refold.stages.prompts import Demands, PromptStyle
+from refold.stages.extract.summary import Extract, ExtractOptions
+from refold.stages.fold.options import FoldOptions
+from refold.stages.fold.room import find_least, share_room, summary_room
+from refold.stages.fold.units import choose_spans, foldable_runs
+from refold.stages.prompts import Demands
 from refold.stages.prompts.question import Room
-from refold.stages.score import ScoreOptions
 from refold.stages.span import earlier_folds, find_head, items_of
 from refold.stages.stage import Goal, Proposal, Proposed, When
 from refold.stages.summarise import Told, ask_words
+from refold.stages.verify.rejections import SIZE_SHARE_MAX
 
 # A model's words need so many to say anything.
 WORDS_TOKENS_MIN = 80
@@ -39,49 +38,10 @@ SAVED_TOKENS_MIN = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Fold:
-    """Fold the oldest units; ``keep_*`` counts say what stays, without them the goal's target does.
+class Fold(FoldOptions):
+    """Fold the oldest units, as many as the options and the goal say."""
 
-    Summaries may have ``summary_share`` of the room, of a small one more, up to ``summary_tokens_least``. With
-    ``standing_share`` a new fold leaves the earlier ones as they are, cached, until they fill that share of the
-    summaries' room; each takes ``fresh_share`` of what is left of it.
-    """
-
-    name: ClassVar[str] = "fold"
     when: ClassVar[When] = "batch"
-
-    keep_messages: int | None = None
-    keep_turns: int | None = None
-    keep_units: int | None = None
-    min_messages: int = 0
-    importance_threshold: float | None = None
-    keep_first_user: bool = True
-    offload_freed_min: int | None = None
-    role: Role = "user"
-    opening: str = ""
-    style: Style = "sections"
-    summariser: Literal["extract", "llm"] = "extract"
-    summary_tokens_max: int = 10_000
-    summary_share: float = 0.3
-    summary_tokens_least: int = 0
-    summary_chars_max: int = 0
-    index_tokens_max: int = 8_000
-    index_share: float = 0.3
-    standing_share: float = 0.0
-    fresh_share: float = 0.4
-    tool_chars_max: int = 2_000
-    prompt_chars_max: int = 200_000
-    prompt_tokens_max: int = 100_000
-    prompt_style: PromptStyle = "sections"
-    prompt: str = ""
-    ask_facts: bool = False
-    extract_opening: str = ""
-    on_failure: Literal["extract", "keep"] = "extract"
-    # What importance goes by; in a config it is a block of its own.
-    score: ScoreOptions = field(default=ScoreOptions(), metadata={"block": "score"})
-
-    def __post_init__(self) -> None:
-        check_options(self)
 
     def propose(self, view: View, goal: Goal) -> list[Edit] | Proposal:
         """Return one fold for each run of old units; with a model configured, ask it for the words first."""
@@ -89,15 +49,6 @@ class Fold:
         if self.summariser == "llm" and spans:
             return self._ask_model(view, goal, spans)
         return self._fold_spans(view, goal, spans)
-
-    @property
-    def keeps_by_count(self) -> bool:
-        """True if a number of messages, turns or units says what stays."""
-        return any(count is not None for count in (self.keep_messages, self.keep_turns, self.keep_units))
-
-    def stands(self, goal: Goal) -> bool:
-        """Tell whether earlier folds stay as they are. Counts, and a model's summaries, take them in."""
-        return bool(self.standing_share) and not (goal.force or self.keeps_by_count or self.summariser == "llm")
 
     def _fold_spans(self, view: View, goal: Goal, spans: Sequence[Sequence[Unit]]) -> list[Edit]:
         edits: list[Edit] = []

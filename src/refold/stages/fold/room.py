@@ -7,22 +7,17 @@ on recorded sessions. Nothing here reads a text.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from refold.conversation.turn import Unit, newest_step
 from refold.conversation.view import View
+from refold.stages.fold.options import FoldOptions
 from refold.stages.span import items_of
 from refold.stages.stage import Goal
-
-if TYPE_CHECKING:
-    from refold.stages.fold import Fold
 
 # The least a summary gets, however small the room: a frame and a line or two.
 SUMMARY_TOKENS_MIN = 60
 # Who asks for a fold by a count gets one that says something, be it that little is freed.
 FORCED_TOKENS_MIN = 160
-# A summary longer than this share of what it replaces sums nothing up.
-SIZE_SHARE_MAX = 0.7
 TIGHT_SHARE = 0.8
 # What summaries may take of a small room to have their least.
 SMALL_ROOM_SHARE = 0.3
@@ -30,18 +25,18 @@ SMALL_ROOM_SHARE = 0.3
 FRESH_TOKENS_MIN = 320
 
 
-def summary_room(fold: Fold, view: View, goal: Goal, runs: Iterable[Iterable[Unit]]) -> int:
+def summary_room(fold: FoldOptions, view: View, goal: Goal, runs: Iterable[Iterable[Unit]]) -> int:
     """Return the tokens that summaries may have in all: a share of what the unfoldable leaves of the target."""
     return share_room(fold, view, goal, runs, fold.summary_share, fold.summary_tokens_max)
 
 
-def part_of(fold: Fold, room: int, share: float) -> int:
+def part_of(fold: FoldOptions, room: int, share: float) -> int:
     """Return a share of a room: of a small one more, because a record of a few lines holds hardly a value."""
     return max(int(room * share), min(fold.summary_tokens_least, int(room * SMALL_ROOM_SHARE)))
 
 
 def share_room(
-    fold: Fold, view: View, goal: Goal, runs: Iterable[Iterable[Unit]], share: float, tokens_max: int
+    fold: FoldOptions, view: View, goal: Goal, runs: Iterable[Iterable[Unit]], share: float, tokens_max: int
 ) -> int:
     """Return the tokens that a part of the summaries may have, given its share of the room."""
     free = sum(item.tokens for run in runs for item in items_of(view, run))
@@ -64,7 +59,7 @@ def share_room(
     return min(tokens_max, max(least, min(wanted, fair)))
 
 
-def _count_standing(fold: Fold, view: View, goal: Goal, runs: Iterable[Iterable[Unit]]) -> int:
+def _count_standing(fold: FoldOptions, view: View, goal: Goal, runs: Iterable[Iterable[Unit]]) -> int:
     """Return the tokens of the folds that stay as they are."""
     if not fold.stands(goal):
         return 0

@@ -8,25 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
-from typing import TYPE_CHECKING
 
 from refold.conversation.message import is_user_turn
 from refold.conversation.turn import Unit, find_turns
 from refold.conversation.view import View
 from refold.stages.extract.source import says_more
-from refold.stages.fold_room import SIZE_SHARE_MAX, count_lasting, part_of, summary_room
+from refold.stages.fold.options import FoldOptions
+from refold.stages.fold.room import count_lasting, part_of, summary_room
 from refold.stages.score import important_units
 from refold.stages.span import free_runs, items_of
 from refold.stages.stage import Goal
-
-if TYPE_CHECKING:
-    from refold.stages.fold import Fold
+from refold.stages.verify.rejections import SIZE_SHARE_MAX
 
 # A first message larger than this share of the room is not worth its cached place.
 FIRST_USER_SHARE = 0.1
 
 
-def choose_spans(fold: Fold, view: View, goal: Goal) -> list[list[Unit]]:
+def choose_spans(fold: FoldOptions, view: View, goal: Goal) -> list[list[Unit]]:
     """Return the units to fold, in runs: those before the newest user message, and those after it."""
     if view.tokens <= goal.target and not goal.force:
         return []
@@ -40,13 +38,13 @@ def choose_spans(fold: Fold, view: View, goal: Goal) -> list[list[Unit]]:
     return _choose_by_target(fold, view, goal, runs)
 
 
-def _offload_sufficed(fold: Fold, view: View, goal: Goal) -> bool:
+def _offload_sufficed(fold: FoldOptions, view: View, goal: Goal) -> bool:
     """S2.2: nothing is folded if the stages before freed enough, unless the view would not fit at all."""
     enough = fold.offload_freed_min
     return enough is not None and goal.tokens_freed >= enough and view.tokens <= goal.hard
 
 
-def foldable_runs(fold: Fold, view: View, goal: Goal) -> list[list[Unit]]:
+def foldable_runs(fold: FoldOptions, view: View, goal: Goal) -> list[list[Unit]]:
     """Return all that may be folded, in runs, whether the target asks for it or not."""
     kept = _first_user(fold, view, goal)
     if fold.importance_threshold is not None:
@@ -58,7 +56,7 @@ def foldable_runs(fold: Fold, view: View, goal: Goal) -> list[list[Unit]]:
     return _without_empty([_leave_standing(fold, view, goal, run) for run in runs])
 
 
-def _leave_standing(fold: Fold, view: View, goal: Goal, run: list[Unit]) -> list[Unit]:
+def _leave_standing(fold: FoldOptions, view: View, goal: Goal, run: list[Unit]) -> list[Unit]:
     """Return what of a run may be folded: earlier folds stay as they are, cached, until they grow too large."""
     if not fold.stands(goal):
         return run
@@ -71,7 +69,7 @@ def _leave_standing(fold: Fold, view: View, goal: Goal, run: list[Unit]) -> list
     return run[last + 1 :] if standing <= fold.standing_share * most else run
 
 
-def _first_user(fold: Fold, view: View, goal: Goal) -> set[int]:
+def _first_user(fold: FoldOptions, view: View, goal: Goal) -> set[int]:
     """Return where the first user message is if it stays, so that the prefix up to it remains cached.
 
     Counts say exactly what stays, and it is not among that.
@@ -86,7 +84,7 @@ def _first_user(fold: Fold, view: View, goal: Goal) -> set[int]:
     return {first} if fits and is_user_turn(item.role, item.parts) else set()
 
 
-def _find_border(fold: Fold, view: View) -> int:
+def _find_border(fold: FoldOptions, view: View) -> int:
     """Return the index from which everything stays: the earliest that any count asks for."""
     end = len(view.items)
     borders = [end]
@@ -106,7 +104,7 @@ def _start_of_newest(count: int, starts: Sequence[int], end: int) -> int:
     return starts[-count] if count <= len(starts) else 0
 
 
-def _choose_by_target(fold: Fold, view: View, goal: Goal, runs: Sequence[Sequence[Unit]]) -> list[list[Unit]]:
+def _choose_by_target(fold: FoldOptions, view: View, goal: Goal, runs: Sequence[Sequence[Unit]]) -> list[list[Unit]]:
     """Take the oldest units until what is kept and the summaries fit the target."""
     target = min(goal.target, view.tokens // 2) if goal.force and view.tokens <= goal.target else goal.target
     room = summary_room(fold, view, goal, runs)

@@ -1,0 +1,5 @@
+"""fold: old units become one record. ``units`` says which, ``room`` how long it may be, ``stage`` writes it."""
+
+from refold.stages.fold.stage import Fold
+
+__all__ = ["Fold"]
