@@ -111,6 +111,22 @@ def test_a_compression_is_announced_told_and_the_gauge_shows_the_new_figure(tmp_
         assert chat.end() == 0
 
 
+def test_ctrl_c_at_the_prompt_says_how_to_leave_and_leaves_the_second_time(tmp_path: Path) -> None:
+    with ScriptedProvider("All right.") as provider, chatting(tmp_path, provider) as chat:
+        chat.begin()
+        chat.press("c")
+        chat.expect("Ctrl-C again, Ctrl-D or /quit leaves")
+        chat.ready()
+        chat.send("hello")
+        chat.expect("All right.")
+        chat.ready()
+        chat.press("c")  # Something was said since: this is a first time again.
+        chat.expect("Ctrl-C again, Ctrl-D or /quit leaves")
+        chat.ready()
+        chat.press("c")
+        chat.expect("go on with: refold chat --session")
+
+
 def test_ctrl_c_during_an_answer_stops_the_answer_and_not_the_chat(tmp_path: Path) -> None:
     script = [drip("one two three " * 60, pause_s=0.05), say("resumed")]
     with ScriptedProvider(script) as provider, chatting(tmp_path, provider, "--session", "s") as chat:

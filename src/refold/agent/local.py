@@ -36,6 +36,11 @@ class LocalChat(OpenAIChat):
         self._server: Any = None
         self.window = window
 
+    @property
+    def source(self) -> str:
+        """Model and place; its address means nothing to anybody, and there is none before the first request."""
+        return f"{self.name} on this machine"
+
     async def stream(self, request: ChatRequest) -> AsyncIterator[Delta | ChatReply]:
         """Start the server with the first request, then talk to it."""
         if self._server is None:

@@ -99,7 +99,7 @@ async def compact(chat: ChatSession, screen: Screen, argument: str) -> None:
     done = await chat.manager.compress_async(chat.session_id, argument)
     screen.rest()
     if not any(stage.edits for stage in done.stages):
-        screen.note(f"nothing to compress: {done.current_tokens:,} tokens as before ({done.reason})")
+        screen.note(f"nothing to compress, {done.current_tokens:,} tokens as before: {done.reason}")
         return
     shrunk = describe_share(done.previous_tokens, done.current_tokens)
     screen.show(f"{done.previous_tokens:,} → {done.current_tokens:,} tokens ({shrunk}), {done.freed_tokens:,} freed")

@@ -51,6 +51,10 @@ class Pastes:
         return _MARK.sub(lambda found: self._texts.get(int(found[1]), found[0]), line)
 
 
+class Interrupted(Exception):
+    """Ctrl-C at the prompt. A KeyboardInterrupt out of a task would end the event loop, and the chat with it."""
+
+
 class Keyboard:
     """Reads lines, and answers to a question."""
 
@@ -67,11 +71,12 @@ class Keyboard:
             key_bindings=_bind_keys(self.pastes),
             reserve_space_for_menu=4,
             enable_open_in_editor=False,
+            interrupt_exception=Interrupted,
             style=Style.from_dict({"gauge": "fg:ansibrightblack"}),
         )
 
     async def read(self) -> str:
-        """Return what a person sends; KeyboardInterrupt and EOFError as the keys say."""
+        """Return what a person sends; Interrupted and EOFError as the keys say."""
         # Above the line, not in a toolbar: a toolbar is only drawn by terminals that tell where their cursor is.
         gauge = self.gauge()
         head = [("class:gauge", f"\n{gauge}\n")] if gauge else []

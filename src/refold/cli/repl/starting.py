@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from refold.cli.repl.keyboard import Keyboard
+from refold.cli.repl.keyboard import Interrupted, Keyboard
 
 if TYPE_CHECKING:
     from refold.cli.repl.chat_session import ChatSession
@@ -27,7 +27,7 @@ async def start_talking(folder: Path, open_chat: Open) -> ChatSession:
     except BaseException:
         # There is nothing to talk to: the line that was begun goes, and the terminal is as it was.
         reading.cancel()
-        with contextlib.suppress(asyncio.CancelledError, EOFError, KeyboardInterrupt):
+        with contextlib.suppress(asyncio.CancelledError, EOFError, Interrupted):
             await reading
         raise
     from refold.cli.repl.screen import greet, make_screen

@@ -25,7 +25,7 @@ STDIN_CHARS_MAX = 50_000_000
 
 async def talk(chat: ChatSession, screen: Screen, keyboard: Keyboard, first: asyncio.Future[str]) -> None:
     """Talk with a person at a terminal; ``first`` is the line that is being typed already."""
-    from refold.cli.repl.keyboard import hushed
+    from refold.cli.repl.keyboard import Interrupted, hushed
 
     keyboard.gauge = chat.gauge
     chat.approve = chat.approve or make_approve(screen, keyboard)
@@ -38,7 +38,7 @@ async def talk(chat: ChatSession, screen: Screen, keyboard: Keyboard, first: asy
             line = await reading
         except EOFError:
             return
-        except KeyboardInterrupt:
+        except Interrupted:
             if was_interrupted:
                 return
             was_interrupted = True
