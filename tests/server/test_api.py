@@ -253,6 +253,14 @@ def test_the_sidecar_keeps_folds_in_a_session_and_takes_usage(start):
     assert rig.http.post("/v1/usage", json={"session_id": "none", "usage": {}}).status_code == 404
 
 
+def test_usage_is_compared_with_what_the_sidecar_counted_also_under_a_budget_of_its_own(rig):
+    wish = {"model": "gpt-4o", "messages": make_dialog(20), "session_id": "s", "config": {"budget": 6_000}}
+    result = post(rig, "/v1/compress", wish)
+    assert result["tokens_after"] <= 6_000 < result["tokens_before"]
+    post(rig, "/v1/usage", {"session_id": "s", "usage": {"prompt_tokens": 5_000}})
+    assert rig.manager.ledger.read_usage("s")[0].counted_tokens == result["tokens_after"]
+
+
 @pytest.mark.parametrize("given", ["a bare question", [{"role": "user", "content": "an item"}]])
 def test_the_sidecar_takes_responses_input(rig, given):
     assert post(rig, "/v1/compress", {"model": "gpt-4o", "input": given})["input"] == given

@@ -67,11 +67,11 @@ def _match(known: tuple[str, ...], incoming: tuple[str, ...]) -> Iterator[_Pair]
     spans: list[_Span] = [(0, len(known), 0, len(incoming), 0)]
     while spans:
         k0, k1, i0, i1, rounds = spans.pop()
-        head = _common_head(known[k0:k1], incoming[i0:i1])
+        head = count_common(known[k0:k1], incoming[i0:i1])
         if head:
             yield k0, i0, head
             k0, i0 = k0 + head, i0 + head
-        tail = _common_head(known[k0:k1][::-1], incoming[i0:i1][::-1])
+        tail = count_common(known[k0:k1][::-1], incoming[i0:i1][::-1])
         if tail:
             k1, i1 = k1 - tail, i1 - tail
             yield k1, i1, tail
@@ -94,7 +94,8 @@ def _match(known: tuple[str, ...], incoming: tuple[str, ...]) -> Iterator[_Pair]
         spans.append((at_k, k1, at_i, i1, rounds + 1))
 
 
-def _common_head(left: tuple[str, ...], right: tuple[str, ...]) -> int:
+def count_common(left: Sequence[str], right: Sequence[str]) -> int:
+    """Return how many digests are the same at the beginning of both."""
     shorter = min(len(left), len(right))
     return next(compress(count(), map(ne, left, right)), shorter)
 

@@ -30,11 +30,11 @@ def read_all_events(ledger: Ledger, session_id: str | None, after: int = 0) -> I
 
 def list_events(ledger: Ledger, session_id: str | None, limit: int) -> list[Event]:
     """Return the newest events of a session or of all, newest first; of all, ids without an event count as well."""
-    after = 0 if session_id is not None else max(0, _find_last(ledger) - limit)
+    after = 0 if session_id is not None else max(0, find_last_event(ledger) - limit)
     return list(deque(read_all_events(ledger, session_id, after), maxlen=limit))[::-1]
 
 
-def _find_last(ledger: Ledger) -> int:
+def find_last_event(ledger: Ledger) -> int:
     """Return the id of the newest event, found by doubling: the ledger lists events upwards only."""
     low, high = 0, 1
     while ledger.read_events(None, after=high, limit=1):

@@ -7,9 +7,9 @@ temperature; keys are masked in what the model reads. Nothing is stored.
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from refold.conversation.language import Language, detect_language
@@ -19,8 +19,8 @@ from refold.llm.choose import Endpoint
 from refold.llm.redact import redact_text
 from refold.llm.summariser import is_plugin
 from refold.server.auth import PREFIX
-from refold.server.headers import find_header
-from refold.server.interface import Access, Json, find_access
+from refold.server.headers import find_bearer, find_header
+from refold.server.interface import Access, Asker, Json
 from refold.stages.prompts.record import write_record
 
 router = APIRouter(tags=["chat"])
@@ -61,7 +61,7 @@ class ChatCompressRequest(BaseModel):
 
 
 @router.post("/api/chat/compress")
-def compress_chat(wish: ChatCompressRequest, request: Request, access: Annotated[Access, Depends(find_access)]) -> Json:
+def compress_chat(wish: ChatCompressRequest, request: Request, access: Asker) -> Json:
     """Return a summary of messages, written by a model of a configured upstream."""
     endpoint = _find_endpoint(wish, request, access)
     prompt = write_prompt(wish.messages)
@@ -98,8 +98,7 @@ def _find_endpoint(wish: ChatCompressRequest, request: Request, access: Access) 
 def _find_key(request: Request) -> str:
     """Return the caller's own key for the upstream; the gateway's own never goes there."""
     headers = request.scope["headers"]
-    bearer = find_header(headers, b"authorization")
-    given = (bearer[7:].strip() if bearer[:7].lower() == "bearer " else "", find_header(headers, b"x-api-key"))
+    given = (find_bearer(headers), find_header(headers, b"x-api-key"))
     return next((key for key in given if key and not key.startswith(PREFIX)), "")
 
 

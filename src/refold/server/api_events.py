@@ -10,12 +10,13 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Header, Query
+from fastapi import APIRouter, Header, Query
 from fastapi.responses import StreamingResponse
 
 from refold.errors import RefoldError
+from refold.manager.events import find_last_event
 from refold.server.api_sessions import describe_event
-from refold.server.interface import Access, find_access
+from refold.server.interface import Access, Asker
 from refold.server.reading import dump_json
 
 router = APIRouter(tags=["events"])
@@ -37,7 +38,7 @@ class TooMany(RefoldError):
     responses={200: {"content": {"text/event-stream": {}}, "description": "Events as they happen."}},
 )
 async def stream_events(
-    access: Annotated[Access, Depends(find_access)],
+    access: Asker,
     after: Annotated[int | None, Query(ge=0, le=2**53)] = None,
     seconds: Annotated[float | None, Query(gt=0, le=86_400)] = None,
     last_event_id: Annotated[str | None, Header(max_length=30)] = None,
@@ -50,22 +51,8 @@ async def stream_events(
     if application.streams >= STREAMS_MAX:
         raise TooMany(f"there are {STREAMS_MAX} event streams already; try again later")
     if start is None:
-        start = await asyncio.to_thread(_find_last, access)
+        start = await asyncio.to_thread(find_last_event, access.ledger)
     return StreamingResponse(_write_events(access, start, seconds), media_type="text/event-stream")
-
-
-def _find_last(access: Access) -> int:
-    """Return the id of the newest event, found by doubling: the ledger lists events upwards only."""
-    low, high = 0, 1
-    while access.ledger.read_events(None, after=high, limit=1):
-        low, high = high, high * 2
-    while low < high:
-        middle = (low + high) // 2
-        if access.ledger.read_events(None, after=middle, limit=1):
-            low = middle + 1
-        else:
-            high = middle
-    return low
 
 
 async def _write_events(access: Access, after: int, seconds: float | None) -> AsyncIterator[bytes]:

@@ -8,14 +8,13 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict
 
 from refold.ledger.encode import load_json
-from refold.server.interface import PAGE_MAX, Access, Handle, Json, Name, Text, describe_row, find_access
+from refold.server.interface import PAGE_MAX, Access, Asker, Handle, Json, Name, Text, describe_row
 
 router = APIRouter(prefix="/api/sessions", tags=["sessions"])
-Asker = Annotated[Access, Depends(find_access)]
 Limit = Annotated[int, Query(ge=1, le=PAGE_MAX)]
 After = Annotated[int, Query(ge=0, le=2**53)]
 Offset = Annotated[int, Query(ge=0, le=2**31)]

@@ -7,15 +7,16 @@ ignored, never an error.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
 from refold.errors import FormatError
 from refold.prepared import PreparedContext
 from refold.server.identity import check_name, make_id
-from refold.server.interface import Access, Json, find_access
+from refold.server.interface import Access, Asker, Json
+from refold.server.managers import limit_window
 
 router = APIRouter(tags=["sidecar"])
 MESSAGES_MAX = 100_000
@@ -49,7 +50,7 @@ class UsageReport(BaseModel):
 
 
 @router.post("/v1/compress")
-def compress(wish: CompressRequest, access: Annotated[Access, Depends(find_access)]) -> Json:
+def compress(wish: CompressRequest, access: Asker) -> Json:
     """Return the messages of a request so that they fit the model's window."""
     key = "messages" if wish.messages is not None else "input"
     given = wish.messages if wish.messages is not None else wish.input
@@ -72,14 +73,16 @@ def _prepare_session(
 ) -> PreparedContext:
     session_id = make_id(access.tenant, check_name(wish.session_id or ""))
     managers = access.application.managers
-    manager = managers.choose(wish.model) if budget is None else managers.limit(budget, 1)
-    return manager.prepare_context_sync(
+    limits = managers.find_limits(wish.model) if budget is None else limit_window(budget, 1)
+    return managers.main.prepare_context_sync(
         session_id,
         messages,
         (wish.system if key == "messages" else wish.instructions) or "",
         tools=wish.tools,
         model=wish.model or None,
         format="openai-responses" if key == "input" else None,
+        window=limits.window,
+        reserve=limits.reserve,
     )
 
 
@@ -127,7 +130,7 @@ def _describe(prepared: PreparedContext, messages: object, key: str, wish: Compr
 
 
 @router.post("/v1/usage")
-def report_usage(report: UsageReport, access: Annotated[Access, Depends(find_access)]) -> Json:
+def report_usage(report: UsageReport, access: Asker) -> Json:
     """Take in what the provider billed; an overflow or a cut-off answer forces a compression before the next one."""
     row = access.need(check_name(report.session_id))
     usage = report.usage if report.usage is not None else report.model_extra or {}

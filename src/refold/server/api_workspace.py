@@ -9,17 +9,16 @@ import time
 from dataclasses import asdict
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import APIRouter, Query
 from fastapi import Path as InPath
 
 from refold import __version__
 from refold.errors import ConfigError
 from refold.llm.errors import show_url
 from refold.manager.status import Statistics, gather_statistics
-from refold.server.interface import PAGE_MAX, Access, Json, NotFound, Text, find_access
+from refold.server.interface import PAGE_MAX, Asker, Json, NotFound, Text
 
 router = APIRouter(prefix="/api", tags=["workspace"])
-Asker = Annotated[Access, Depends(find_access)]
 SESSIONS_SEARCHED = 50
 _SUMS: tuple[str, ...] = ("compressions", "manual", "undone", "skipped", "failed", "warned", "waited", "archived")
 _SUMS += ("tokens_before", "tokens_after")

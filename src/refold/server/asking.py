@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from refold.server.coding import make_decoder
 from refold.server.headers import Headers, find_header
 
 Scope = MutableMapping[str, Any]
@@ -74,9 +75,9 @@ async def read_body(receive: Receive, headers: Headers, *, bytes_max: int, stall
 
 def decode_body(body: bytes, coding: str, bytes_max: int) -> bytes | None:
     """Return a compressed body as it was before, never more than ``bytes_max``; None if that cannot be told."""
-    if coding not in ("gzip", "x-gzip", "deflate"):
+    decoder = make_decoder(coding)
+    if decoder is None:
         return None
-    decoder = zlib.decompressobj(wbits=zlib.MAX_WBITS | (16 if "gzip" in coding else 0))
     try:
         plain = decoder.decompress(body, bytes_max + 1)
     except zlib.error:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import secrets
 import time
@@ -19,7 +18,8 @@ from pathlib import Path
 
 from refold.errors import ConfigError
 from refold.memory.locking import lock_folder
-from refold.server.headers import Headers, find_header
+from refold.offload.writing import write_whole
+from refold.server.headers import Headers, find_bearer, find_header
 
 KEYS_FILE = ".refold/keys.json"
 PREFIX = "rk-"
@@ -75,9 +75,7 @@ class KeyRing:
         if not self.is_required:
             return Caller("")
         for place in _PLACES:
-            given = find_header(headers, place)
-            if place == b"authorization":
-                given = given[7:].strip() if given[:7].lower() == "bearer " else ""
+            given = find_bearer(headers) if place == b"authorization" else find_header(headers, place)
             found = self._by_hash.get(hash_key(given)) if given.startswith(PREFIX) else None
             if found is not None:
                 return Caller(found.tenant, frozenset({place}))
@@ -134,15 +132,9 @@ class KeyRing:
 
     def _write(self, keys: Sequence[StoredKey]) -> None:
         text = json.dumps({"version": 1, "keys": [asdict(one) for one in keys]}, indent=1)
-        part = self.path.with_name(f"{self.path.name}.{secrets.token_hex(4)}")
         try:
-            with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            part.replace(self.path)
+            write_whole(self.path, text.encode())
         except OSError as error:
-            part.unlink(missing_ok=True)
             raise ConfigError(f"{self.path} cannot be written: {error.strerror or error}") from None
         self._looked_at = 0.0
 

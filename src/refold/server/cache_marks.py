@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from refold.manager.session import MARK, drop_marks
+
 MARKS_MAX = 4
 LOOKBACK_BLOCKS = 20
-MARK = "cache_control"
 # What the provider does not let carry a mark.
 _UNMARKED = frozenset(("thinking", "redacted_thinking"))
 
@@ -26,7 +27,7 @@ def move_marks(body: Mapping[str, Any], messages: Sequence[Any]) -> dict[str, An
     if not marks:
         return {**body, "messages": list(messages)}
     taken = len(_find_top_marks(body.get("tools"))) + len(_find_top_marks(body.get("system")))
-    plain = [_strip(message) for message in messages]
+    plain = [drop_marks(message) for message in messages]
     places = choose_places(plain, _find_stable_end(body, messages), MARKS_MAX - taken)
     for place in places:
         plain[place[0]] = _set_mark(plain[place[0]], place[1], marks[-1])
@@ -83,17 +84,6 @@ def _find_marks(messages: Any) -> list[Any]:
 
 def _find_top_marks(blocks: Any) -> list[Any]:
     return [one for one in blocks if isinstance(one, dict) and one.get(MARK)] if isinstance(blocks, list) else []
-
-
-def _strip(message: Any) -> Any:
-    blocks = _list_blocks(message)
-    if not any(isinstance(block, dict) and MARK in block for block in blocks):
-        return message
-    bare = [
-        {key: value for key, value in block.items() if key != MARK} if isinstance(block, dict) else block
-        for block in blocks
-    ]
-    return {**message, "content": bare}
 
 
 def _set_mark(message: Any, index: int, mark: Any) -> Any:

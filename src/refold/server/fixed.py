@@ -8,6 +8,7 @@ from refold.formats import make_format
 from refold.server.managers import Managers
 from refold.server.reading import ReadRequest
 from refold.tokens import counter_for
+from refold.tokens.counter import REPLY_TOKENS
 
 KEPT = 256
 
@@ -26,7 +27,7 @@ class FixedCounter:
         if known is None:
             counter = counter_for(request.model or None, self._managers.main.config.tokenizer)
             text = make_format(request.wire.name).read_system(request.system)
-            known = self._known[key] = 2 + counter.count_text(text) + counter.count_tools(request.tools)
+            known = self._known[key] = REPLY_TOKENS + counter.count_text(text) + counter.count_tools(request.tools)
             while len(self._known) > KEPT:
                 self._known.popitem(last=False)
         return known

@@ -37,6 +37,12 @@ def find_header(headers: Headers, name: bytes) -> str:
     return value.decode("latin-1").strip()
 
 
+def find_bearer(headers: Headers) -> str:
+    """Return the bearer token of a request, empty if there is none."""
+    stated = find_header(headers, b"authorization")
+    return stated[7:].strip() if stated[:7].lower() == "bearer " else ""
+
+
 _NEVER_SENT = _HOP_BY_HOP | _PER_REQUEST
 
 

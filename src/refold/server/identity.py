@@ -12,12 +12,12 @@ import asyncio
 import hashlib
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import compress, count
-from operator import ne
+from itertools import compress
 
 from refold.errors import FormatError
+from refold.ledger.align import count_common
 from refold.manager.going_on import Billed
 from refold.server.reading import ReadRequest
 
@@ -136,7 +136,7 @@ class Identities:
         best: KnownSession | None = None
         best_rank = (False, 0)
         for known in list(starts.values())[-CANDIDATES_MAX:]:
-            common = _count_common(known.digests, request.digests)
+            common = count_common(known.digests, request.digests)
             rank = (common == len(known.digests), common)
             if rank >= best_rank and continues(known, request, common):
                 best, best_rank = known, rank
@@ -163,7 +163,7 @@ class Identities:
     def _continue(self, known: KnownSession, request: ReadRequest, since: int | None = None) -> None:
         if known.digests and known.digests[0] != request.digests[0]:
             self._leave_start(known)
-        new = _count_common(known.digests, request.digests) if since is None else since
+        new = count_common(known.digests, request.digests) if since is None else since
         known.digests = request.digests
         known.system_digest = request.system_digest
         self._note_replies(known, compress(request.digests[new:], request.replies[new:]))
@@ -206,8 +206,3 @@ def continues(known: KnownSession, request: ReadRequest, common: int) -> bool:
         # Before the model has answered, only the system prompt tells two conversations from each other.
         return is_dialog or known.system_digest in ("", request.system_digest)
     return is_dialog and not known.in_flight and common * 2 >= len(known.digests)
-
-
-def _count_common(left: Sequence[str], right: Sequence[str]) -> int:
-    shorter = min(len(left), len(right))
-    return next(compress(count(), map(ne, left, right)), shorter)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
-from fastapi import Request, Response
+from fastapi import Depends, Request, Response
 from pydantic import AfterValidator, StringConstraints
 
 from refold.errors import RefoldError
@@ -101,6 +101,9 @@ class Access:
 def find_access(request: Request) -> Access:
     """Return the caller's access; a dependency of every route."""
     return Access(request.app.state.application, request.scope["refold.caller"])
+
+
+Asker = Annotated[Access, Depends(find_access)]
 
 
 def describe_row(access: Access, row: SessionRow) -> dict[str, object]:

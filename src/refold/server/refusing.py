@@ -16,6 +16,7 @@ import orjson
 
 from refold.errors import ContextOverflow, ProviderError
 from refold.llm.errors import classify_response
+from refold.server.coding import make_decoder
 from refold.server.relay import read_head
 from refold.server.upstream import UpstreamSlow
 
@@ -27,7 +28,6 @@ FIRST_EVENT_S = 5.0
 _MAY_OVERFLOW = frozenset((400, 413, 422, 429, 500))
 _EVENT_END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 _TAKEN = re.compile(rb'"type"\s*:\s*"response\.(?:created|queued|in_progress)"')
-_CODINGS = ("gzip", "x-gzip", "deflate")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +104,8 @@ def _classify(status: int, text: bytes) -> ContextOverflow | None:
 
 
 def _decode(head: bytes, response: aiohttp.ClientResponse) -> bytes:
-    coding = response.headers.get("content-encoding", "").strip().lower()
-    if coding not in _CODINGS:
-        return head
+    decoder = make_decoder(response.headers.get("content-encoding", ""))
     try:
-        decoder = zlib.decompressobj(wbits=zlib.MAX_WBITS | (16 if "gzip" in coding else 0))
-        return decoder.decompress(head, ERROR_BYTES_MAX)
+        return head if decoder is None else decoder.decompress(head, ERROR_BYTES_MAX)
     except zlib.error:
         return head

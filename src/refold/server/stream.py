@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
 
 from refold.server.answered import Answered
+from refold.server.coding import make_decoder
 
 BYTES_MAX = 16_000_000
 ReadPayload = Callable[[Mapping[str, Any], Answered], None]
 # Only events that can hold figures are parsed.
 _WORDS = (b'"usage"', b'_reason"', b'"error"')
-
-
-class _Decoder(Protocol):
-    def decompress(self, data: bytes, max_length: int = 0, /) -> bytes: ...
 
 
 class AnswerReader:
@@ -32,17 +29,9 @@ class AnswerReader:
         self._read_payload = read_payload
         self._is_stream = content_type.partition(";")[0].strip().lower() == "text/event-stream"
         self.is_finished = False
-        self._is_given_up = False
-        self._decoder = self._choose_decoder(coding.strip().lower())
+        self._decoder = make_decoder(coding)
+        self._is_given_up = self._decoder is None and coding.strip().lower() not in ("", "identity")
         self._rest = bytearray()
-
-    def _choose_decoder(self, coding: str) -> _Decoder | None:
-        if coding in ("", "identity"):
-            return None
-        if coding in ("gzip", "x-gzip", "deflate"):
-            return zlib.decompressobj(wbits=zlib.MAX_WBITS | (16 if "gzip" in coding else 0))
-        self._is_given_up = True
-        return None
 
     def feed(self, chunk: bytes) -> None:
         """Take in the next bytes."""

@@ -17,6 +17,7 @@ from refold.llm.anthropic import AnthropicModel
 from refold.llm.model import TEMPERATURE, TOKENS_MAX, Completion
 from refold.llm.openai import OpenAIModel
 from refold.server.asking import Asked
+from refold.server.headers import find_bearer
 from refold.server.settings import GatewaySettings
 from refold.server.wires import Wire
 
@@ -76,10 +77,7 @@ def _find_key(asked: Asked) -> str:
     """Return the client's own key; never one of the gateway's."""
     if b"x-api-key" not in asked.drop and (key := asked.header("x-api-key")):
         return key
-    stated = asked.header("authorization")
-    if b"authorization" in asked.drop or stated[:7].lower() != "bearer ":
-        return ""
-    return stated[7:].strip()
+    return "" if b"authorization" in asked.drop else find_bearer(asked.headers)
 
 
 def choose_summariser(config: CompressionConfig, settings: GatewaySettings) -> tuple[CompressionConfig, object]:
