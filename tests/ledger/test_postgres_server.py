@@ -260,7 +260,9 @@ def test_a_call_waits_for_a_server_that_is_being_restarted(own_url: str) -> None
     ledger.close()
 
 
-def test_a_connection_that_the_server_cuts_in_the_middle_of_a_call_costs_nothing(url: str) -> None:
+def test_a_connection_that_the_server_cuts_in_the_middle_of_a_call_costs_nothing_and_nobody_complains(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
     import psycopg
 
     ledger = open_ledger(url, lock_timeout_s=20)
@@ -287,6 +289,7 @@ def test_a_connection_that_the_server_cuts_in_the_middle_of_a_call_costs_nothing
     assert len(done) == 1
     assert read_texts(ledger) == ["a", "b"]
     assert is_sound(ledger)
+    assert not caplog.records
     ledger.close()
 
 

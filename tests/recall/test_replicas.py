@@ -11,6 +11,7 @@ from refold import ContextCompressionManager
 from refold.errors import LedgerError
 from refold.ledger.ledger import Ledger
 from refold.ledger.sqlite import SqliteLedger
+from refold.manager.transfer import export_session, import_session
 from tests.postgres import schema_of, server_url
 
 SECRET = "hunter2gone"
@@ -107,3 +108,29 @@ def test_a_session_deleted_elsewhere_goes_when_the_index_is_next_kept_up(
     one.delete_session("s1")
     other.recalling.keep_up("s2")
     assert not holds(other, SECRET)
+
+
+def test_a_session_imported_in_the_place_of_a_deleted_one_is_indexed_anew(
+    replicas: list[ContextCompressionManager],
+) -> None:
+    one, other = replicas
+    assert other.recall("s1", SECRET)
+    one.append("s2", [{"role": "user", "content": f"feed the goldfish at {hour}"} for hour in ("six", "nine", "noon")])
+    # The time at which it was made tells them not apart.
+    told = {**export_session(one.ledger, "s2"), "created_at": export_session(one.ledger, "s1")["created_at"]}
+    one.delete_session("s1")
+    import_session(one.ledger, told, now=2_000_000_000.0, session_id="s1")
+    assert "goldfish" in other.recall("s1", "goldfish")[0].text
+    assert not any(SECRET in found.text for found in other.recall("s1", SECRET))
+    assert other.verify("s1") == []
+    assert not holds(other, SECRET)
+
+
+def test_a_session_imported_again_as_it_was_keeps_its_index(replicas: list[ContextCompressionManager]) -> None:
+    one, other = replicas
+    assert other.recall("s1", SECRET)
+    told = export_session(one.ledger, "s1")
+    one.delete_session("s1")
+    import_session(one.ledger, told, now=2_000_000_000.0)
+    assert other.recalling.refresh("s1") == 0
+    assert "zulu-seven" in other.recall("s1", "deploy target")[0].text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -85,14 +85,8 @@ def make_edits(rows: Sequence[EditRow], read_ids: ReadIds) -> list[StoredEdit]:
 
 def meets(runs: Sequence[Span], first: int, last: int) -> bool:
     """Tell whether any number from first to last is in one of these runs, which are sorted and apart."""
-    low, high = 0, len(runs)
-    while low < high:
-        middle = (low + high) // 2
-        if runs[middle][1] < first:
-            low = middle + 1
-        else:
-            high = middle
-    return low < len(runs) and runs[low][0] <= last
+    at = bisect_left(runs, first, key=lambda run: run[1])
+    return at < len(runs) and runs[at][0] <= last
 
 
 def merge_spans(spans: Iterable[Span]) -> list[Span]:

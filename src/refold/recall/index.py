@@ -23,7 +23,7 @@ from refold.recall.dates import name_day
 from refold.recall.file import IndexFile
 from refold.recall.originals import Original, read_original
 from refold.recall.passages import has_number, is_question, split_passages
-from refold.recall.rows import NOTES_FROM, Mark, find_mark
+from refold.recall.rows import NOTES_FROM, Mark, find_mark, read_source
 from refold.recall.words import find_words
 
 BATCH_MESSAGES = 200
@@ -63,7 +63,7 @@ class RecallIndex:
         form = format_of(row)
         added = 0
         mark = self.find_mark(row.id)
-        if mark is not None and mark.created_at != row.created_at:
+        if mark is not None and self._is_another(ledger, row, mark):
             # A session of the same name was deleted since: its words are not this one's.
             self.purge_session(row.id)
             mark = None
@@ -85,6 +85,21 @@ class RecallIndex:
                 return CaughtUp(mark, added)
             if messages_max is not None and added >= messages_max:
                 return CaughtUp(mark, added, is_done=False)
+
+    def _is_another(self, ledger: Ledger, row: SessionRow, mark: Mark) -> bool:
+        """Tell whether a session is not the one that was indexed under its name.
+
+        An import keeps the time at which a session was made, and gives its edits a version of their own: whoever sees
+        another version compares the last message that was indexed, whose id follows from all before it.
+        """
+        if mark.created_at != row.created_at:
+            return True
+        if mark.edits_version == row.edits_version or not mark.seq:
+            return False
+        with self.file.read() as db:
+            indexed = read_source(db, mark, mark.seq)
+        stored = ledger.list_messages(row.id, after=mark.seq - 1, limit=1)
+        return indexed is None or not stored or (stored[0].seq, stored[0].id) != (indexed.seq, indexed.id)
 
     def purge_messages(self, session_id: str, ids: Sequence[str]) -> int:
         """Take messages out, with all notes of their session; return how many there were. Gone from the file too."""

@@ -174,13 +174,22 @@ def _transaction(db: Db, begin: str, state: _State) -> Iterator[None]:
     if not begin:
         yield
         return
+    failure: psycopg.Error | None = None
     try:
         with db.pipeline():
-            db.execute(begin)
-            yield
-            state.is_committing = True
-            db.execute("COMMIT")
+            try:
+                db.execute(begin)
+                yield
+                state.is_committing = True
+                db.execute("COMMIT")
+            except psycopg.Error as error:
+                # The pipeline ends without it: where the connection is gone, it would complain on standard error.
+                failure = error
+    except psycopg.Error as error:
+        failure = failure or error
     finally:
         if not db.closed and db.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
             with contextlib.suppress(psycopg.Error):
                 db.execute("ROLLBACK")
+    if failure is not None:
+        raise failure

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from refold.errors import LedgerError
+from refold.ledger.postgres.address import quote_name
 from refold.ledger.postgres.migrations import v1
 from refold.ledger.postgres.sql import Db, fetch_one, fetch_value
 
@@ -45,8 +46,7 @@ def migrate(db: Db, where: str, schema: str, steps: Sequence[str] = STEPS) -> No
         if version == len(steps):
             return
         if version == 0:
-            name = '"' + schema.replace('"', '""') + '"'
-            db.execute(f"CREATE SCHEMA IF NOT EXISTS {name}")
+            db.execute(f"CREATE SCHEMA IF NOT EXISTS {quote_name(schema)}")
             db.execute("CREATE TABLE ledger_version (version integer NOT NULL)")
             db.execute("INSERT INTO ledger_version VALUES (0)")
         for step in steps[version:]:
