@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from refold.conversation.handle import message_handle
 from refold.conversation.view import View
 from refold.errors import ConfigError
-from refold.stages.merge import Merge, split_sentences
+from refold.stages.extract.words import split_sentences
+from refold.stages.merge import Merge
 from refold.stages.stage import Goal
 from refold.testing import find_violations
 from tests.laws.strategies import Talk, talks

@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from refold.conversation.message import Message
 
 DIGITS = 8
-_MARK = re.compile(r"⟨([mf]:[0-9a-f]{4,32}(?:\.\d{1,5})?)⟩")
 _HANDLE = re.compile(r"[mf]:[0-9a-f]{4,32}(?:\.\d{1,5})?")
+_MARK = re.compile(f"⟨({_HANDLE.pattern})⟩")
 
 
 def message_handle(message: Message, part: int | None = None) -> str:

@@ -17,3 +17,10 @@ def write_json(value: object) -> str:
         return json.dumps(value, ensure_ascii=False, default=str)
     except (TypeError, ValueError, RecursionError):
         return str(type(value))
+
+
+def read_text(value: object) -> str:
+    """Return a string as it is, nothing for null, and JSON for all else."""
+    if isinstance(value, str):
+        return value
+    return "" if value is None else write_json(value)

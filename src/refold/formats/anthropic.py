@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from refold.conversation.format import Spoken
+from refold.conversation.json_text import read_text
 from refold.conversation.message import Message, Role, chain_id
 from refold.conversation.part import Part
-from refold.errors import FormatError
 from refold.formats.block import (
     DROPPED,
     Raw,
@@ -21,9 +21,9 @@ from refold.formats.block import (
     has_content,
     join_texts,
     make_arguments,
-    read_arguments,
     read_list,
     read_object,
+    read_role,
     read_str,
     str_or_empty,
     write_text_block,
@@ -50,7 +50,7 @@ class Anthropic:
     def parse(self, raw: object, parent: str = "", where: str = "message") -> Message:
         """Read one message; raise FormatError that names ``where`` if it is not one."""
         holder = read_object(raw, where)
-        role = _read_role(holder, where)
+        role = read_role(holder, ROLES, self.name, where)
         # The digest first: it refuses nesting that reading would not come back from.
         digest = digest_message(holder, self._volatile, where)
         parts = _read_parts(holder, where)
@@ -119,15 +119,6 @@ def _find_message_faults(item: Spoken, *, is_last: bool) -> list[str]:
     return faults
 
 
-def _read_role(raw: Raw, where: str) -> Role:
-    role = raw.get("role")
-    if role is None:
-        raise FormatError(f"{where} has no role; add one of {', '.join(ROLES)}")
-    if not isinstance(role, str) or role not in ROLES:
-        raise FormatError(f"{where}.role is {str(role)[:40]!r}; anthropic knows {', '.join(ROLES)}")
-    return ROLES[role]
-
-
 def _read_parts(raw: Raw, where: str) -> tuple[Part, ...]:
     content = raw.get("content")
     if isinstance(content, str):
@@ -149,7 +140,7 @@ def _read_block(block: object, where: str) -> Part:
         return Part("thinking", payload=holder)
     if kind in CALL_TYPES:
         call_id = read_str(holder, "id", where)
-        return Part("call", read_arguments(holder.get("input")), read_str(holder, "name", where), call_id, holder)
+        return Part("call", read_text(holder.get("input")), read_str(holder, "name", where), call_id, holder)
     if kind in RESULT_TYPES:
         return _read_result(holder, where)
     if kind in _MEDIA_TYPES:

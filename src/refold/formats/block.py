@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from refold.conversation.json_text import write_json
-from refold.conversation.message import Message
+from refold.conversation.message import Message, Role
 from refold.conversation.part import Part
 from refold.errors import FormatError
 from refold.formats.canonical import parse_arguments
@@ -53,6 +53,16 @@ def read_str(holder: Raw, key: str, where: str) -> str:
     return value
 
 
+def read_role(holder: Raw, roles: Mapping[str, Role], form: str, where: str) -> Role:
+    """Return the role of a message in a format that knows these."""
+    role = holder.get("role")
+    if role is None:
+        raise FormatError(f"{where} has no role; add one of {', '.join(roles)}")
+    if not isinstance(role, str) or role not in roles:
+        raise FormatError(f"{where}.role is {str(role)[:40]!r}; {form} knows {', '.join(roles)}")
+    return roles[role]
+
+
 def str_or_empty(value: object) -> str:
     """Return a string, or an empty one for anything else: what a block that we do not know may call its name."""
     return value if isinstance(value, str) else ""
@@ -67,13 +77,6 @@ def name_type(value: object) -> str:
     """Return what JSON calls the type of a value."""
     names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", int: "a number", float: "a number"}
     return "null" if value is None else names.get(type(value), f"a Python {type(value).__name__}")
-
-
-def read_arguments(value: object) -> str:
-    """Return the arguments of a call as text: a string as it is, anything else as JSON."""
-    if isinstance(value, str):
-        return value
-    return "" if value is None else write_json(value)
 
 
 def make_arguments(text: str) -> Raw:

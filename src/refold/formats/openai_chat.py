@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from refold.conversation.format import Spoken
-from refold.conversation.json_text import write_json
+from refold.conversation.json_text import read_text, write_json
 from refold.conversation.message import Message, Role, chain_id
 from refold.conversation.part import Part
 from refold.errors import FormatError
@@ -22,9 +22,9 @@ from refold.formats.block import (
     check_changes,
     has_content,
     join_texts,
-    read_arguments,
     read_list,
     read_object,
+    read_role,
     read_str,
     str_or_empty,
     write_arguments,
@@ -58,7 +58,7 @@ class OpenAIChat:
     def parse(self, raw: object, parent: str = "", where: str = "message") -> Message:
         """Read one message; raise FormatError that names ``where`` if it is not one."""
         holder = read_object(raw, where)
-        role = _read_role(holder, where)
+        role = read_role(holder, ROLES, self.name, where)
         parts = tuple([part for part, _ in _find_parts(holder, role, where)])
         digest = digest_message(holder, self._volatile, where)
         return Message(raw, role, parts, digest, chain_id(parent, digest), _read_name(holder))
@@ -66,7 +66,7 @@ class OpenAIChat:
     def parse_parts(self, raw: object) -> tuple[Part, ...]:
         """Read the parts of an object that this format made."""
         holder = read_object(raw, "message")
-        return tuple(part for part, _ in _find_parts(holder, _read_role(holder, "message"), "message"))
+        return tuple(part for part, _ in _find_parts(holder, read_role(holder, ROLES, self.name, "message"), "message"))
 
     def render(self, message: Message, changes: Mapping[int, str | None]) -> object | None:
         """Return the message with parts replaced or left out; None if nothing is left."""
@@ -119,15 +119,6 @@ class OpenAIChat:
     def read_system(self, system: object) -> str:
         """Return the text of a system prompt that stands apart from the messages."""
         return read_system(system)
-
-
-def _read_role(raw: Raw, where: str) -> Role:
-    role = raw.get("role")
-    if role is None:
-        raise FormatError(f"{where} has no role; add one of {', '.join(ROLES)}")
-    if not isinstance(role, str) or role not in ROLES:
-        raise FormatError(f"{where}.role is {str(role)[:40]!r}; openai-chat knows {', '.join(ROLES)}")
-    return ROLES[role]
 
 
 def _read_name(raw: Raw) -> str:
@@ -188,7 +179,7 @@ def _find_answers(raw: Raw, where: str) -> Found:
         call = read_object(raw["function_call"], f"{where}.function_call")
         name = read_str(call, "name", f"{where}.function_call")
         # The older protocol has no ids: a result names its function.
-        found.append((Part("call", read_arguments(call.get("arguments")), name, name, call), ("function_call", None)))
+        found.append((Part("call", read_text(call.get("arguments")), name, name, call), ("function_call", None)))
     return found
 
 
@@ -198,7 +189,7 @@ def _read_call(call: object, where: str) -> Part:
     if holder.get("function") is not None:
         function = read_object(holder["function"], f"{where}.function")
         name = read_str(function, "name", f"{where}.function")
-        return Part("call", read_arguments(function.get("arguments")), name, call_id, holder)
+        return Part("call", read_text(function.get("arguments")), name, call_id, holder)
     if holder.get("custom") is not None:
         custom = read_object(holder["custom"], f"{where}.custom")
         return Part("call", read_str(custom, "input", where), read_str(custom, "name", where), call_id, holder)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from refold.conversation.format import Spoken
+from refold.conversation.json_text import read_text
 from refold.conversation.message import Message, Role, chain_id
 from refold.conversation.part import Part
 from refold.errors import FormatError
@@ -20,9 +21,9 @@ from refold.formats.block import (
     check_changes,
     has_content,
     join_texts,
-    read_arguments,
     read_list,
     read_object,
+    read_role,
     read_str,
     str_or_empty,
     write_arguments,
@@ -131,12 +132,7 @@ def _read_type(raw: Raw, where: str) -> str:
 
 def _read_role(raw: Raw, kind: str, where: str) -> Role:
     if kind == "message":
-        role = raw.get("role")
-        if role is None:
-            raise FormatError(f"{where} has no role; add one of {', '.join(ROLES)}")
-        if not isinstance(role, str) or role not in ROLES:
-            raise FormatError(f"{where}.role is {str(role)[:40]!r}; openai-responses knows {', '.join(ROLES)}")
-        return ROLES[role]
+        return read_role(raw, ROLES, OpenAIResponses.name, where)
     return "tool" if kind.endswith(("_output", "_response")) else "assistant"
 
 
@@ -146,7 +142,7 @@ def _read_parts(raw: Raw, kind: str, where: str) -> tuple[Part, ...]:
     if kind == "reasoning":
         return (_read_reasoning(raw, where),)
     if kind in _CALL_FIELDS:
-        text = read_arguments(raw.get(_CALL_FIELDS[kind]))
+        text = read_text(raw.get(_CALL_FIELDS[kind]))
         name = read_str(raw, "name", where) or ("local_shell" if kind == "local_shell_call" else "")
         return (Part("call", text, name, read_str(raw, "call_id", where), raw),)
     if kind in _RESULT_TYPES:

@@ -6,16 +6,14 @@ keeps it, so it knows no provider, and it must never raise on a block it has not
 
 from __future__ import annotations
 
-import binascii
 from collections.abc import Iterator, Mapping
 
 from refold.conversation.language import Language
 from refold.conversation.part import Part
 from refold.stages.gist import first_line
-from refold.tokens.images import read_size
+from refold.tokens.images import decode_head, read_size
 
 _DEPTH_MAX = 4
-_HEADER_CHARS = 262_144
 _NAME_CHARS = 60
 _DATA_KEYS = ("data", "file_data", "url", "image_url", "image_base64")
 _NAME_KEYS = ("filename", "title", "file_id")
@@ -38,7 +36,7 @@ def describe_media(part: Part, language: Language) -> str:
         facts.append(first_line(data, _NAME_CHARS * 2))
         return ", ".join(facts)
     encoded = data.partition(",")[2] if data.startswith("data:") else data
-    size = read_size(_decode(encoded[:_HEADER_CHARS])) if kind == "image" else None
+    size = read_size(decode_head(encoded)) if kind == "image" else None
     if size:
         facts.append(f"{size.width}×{size.height}")
     if encoded:
@@ -64,13 +62,6 @@ def _find_strings(value: object, depth: int) -> Iterator[tuple[str, str]]:
             yield str(key), inner
     for inner in value.values():
         yield from _find_strings(inner, depth - 1)
-
-
-def _decode(encoded: str) -> bytes:
-    try:
-        return binascii.a2b_base64(encoded[: len(encoded) // 4 * 4])
-    except ValueError:
-        return b""
 
 
 def _write_bytes(count: int) -> str:

@@ -17,13 +17,13 @@ from refold.conversation.edit import Edit
 from refold.conversation.handle import mark, message_handle
 from refold.conversation.language import Language
 from refold.conversation.view import Item, View
+from refold.stages.extract.words import split_sentences
 from refold.stages.gist import describe_size
 from refold.stages.options import check_options
 from refold.stages.stage import Goal, When, replace_part, seen_part
 
 _WORD = re.compile(r"[^\W_]+", re.UNICODE)
 _HAN_RUN = re.compile(r"[\u3400-\u9fff\uf900-\ufaff]+")
-_SENTENCE = re.compile(r"[^\n.!?。！？]*(?:[.!?](?!\s|$)[^\n.!?。！？]*)*[.!?。！？]*")
 _WORDS_MAX = 4_000  # A longer message is compared only as a whole.
 _CANDIDATES_MAX = 16
 
@@ -129,11 +129,6 @@ def _split_words(folded: str) -> frozenset[str]:
         for run in runs:
             words.update(run[at : at + 2] for at in range(max(1, len(run) - 1)))
     return frozenset(words)
-
-
-def split_sentences(text: str) -> list[str]:
-    """Split a text at line ends and after full stops; every piece is a substring without a line end."""
-    return [piece for match in _SENTENCE.finditer(text) if (piece := match[0].strip())]
 
 
 def _describe(older: _Plain, newer: _Plain, language: Language) -> str:

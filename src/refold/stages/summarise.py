@@ -17,6 +17,7 @@ from refold.stages.extract.facts import FACT_CHARS_MAX, FACT_CHARS_MIN
 from refold.stages.extract.frame import neutralise
 from refold.stages.extract.source import Source
 from refold.stages.extract.summary import read_span
+from refold.stages.extract.words import BORDER
 from refold.stages.prompts.demands import FACT_KINDS, FACTS_MARK, Demands
 from refold.stages.prompts.question import Question, Room, write_question, write_repair
 from refold.stages.stage import Ask, Goal, Reply
@@ -34,7 +35,6 @@ CHARS_PER_TOKEN_MAX, CHARS_FREE = 20, 4_000
 _SHOWN_MAX = 3
 _QUOTE = re.compile(r"^(\s*)[UA]>[ \t]*(.*)$", re.M)
 _FENCE = re.compile(r"\A```\w*\n(.*)\n```\s*\Z", re.S)
-_BORDER = re.compile(r"(?<=[.!?;])\s+|(?<=[。！？；])|\n+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,13 +166,7 @@ def read_facts(lines: list[str], ground: Ground) -> tuple[Fact, ...]:
 def _read_kind(text: str) -> tuple[FactKind, str]:
     head, colon, rest = text.replace("：", ":", 1).partition(":")
     word = head.strip("[]*【】 ").casefold()
-    kinds: dict[FactKind, tuple[str, str]] = {
-        "preference": FACT_KINDS["preference"],
-        "decision": FACT_KINDS["decision"],
-        "todo": FACT_KINDS["todo"],
-        "key": FACT_KINDS["key"],
-    }
-    for kind, names in kinds.items():
+    for kind, names in FACT_KINDS.items():
         if colon and (word in names or word == kind):
             return kind, rest.strip()
     return "key", text
@@ -181,7 +175,7 @@ def _read_kind(text: str) -> tuple[FactKind, str]:
 def shorten_words(text: str, chars_max: int) -> str:
     """Return the whole sentences at the beginning that fit; of a first one that does not, what fits."""
     end = 0
-    for border in _BORDER.finditer(text):
+    for border in BORDER.finditer(text):
         if border.start() > chars_max:
             break
         end = border.start()

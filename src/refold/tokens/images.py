@@ -56,7 +56,7 @@ def count_media(payload: object, rule: ImageRule | None = None) -> int:
         rule = "area" if kind == "image" else "tiles"
     if _find_detail(payload) == "low" and rule == "tiles":
         return LOW_DETAIL_TOKENS
-    size = read_size(_decode_head(data))
+    size = read_size(decode_head(data))
     return DEFAULT_TOKENS[rule] if size is None else count_image(size, rule)
 
 
@@ -134,11 +134,11 @@ def _find_detail(payload: Mapping[object, object]) -> str:
     return str(holder.get("detail", ""))
 
 
-def _decode_head(data: str) -> bytes:
+def decode_head(data: str) -> bytes:
     """Return what the first characters of base64 decode to; b"" if they are not base64."""
-    data = data[: len(data) // 4 * 4]
+    head = data[:_HEADER_CHARS]
     try:
-        return binascii.a2b_base64(data)
+        return binascii.a2b_base64(head[: len(head) // 4 * 4])
     except ValueError:  # binascii.Error is one; so is a character outside ASCII.
         return b""
 

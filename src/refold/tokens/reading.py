@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from refold.conversation.json_text import write_json
+from refold.conversation.json_text import read_text
 from refold.conversation.part import Part
 
 _ROLES = {"developer": "system", "function": "tool"}
@@ -63,13 +63,6 @@ def _read_item(item: Mapping[object, object]) -> tuple[str, list[Part], str]:
         texts = [part.text for field in ("summary", "content") for part in _read_content(item.get(field))]
         return "assistant", [Part("thinking", "\n".join(filter(None, texts)), payload=item)], ""
     return "tool" if kind.endswith(("_output", "_response")) else "assistant", [Part("opaque", payload=item)], ""
-
-
-def read_text(value: object) -> str:
-    """Return a string as it is, nothing for null, and JSON for all else."""
-    if isinstance(value, str):
-        return value
-    return "" if value is None else write_json(value)
 
 
 def _read_content(content: object, depth: int = 0) -> Iterator[Part]:

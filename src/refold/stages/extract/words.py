@@ -19,7 +19,8 @@ RULE_CHARS_MAX = 300
 RULES_MAX = 40
 SCAN_CHARS = 40_000
 
-_BORDER = re.compile(r"(?<=[.!?;])\s+|(?<=[。！？；])|\n+")
+# Where a sentence or a line ends.
+BORDER = re.compile(r"(?<=[.!?;])\s+|(?<=[。！？；])|\n+")
 _RULE_STARTS = re.compile(
     r"[-*•\d.)\s]{0,6}(?:and |but |also,? |so |ok,? |please,? )?"
     r"(?:always (?!been|had|was|rooting|by|in|there)|never (?!mind|been|had|heard|seen|thought)|"
@@ -71,7 +72,7 @@ def find_sayings(messages: Sequence[Message], role: str) -> list[Saying]:
 
 def split_sentences(text: str) -> list[str]:
     """Return the sentences and lines of a text, each verbatim, blanks around them left out."""
-    return [piece for raw in _BORDER.split(text) if (piece := raw.strip())]
+    return [piece for raw in BORDER.split(text) if (piece := raw.strip())]
 
 
 def find_rules(asks: Iterable[Saying]) -> list[Saying]:
@@ -123,7 +124,7 @@ def shorten(text: str, chars_max: int) -> tuple[str, int, str]:
 
 def _border_before(text: str, at: int) -> int:
     window = text[max(0, at - at // 2) : at]
-    last = max((match.end() for match in _BORDER.finditer(window)), default=0)
+    last = max((match.end() for match in BORDER.finditer(window)), default=0)
     if not last:
         space = window.rfind(" ")
         last = space + 1 if space > 0 else len(window)
@@ -132,7 +133,7 @@ def _border_before(text: str, at: int) -> int:
 
 def _border_after(text: str, at: int) -> int:
     window = text[at : at + (len(text) - at) // 2]
-    first = _BORDER.search(window)
+    first = BORDER.search(window)
     if first:
         return at + first.end()
     space = window.find(" ")

@@ -10,12 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from refold.conversation.edit import FactKind
 from refold.conversation.language import Language
 from refold.stages.extract.sections import HEADINGS
 
 PromptStyle = Literal["sections", "archive", "importance", "hybrid", "turns"]
 FACTS_MARK: dict[Language, str] = {"en": "FACTS", "zh": "事实"}
-FACT_KINDS: dict[str, tuple[str, str]] = {
+FACT_KINDS: dict[FactKind, tuple[str, str]] = {
     "preference": ("preference", "偏好"),
     "decision": ("decision", "决定"),
     "todo": ("todo", "待办"),
