@@ -211,6 +211,22 @@ def test_verify_ends_with_one_and_a_list_if_anything_differs(inside: Inside) -> 
     assert victim.exists()
 
 
+def test_an_imported_conversation_keeps_the_model_that_it_names(inside: Inside) -> None:
+    inside.write("request.json", json.dumps({"model": "gpt-5.2", "messages": chat(3)}))
+    assert inside.refold("import", "request.json").code == 0
+    told = json.loads(inside.refold("sessions", "--json").text)
+    assert told[0]["model"] == "gpt-5.2"
+    assert "counted by o200k_base" in inside.refold("show", "request").text
+
+
+@pytest.mark.parametrize("model", ["\ud800", "m" * 5_000, "", 7, None])
+def test_a_strange_model_does_not_keep_a_conversation_out(inside: Inside, model: object) -> None:
+    inside.write("request.json", json.dumps({"model": model, "messages": chat(3)}))
+    assert inside.refold("import", "request.json").code == 0
+    assert inside.refold("sessions").code == 0
+    assert inside.refold("verify").code == 0
+
+
 def test_export_and_import_move_a_session_byte_for_byte(stored: Inside) -> None:
     stored.refold("undo", "s1")
     stored.refold("redo", "s1")

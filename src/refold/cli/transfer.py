@@ -22,6 +22,8 @@ from refold.manager import ContextCompressionManager
 from refold.manager.transfer import export_session, import_session
 from refold.offload.writing import write_whole
 
+_MODEL_CHARS_MAX = 200
+
 
 def run_export(workspace: str, session: str | None, out: str | None) -> None:
     """Write a session to a file or to standard output."""
@@ -72,6 +74,8 @@ def _store_conversation(manager: ContextCompressionManager, document: Document, 
     if manager.ledger.read_session(name) is not None:
         raise FormatError(f"there is a session {name[:80]!r} already; give another name with --as, or delete it first")
     manager.append(name, conversation.messages, format=conversation.format.name)
+    if conversation.model:  # Else the session would be counted, and its window assumed, as for any model.
+        manager.ledger.update_session(name, {"model": conversation.model[:_MODEL_CHARS_MAX]}, time.time())
     return name
 
 
