@@ -227,6 +227,24 @@ def test_a_strange_model_does_not_keep_a_conversation_out(inside: Inside, model:
     assert inside.refold("verify").code == 0
 
 
+def test_a_pinned_message_is_listed_stays_in_view_and_can_be_let_go(stored: Inside) -> None:
+    assert "nothing is pinned" in stored.refold("pin", "--session", "quiet").text
+    original = json.loads(stored.refold("show", "s1", "--originals", "--json").text)[3]
+    handle = original["handle"]
+    assert handle in stored.refold("pin", handle, "--session", "s1").text
+    stored.refold("undo", "s1")
+    assert stored.refold("compact", "--session", "s1").code == 0
+    assert original["message"] in json.loads(stored.refold("show", "s1", "--json").text)
+    assert json.loads(stored.refold("pin", "-s", "s1", "--json").text) == {"session": "s1", "pinned": [handle]}
+    assert "nothing is pinned" in stored.refold("pin", handle, "--off", "-s", "s1").text
+
+
+def test_what_cannot_be_pinned_is_said(stored: Inside) -> None:
+    assert stored.refold("pin", "m:00000000", "-s", "s1").code == 6
+    assert stored.refold("pin", "--off", "-s", "s1").code == 3
+    assert stored.refold("pin", "m:00000000", "-s", "nobody").code == 8
+
+
 def test_export_and_import_move_a_session_byte_for_byte(stored: Inside) -> None:
     stored.refold("undo", "s1")
     stored.refold("redo", "s1")

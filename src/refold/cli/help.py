@@ -20,7 +20,7 @@ PANELS: dict[str, tuple[str, ...]] = {
     "Fit and measure": ("compact", "count", "replay", "tune"),
     "Look": ("sessions", "show", "log", "stats", "memory"),
     "Find": ("recall", "expand", "facts"),
-    "Change": ("undo", "redo", "forget", "delete"),
+    "Change": ("undo", "redo", "pin", "forget", "delete"),
     "Keep": ("export", "import", "verify"),
 }
 COLUMNS_MAX = 100

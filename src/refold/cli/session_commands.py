@@ -23,6 +23,7 @@ from refold.cli.options import (
 EXAMPLES = {
     "show": ("refold show", "refold show SESSION --edits"),
     "export": ("refold export SESSION --out session.json", "refold import session.json --workspace elsewhere"),
+    "pin": ("refold pin m:4f2a91c3", "refold pin m:4f2a91c3 --off", "refold pin"),
     "recall": ('refold recall "which port"', "refold recall ERR-4711 --all", "refold expand m:4f2a91c3"),
 }
 
@@ -40,6 +41,7 @@ def register(app: typer.Typer) -> None:
         "facts": facts,
         "undo": undo,
         "redo": redo,
+        "pin": pin,
         "forget": forget,
         "delete": delete,
         "export": export,
@@ -143,6 +145,21 @@ def redo(session: SessionMeant = None, workspace: Workspace = ".", as_json: AsJs
     from refold.cli.undo import run_redo
 
     run_redo(workspace, session, as_json=as_json)
+
+
+def pin(
+    handle: Annotated[
+        str | None, typer.Argument(metavar="HANDLE", help="m:4f2a91c3, as recall says; unset: list those pinned.")
+    ] = None,
+    off: Annotated[bool, typer.Option("--off", help="Let it be compressed again.")] = False,
+    session: SessionOption = None,
+    workspace: Workspace = ".",
+    as_json: AsJson = False,
+) -> None:
+    """Keep a message from being compressed, or list those kept."""
+    from refold.cli.pin import run
+
+    run(handle, session, workspace, off=off, as_json=as_json)
 
 
 def log(session: SessionMeant = None, limit: Limit = 200, workspace: Workspace = ".", as_json: AsJson = False) -> None:
