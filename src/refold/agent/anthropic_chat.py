@@ -14,10 +14,10 @@ from refold.agent.client import ChatClient, Collected
 from refold.agent.wire import ChatReply, ChatRequest, Delta, ToolCall
 from refold.agent.writing import AnthropicWriting
 from refold.errors import Unavailable
+from refold.llm.anthropic import URL
 from refold.llm.client import NO_KEY
 from refold.llm.model import name_reason
 
-URL = "https://api.anthropic.com"
 OUTPUT_TOKENS = 8_000
 INVALID = "invalid_json"
 _DELTAS = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}

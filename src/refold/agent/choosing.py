@@ -11,12 +11,11 @@ import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from refold.agent.anthropic_chat import URL as ANTHROPIC_URL
 from refold.agent.anthropic_chat import AnthropicChat
-from refold.agent.openai_chat import URL as OPENAI_URL
 from refold.agent.openai_chat import OpenAIChat
 from refold.agent.wire import ChatModel
 from refold.errors import ConfigError
+from refold.llm import anthropic, openai
 from refold.llm.choose import Endpoint, read_endpoint
 from refold.llm.errors import show_url
 from refold.tokens.models import normalize_name
@@ -94,16 +93,14 @@ def make_chat_model(model: str, *, key: str = "", url: str = "", provider: str =
         raise ConfigError(f"provider is {speaks[:40]!r}; give openai or anthropic")
     if not key and not url:
         raise ConfigError(f"Agent(model={model!r}) needs key=, or base_url= of a server that wants none")
-    if speaks == "anthropic":
-        return AnthropicChat(model, key, url or ANTHROPIC_URL)
-    return OpenAIChat(model, key, url or OPENAI_URL)
+    return make_from_endpoint(Endpoint(model, "anthropic" if speaks == "anthropic" else "openai", url, key))
 
 
 def make_from_endpoint(endpoint: Endpoint) -> ChatModel:
     """Return the model behind an endpoint."""
     if endpoint.provider == "anthropic":
-        return AnthropicChat(endpoint.model, endpoint.key, endpoint.url or ANTHROPIC_URL)
-    return OpenAIChat(endpoint.model, endpoint.key, endpoint.url or OPENAI_URL)
+        return AnthropicChat(endpoint.model, endpoint.key, endpoint.url or anthropic.URL)
+    return OpenAIChat(endpoint.model, endpoint.key, endpoint.url or openai.URL)
 
 
 def find_ollama(url: str = OLLAMA_URL) -> list[str]:

@@ -6,7 +6,6 @@ then on; a server that answers a request for a stream with one JSON body is read
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -17,13 +16,9 @@ from refold.agent.writing import OpenAIWriting
 from refold.errors import Unavailable
 from refold.llm.client import NO_KEY
 from refold.llm.model import name_reason
+from refold.llm.openai import URL, find_refused, leave_refused
 
-URL = "https://api.openai.com/v1"
 _OPTIONAL = ("stream_options", "max_completion_tokens", "max_tokens", "tools")
-_OTHER_NAME = {"max_completion_tokens": "max_tokens", "max_tokens": "max_completion_tokens"}
-_NOT_TAKEN = re.compile(
-    r"unsupported|not support|unrecogni[sz]ed|unknown|unexpected|not permitted|extra (?:input|field)", re.I
-)
 
 
 @dataclass
@@ -44,13 +39,17 @@ class OpenAIChat(OpenAIWriting, ChatClient):
 
     async def _send(self, library: Any, request: ChatRequest) -> Any:
         body = self._write_body(request)
+        sent = leave_refused(body, self._refused)
         for _ in _OPTIONAL:
             try:
-                return await self._client.chat.completions.create(**self._adapt(body))
+                return await self._client.chat.completions.create(**sent)
             except library.BadRequestError as error:
-                if not self._learn(error, body):
+                refused = find_refused(error, sent, _OPTIONAL)
+                if not refused:
                     raise
-        return await self._client.chat.completions.create(**self._adapt(body))
+                self._refused.update(refused)
+                sent = leave_refused(body, self._refused)
+        return await self._client.chat.completions.create(**sent)
 
     def _write_body(self, request: ChatRequest) -> dict[str, Any]:
         system = [{"role": "system", "content": request.system}] if request.system else []
@@ -63,28 +62,6 @@ class OpenAIChat(OpenAIWriting, ChatClient):
             limit = "max_completion_tokens" if self.url.startswith(URL) else "max_tokens"
             body[limit] = request.output_tokens
         return body
-
-    def _adapt(self, body: dict[str, Any]) -> dict[str, Any]:
-        sent: dict[str, Any] = {}
-        for name, value in body.items():
-            other = _OTHER_NAME.get(name, "")
-            if name not in self._refused:
-                sent[name] = value
-            elif other and other not in self._refused:
-                sent[other] = value
-        return sent
-
-    def _learn(self, error: Any, body: dict[str, Any]) -> bool:
-        """Note which parameter was refused; False if the error is about something else."""
-        text, named = str(error), getattr(error, "param", None)
-        if not _NOT_TAKEN.search(text):
-            return False
-        for name in _OPTIONAL:
-            is_sent = name in self._adapt(body)
-            if is_sent and (named == name or (named is None and re.search(rf"\b{name}\b", text))):
-                self._refused.add(name)
-                return True
-        return False
 
     @property
     def refuses_tools(self) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -47,24 +48,12 @@ class OpenAIModel(ProviderModel):
         wanted = {limit: tokens_max, "temperature": question.temperature, "stream_options": {"include_usage": True}}
         messages = [{"role": "system", "content": question.system}] if question.system else []
         body: dict[str, Any] = {"messages": [*messages, {"role": "user", "content": question.prompt}]}
-        for name, value in wanted.items():
-            other = _OTHER_NAME.get(name, "")
-            if name not in self._learned:
-                body[name] = value
-            elif other and other not in self._learned:
-                body[other] = value
-        return body
+        return leave_refused({**body, **wanted}, self._learned)
 
     def _learn(self, error: Any, body: dict[str, Any]) -> bool:
-        text = str(error)
-        named = getattr(error, "param", None)
-        if not _NOT_TAKEN.search(text):
-            return False
-        for name in _ADAPTABLE:
-            if name in body and (named == name or (named is None and re.search(rf"\b{name}\b", text))):
-                self._learned.add(name)
-                return True
-        return False
+        refused = find_refused(error, body, _ADAPTABLE)
+        self._learned.update(refused)
+        return bool(refused)
 
     async def _send(self, client: Any, body: dict[str, Any]) -> Any:
         return await client.chat.completions.create(model=self.name, stream=True, **body)
@@ -100,6 +89,27 @@ class OpenAIModel(ProviderModel):
         if isinstance(usage, dict):
             collected.usage = Usage(_whole(usage.get("prompt_tokens")), _whole(usage.get("completion_tokens")))
         return collected.finish()
+
+
+def find_refused(error: Any, sent: Collection[str], optional: Iterable[str]) -> list[str]:
+    """Return the parameter that a server says it does not take, of those it was sent and can do without; else none."""
+    text, named = str(error), getattr(error, "param", None)
+    if not _NOT_TAKEN.search(text):
+        return []
+    told = (name for name in optional if named == name or (named is None and re.search(rf"\b{name}\b", text)))
+    return [name for name in told if name in sent][:1]
+
+
+def leave_refused(body: Mapping[str, Any], refused: Collection[str]) -> dict[str, Any]:
+    """Return a body without what was refused; the limit of an answer has a second name to be tried."""
+    sent: dict[str, Any] = {}
+    for name, value in body.items():
+        other = _OTHER_NAME.get(name, "")
+        if name not in refused:
+            sent[name] = value
+        elif other and other not in refused:
+            sent[other] = value
+    return sent
 
 
 def _whole(value: object) -> int:
