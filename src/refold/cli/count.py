@@ -16,8 +16,7 @@ from refold.conversation.message import Message
 from refold.conversation.view import Lens
 from refold.formats import Conversation, parse_messages, read_conversation
 from refold.tokens import Counter, counter_for, model_info
-
-FRAMING = 2  # Tokens that every request has, whatever is in it (S0.2).
+from refold.tokens.counter import REPLY_TOKENS
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +86,8 @@ def count_conversation(conversation: Conversation, counter: Counter, model: str,
         tool_outputs=sum(line.output_tokens for line in lines),
         system=system,
         tools=tools,
-        framing=FRAMING,
-        total=FRAMING + system + tools + sum(line.tokens for line in lines),
+        framing=REPLY_TOKENS,
+        total=REPLY_TOKENS + system + tools + sum(line.tokens for line in lines),
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -53,12 +52,13 @@ def run(wish: McpWish) -> None:
     if not folder.is_dir():
         raise ConfigError(f"{wish.workspace!r} is not a folder; --workspace names the folder that .refold is in")
     from refold.cli.blocks import MCP, read_block
+    from refold.server.settings import is_local_host
 
     settings = read_block(MCP, folder)
     session = wish.session or str(settings.get("session", ""))
     host = wish.host or str(settings.get("host", "127.0.0.1"))
     port = wish.port or int(settings.get("port", 7789))
-    if wish.http and not _is_local(host):
+    if wish.http and not is_local_host(host):
         raise ConfigError(f"--host {host[:80]} is not this machine, and these tools have no lock; use 127.0.0.1")
     try:
         from refold.mcp.context_server import make_server, serve_http, serve_stdio
@@ -76,10 +76,3 @@ def run(wish: McpWish) -> None:
             serve_http(server, host, port)
         else:
             serve_stdio(server)
-
-
-def _is_local(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

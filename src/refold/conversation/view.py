@@ -81,7 +81,7 @@ class Lens:
 
     def edited(self, message: Message, edits: Iterable[Edit]) -> Item | None:
         """Return the item of a message under edits; None if they leave nothing of it."""
-        chosen = _choose_edits(edits)
+        chosen = choose_edits(edits)
         key = (message.id, *(edit.id for edit in chosen))
         seen = self._renderings.get(key)
         if seen is None:
@@ -233,7 +233,7 @@ def extend(view: View, messages: Iterable[Message], edits: Iterable[Edit] = ()) 
     )
 
 
-def _choose_edits(edits: Iterable[Edit]) -> tuple[Edit, ...]:
+def choose_edits(edits: Iterable[Edit]) -> tuple[Edit, ...]:
     """Keep the edit that holds on each part: the highest level, then the id, whatever order they came in."""
     best: dict[int, Edit] = {}
     for edit in edits:

@@ -5,6 +5,7 @@ Nothing is opened before it is used: choosing makes no file and no connection.
 
 from __future__ import annotations
 
+import os
 from hashlib import blake2b
 from pathlib import Path
 
@@ -56,7 +57,12 @@ def find_index_file(workspace: str | Path, place: LedgerPlace | None = None) -> 
     Two servers have two indexes: a session of one is not a session of the other.
     """
     if place is None or place.kind == "file":
-        path = find_file(workspace, place)
-        return path.with_name(f"{path.stem}.recall{path.suffix or '.db'}")
+        return index_path(find_file(workspace, place))
     name = blake2b(str(place).encode("utf-8", "replace"), digest_size=4).hexdigest()
     return (Path(workspace) / LEDGER_FILE).with_name(f"postgres-{name}.recall.db")
+
+
+def index_path(ledger_path: str | os.PathLike[str]) -> Path:
+    """Return where the index of a ledger's file is kept: beside it."""
+    path = Path(ledger_path)
+    return path.with_name(f"{path.stem}.recall{path.suffix or '.db'}")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from refold.recall.facade import Recall, index_path
+    from refold.ledger.choose import index_path
+    from refold.recall.facade import Recall
     from refold.recall.options import EmbeddingService, RecallOptions
     from refold.recall.search import Recalled
 
@@ -16,7 +17,7 @@ _HOMES = {
     "Recall": "refold.recall.facade",
     "RecallOptions": "refold.recall.options",
     "Recalled": "refold.recall.search",
-    "index_path": "refold.recall.facade",
+    "index_path": "refold.ledger.choose",
 }
 
 if not TYPE_CHECKING:  # Else a type checker would accept any name at all.

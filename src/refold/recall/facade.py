@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 from refold.errors import FormatError, LedgerError
 from refold.ledger.ledger import Finding, Ledger, SessionRow
@@ -33,6 +32,7 @@ SESSIONS_MAX = 200
 SLICE_MESSAGES = 1_000
 SLICE_VECTORS = 512
 INJECT_MESSAGES_MAX = 400
+VECTORS_PER_QUERY = 5_000
 
 
 class Recall:
@@ -258,9 +258,6 @@ class Recall:
         return row
 
 
-VECTORS_PER_QUERY = 5_000
-
-
 def _check_query(query: object, limit: object, tokens_max: object) -> None:
     """Refuse what no search can be made of; who asks may be a model."""
     if not isinstance(query, str):
@@ -268,9 +265,3 @@ def _check_query(query: object, limit: object, tokens_max: object) -> None:
     for name, value in (("limit", limit), ("tokens_max", tokens_max)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
             raise FormatError(f"{name} is a whole number, not {type(value).__name__}")
-
-
-def index_path(ledger_path: str | os.PathLike[str]) -> Path:
-    """Return where the index of a ledger's file is kept: beside it."""
-    path = Path(ledger_path)
-    return path.with_name(f"{path.stem}.recall{path.suffix or '.db'}")

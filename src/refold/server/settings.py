@@ -75,12 +75,7 @@ class GatewaySettings:
     @property
     def is_local(self) -> bool:
         """True if only this machine can reach the gateway."""
-        if self.host == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False
+        return is_local_host(self.host)
 
     def change(self, changes: Mapping[str, object]) -> GatewaySettings:
         """Return the settings with those set anew that are not None."""
@@ -123,6 +118,14 @@ def _read_value(name: str, value: object, place: str) -> object:
     except (ValueError, KeyError, OverflowError):
         shown = "(hidden)" if name in _NOT_IN_FILES else repr(str(value)[:40])
         raise ConfigError(f"{place}: gateway.{name} must be a {kind.__name__}, not {shown}") from None
+
+
+def is_local_host(host: str) -> bool:
+    """Tell whether an address is one that only this machine can reach."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def check_upstream(name: str, url: str) -> None:

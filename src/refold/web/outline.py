@@ -12,7 +12,7 @@ from typing import Literal
 
 from refold.conversation.edit import Edit
 from refold.conversation.message import Message, Role
-from refold.conversation.view import Item, Lens, apply
+from refold.conversation.view import Item, Lens, apply, choose_edits
 from refold.ledger.ledger import MessagePath, StoredEdit
 
 Look = Literal["sees", "said", "difference"]
@@ -57,20 +57,10 @@ class _Shapes(Lens):
         return Item(None, message.role, (), 0, (message,))
 
     def edited(self, message: Message, edits: Iterable[Edit]) -> Item | None:
-        return Item(None, message.role, (), 0, (message,), _choose_parts(edits))
+        return Item(None, message.role, (), 0, (message,), choose_edits(edits))
 
     def fold(self, edit: Edit, messages: tuple[Message, ...]) -> Item:
         return Item(None, edit.role, (), 0, messages, (edit,))
-
-
-def _choose_parts(edits: Iterable[Edit]) -> tuple[Edit, ...]:
-    best: dict[int, Edit] = {}
-    for edit in edits:
-        assert edit.part is not None
-        other = best.get(edit.part)
-        if other is None or (edit.level, edit.id) > (other.level, other.id):
-            best[edit.part] = edit
-    return tuple(best[part] for part in sorted(best))
 
 
 def make_outline(

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from refold.ledger.encode import load_json
-from refold.ledger.ledger import MessagePath, SessionRow, StoredBatch, StoredEdit
+from refold.ledger.ledger import MessagePath, SessionRow, StoredEdit
 from refold.manager.undoing import REDO, read_redo
 from refold.server.interface import Access
 
@@ -107,8 +107,3 @@ def delete_session(access: Access, name: str) -> None:
     row = access.need(name)
     access.manager.delete_session(row.id)
     access.application.forget_known(row.id)
-
-
-def last_batch(batches: Sequence[StoredBatch]) -> StoredBatch | None:
-    """Return the newest compression in force."""
-    return next((batch for batch in reversed(batches) if batch.is_active), None)

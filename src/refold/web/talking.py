@@ -83,7 +83,6 @@ class Room:
         self.stored = 0
         self.problem = ""
         self.refused = ""
-        self.used_at = time.monotonic()
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -121,7 +120,6 @@ class Room:
 
     def _change(self) -> None:
         self.version += 1
-        self.used_at = time.monotonic()
 
     async def _run(self, manager: ContextCompressionManager, chosen: Chosen, prompt: str, system: str) -> None:
         is_begun = False

@@ -20,7 +20,7 @@ from refold.cli.config import format_value
 from refold.cli.render import clean_line, count_things, describe_share, make_table
 from refold.cli.repl.chat_session import ChatSession
 from refold.cli.repl.command_list import COMMAND_LIST
-from refold.cli.repl.cost import sum_costs
+from refold.cli.repl.cost import write_costs
 from refold.cli.repl.gauge import break_down, tell_tokens, write_gauge
 from refold.cli.repl.screen import OPTIMISING, Screen
 from refold.cli.workspace import tell_time
@@ -260,7 +260,7 @@ def export(chat: ChatSession, screen: Screen, argument: str) -> None:
 
 
 def cost(chat: ChatSession, screen: Screen, argument: str) -> None:  # noqa: ARG001
-    screen.show(sum_costs(chat.manager.ledger, chat.session_id).write())
+    screen.show(write_costs(chat.manager.ledger, chat.session_id))
 
 
 def leave(chat: ChatSession, screen: Screen, argument: str) -> None:  # noqa: ARG001

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _FENCE = re.compile(r"^\s{0,3}(```|~~~)", re.M)
 _REFRESH_PER_S = 8
+_LAST_CHARS = 200
 OPTIMISING = "Optimising context…"
 
 
@@ -56,7 +57,20 @@ def greet(screen: Screen, chat: ChatSession, *, is_typed: bool) -> None:
     size = f" · {count_things(status.messages, 'message')}" if status is not None else ""
     screen.note(f"session {chat.session_id}{size} · /help lists commands, Ctrl-D leaves")
     if status is not None:
+        _remind(screen, chat)
         screen.note(chat.gauge())
+
+
+def _remind(screen: Screen, chat: ChatSession) -> None:
+    """Show what was said last, for whoever goes on."""
+    last: dict[str, str] = {}
+    for item in chat.manager.read_view(chat.session_id):
+        words = clean_line(" ".join(part.text[:_LAST_CHARS] for part in item.parts if part.kind == "text"), _LAST_CHARS)
+        if words and not item.is_fold and item.role in ("user", "assistant"):
+            last.pop(item.role, None)  # So that they stand in the order they were said.
+            last[item.role] = words
+    for role, words in last.items():
+        screen.note(f"{'you' if role == 'user' else 'answer'} › {words}")
 
 
 class Screen:

@@ -90,6 +90,16 @@ def add_edits(
     return added
 
 
+def add_arrival(db: Db, session: int, edits: Iterable[Edit], known: Mapping[str, Known], now: float) -> int:
+    """Add edits made on arrival; return how many. One of a message that was forgotten must not bring its text back."""
+    added = 0
+    for edit in edits:
+        seqs = find_covered([edit], known)
+        if seqs is not None:
+            added += add_edits(db, session, [edit], seqs, batch=None, now=now)
+    return added
+
+
 def add_edit(db: Db, session: int, stored: StoredEdit, seqs: Mapping[str, int], batch: int | None) -> None:
     """Add one edit that is not known, with its runs, in one statement whose answer nobody waits for."""
     edit = stored.edit

@@ -16,7 +16,6 @@ from refold.errors import LedgerError
 from refold.ledger.message_row import check_chain
 from refold.ledger.place import LedgerPlace
 from refold.ledger.postgres import edit_rows, forget, log_rows, message_rows, session_rows
-from refold.ledger.postgres.message_rows import Known
 from refold.ledger.postgres.path_rows import ask_tail, change_path
 from refold.ledger.postgres.server import LedgerServer
 from refold.ledger.postgres.sql import Db, run
@@ -151,7 +150,7 @@ class PostgresLedger:
             new = message_rows.add_messages(db, found.key, found.seq_last, messages, known)
             tokens = {message.id: message.tokens for message in new}
             length, more = change_path(db, found, splices, known, tokens, tail)
-            added = _add_arrival(db, found.key, arrival, known, now)
+            added = edit_rows.add_arrival(db, found.key, arrival, known, now)
             log_rows.add_events(db, found.key, events)
             new_version = version + bool(splices)
             run(
@@ -349,13 +348,3 @@ class PostgresLedger:
         with suppress(LedgerError):
             for table in forget.TABLES:
                 self._server.ask(lambda db, table=table: run(db, f"VACUUM {table}"))  # type: ignore[misc]
-
-
-def _add_arrival(db: Db, session: int, arrival: Sequence[Edit], known: Mapping[str, Known], now: float) -> int:
-    added = 0
-    for edit in arrival:
-        seqs = edit_rows.find_covered([edit], known)
-        # An edit of a message that was forgotten must not bring its text back.
-        if seqs is not None:
-            added += edit_rows.add_edits(db, session, [edit], seqs, batch=None, now=now)
-    return added

@@ -60,6 +60,12 @@ def update_session(db: apsw.Connection, found: Found, changes: Mapping[str, obje
     )
 
 
+def count_edit_change(db: apsw.Connection, session: int, *, has_changed: bool, now: float) -> None:
+    """Note that a session changed, and whether its edits did."""
+    sql = "UPDATE session SET edits_version = edits_version + ?, updated_at = ? WHERE key = ?"
+    db.execute(sql, (int(has_changed), now, session))
+
+
 def delete_session(db: apsw.Connection, key: int) -> None:
     """Erase all rows of a session."""
     db.execute("DELETE FROM raw WHERE key IN (SELECT raw FROM message WHERE session = ?)", (key,))

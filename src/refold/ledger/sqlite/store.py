@@ -129,7 +129,7 @@ class SqliteLedger:
                 return None
             seq_last = message_rows.add_messages(db, found.key, found.seq_last, messages)
             length, tokens = change_path(db, found.key, found.row.messages, splices)
-            added = _add_arrival(db, found.key, arrival, now)
+            added = edit_rows.add_arrival(db, found.key, arrival, now)
             log_rows.add_events(db, found.key, events)
             version += bool(splices)
             db.execute(
@@ -188,7 +188,7 @@ class SqliteLedger:
             key = session_rows.need_session(db, session_id).key
             changed = edit_rows.switch_edits(db, key, ids, on=on)
             log_rows.add_events(db, key, [event])
-            _count_edit_change(db, key, changed, now)
+            session_rows.count_edit_change(db, key, has_changed=changed > 0, now=now)
         return changed
 
     def read_edits(self, session_id: str, *, active_only: bool = True) -> list[StoredEdit]:
@@ -270,7 +270,7 @@ class SqliteLedger:
             count, edits = forget_messages(db, key, ids)
             if count or edits:
                 log_rows.add_events(db, key, [Event("forgotten", now, {"messages": count, "edits": edits})])
-                _count_edit_change(db, key, count + edits, now)
+                session_rows.count_edit_change(db, key, has_changed=True, now=now)
         self._empty_log("the content is erased")
         return count
 
@@ -295,18 +295,3 @@ class SqliteLedger:
                 f"{done}, but {self._file.path}-wal still holds a copy, because another process is reading it; "
                 "end that process and do the same again"
             )
-
-
-def _add_arrival(db: apsw.Connection, session: int, arrival: Sequence[Edit], now: float) -> int:
-    added = 0
-    for edit in arrival:
-        seqs = edit_rows.find_covered(db, session, [edit])
-        # An edit of a message that was forgotten must not bring its text back.
-        if seqs is not None:
-            added += edit_rows.add_edits(db, session, [edit], seqs, batch=None, now=now)
-    return added
-
-
-def _count_edit_change(db: apsw.Connection, session: int, changed: int, now: float) -> None:
-    sql = "UPDATE session SET edits_version = edits_version + ?, updated_at = ? WHERE key = ?"
-    db.execute(sql, (int(changed > 0), now, session))
