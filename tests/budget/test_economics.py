@@ -76,7 +76,6 @@ def test_bills_add_up_by_cause() -> None:
     whole = sum_charges(charges)
     assert whole == Charge(read=1.0, write=1.0, new=3.0, output=2.0, summariser=4.0)
     assert (whole.input, whole.total) == (5.0, 11.0)
-    assert Charge(read=1.0) + Charge(read=2.0, output=3.0) == Charge(read=3.0, output=3.0)
 
 
 def test_a_models_tariff_follows_its_prices() -> None:

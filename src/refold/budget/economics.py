@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from refold.budget.budget import Budget
 from refold.budget.trigger import QUIET, Trigger
@@ -79,24 +79,13 @@ class Charge:
         """The whole bill."""
         return self.input + self.output + self.summariser
 
-    def __add__(self, other: Charge) -> Charge:
-        return Charge(
-            self.read + other.read,
-            self.write + other.write,
-            self.new + other.new,
-            self.output + other.output,
-            self.summariser + other.summariser,
-        )
+
+CAUSES = tuple(cause.name for cause in fields(Charge))
 
 
 def sum_charges(charges: Sequence[Charge]) -> Charge:
     """Return one bill for several, without the drift of adding floats one by one."""
-    return Charge(
-        *(
-            math.fsum(getattr(charge, name) for charge in charges)
-            for name in ("read", "write", "new", "output", "summariser")
-        )
-    )
+    return Charge(*(math.fsum(getattr(charge, cause) for charge in charges) for cause in CAUSES))
 
 
 @dataclass(frozen=True, slots=True)

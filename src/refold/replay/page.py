@@ -9,11 +9,12 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from importlib import resources
 
+from refold.budget.economics import CAUSES
 from refold.replay.charts import COLOURS, Curve, draw_curves, draw_groups, draw_legend, draw_stacks
 from refold.replay.record import SessionRecord
 from refold.replay.report import BROKEN_MAX, Report, choose_shown
 from refold.replay.session import Session
-from refold.replay.tables import CAUSES, write_bill_rows, write_probe_rows, write_rows
+from refold.replay.tables import write_bill_rows, write_probe_rows, write_rows
 from refold.replay.tally import Probed, Tally, name_distances
 
 SHOWN_MAX = 12

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from refold.budget.economics import CAUSES
 from refold.replay.report import Report
 from refold.replay.tally import Probed, Tally, name_distances
 
-CAUSES = ("read", "write", "new", "output", "summariser")
 _DISTANCES = tuple(name_distances())
 _NONE = Probed(0, 0, 0)
 

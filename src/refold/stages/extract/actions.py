@@ -37,7 +37,6 @@ _PATH_KEYS = (
     "source",
 )
 _SHELLS = re.compile(r"bash|shell|exec|terminal|command|run_|console|powershell", re.I)
-_READS = re.compile(r"read|view|open|cat|show|head|tail|load|fetch_file|get_file|grep|search|find|list|ls\b", re.I)
 _WRITES = re.compile(r"write|create|edit|replace|patch|insert|update|append|save|touch|echo|modify|mkdir", re.I)
 _DELETES = re.compile(r"delete|remove|unlink|^rm", re.I)
 _PATCHED = re.compile(r"^\*\*\* (Update|Add|Delete) File: (.{1,300})$", re.M)
