@@ -16,6 +16,7 @@ from refold.errors import ChangeRefused, LedgerError, RefoldError, SessionBusy
 from refold.ladder.plan import Outcome, Plan, detect_view_language, order_stages, prepare
 from refold.ledger.ledger import Batch
 from refold.llm.redact import find_secrets, redact_text
+from refold.manager.archived import Archived, describe_archived
 from refold.manager.deciding import decide_plain
 from refold.manager.events import make_event
 from refold.manager.files import named_files
@@ -24,7 +25,6 @@ from refold.manager.injecting import give_up_recalled, leave_out_recalled, put_b
 from refold.manager.keeper import Keeper
 from refold.manager.lease import give_lease, take_lease
 from refold.manager.notices import Notice
-from refold.manager.record import Archived, describe_archived
 from refold.manager.restoring import restore_results
 from refold.manager.rounds import Rounds, explain_refusal, read_versions
 from refold.manager.session import OpenSession

@@ -8,11 +8,11 @@ from refold.conversation.edit import Edit
 from refold.conversation.view import Item
 from refold.errors import FormatError, HandleUnknown
 from refold.ledger.ledger import Event, Usage
+from refold.manager.archived import list_summaries
 from refold.manager.files import remove_others, write_named
 from refold.manager.keeper import Keeper, Slot
 from refold.manager.lease import leased
 from refold.manager.notices import Notice
-from refold.manager.record import list_summaries
 from refold.manager.session import OpenSession
 from refold.manager.session_settings import (
     CALIBRATION,

@@ -21,19 +21,18 @@ from refold.ledger.choose import choose_ledger
 from refold.ledger.ledger import Extension, Finding, Ledger
 from refold.llm.summariser import settle_summariser
 from refold.manager import controls, forgetting, going_on, manual, pages, preparing
+from refold.manager.archived import Archived
 from refold.manager.background import Background
 from refold.manager.flow import Flow, run_flow, run_flow_async, wait_out
 from refold.manager.going_on import Billed, WentOn
-from refold.manager.intake import check_messages
+from refold.manager.intake import append_new, check_messages
 from refold.manager.keeper import Keeper
 from refold.manager.manual import CompactResult
 from refold.manager.notices import Listener
 from refold.manager.originals import StoredOriginals
 from refold.manager.recalling import Recalling
-from refold.manager.record import Archived
 from refold.manager.request import Request, check_session, make_request
 from refold.manager.status import SessionStatus, describe_session
-from refold.manager.taking_in import append_new
 from refold.manager.undoing import Switched
 from refold.memory import CompressionFolder, ContextSummary, MarkdownSync
 from refold.memory.entry import Entry

@@ -1,12 +1,13 @@
-"""Taking messages in: which are new, what becomes of them on arrival, and storing both in one transaction.
+"""Taking in what a caller hands in: the session is made or opened, its format and model settled, what is new stored.
 
-Arrival is a pure function of message and config (L10); what it makes is stored and replayed for ever (L6). Nothing is
-shown that is not stored.
+What is made of a message on arrival is a pure function of message and config (L10), stored with it in one transaction,
+and replayed for ever (L6). Nothing is shown that is not stored. Another process may do the same to the session at any
+time: who comes second reads it anew and tries again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from refold.conversation.edit import Edit
@@ -14,8 +15,12 @@ from refold.conversation.message import Message
 from refold.errors import FormatError
 from refold.formats import detect, digest_message
 from refold.ledger.chain import Link, chain_path, chain_tail
-from refold.ledger.encode import dump_json
-from refold.ledger.ledger import Ledger, Splice, StoredMessage
+from refold.ledger.encode import dump_json, load_json
+from refold.ledger.ledger import Ledger, SessionRow, Splice, StoredMessage
+from refold.manager.flow import Flow
+from refold.manager.keeper import Keeper, Slot
+from refold.manager.request import Request
+from refold.manager.rounds import Rounds
 from refold.manager.session import OpenSession
 from refold.stages.arrival import render_arrival
 from refold.stages.stage import ArrivalStage
@@ -29,7 +34,95 @@ def check_messages(messages: object) -> Sequence[object]:
     return messages
 
 
-def take_history(
+def take_in(keeper: Keeper, slot: Slot, request: Request) -> Flow[OpenSession]:
+    """Return the session with all that the caller handed in stored and shown."""
+    raws = None if request.messages is None else check_messages(request.messages)
+    rounds = Rounds(keeper, request.session_id)
+    while True:
+        rounds.begin()
+        row = _find_row(keeper, request, raws)
+        session = keeper.open(slot, row)
+        if raws is None:
+            return session
+        if _change_wire(keeper, session, raws[len(session.ids) :], lambda: raws):
+            continue
+        is_stored = _take_history(session, keeper.ledger, raws, keeper.arrival_stages(), keeper.clock())
+        if is_stored and session.path_version >= 0:
+            _settle_versions(keeper, session)
+            return session
+        slot.session = None
+        if not is_stored:
+            yield rounds.refuse(row, f"a history of {len(raws):,} messages")
+
+
+def append_new(
+    keeper: Keeper, slot: Slot, session_id: str, raws: Sequence[object], wire: str | None
+) -> Flow[OpenSession]:
+    """Add messages at the end of a session."""
+    rounds = Rounds(keeper, session_id)
+    while True:
+        rounds.begin()
+        row = _find_row(keeper, Request(session_id, format=wire), raws)
+        session = keeper.open(slot, row)
+        if _change_wire(keeper, session, raws, lambda: [*_read_raws(keeper, session_id), *raws]):
+            continue
+        if _take_new(session, keeper.ledger, raws, keeper.arrival_stages(), keeper.clock()):
+            _settle_versions(keeper, session)
+            return session
+        slot.session = None
+        yield rounds.refuse(row, f"{len(raws):,} new messages")
+
+
+def _change_wire(
+    keeper: Keeper, session: OpenSession, tail: Sequence[object], read_all: Callable[[], Sequence[object]]
+) -> bool:
+    """Switch the session's format if new messages show that it was taken for another; True if it was."""
+    known = session.row.wire
+    if not tail or _find_wire(tail, known, model="", system=None, tools=None, name=None) is None:
+        return False
+    wire = detect(read_all()).name
+    if wire == known:
+        return False
+    keeper.ledger.update_session(session.id, {"wire": wire}, keeper.clock())
+    return True
+
+
+def _read_raws(keeper: Keeper, session_id: str) -> list[object]:
+    return [load_json(stored.raw) for stored in keeper.ledger.read_messages(session_id) if not stored.is_forgotten]
+
+
+def _find_row(keeper: Keeper, request: Request, raws: Sequence[object] | None) -> SessionRow:
+    """Return the session's row, made if messages come for it, with the format and model that hold now."""
+    row = keeper.ledger.read_session(request.session_id)
+    if row is None:
+        row = keeper.make_row(request.session_id)
+    changes: dict[str, object] = {}
+    model = request.model or row.model or keeper.config.model or ""
+    if model != row.model:
+        changes["model"] = model
+    if request.format is not None or not row.wire:
+        wire = _find_wire(raws or (), "", model=model, system=request.system, tools=request.tools, name=request.format)
+        if wire != row.wire and (raws or request.format is not None):
+            changes["wire"] = wire
+        elif not row.wire:
+            row = replace(row, wire=wire or "")
+    if changes:
+        keeper.ledger.update_session(request.session_id, changes, keeper.clock())
+        row = replace(row, model=model, wire=str(changes.get("wire", row.wire)))
+    return row
+
+
+def _settle_versions(keeper: Keeper, session: OpenSession) -> None:
+    """Take over the versions after our own append; if they say more than that, the next one loads anew."""
+    row = keeper.ledger.read_session(session.id)
+    if row is None or row.path_version != session.path_version:
+        return
+    is_ours = row.edits_version - session.row.edits_version in (0, 1)
+    if is_ours and row.compression_count == session.row.compression_count:
+        session.row = row
+
+
+def _take_history(
     session: OpenSession, ledger: Ledger, raws: Sequence[object], stages: Sequence[ArrivalStage], now: float
 ) -> bool:
     """Make the path what was handed in, storing only what is new; False if another process changed it meanwhile.
@@ -51,7 +144,7 @@ def take_history(
     return version is not None
 
 
-def take_new(
+def _take_new(
     session: OpenSession, ledger: Ledger, raws: Sequence[object], stages: Sequence[ArrivalStage], now: float
 ) -> bool:
     """Add messages at the end of the path; False if another process changed it meanwhile."""
@@ -103,11 +196,11 @@ def _parse_new(
         at = link.at - start
         message = session.lens.format.parse(raws[at], link.parent, f"messages[{at}]")
         messages.append(message)
-        arrival += render_new(message, stages, session)
+        arrival += _render_new(message, stages, session)
     return messages, arrival
 
 
-def render_new(message: Message, stages: Sequence[ArrivalStage], session: OpenSession) -> list[Edit]:
+def _render_new(message: Message, stages: Sequence[ArrivalStage], session: OpenSession) -> list[Edit]:
     """Return the edits of a message that just came, with their tokens; none if they would not make it smaller.
 
     A message may come again after its edit was undone: what is switched off stays so.
@@ -135,7 +228,7 @@ def _store(message: Message, link: Link, session: OpenSession, now: float) -> St
     )
 
 
-def find_wire(
+def _find_wire(
     raws: Sequence[object], known: str, *, model: str, system: object, tools: object, name: str | None
 ) -> str | None:
     """Return the format that new messages are in, if they say more than what is known; None if they do not."""

@@ -16,6 +16,7 @@ from refold.budget.economics import WAITED
 from refold.conversation.view import View
 from refold.ladder.plan import check_fit
 from refold.ladder.report import Report
+from refold.manager.archived import Archived
 from refold.manager.batch import run_batch
 from refold.manager.deciding import (
     Decision,
@@ -27,15 +28,14 @@ from refold.manager.deciding import (
 from refold.manager.events import make_event
 from refold.manager.flow import Await, Flow
 from refold.manager.injecting import add_recalled, make_room
+from refold.manager.intake import take_in
 from refold.manager.keeper import Keeper, Sent, Slot
 from refold.manager.notices import Notice
 from refold.manager.originals import StoredOriginals
-from refold.manager.record import Archived
 from refold.manager.request import Request
 from refold.manager.rounds import Rounds
 from refold.manager.session import OpenSession
 from refold.manager.session_settings import Reported, is_refused
-from refold.manager.taking_in import take_in
 from refold.manager.wish import Made, Wish
 from refold.prepared import PreparedContext
 from refold.tokens import model_info

@@ -16,7 +16,7 @@ from refold.conversation.view import Item, Lens, View, apply
 from refold.errors import LedgerError
 from refold.ledger.encode import load_json
 from refold.ledger.ledger import Ledger, MessagePath, SessionRow, StoredMessage
-from refold.manager.prints import Prints
+from refold.manager.fingerprints import Prints
 from refold.tokens import Counter
 
 RECALL = "recall"  # The stage of edits that put recalled text below a message.

@@ -13,8 +13,8 @@ from refold.budget import Budget, Trigger
 from refold.conversation.view import View
 from refold.ladder.plan import Outcome
 from refold.llm.redact import redact_text
+from refold.manager.archived import Archived
 from refold.manager.notices import Notice
-from refold.manager.record import Archived
 from refold.stages.stage import FOLD
 
 _NOTE_CHARS_MAX = 2_000

@@ -13,11 +13,11 @@ from refold.manager.going_on import Billed
 from refold.server.fixed import FixedCounter
 from refold.server.identity import KnownSession
 from refold.server.managers import Limits, Managers
-from refold.server.memory import Continued
 from refold.server.outgoing import Outgoing
 from refold.server.places import find_places
 from refold.server.remembering import Remembering
 from refold.server.reporting import Reporter
+from refold.server.request_memory import Continued
 from refold.server.settings import GatewaySettings
 from refold.server.stored import (
     Ready,

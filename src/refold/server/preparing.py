@@ -23,11 +23,11 @@ from refold.server.continuing import Continuing
 from refold.server.identity import Identities, KnownSession, check_name, make_id
 from refold.server.known import read_alike, read_known, store_known
 from refold.server.managers import Limits, Managers, limit_window
-from refold.server.memory import Continued
 from refold.server.outgoing import Outgoing
 from refold.server.reading import ReadRequest, Unreadable, dump_json, read_request, write_request
 from refold.server.remembering import Remembering
 from refold.server.reporting import Reporter
+from refold.server.request_memory import Continued
 from refold.server.settings import GatewaySettings
 from refold.server.stored import Ready, append_new, describe_stored, make_outgoing
 from refold.server.summaries import name_payer

@@ -10,10 +10,10 @@ import asyncio
 from dataclasses import replace
 
 from refold.server.identity import KnownSession
-from refold.server.memory import Continued, Remembered, RequestMemory, Start, name_start
 from refold.server.places import Places, find_places
 from refold.server.reading import ReadRequest
 from refold.server.reporting import Reporter
+from refold.server.request_memory import Continued, Remembered, RequestMemory, Start, name_start
 from refold.server.wires import Wire
 
 WAIT_S = 1.0
