@@ -86,6 +86,7 @@ clean:  ## remove what these targets made
 
 $(VENV)/bin/python:
 	@if [ -z "$(PYTHON)" ]; then echo "refold needs Python 3.11 or newer with the venv module; install it or pass PYTHON=/path/to/python" >&2; exit 1; fi
+	@echo "installing into $(VENV); this takes some minutes, the first time only"
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.package: requirements/base.txt requirements/build.txt pyproject.toml | $(VENV)/bin/python

@@ -32,6 +32,13 @@ def test_a_conversation_that_fits_comes_out_as_it_came_in(shell: Shell, session:
     ran = shell.refold("compact", "session.json", "--budget", "100000")
     assert json.loads(ran.out) == session
     assert "it fits: nothing to do" in ran.err
+    assert "next" not in ran.err
+
+
+def test_where_nothing_was_asked_for_and_all_fits_the_way_to_less_is_told(shell: Shell, session: Session) -> None:
+    ran = shell.refold("compact", "session.json")
+    assert json.loads(ran.out) == session
+    assert "--budget 8k" in ran.err
 
 
 def test_the_input_file_is_never_changed(shell: Shell, session: Session) -> None:

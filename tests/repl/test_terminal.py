@@ -111,6 +111,18 @@ def test_a_compression_is_announced_told_and_the_gauge_shows_the_new_figure(tmp_
         assert chat.end() == 0
 
 
+def test_who_goes_on_with_a_session_sees_what_was_said_last(tmp_path: Path) -> None:
+    with make_manager(tmp_path) as manager:
+        talk = [("user", "Where is it?"), ("assistant", "In shed 7.\x1b[2J"), ("user", "And the key?")]
+        manager.append("s", [{"role": role, "content": text} for role, text in talk])
+    with ScriptedProvider("ok") as provider, chatting(tmp_path, provider, "--resume") as chat:
+        chat.expect("Ctrl-D leaves")
+        chat.expect("answered: In shed 7.")
+        chat.expect("you said: And the key?")
+        assert chat.end() == 0
+    assert "Where is it?" not in chat.raw
+
+
 def test_ctrl_c_at_the_prompt_says_how_to_leave_and_leaves_the_second_time(tmp_path: Path) -> None:
     with ScriptedProvider("All right.") as provider, chatting(tmp_path, provider) as chat:
         chat.begin()

@@ -94,6 +94,8 @@ def show_report(
     if worked:
         steps = ", ".join(f"{stage.stage} −{stage.tokens_freed:,}" for stage in worked)
         told.append(("would do" if dry_run else "did", steps))
+    elif asked is None:
+        told.append(("next", "--budget TOKENS makes it smaller, as in --budget 8k"))
     told += [("note", note) for note in report.notes]
     told += [(_label_note(stage), f"{stage.stage}: {stage.note}") for stage in report.stages if stage.note]
     show_pairs(console, told)

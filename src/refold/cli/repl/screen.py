@@ -70,7 +70,7 @@ def _remind(screen: Screen, chat: ChatSession) -> None:
             last.pop(item.role, None)  # So that they stand in the order they were said.
             last[item.role] = words
     for role, words in last.items():
-        screen.note(f"{'you' if role == 'user' else 'answer'} › {words}")
+        screen.note(f"{'you said' if role == 'user' else 'answered'}: {words}")
 
 
 class Screen:
