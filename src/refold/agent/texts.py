@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from refold.conversation.language import Language
+from refold.conversation.language import Language, count_things
 from refold.manager.manual import CompactResult
 from refold.manager.status import SessionStatus
 from refold.memory import ContextSummary
@@ -44,9 +44,9 @@ class Texts:
                 f"上下文：{now.tokens:,} / {now.hard:,} tokens（{share}，窗口 {now.window:,}）。",
             ),
             self._say(
-                f"In view: {now.messages_in_view:,} of {_count(now.messages, 'message')}, {_count(now.turns, 'turn')}; "
-                f"{now.tokens_original:,} tokens in all, {_count(now.compression_count, 'compression')}, "
-                f"{now.pinned:,} pinned.",
+                f"In view: {now.messages_in_view:,} of {count_things(now.messages, 'message')}, "
+                f"{count_things(now.turns, 'turn')}; {now.tokens_original:,} tokens in all, "
+                f"{count_things(now.compression_count, 'compression')}, {now.pinned:,} pinned.",
                 f"可见：{now.messages:,} 条消息中的 {now.messages_in_view:,} 条，{now.turns:,} 轮；"
                 f"原文共 {now.tokens_original:,} tokens，已压缩 {now.compression_count:,} 次，固定 {now.pinned:,} 条。",
             ),
@@ -71,10 +71,10 @@ class Texts:
         """Return what a compression did."""
         stages = ", ".join(f"{one.stage} {tell_change(one.tokens_freed)}" for one in done.stages if one.edits)
         files = len(done.deleted_files)
-        gone = self._say(f" {_count(files, 'file')} deleted.", f"删除文件 {files:,} 个。") if files else ""
+        gone = self._say(f" {count_things(files, 'file')} deleted.", f"删除文件 {files:,} 个。") if files else ""
         return self._say(
             f"Compressed: {done.previous_tokens:,} → {done.current_tokens:,} tokens, {done.freed_tokens:,} freed "
-            f"({stages}). {_count(done.preserved_count, 'message')} unchanged.{gone} "
+            f"({stages}). {count_things(done.preserved_count, 'message')} unchanged.{gone} "
             f"Originals: context_recall, context_expand.",
             f"已压缩：{done.previous_tokens:,} → {done.current_tokens:,} tokens，释放 {done.freed_tokens:,}"
             f"（{stages}）。"
@@ -125,7 +125,8 @@ class Texts:
     def recalled(self, query: str, found: Sequence[tuple[str, str, str]]) -> str:
         """Return passages that were found, each with its handle."""
         head = self._say(
-            f"{_count(len(found), 'passage')} for {query[:80]!r}; context_expand(handle) gives the whole original.",
+            f"{count_things(len(found), 'passage')} for {query[:80]!r}; "
+            "context_expand(handle) gives the whole original.",
             f"“{query[:80]}”共 {len(found):,} 段；context_expand(handle) 可读全文。",
         )
         return "\n\n".join([head, *(f"⟨{handle}⟩ {role}\n{text}" for handle, role, text in found)])
@@ -158,14 +159,9 @@ class Texts:
     def pinned(self, handle: str, count: int) -> str:
         """Return that a message is pinned."""
         return self._say(
-            f"{handle} is pinned and will not be compressed; {_count(count, 'message')} pinned now.",
+            f"{handle} is pinned and will not be compressed; {count_things(count, 'message')} pinned now.",
             f"{handle} 已固定，不会被压缩；现共固定 {count:,} 条。",
         )
-
-
-def _count(number: int, thing: str) -> str:
-    """Return a number of things in English: ``1 message``, ``2 messages``."""
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 def tell_change(freed: int) -> str:

@@ -1,4 +1,4 @@
-"""Which language a text is in, as far as placeholders and summaries care: Chinese or English.
+"""Which language a text is in, as far as placeholders and summaries care: Chinese or English; and its plural.
 
 Counts letters only, so that code, numbers and markup do not decide. Pure and linear; long texts are sampled.
 """
@@ -26,3 +26,8 @@ def detect_language(texts: Iterable[str]) -> Language:
         words += len(_WORD.findall(sample))
     # A Chinese character carries about as much as half an English word.
     return "zh" if han and han >= _ZH_SHARE * (han + 2 * words) else "en"
+
+
+def count_things(number: int, thing: str) -> str:
+    """Return a number of things in English: ``1 message``, ``2,000 messages``."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"

@@ -10,6 +10,7 @@ from html import escape
 from importlib import resources
 
 from refold.budget.economics import CAUSES
+from refold.conversation.language import count_things
 from refold.replay.charts import COLOURS, Curve, draw_curves, draw_groups, draw_legend, draw_stacks
 from refold.replay.record import SessionRecord
 from refold.replay.report import BROKEN_MAX, Report, choose_shown
@@ -27,7 +28,8 @@ def write_page(report: Report) -> str:
     bills = {tally.preset: {cause: getattr(tally.charge, cause) for cause in CAUSES} for tally in tallies}
     parts = [
         "<h1>What each preset would have done</h1>",
-        f'<p class="soft">{_count(len(report.sessions), "session")}, {_count(_count_requests(tallies), "request")} each'
+        f'<p class="soft">{count_things(len(report.sessions), "session")}, '
+        f"{count_things(_count_requests(tallies), 'request')} each"
         f"{f', model {escape(report.terms.model)}' if report.terms.model else ''}"
         f"{f', window {report.terms.window:,} tokens' if report.terms.window else ''}.</p>",
         _write_cards(tallies),
@@ -59,10 +61,6 @@ def _count_requests(tallies: Sequence[Tally]) -> int:
 
 def _read_style() -> str:
     return resources.files("refold.replay").joinpath("style.css").read_text(encoding="utf-8")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _frame(chart: str) -> str:

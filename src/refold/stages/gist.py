@@ -11,7 +11,7 @@ import re
 from collections import deque
 from dataclasses import dataclass
 
-from refold.conversation.language import Language
+from refold.conversation.language import Language, count_things
 from refold.conversation.part import Part
 from refold.conversation.view import Item, View
 from refold.stages.landmarks import find_landmarks
@@ -126,7 +126,7 @@ def describe_size(text: str, language: Language) -> str:
     lines, chars = count_lines(text), len(text)
     if language == "zh":
         return f"{lines:,} 行，{chars:,} 字符"
-    return f"{lines:,} line{'' if lines == 1 else 's'}, {chars:,} character{'' if chars == 1 else 's'}"
+    return f"{count_things(lines, 'line')}, {count_things(chars, 'character')}"
 
 
 def find_status(text: str) -> list[str]:

@@ -16,7 +16,7 @@ from typing import ClassVar
 
 from refold.conversation.edit import Edit
 from refold.conversation.handle import mark, message_handle
-from refold.conversation.language import Language
+from refold.conversation.language import Language, count_things
 from refold.conversation.message import Message
 from refold.conversation.view import View
 from refold.errors import ConfigError, LawBroken
@@ -101,7 +101,7 @@ class Offload:
         if language == "zh":
             rest = f"[… 其余 {lines:,} 行，{chars:,} 字符 {handle}]"
         else:
-            rest = f"[… {lines:,} more line{'' if lines == 1 else 's'}, {chars:,} more characters {handle}]"
+            rest = f"[… {count_things(lines, 'more line')}, {chars:,} more characters {handle}]"
         return "\n".join((head, *preview, rest))
 
 

@@ -12,6 +12,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 
 from refold.conversation.edit import Fact, FactKind
+from refold.conversation.language import count_things
 from refold.conversation.view import View
 from refold.stages.extract.facts import FACT_CHARS_MAX, FACT_CHARS_MIN
 from refold.stages.extract.frame import neutralise
@@ -115,9 +116,9 @@ def judge_reply(
     room = max(120, int(demands.tokens_max * ADDED_SHARE))
     added = add_missing(text, span, count, tokens_max=room, with_headings=bool(demands.headings))
     if added.pending:
-        notes.append(f"{added.pending} open {'asks' if added.pending > 1 else 'ask'} added")
+        notes.append(f"{count_things(added.pending, 'open ask')} added")
     if added.rules:
-        notes.append(f"{added.rules} standing {'rules' if added.rules > 1 else 'rule'} added")
+        notes.append(f"{count_things(added.rules, 'standing rule')} added")
     return Told(added.text, read_facts(listed, ground), tuple(notes))
 
 
@@ -189,8 +190,7 @@ def describe_dropped(dropped: tuple[Dropped, ...]) -> list[str]:
     """Return what went, in words for the report."""
     if not dropped:
         return []
-    what = "sentence" if len(dropped) == 1 else "sentences"
-    return [f"{len(dropped)} {what} dropped ({_name_claims(dropped)})"]
+    return [f"{count_things(len(dropped), 'sentence')} dropped ({_name_claims(dropped)})"]
 
 
 def _name_claims(dropped: tuple[Dropped, ...]) -> str:
