@@ -13,7 +13,9 @@ from refold.conversation import Edit, View
 from refold.conversation.handle import find_marks
 from refold.ladder.run import take_edits
 from refold.stages.stage import Goal, Stage
+from refold.testing import find_violations
 from tests.laws.engine import make_view
+from tests.laws.strategies import Talk
 
 NOTHING_MET = Goal(target=0, hard=0)
 
@@ -54,6 +56,19 @@ def run(stage: Stage, view: View, goal: Goal = NOTHING_MET) -> View:
     """Apply what a stage proposes, the laws raising."""
     after, _ = take_edits(view, propose(stage, view, goal), stage.name, strict=True)
     return after
+
+
+def run_on(talk: Talk, stage: Stage, goal: Goal = NOTHING_MET) -> tuple[View, list[Edit]]:
+    """Hold a stage to what holds of any conversation; return the view before it, and what it proposed."""
+    view = view_of(talk.messages, talk.wire)
+    edits = propose(stage, view, goal)
+    assert edits == propose(stage, view_of(talk.messages, talk.wire), goal), "same input, same bytes"
+    assert all(edit.tokens_after < edit.tokens_before for edit in edits)
+    after = run(stage, view, goal)
+    assert all(after.items[at].raw is view.items[at].raw for at in view.protected)
+    faults = find_violations(talk.wire, talk.messages)
+    assert len(find_violations(talk.wire, [item.raw for item in after.items])) <= len(faults)
+    return view, edits
 
 
 def shown(view: View) -> list[str]:

@@ -27,6 +27,7 @@ from tests.stages.sessions import (
     propose,
     read_records,
     run,
+    run_on,
     shown,
     step,
     user,
@@ -282,18 +283,9 @@ def test_a_command_or_an_output_that_forges_a_handle_cannot_put_it_into_a_placeh
 def test_any_conversation_stays_valid_smaller_honest_and_protected(
     talk: Talk, keep: int, values: int, language: Any
 ) -> None:
-    view = view_of(talk.messages, talk.wire)
     stage = Mask(keep=keep, tokens_min=10, arguments_tokens_min=10, value_chars_min=20, values=values)
-    goal = Goal(0, 0, language=language)
-    edits = propose(stage, view, goal)
-    assert edits == propose(stage, view_of(talk.messages, talk.wire), goal), "same input, same bytes"
-    assert all(edit.tokens_after < edit.tokens_before for edit in edits)
+    view, edits = run_on(talk, stage, Goal(0, 0, language=language))
     assert find_dishonest([edit for edit in edits if view_kind(view, edit) != "call"], view) == []
-    after = run(stage, view, goal)
-    for at in view.protected:
-        assert after.items[at].raw is view.items[at].raw
-    faults = find_violations(talk.wire, talk.messages)
-    assert len(find_violations(talk.wire, [item.raw for item in after.items])) <= len(faults)
 
 
 def view_kind(view: Any, edit: Any) -> str:
