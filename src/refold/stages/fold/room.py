@@ -18,6 +18,7 @@ from refold.stages.stage import Goal
 SUMMARY_TOKENS_MIN = 60
 # Who asks for a fold by a count gets one that says something, be it that little is freed.
 FORCED_TOKENS_MIN = 160
+# However tight it is, a part of what is left stays free for the next step.
 TIGHT_SHARE = 0.8
 # What summaries may take of a small room to have their least.
 SMALL_ROOM_SHARE = 0.3
