@@ -4,6 +4,7 @@ import asyncio
 import threading
 import time
 from datetime import UTC, datetime
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import AsyncMock
@@ -12,8 +13,7 @@ import pytest
 
 from refold.errors import ConfigError
 from refold.ladder.run import drive, drive_async
-from refold.llm import Completion, Limits, make_answer, make_answer_async
-from refold.llm.answer import answer_async
+from refold.llm import Completion, Limits, answer_async, answer_sync
 from refold.stages.stage import Ask, Reply
 from refold.testing import ScriptedModel, ScriptedReply, fail, hang, refuse, say
 
@@ -28,17 +28,17 @@ def asking() -> Any:
 
 
 def test_a_ladder_is_driven_without_an_event_loop() -> None:
-    replies = drive(asking(), make_answer(ScriptedModel("one", "two"), limits=QUICK))
+    replies = drive(asking(), partial(answer_sync, model=ScriptedModel("one", "two"), limits=QUICK))
     assert replies == [Reply("one"), Reply("two")]
 
 
 async def test_a_ladder_is_driven_inside_one() -> None:
-    replies = await drive_async(asking(), make_answer_async(ScriptedModel("one", "two"), limits=QUICK))
+    replies = await drive_async(asking(), partial(answer_async, model=ScriptedModel("one", "two"), limits=QUICK))
     assert replies == [Reply("one"), Reply("two")]
 
 
 async def test_the_sync_way_works_inside_a_running_loop() -> None:
-    assert make_answer(ScriptedModel("one"), limits=QUICK)(ASK) == Reply("one")
+    assert answer_sync(ASK, ScriptedModel("one"), limits=QUICK) == Reply("one")
 
 
 class OnlyPrompt:
@@ -142,7 +142,7 @@ class Blocks:
 def test_even_a_model_that_blocks_its_thread_cannot_hold_up_a_sync_caller(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("refold.llm.answer.GRACE_S", 0.1)
     model = Blocks()
-    reply = make_answer(model, limits=Limits(timeout_s=0.1))(ASK)
+    reply = answer_sync(ASK, model, limits=Limits(timeout_s=0.1))
     model.released.set()
     assert "no answer within" in reply.error
 

@@ -11,7 +11,7 @@ import pytest
 
 from refold.compressor import ContextCompressor
 from refold.config import CompressionConfig, load_config
-from refold.llm import Endpoint, Limits, Model, choose_model, make_answer, make_answer_async
+from refold.llm import Endpoint, Limits, Model, answer_async, answer_sync, choose_model
 from refold.llm.anthropic import AnthropicModel
 from refold.llm.choose import read_own
 from refold.llm.openai import OpenAIModel
@@ -30,7 +30,7 @@ async def test_s0_4_a_model_is_anything_that_answers_complete_with_content() -> 
         async def complete(self, prompt: str) -> Any:
             return SimpleNamespace(content="a summary")
 
-    assert await make_answer_async(Llm())(ASK) == Reply("a summary")
+    assert await answer_async(ASK, Llm()) == Reply("a summary")
 
 
 async def test_s0_4_our_own_models_can_be_handed_to_the_compressor() -> None:
@@ -46,7 +46,7 @@ def test_s2_3_the_number_of_attempts_comes_from_the_setting_and_its_variable(tmp
     config = load_config(tmp_path, environ={"SYNAPSE_COMPACT_RETRY_COUNT": "2"})
     with ScriptedProvider(fail(503)) as provider:
         model = OpenAIModel("gpt-4o", "k", provider.openai_url)
-        reply = make_answer(model, limits=Limits(attempts_max=config.compact_retry_count, **FAST))(ASK)
+        reply = answer_sync(ASK, model, limits=Limits(attempts_max=config.compact_retry_count, **FAST))
     assert "(2 attempts)" in reply.error
     assert len(provider.requests) == 2
 
@@ -55,13 +55,13 @@ def test_s2_3_the_number_of_attempts_comes_from_the_setting_and_its_variable(tmp
 def test_s2_7_three_attempts_are_made_and_the_third_may_succeed(status: int) -> None:
     with ScriptedProvider([fail(status), fail(status), "a summary"]) as provider:
         model = AnthropicModel("claude-x", "k", provider.anthropic_url)
-        assert make_answer(model, limits=Limits(**FAST))(ASK) == Reply("a summary")
+        assert answer_sync(ASK, model, limits=Limits(**FAST)) == Reply("a summary")
     assert len(provider.requests) == 3
 
 
 def test_s2_7_after_the_last_attempt_there_is_a_reason_and_no_text() -> None:
     with ScriptedProvider(fail(500, "down for today")) as provider:
-        reply = make_answer(OpenAIModel("m", "k", provider.openai_url), limits=Limits(**FAST))(ASK)
+        reply = answer_sync(ASK, OpenAIModel("m", "k", provider.openai_url), limits=Limits(**FAST))
     assert reply.text == ""
     assert "down for today (3 attempts)" in reply.error
 
@@ -76,7 +76,7 @@ def test_s2_7_the_delay_grows_and_a_longer_one_that_is_asked_for_is_kept(status:
 
     with ScriptedProvider(note) as provider:
         limits = Limits(attempts_max=3, delay_s=0.05, delay_max_s=0.1)
-        make_answer(OpenAIModel("m", "k", provider.openai_url), limits=limits)(ASK)
+        answer_sync(ASK, OpenAIModel("m", "k", provider.openai_url), limits=limits)
     first, second = (after - before for before, after in pairwise(arrived))
     assert first >= 0.05
     assert second >= 0.3
@@ -85,7 +85,7 @@ def test_s2_7_the_delay_grows_and_a_longer_one_that_is_asked_for_is_kept(status:
 @pytest.mark.parametrize("status", [400, 401, 403, 404])
 def test_s2_7_what_trying_again_cannot_mend_is_asked_once(status: int) -> None:
     with ScriptedProvider(fail(status)) as provider:
-        assert make_answer(OpenAIModel("m", "k", provider.openai_url), limits=Limits(**FAST))(ASK).error
+        assert answer_sync(ASK, OpenAIModel("m", "k", provider.openai_url), limits=Limits(**FAST)).error
     assert len(provider.requests) == 1
 
 
@@ -99,7 +99,7 @@ def test_s3_3_thirty_seconds_and_a_low_temperature_are_what_holds_unless_set() -
 def test_s3_3_the_temperature_reaches_the_provider(kind: Any) -> None:
     with ScriptedProvider("ok") as provider:
         url = provider.openai_url if kind is OpenAIModel else provider.anthropic_url
-        make_answer(kind("m", "k", url))(ASK)
+        answer_sync(ASK, kind("m", "k", url))
         assert provider.requests[0].json["temperature"] == 0.2
 
 
@@ -107,7 +107,7 @@ def test_s3_3_the_time_out_is_for_all_attempts_together() -> None:
     with ScriptedProvider([fail(503), hang()]) as provider:
         start = time.monotonic()
         limits = Limits(timeout_s=0.5, **FAST)
-        reply = make_answer(OpenAIModel("m", "k", provider.openai_url), limits=limits)(ASK)
+        reply = answer_sync(ASK, OpenAIModel("m", "k", provider.openai_url), limits=limits)
         waited = time.monotonic() - start
     assert "no answer within 0.5 s" in reply.error
     assert waited < 5
@@ -119,7 +119,7 @@ def test_s3_10_summaries_have_their_own_model_address_and_key() -> None:
         own = read_own({}, conversation, model="small-1", url=provider.openai_url, key="key-of-the-small-one")
         choice = choose_model(own, conversation, tokens_needed=5_000)
         assert choice.model is not None
-        assert make_answer(choice.model)(ASK) == Reply("from the small one")
+        assert answer_sync(ASK, choice.model) == Reply("from the small one")
         assert provider.requests[0].model == "small-1"
     assert choice.note == ""
 
@@ -130,5 +130,5 @@ def test_s3_10_without_an_own_model_or_with_one_too_small_the_conversations_is_a
         for own in (None, Endpoint("gpt-4", "openai", "http://127.0.0.1:9/v1")):
             choice = choose_model(own, conversation, tokens_needed=20_000)
             assert choice.model is not None
-            assert make_answer(choice.model)(ASK) == Reply("from the large one")
+            assert answer_sync(ASK, choice.model) == Reply("from the large one")
             assert bool(choice.note) is (own is not None)

@@ -11,7 +11,6 @@ import re
 import threading
 from collections.abc import Callable
 
-from refold.ladder.run import Answer, AnswerAsync
 from refold.llm.errors import classify
 from refold.llm.model import TEMPERATURE, Completes, Completion, Model, call_model
 from refold.llm.redact import redact_text
@@ -31,7 +30,6 @@ async def answer_async(
     model: Model | Completes,
     *,
     limits: Limits = LIMITS,
-    temperature: float = TEMPERATURE,
     redact: Redact | None = redact_text,
 ) -> Reply:
     """Return a model's reply to a question, or why there is none."""
@@ -39,7 +37,7 @@ async def answer_async(
     prompt, system = hide(ask.prompt), hide(ask.system)
 
     async def call() -> Completion:
-        return await call_model(model, prompt, system=system, tokens_max=ask.tokens_max, temperature=temperature)
+        return await call_model(model, prompt, system=system, tokens_max=ask.tokens_max, temperature=TEMPERATURE)
 
     try:
         completion = await attempt(call, limits, key=str(getattr(model, "key", "")))
@@ -53,14 +51,13 @@ def answer_sync(
     model: Model | Completes,
     *,
     limits: Limits = LIMITS,
-    temperature: float = TEMPERATURE,
     redact: Redact | None = redact_text,
 ) -> Reply:
     """Do the same for callers without an event loop, and for those inside one that cannot await."""
     replies: list[Reply] = []
 
     def run() -> None:
-        asked = answer_async(ask, model, limits=limits, temperature=temperature, redact=redact)
+        asked = answer_async(ask, model, limits=limits, redact=redact)
         replies.append(asyncio.run(asked))
 
     # A thread of its own: the caller may sit in a running loop, and a model that blocks can be left behind.
@@ -72,36 +69,6 @@ def answer_sync(
     return Reply(
         error=f"no answer within {limits.timeout_s:g} s; raise the time-out or ask for less", finish_reason="error"
     )
-
-
-def make_answer(
-    model: Model | Completes,
-    *,
-    limits: Limits = LIMITS,
-    temperature: float = TEMPERATURE,
-    redact: Redact | None = redact_text,
-) -> Answer:
-    """Return what ``drive`` needs to answer the questions of a ladder. ``redact=None`` masks nothing."""
-
-    def answer(ask: Ask) -> Reply:
-        return answer_sync(ask, model, limits=limits, temperature=temperature, redact=redact)
-
-    return answer
-
-
-def make_answer_async(
-    model: Model | Completes,
-    *,
-    limits: Limits = LIMITS,
-    temperature: float = TEMPERATURE,
-    redact: Redact | None = redact_text,
-) -> AnswerAsync:
-    """Return what ``drive_async`` needs to answer the questions of a ladder."""
-
-    async def answer(ask: Ask) -> Reply:
-        return await answer_async(ask, model, limits=limits, temperature=temperature, redact=redact)
-
-    return answer
 
 
 def _keep(text: str) -> str:
