@@ -31,8 +31,6 @@ WORDS: Words = {
         "{count} settings, by the names that refold.yaml uses",
         "共 {count} 项，名称与 refold.yaml 一致",
     ),
-    "settings.on": ("On", "开"),
-    "settings.off": ("Off", "关"),
     "settings.unset": ("unset", "未设置"),
     "settings.from_built_in": ("built in", "内置"),
     "settings.from_preset": ("preset {place}", "预设 {place}"),
@@ -66,7 +64,6 @@ WORDS: Words = {
         "Saved in {file}. It holds from the next request on.",
         "已保存到 {file}，从下一次请求起生效。",
     ),
-    "settings.filter": ("Filter by name", "按名称筛选"),
     # Titles.
     "settings.name_auto_compress": ("Compress by itself", "自动压缩"),
     "settings.name_preset": ("Preset", "预设"),
