@@ -6,16 +6,18 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from refold.ledger.ledger import SessionRow
+from refold.manager.bill import read_figures
 from refold.manager.session import FORGOTTEN
 from refold.server.interface import Access
-from refold.web.figures import read_known
 from refold.web.markup import clean
 from refold.web.reading import SAMPLE, find_title, read_opening
 
 PAGE = 50
 LISTED_MAX = 1_000
+_SAVED_KNOWN_MAX = 5_000
 _OPENINGS_MAX = 5_000
 _openings: OrderedDict[tuple[str, float, int], str] = OrderedDict()
+_saved: OrderedDict[tuple[str, float], float | None] = OrderedDict()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,5 +89,11 @@ def _find_opening(access: Access, row: SessionRow) -> str:
 
 def read_saved(access: Access, name: str) -> float | None:
     """Return what compression saved in a session so far, in dollars; None where nothing is known."""
-    bill = read_known(access.ledger, access.need(name)).bill
-    return bill.dollars_saved if bill.priced else None
+    row = access.need(name)
+    key = (row.id, row.updated_at)
+    if key not in _saved:
+        bill = read_figures(access.ledger, row.id).bill
+        _saved[key] = bill.dollars_saved if bill.priced else None
+        while len(_saved) > _SAVED_KNOWN_MAX:
+            _saved.popitem(last=False)
+    return _saved[key]
