@@ -79,6 +79,10 @@ def test_unfold_brings_the_originals_back_and_fold_again_takes_them_out(
     again = page.locator(".undone", has_text=f"{len(fold.covers)} messages from here were folded")
     again.wait_for()
     assert count_view(workspace, "unfold me") == before + len(fold.covers) - 1
+    page.wait_for_function(
+        "() => { const top = document.querySelector('.undone').getBoundingClientRect().top;"
+        " return top > 0 && top < innerHeight }"
+    )
     again.get_by_role("button", name="Fold again").click()
     again.wait_for(state="detached")
     assert count_view(workspace, "unfold me") == before

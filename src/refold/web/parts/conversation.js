@@ -33,6 +33,7 @@ export default {
     this.current = this.version;
     this.size = this.count;
     this.isPinned = this.target < 0;
+    this.follows = false;
     this.wanted = this.target;
     const settings = { hour: "2-digit", minute: "2-digit", hour12: false };
     this.clock = new Intl.DateTimeFormat(this.language, settings);
@@ -68,7 +69,10 @@ export default {
       this.rows.length = this.sizes.length = this.size = this.size - removed + added;
       this.current = version;
       this.asked.clear();
-      this.place();
+      // Who unfolds or folds again is shown what became of it, and not what happens to stand there now.
+      if (this.follows) this.look_at(Math.min(start, this.size - 1), true);
+      else this.place();
+      this.follows = false;
       this.tick++;
     },
     replace(version, count, target) {
@@ -415,6 +419,7 @@ export default {
       const state = this.of(row.key, "fold");
       const act = (name) => () => {
         this.isPinned = false;
+        this.follows = true;
         this.$emit("act", { what: name, id: row.id });
       };
       const toggle = () => {
@@ -496,7 +501,10 @@ export default {
       return h("div", { class: "fold-part" }, [h("h3", this.say("index")), ...list, more]);
     },
     draw_undone(row) {
-      const act = () => this.$emit("act", { what: "refold", id: row.id });
+      const act = () => {
+        this.follows = true;
+        this.$emit("act", { what: "refold", id: row.id });
+      };
       return h("section", { class: "undone" }, [
         h("i", { class: "icon icon-undo", "aria-hidden": "true" }),
         h("span", this.say("undone", { count: this.number(row.count), time: this.time(row.time) })),
