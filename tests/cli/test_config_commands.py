@@ -40,10 +40,14 @@ def test_explain_of_an_unknown_setting_suggests_one(shell: Shell) -> None:
     assert "did you mean 'keep_recent'?" in ran.err
 
 
-def test_explain_set_leaves_out_what_nobody_set(shell: Shell) -> None:
+def test_explain_set_shows_only_what_somebody_set_and_says_so_if_nobody_did(shell: Shell) -> None:
+    assert shell.refold("config", "explain", "--set").text == (
+        "Nothing is set: all values are those of the preset default.\n"
+    )
+    assert json.loads(shell.refold("config", "explain", "--set", "--json").out) == []
+    shell.write("refold.yaml", "preset: turns\nfold:\n  keep_turns: 7\n")
     rows = json.loads(shell.refold("config", "explain", "--set", "--json").out)
-    assert rows
-    assert all(row["layer"] != "built in" for row in rows)
+    assert {row["name"]: row["value"] for row in rows} == {"preset": "turns", "fold.keep_turns": 7}
 
 
 def test_path_names_the_files_whether_they_are_there_or_not(shell: Shell) -> None:

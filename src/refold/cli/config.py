@@ -17,11 +17,13 @@ def explain(names: list[str], *, preset: str | None, model: str | None, only_set
     config = load_config(call={"preset": preset, "model": model})
     rows = choose_rows(explain_config(config), names)
     if only_set:
-        rows = [row for row in rows if row.is_set and row.layer != "built in"]
+        rows = [row for row in rows if row.is_set and row.layer not in ("built in", "preset")]
     if as_json:
         write_json([row.to_dict() for row in rows])
-    else:
+    elif rows:
         _show_rows(rows)
+    else:
+        print(f"Nothing is set: all values are those of the preset {config.preset_name}.")
 
 
 def choose_rows(rows: list[Row], names: list[str]) -> list[Row]:
