@@ -23,7 +23,7 @@ def explain(names: list[str], *, preset: str | None, model: str | None, only_set
     elif rows:
         _show_rows(rows)
     else:
-        print(f"Nothing is set: all values are those of the preset {config.preset_name}.")
+        sys.stdout.write(f"Nothing is set: all values are those of the preset {config.preset_name}.\n")
 
 
 def choose_rows(rows: list[Row], names: list[str]) -> list[Row]:
