@@ -28,7 +28,7 @@ class OutputStage(ABC):
         """Return what stands in the place of an output; None if it stays."""
 
     @abstractmethod
-    def explain(self, chars_before: int, chars_after: int) -> str:
+    def write_reason(self, chars_before: int, chars_after: int) -> str:
         """Return the reason of an edit."""
 
     def arrive(self, message: Message) -> list[Edit]:
@@ -37,7 +37,7 @@ class OutputStage(ABC):
         for number, part in enumerate(() if message.is_sealed else message.parts):
             text = self._rewrite(message, number, part)
             if text is not None:
-                reason = self.explain(len(part.text), len(text))
+                reason = self.write_reason(len(part.text), len(text))
                 edits.append(Edit("replace", self.name, (message.id,), number, text, reason=reason))
         return edits
 
@@ -52,7 +52,7 @@ class OutputStage(ABC):
                 text = None if part is None else self._rewrite(item.message, number, part)
                 if part is None or text is None:
                     continue
-                reason = self.explain(len(part.text), len(text))
+                reason = self.write_reason(len(part.text), len(text))
                 edit = replace_part(item, number, text, view=view, stage=self.name, reason=reason)
                 edits += [edit] if edit else []
         return edits

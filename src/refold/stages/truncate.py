@@ -79,7 +79,7 @@ class Truncate(OutputStage):
         cut = self.cut(text, handle, tool)
         return None if cut is text else cut
 
-    def explain(self, chars_before: int, chars_after: int) -> str:
+    def write_reason(self, chars_before: int, chars_after: int) -> str:
         """Return how much is shown."""
         return f"output of {chars_before:,} characters is over its limit; {chars_after:,} are shown"
 

@@ -43,7 +43,7 @@ class Densify(OutputStage):
             return None
         return densify_text(text, handle, chars_min=self.chars_min, saving_min=self.saving_min)
 
-    def explain(self, chars_before: int, chars_after: int) -> str:
+    def write_reason(self, chars_before: int, chars_after: int) -> str:
         """Return how much shorter it became."""
         return f"{chars_before:,} characters said in {chars_after:,}, nothing lost"
 
