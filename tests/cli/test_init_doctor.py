@@ -11,8 +11,11 @@ from tests.cli.running import Shell
 
 SECRET = "sk-not-to-be-shown-4711"
 
+# Each run is a process of its own: the others are for the slow suite.
+SOME = [pytest.param(name, marks=() if name in ("default", "turns") else pytest.mark.slow) for name in PRESETS]
 
-@pytest.mark.parametrize("preset", PRESETS)
+
+@pytest.mark.parametrize("preset", SOME)
 def test_init_writes_a_file_that_changes_nothing_until_a_line_is_uncommented(shell: Shell, preset: str) -> None:
     ran = shell.refold("init", "--preset", preset)
     assert ran.code == 0, ran.err
@@ -22,7 +25,7 @@ def test_init_writes_a_file_that_changes_nothing_until_a_line_is_uncommented(she
     assert [row["name"] for row in shown] == [row.name for row in explain(CompressionConfig.preset(preset))]
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", SOME)
 def test_every_line_of_it_is_a_setting_with_a_value_that_is_taken(shell: Shell, preset: str) -> None:
     text = shell.refold("init", "--print", "--preset", preset).text
     lines = re.findall(r"^# ([a-z_]+: .+)  #", text, re.M)

@@ -16,6 +16,8 @@ from tests.faults import test_nth_write as nth
 from tests.faults.cutting import CuttingProxy
 from tests.postgres import own_server, schema_of
 
+pytestmark = pytest.mark.slow
+
 if TYPE_CHECKING:
     from refold.ledger.postgres import PostgresLedger
 

@@ -44,6 +44,7 @@ def test_every_line_that_a_stage_writes_is_verbatim_or_marked(name: str) -> None
         assert [(stage_name, said) for edit in edits for said in find_dishonest(edit, view)] == []
 
 
+@pytest.mark.slow
 def test_every_line_over_all_recorded_outputs_is_verbatim_or_marked(shared_data: Path) -> None:
     checked: dict[str, int] = {}
     for record in read_outputs(shared_data):

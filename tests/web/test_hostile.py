@@ -19,6 +19,7 @@ from tests.web.served import PAYLOAD, Browser, is_harmless, is_within, need_brow
 from tests.web.stories import leave_no_sample, open_manager, sample_messages
 
 need_browser()
+pytestmark = pytest.mark.slow
 # Turned around, invisible, joined: what makes one text look like another.
 ODD = "safe \u202egnp.exe\u202c \u200b\u200d\ufeff\u2066 مرحبا \u0301\u0301\u0301 end"
 BAD_MARKDOWN = (

@@ -13,6 +13,7 @@ from tests.web.served import PAYLOAD, Browser, is_harmless, is_within, need_brow
 from tests.web.stories import leave_no_sample
 
 need_browser()
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@ from tests.web.served import Browser, need_browser, serve
 from tests.web.stories import leave_no_sample
 
 need_browser()
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
