@@ -289,6 +289,10 @@ What this does not show: whether an agent does its task as well, for a recording
 summary reads well; what providers bill in fact, whose caches may miss for reasons of their own. Recall is asked for the
 value itself, which is easier than knowing what to ask. Sessions come from a few public sets; probes of one session are
 not independent of each other, and far ones are few in `tau_airline`.
+
+Where it does not win: in `tau_airline` windows leave a few hundred tokens beside the system prompt, most of the bill is
+written once in any case, and a bare list of exact values in the place of all that is old, without words and without the
+assistant's last answer, is 1 to 2 % cheaper than `default` and keeps as much in view.
 """.strip()
 
 
