@@ -98,7 +98,6 @@ def test_a_wire_that_breaks_leaves_the_old_record_or_the_new_one(
     assert "refused" not in ends
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("way", ["up", "down"])
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 def test_a_wire_that_breaks_at_forty_places(

@@ -26,8 +26,6 @@ from tests.faults.test_kill import SESSION, check
 from tests.faults.worker import open_store
 from tests.postgres import empty_database, own_server, server_url
 
-pytestmark = pytest.mark.slow
-
 WORKERS = 8
 
 

@@ -94,8 +94,8 @@ def _match(known: tuple[str, ...], incoming: tuple[str, ...]) -> Iterator[_Pair]
         spans.append((at_k, k1, at_i, i1, rounds + 1))
 
 
-def count_common(left: Sequence[str], right: Sequence[str]) -> int:
-    """Return how many digests are the same at the beginning of both."""
+def count_common(left: Sequence[object], right: Sequence[object]) -> int:
+    """Return how many are the same at the beginning of both."""
     shorter = min(len(left), len(right))
     return next(compress(count(), map(ne, left, right)), shorter)
 

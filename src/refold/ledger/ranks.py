@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from refold.ledger.align import count_common
 from refold.ledger.runs import Span
 
 ROOM = 1 << 32
@@ -33,8 +34,8 @@ def plan_rows(rows: Sequence[RankedRow], new: Sequence[Span]) -> RowChange:
     ``rows`` begin with the one before the first change, if there is one.
     """
     old = [(first, last) for _, first, last in rows]
-    head = _common(old, new)
-    tail = _common(old[head:][::-1], new[head:][::-1])
+    head = count_common(old, new)
+    tail = count_common(old[head:][::-1], new[head:][::-1])
     middle, wanted = rows[head : len(rows) - tail], new[head : len(new) - tail]
     ranks = [rank for rank, _, _ in middle[: len(wanted)]]
     missing = len(wanted) - len(ranks)
@@ -63,12 +64,3 @@ def find_ranks(left: int | None, right: int | None, count: int) -> list[int]:
 def spread_ranks(spans: Sequence[Span]) -> list[tuple[int, Span]]:
     """Return all rows of a path with ranks that have room between them."""
     return [(ROOM * number, span) for number, span in enumerate(spans, 1)]
-
-
-def _common(left: Sequence[Span], right: Sequence[Span]) -> int:
-    same = 0
-    for a, b in zip(left, right, strict=False):
-        if a != b:
-            break
-        same += 1
-    return same
