@@ -183,3 +183,21 @@ def test_errors_reach_the_clients_as_their_own_exceptions(start, clients):
     assert told.value.code == "context_length_exceeded"
     with pytest.raises(anthropic.BadRequestError, match="too long"):
         clients(rig, anthropic.Anthropic).messages.create(model="claude-x", max_tokens=5, messages=long)
+
+
+@pytest.mark.parametrize("lead", ["system", "developer"])
+def test_responses_input_without_types_that_begins_with_a_system_item_is_compressed(start, clients, lead):
+    rig = start(say("fine"), config=SMALL, window=8_000)
+    client = clients(rig)
+    history = [{"role": lead, "content": "Answer in one word."}]
+    for turn in make_dialog(30, end=False):
+        history.append(turn)
+        if turn["role"] == "user":
+            raw = client.responses.with_raw_response.create(model="scripted-1", input=history)
+            assert not raw.headers["x-refold-reason"].startswith("failed-open")
+            assert raw.parse().output_text == "fine"
+    before, after = map(int, raw.headers["x-refold-tokens"].split("->"))
+    assert after < 7_000 < before
+    row = rig.manager.ledger.read_session(raw.headers["x-refold-session"])
+    assert row.wire == "openai-responses"
+    assert row.messages == len(history) - 1

@@ -120,8 +120,8 @@ def test_bypass_passes_through_and_stores_nothing(rig):
     [
         ("openai-responses", {"previous_response_id": "resp_1"}, "previous-response-id"),
         ("openai-responses", {"conversation": "conv_1"}, "conversation"),
-        ("openai-responses", {"context_management": [{"type": "compaction"}]}, "context-management"),
-        ("anthropic", {"context_management": {"edits": []}}, "context-management"),
+        ("openai-responses", {"context_management": [{"type": "compaction"}]}, "provider-compaction"),
+        ("anthropic", {"context_management": {"edits": [{"type": "compact_20260112"}]}}, "provider-compaction"),
     ],
 )
 def test_what_the_provider_manages_itself_is_left_alone_and_the_answer_says_so(rig, wire, fields, reason):

@@ -44,7 +44,8 @@ def take_in(keeper: Keeper, slot: Slot, request: Request) -> Flow[OpenSession]:
         session = keeper.open(slot, row)
         if raws is None:
             return session
-        if _change_wire(keeper, session, raws[len(session.ids) :], lambda: raws):
+        # A caller that names the format knows it better than any sign in the messages.
+        if request.format is None and _change_wire(keeper, session, raws[len(session.ids) :], lambda: raws):
             continue
         is_stored = _take_history(session, keeper.ledger, raws, keeper.arrival_stages(), keeper.clock())
         if is_stored and session.path_version >= 0:
@@ -64,7 +65,7 @@ def append_new(
         rounds.begin()
         row = _find_row(keeper, Request(session_id, format=wire), raws)
         session = keeper.open(slot, row)
-        if _change_wire(keeper, session, raws, lambda: [*_read_raws(keeper, session_id), *raws]):
+        if wire is None and _change_wire(keeper, session, raws, lambda: [*_read_raws(keeper, session_id), *raws]):
             continue
         if _take_new(session, keeper.ledger, raws, keeper.arrival_stages(), keeper.clock()):
             _settle_versions(keeper, session)

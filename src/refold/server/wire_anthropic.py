@@ -9,12 +9,12 @@ from refold.server.answered import Answered
 
 
 def find_pass_reason(body: Mapping[str, Any]) -> str:
-    """Return why a request passes through as it is: the provider edits or compacts the context itself."""
+    """Return why a request passes through as it is: the provider compacts the conversation itself."""
     messages = body.get("messages")
     if not isinstance(messages, list):
         return "no-messages"
-    if body.get("context_management"):
-        return "context-management"
+    if asks_for_compaction(body.get("context_management")):
+        return "provider-compaction"
     for message in messages:
         content = message.get("content") if isinstance(message, dict) else None
         for block in content if isinstance(content, list) else ():
@@ -22,6 +22,19 @@ def find_pass_reason(body: Mapping[str, Any]) -> str:
             if isinstance(kind, str) and "compaction" in kind:
                 return "provider-compaction"
     return ""
+
+
+def asks_for_compaction(management: object) -> bool:
+    """Tell whether the provider is asked to replace the conversation by a summary of its own.
+
+    Every other edit (clearing old thinking or old tool results) is applied by the provider to whatever it receives: it
+    does the same to a compressed request, so it is no reason to leave the request alone.
+    """
+    edits = management.get("edits") if isinstance(management, dict) else None
+    return any(
+        isinstance(edit, dict) and str(edit.get("type", "")).startswith("compact")
+        for edit in (edits if isinstance(edits, list) else ())
+    )
 
 
 def read_payload(payload: Mapping[str, Any], answered: Answered) -> None:

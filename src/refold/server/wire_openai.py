@@ -17,9 +17,11 @@ def find_chat_pass_reason(body: Mapping[str, Any]) -> str:
 
 def find_responses_pass_reason(body: Mapping[str, Any]) -> str:
     """Return why a Responses request passes through as it is: the provider holds part of it, or compacts it itself."""
-    for name in ("previous_response_id", "conversation", "context_management", "prompt"):
+    for name in ("previous_response_id", "conversation", "prompt"):
         if body.get(name):
             return name.replace("_", "-")
+    if asks_for_compaction(body.get("context_management")):
+        return "provider-compaction"
     items = body.get("input")
     if isinstance(items, str):
         return ""
@@ -29,6 +31,13 @@ def find_responses_pass_reason(body: Mapping[str, Any]) -> str:
         if isinstance(item, dict) and (item.get("type") in _SEALED or item.keys() == {"id"}):
             return "provider-compaction"
     return ""
+
+
+def asks_for_compaction(management: object) -> bool:
+    """Tell whether the provider is asked to replace the conversation by a summary of its own."""
+    return isinstance(management, list) and any(
+        isinstance(one, dict) and str(one.get("type", "")).startswith("compact") for one in management
+    )
 
 
 def read_chat_payload(payload: Mapping[str, Any], answered: Answered) -> None:
