@@ -38,10 +38,10 @@ try: $(VENV)/.package  ## install, then compress a bundled session and show what
 	$(BIN)/refold compact $(SAMPLE) --budget $(BUDGET) --explain --out $(RESULT)
 	@echo "The session that fits is in $(RESULT). Another one: make try SAMPLE=session.json BUDGET=20000"
 
-test: $(VENV)/.dev  ## install what the tests need and run them
-	$(PYTEST) -n 2 -m "not slow" $(ARGS)
+test: $(VENV)/.dev  ## install what the tests need and run the quick suite: minutes
+	$(PYTEST) -n 2 -m "not slow" --hypothesis-profile quick $(ARGS)
 
-test-all: $(VENV)/.dev $(VENV)/.local  ## the same, slow tests included
+test-all: $(VENV)/.dev $(VENV)/.local  ## every test, with all examples of the property tests
 	$(PYTEST) -n 2 $(ARGS)
 
 check: $(VENV)/.dev  ## lint, formatting, types, layering

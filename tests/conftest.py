@@ -1,4 +1,4 @@
-"""What every test shares: where the project lies, how hypothesis behaves, and the optional recorded sessions.
+"""What every test shares: the project's root, the hypothesis profiles, and the optional recorded sessions.
 
 No fixture here may reach the network, read the user's home, or replace a part of refold by a double.
 """
@@ -8,20 +8,22 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.effort import QUICK, QUICK_EXAMPLES
 from tests.postgres import stop_servers
 from tests.seeds.rows import tell_rows
-from tests.tidy.source import list_large
 
 ROOT = Path(__file__).resolve().parents[1]
 
 # Machines that run this are slow and shared: a deadline would measure them, not us. Timings are benchmarks.
 settings.register_profile(
-    "refold",
+    "full",
     deadline=None,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.differing_executors],
 )
-settings.load_profile("refold")
+# `make test` loads this one with --hypothesis-profile.
+settings.register_profile(QUICK, settings.get_profile("full"), max_examples=QUICK_EXAMPLES)
+settings.load_profile("full")
 
 
 @pytest.fixture(scope="session")
@@ -55,10 +57,7 @@ def pytest_unconfigure() -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Tell the rows of the design documents with their state, and what has grown large.
-
-    A size is a hint to look again, never a reason to fail.
-    """
+    """Print each row of the design documents with the number of tests that passed for it."""
     reports = [
         (report.nodeid, name)
         for name in ("passed", "failed", "error", "skipped")
@@ -67,7 +66,3 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.section("rows of the design documents: tests that passed, · none ran")
     for line in tell_rows(reports):
         terminalreporter.write_line(line)
-    if large := list_large():
-        terminalreporter.section("large files and functions (listed, not enforced)")
-        for line in large:
-            terminalreporter.write_line(line)

@@ -10,6 +10,7 @@ from refold.conversation.message import ROOT, chain_id, digest_of
 from refold.ledger.ledger import Ledger, Splice, StoredMessage
 from tests.contract.conftest import OpenLedger
 from tests.contract.talk import NOW, SESSION, is_sound, make_fold, make_mask, read_texts, send, write_raw
+from tests.effort import up_to
 
 
 def count_stored(ledger: Ledger) -> int:
@@ -192,7 +193,7 @@ def test_edits_made_on_arrival_are_stored_with_their_messages(ledger: Ledger) ->
 TEXTS = st.lists(st.sampled_from(["ok", "go", "a", "b", "c", "d", "e"]), max_size=12)
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=up_to(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(histories=st.lists(TEXTS, min_size=1, max_size=8), number=st.integers(0, 10**12))
 def test_whatever_a_client_sends_the_path_says_it_and_everything_verifies(
     ledger: Ledger, histories: list[list[str]], number: int

@@ -18,6 +18,7 @@ from refold.stages.fold import Fold
 from refold.stages.stage import Ask, Reply
 from refold.stages.window import Window
 from refold.testing import find_violations
+from tests.effort import up_to
 from tests.fold_llm.talk import GOOD
 from tests.laws.engine import floor_tokens, make_view
 from tests.laws.strategies import Talk, talks, texts
@@ -54,7 +55,7 @@ def replies(draw: st.DrawFn) -> Reply:
 @given(
     talks(), st.sampled_from(FOLDS), st.lists(replies(), min_size=1, max_size=4), st.floats(0.05, 0.9), st.booleans()
 )
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=up_to(150), deadline=None, suppress_health_check=list(HealthCheck))
 def test_whatever_a_model_answers_the_context_fits_is_valid_and_nothing_is_lost(
     talk: Talk, fold: Fold, answers: list[Reply], share: float, forced: bool
 ) -> None:

@@ -6,6 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from refold.config import CompressionConfig
+from tests.effort import up_to
 
 from .engine import make_view, run_ladder
 from .strategies import Talk, talks
@@ -15,7 +16,7 @@ LINES_TOKENS = 140
 PRESETS = ("default", "archive", "importance", "offload", "hybrid", "turns")
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=up_to(150), deadline=None, suppress_health_check=list(HealthCheck))
 @given(talks(), st.sampled_from(PRESETS), st.sampled_from([0, 1, 40, 300]))
 def test_the_newest_step_and_the_newest_user_message_are_whole_wherever_they_fit(
     talk: Talk, preset: str, more: int

@@ -32,6 +32,7 @@ from refold.stages.stage import Stage
 from refold.stages.truncate import Truncate
 from refold.stages.window import Window
 from refold.testing import find_violations
+from tests.effort import up_to
 
 from .engine import Ran, floor_tokens, make_view, run_ladder
 from .strategies import Talk, talks
@@ -55,7 +56,7 @@ EAGER: tuple[Stage, ...] = (
 )
 OPTIONAL: tuple[Stage, ...] = tuple(STAGES[name]() for name in STAGES if name not in ("window", "clamp"))
 PRESETS = tuple(CompressionConfig(preset=name, write_files=True).stages() for name in ALL_PRESETS)
-many = settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+many = settings(max_examples=up_to(120), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @st.composite

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +14,7 @@ from refold import CompressionConfig, ContextCompressionManager, HandleUnknown
 from refold.manager.going_on import Billed
 from refold.manager.request import Request
 from refold.testing.convert import to_anthropic, to_responses
+from tests.effort import up_to
 
 SESSION = "s"
 WIRES = ("openai-chat", "anthropic", "openai-responses")
@@ -172,17 +172,9 @@ def check_alike(history: list[Any], wire: str, config: str, folder: Path) -> int
         whole.manager.close()
 
 
-@settings(max_examples=6)
+@settings(max_examples=up_to(80, quick=6))
 @given(HISTORIES, st.sampled_from(WIRES), st.sampled_from(sorted(CONFIGS)))
 def test_both_ways_show_the_same_bytes_and_leave_the_same_record(history: list[Any], wire: str, config: str) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        check_alike(history, wire, config, Path(folder))
-
-
-@pytest.mark.slow
-@settings(max_examples=80)
-@given(HISTORIES, st.sampled_from(WIRES), st.sampled_from(sorted(CONFIGS)))
-def test_that_holds_over_many_histories(history: list[Any], wire: str, config: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         check_alike(history, wire, config, Path(folder))
 

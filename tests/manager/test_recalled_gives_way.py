@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from refold import BudgetTooSmall, CompressionConfig, ContextCompressionManager
 from refold.testing.convert import to_anthropic, to_responses
+from tests.effort import up_to
 
 OPENING = "\n\n⟦recalled from earlier"
 WIRES = ("openai-chat", "anthropic", "openai-responses")
@@ -104,19 +105,11 @@ def check_alike(sent: list[list[dict[str, Any]]], wire: str, window: int, folder
     return recalled
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=up_to(80, quick=8), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(requests(), st.sampled_from(WIRES), st.sampled_from((900, 1_300, 2_000)))
 def test_without_recall_the_same_view_results_and_the_newest_step_is_whole(
     sent: list[list[dict[str, Any]]], wire: str, window: int
 ) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        check_alike(sent, wire, window, Path(folder))
-
-
-@pytest.mark.slow
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(requests(), st.sampled_from(WIRES), st.sampled_from((900, 1_300, 2_000)))
-def test_that_holds_over_many_sessions(sent: list[list[dict[str, Any]]], wire: str, window: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         check_alike(sent, wire, window, Path(folder))
 

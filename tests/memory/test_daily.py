@@ -16,6 +16,7 @@ from markdown_it import MarkdownIt
 from refold import FormatError, LedgerError
 from refold.memory import MarkdownSync
 from refold.memory.entry import Entry, is_section_of, quiet_line, quiet_text, write_entry
+from tests.effort import up_to
 
 DATE = "2026-02-16"
 TIME = "2026-02-16T14:30:00"
@@ -113,7 +114,7 @@ def test_text_of_a_session_cannot_break_the_layout(tmp_path: Path, text: str) ->
 MARKUP = st.text("#>-=*_`~<!/ap \n\t1.)+|[]", max_size=60)
 
 
-@settings(max_examples=400)
+@settings(max_examples=up_to(400))
 @given(st.one_of(st.text(max_size=200), MARKUP))
 def test_any_text_stays_inside_its_section(text: str) -> None:
     quiet = quiet_text(text)

@@ -12,6 +12,7 @@ import pytest
 
 from refold.testing.answers import WIRES
 from refold.testing.script import ScriptedReply, ScriptedUsage
+from tests.effort import up_to
 from tests.server.raw_upstream import RawUpstream, play_chunks
 from tests.server.running import PATHS, wait_for
 
@@ -97,7 +98,7 @@ def test_the_description_holds_whatever_is_asked(start):
         schema = schemathesis.openapi.from_dict(described)
         for operation in schema.get_all_operations():
 
-            @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+            @settings(max_examples=up_to(60), deadline=None, suppress_health_check=list(HealthCheck), database=None)
             @schemathesis_given(operation.ok())
             def check(case):
                 answer = case.call(base_url=rig.url)

@@ -14,6 +14,7 @@ from refold.stages.extract.actions import find_actions
 from refold.stages.extract.artifacts import ARTIFACTS_MAX
 from refold.stages.extract.values import find_values
 from refold.tokens import counter_for
+from tests.effort import up_to
 from tests.laws.strategies import Talk, talks
 from tests.stages.sessions import assistant, step, user, view_of
 
@@ -178,7 +179,7 @@ def test_equal_weights_have_one_order() -> None:
     assert [artifact.value for artifact in rank(artifacts)] == ["A1111", "B2222", "C3333"]
 
 
-@settings(max_examples=60)
+@settings(max_examples=up_to(60))
 @given(talks())
 def test_every_artifact_is_a_substring_of_what_was_said(talk: Talk) -> None:
     view = view_of(talk.messages, talk.wire)
@@ -196,7 +197,7 @@ def test_a_measure_is_not_cut_out_of_a_code() -> None:
     assert values_of("板材YL-0472米色，长3.5米") == {"YL-0472": "id", "3.5米": "number"}
 
 
-@settings(max_examples=100)
+@settings(max_examples=up_to(100))
 @given(st.text(max_size=400))
 def test_any_text_can_be_read_for_values(text: str) -> None:
     assert all(value in text for _, value in find_values(text, with_names=True))

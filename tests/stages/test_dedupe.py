@@ -17,6 +17,7 @@ from refold.stages.dedupe import Dedupe
 from refold.stages.mask import Mask
 from refold.stages.stage import Goal
 from refold.testing import find_violations
+from tests.effort import up_to
 from tests.laws.strategies import Talk, talks
 from tests.stages.sessions import find_dishonest, lines, propose, read_records, run, run_on, shown, step, user, view_of
 
@@ -133,7 +134,7 @@ def test_a_line_of_the_output_cannot_end_the_block_it_is_quoted_in() -> None:
     assert text[-1] == f"end of the difference {handles(view, 2)[0]}]"
 
 
-@settings(max_examples=80)
+@settings(max_examples=up_to(80))
 @given(talks(), st.integers(1, 60), st.floats(0, 1))
 def test_any_conversation_stays_valid_smaller_honest_and_protected(talk: Talk, chars_min: int, alike: float) -> None:
     view, edits = run_on(talk, Dedupe(chars_min=chars_min, alike_min=alike))

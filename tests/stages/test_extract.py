@@ -19,6 +19,7 @@ from refold.stages.extract.facts import classify_sentence, find_facts, merge_fac
 from refold.stages.extract.frame import close_frame, neutralise
 from refold.stages.extract.words import Saying, find_pending, find_rules, find_sayings, is_rule, shorten
 from refold.tokens import counter_for
+from tests.effort import up_to
 from tests.laws.strategies import Talk, talks
 from tests.stages.sessions import assistant, lines, read_records, step, user, view_of
 
@@ -332,7 +333,7 @@ def find_invented(text: str, messages: tuple[Message, ...]) -> list[str]:
     return [word for word in IDENTIFIER.findall(body) if word not in source and word.lower() not in OURS]
 
 
-@settings(max_examples=60)
+@settings(max_examples=up_to(60))
 @given(talks(), st.sampled_from([80, 300, 2_000]), st.sampled_from(["sections", "short"]))
 def test_nothing_is_made_up_everything_quoted_is_verbatim_and_the_size_holds(
     talk: Talk, tokens_max: int, style: Any
@@ -350,7 +351,7 @@ def test_nothing_is_made_up_everything_quoted_is_verbatim_and_the_size_holds(
     assert extract_summary(messages, (), options, COUNT) == made
 
 
-@settings(max_examples=40)
+@settings(max_examples=up_to(40))
 @given(st.lists(st.tuples(st.booleans(), st.text(max_size=200)), max_size=12), st.integers(1, 500))
 def test_any_words_can_be_summed_up(said: list[tuple[bool, str]], tokens_max: int) -> None:
     raws = [user(text or "?") if is_user else assistant(text or "?") for is_user, text in said]

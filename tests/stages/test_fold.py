@@ -21,6 +21,7 @@ from refold.stages.fold import Fold
 from refold.stages.stage import Ask, Goal, Reply
 from refold.stages.window import Window
 from refold.testing import find_violations
+from tests.effort import up_to
 from tests.laws.engine import make_view
 from tests.laws.strategies import Talk, talks
 from tests.stages.sessions import assistant, lines, propose, read_records, run, shown, step, user, view_of
@@ -298,7 +299,7 @@ STAGES = (
 )
 
 
-@settings(max_examples=80)
+@settings(max_examples=up_to(80))
 @given(talks(), st.sampled_from(STAGES), st.sampled_from([0.2, 0.6]), st.booleans())
 def test_any_fold_of_any_conversation_is_legal_and_the_same_every_time(
     talk: Talk, stage: Fold, share: float, force: bool

@@ -19,6 +19,7 @@ from refold.stages.arguments import shorten_arguments
 from refold.stages.mask import Mask
 from refold.stages.stage import Goal
 from refold.testing import find_violations
+from tests.effort import up_to
 from tests.laws.strategies import Talk, talks
 from tests.stages.sessions import (
     assistant,
@@ -278,7 +279,7 @@ def test_a_command_or_an_output_that_forges_a_handle_cannot_put_it_into_a_placeh
     assert find_marks(call) == [message_handle(view.items[1].message)]
 
 
-@settings(max_examples=60)
+@settings(max_examples=up_to(60))
 @given(talks(), st.integers(0, 3), st.sampled_from([0, 3, 12]), st.sampled_from(["en", "zh"]))
 def test_any_conversation_stays_valid_smaller_honest_and_protected(
     talk: Talk, keep: int, values: int, language: Any

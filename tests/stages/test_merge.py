@@ -14,6 +14,7 @@ from refold.errors import ConfigError
 from refold.stages.extract.words import split_sentences
 from refold.stages.merge import Merge
 from refold.stages.stage import Goal
+from tests.effort import up_to
 from tests.laws.strategies import Talk, talks
 from tests.stages.sessions import assistant, find_dishonest, propose, run, run_on, shown, step, user, view_of
 
@@ -109,14 +110,14 @@ def test_sentences_are_pieces_of_the_text_and_leave_no_word_out(text: str) -> No
     assert "".join("".join(piece.split()) for piece in pieces) == "".join(text.split())
 
 
-@settings(max_examples=80)
+@settings(max_examples=up_to(80))
 @given(talks(), st.floats(0.1, 1.0))
 def test_any_conversation_stays_valid_smaller_honest_and_protected(talk: Talk, alike: float) -> None:
     view, edits = run_on(talk, Merge(chars_min=10, alike_min=alike))
     assert find_dishonest(edits, view) == []
 
 
-@settings(max_examples=50)
+@settings(max_examples=up_to(50))
 @given(st.lists(st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=8), min_size=2, max_size=8))
 def test_the_index_misses_no_pair_that_comparing_all_with_all_would_find(letters: list[list[str]]) -> None:
     spoken = {letter: " ".join(f"{letter}{n}" for n in range(40)) + "." for letter in "abcdefgh"}

@@ -16,6 +16,7 @@ from refold.conversation.view import View, amend
 from refold.errors import ConfigError, LawBroken
 from refold.stages.offload import Offload, OffloadFile, files_of, offload_path, offloaded_path
 from refold.stages.stage import Goal
+from tests.effort import up_to
 from tests.laws.strategies import Talk, talks
 from tests.stages.sessions import find_dishonest, lines, propose, read_records, run, run_on, shown, step, user, view_of
 
@@ -125,7 +126,7 @@ def test_a_result_with_a_picture_stays() -> None:
     assert propose(Offload(share=1.0), view_of([user("go"), *step("shot", {}, content), *step("run", {}, "")])) == []
 
 
-@settings(max_examples=80)
+@settings(max_examples=up_to(80))
 @given(talks(), st.sampled_from([0.3, 0.5, 1.0]), st.integers(0, 8), st.integers(0, 200))
 def test_any_conversation_stays_valid_smaller_honest_and_protected(
     talk: Talk, share: float, preview_lines: int, preview_chars: int

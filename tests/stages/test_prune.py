@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from refold.stages.prune import Prune
 from refold.stages.stage import Goal
 from refold.testing import find_violations
+from tests.effort import up_to
 from tests.laws.strategies import Talk, talks
 from tests.stages.sessions import assistant, lines, propose, run, step, user, view_of
 
@@ -112,7 +113,7 @@ def test_one_removal_that_may_not_be_does_not_hold_back_the_others() -> None:
     assert [item.raw for item in after.items] == [messages[0], *middle[::2], *messages[-2:]]
 
 
-@settings(max_examples=80)
+@settings(max_examples=up_to(80))
 @given(talks(), st.booleans(), st.booleans())
 def test_any_conversation_stays_valid_and_nothing_but_thinking_and_silence_goes(
     talk: Talk, thinking: bool, empty: bool

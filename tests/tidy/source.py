@@ -9,7 +9,6 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 SRC = ROOT / "src" / "refold"
-LINES_MAX, FUNCTION_LINES_MAX = 300, 70
 CORE = ("conversation", "formats", "tokens", "budget", "stages", "ladder")
 
 
@@ -58,26 +57,3 @@ def list_tracked() -> list[Path]:
     if listed.returncode != 0:
         pytest.skip("not a git work tree, so what is tracked cannot be told")
     return [ROOT / name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
-
-
-def describe_size(name: str, source: str) -> list[str]:
-    """One line for the file and for each function in it that is over the size we aim at."""
-    large = []
-    if (lines := source.count("\n")) > LINES_MAX:
-        large.append(f"{name} has {lines} lines")
-    for node in ast.walk(ast.parse(source)):
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            continue
-        length = (node.end_lineno or node.lineno) - node.lineno + 1
-        if length > FUNCTION_LINES_MAX:
-            large.append(f"{name}:{node.lineno} {node.name} has {length} lines")
-    return large
-
-
-def list_large() -> list[str]:
-    """All files and functions of the package over the sizes we aim at: listed after each run, never enforced."""
-    return [
-        line
-        for path in list_modules()
-        for line in describe_size(str(path.relative_to(ROOT)), path.read_text(encoding="utf-8"))
-    ]

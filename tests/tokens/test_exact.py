@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from refold.errors import ConfigError
 from refold.tokens import TokenCounter, giant
 from refold.tokens.exact import EXACT_ENCODINGS, OPEN_VOCABULARIES, Encoding, clean_text
+from tests.effort import up_to
 from tests.tokens.oracle import count_reference, load_oracle
 from tests.tokens.samples import KINDS
 
@@ -95,7 +96,7 @@ WORDS = st.integers(0, 400).map(lambda count: "some words, " * count)
 
 
 @ENCODINGS
-@settings(max_examples=30)
+@settings(max_examples=up_to(30))
 @given(
     unit=st.sampled_from("aAzQ -=_*#.\n\t\r中的é😀\u00a0\u0301/"),
     length=st.integers(32_768, 40_000),
