@@ -1,0 +1,326 @@
+"""Does a view still tell the story? Questions a successor would ask, answered from what was sent and nothing else.
+
+Each session grows request by request, in a window of 40 % and of 20 % of its tokens (beside the system prompt, never
+below the largest user message and 1,000 tokens). At its last request every question is looked up in the text that was
+sent: it is answered if one of its patterns is there. A question that the newest messages alone would answer, at the
+size of the window, is left out, and so is one that the system prompt answers. *Clipped* is every message cut to its
+first characters, the same number for all, at the size of the same view: the cheapest story there is.
+
+The questions are in ``benchmarks/story``: over recorded sessions, which are not in this repository, and over the sample
+sessions, so that anybody can repeat it. *With a model* means a scripted, mediocre one that repeats the first sentence
+of each message.
+
+    python benchmarks/bench_story.py                             both sets, all windows
+    python benchmarks/bench_story.py --only zh-concat --missed   the questions of some sessions, and which are answered
+    python benchmarks/bench_story.py --only zh-concat --print    their records
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from refold.budget import Tariff, window_budget
+from refold.config import CompressionConfig
+from refold.conversation.message import Message
+from refold.conversation.view import Lens
+from refold.formats.detect import make_format
+from refold.replay.policy import LadderPolicy, Room
+from refold.replay.request_log import read_session
+from refold.replay.run import Measured, measure_session
+from refold.replay.session import Session
+from refold.stages.stage import Ask, Reply
+from refold.tokens import CacheRules, counter_for
+
+ROOT = Path(__file__).resolve().parents[1]
+DATA = ROOT.parent / "shared" / "data"
+STORY = Path(__file__).resolve().parent / "story"
+SAMPLES = ROOT / "examples" / "sessions"
+SHARES = (0.4, 0.2)
+FLOOR_TOKENS = 1_000
+GAP_CHARS = 80
+TARIFF = Tariff(CacheRules(read=0.1, write=1.25, lifetime_s=300), 5.0)
+_DRESS = re.compile(r"[`*]")
+_MESSAGE = re.compile(r"^(?:user|assistant): (.+)$", re.M)
+_HEADINGS = re.compile(r"(?:in this order|按顺序)[^:：]*[:：]\s*([^.。]+)[.。]")
+_SENTENCE = re.compile(r".{1,200}?(?:[.!?](?=\s|$)|[。！？]|$)")
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a successor asks about a session; ``pattern`` finds the answer."""
+
+    kind: str
+    text: str
+    pattern: re.Pattern[str]
+
+    @property
+    def language(self) -> str:
+        return "en" if self.text.isascii() else "zh"
+
+    def is_answered(self, text: str) -> bool:
+        return self.pattern.search(plain(text)) is not None
+
+
+@dataclass(frozen=True)
+class Story:
+    """One session and its questions."""
+
+    name: str
+    session: Session
+    questions: tuple[Question, ...]
+
+
+def plain(text: str) -> str:
+    """Return a text without its dress: marks of code and emphasis, breaks of lines, capitals."""
+    return " ".join(_DRESS.sub("", text).replace("\\n", " ").replace('\\"', '"').split()).lower()
+
+
+def make_pattern(patterns: Sequence[str]) -> re.Pattern[str]:
+    gap = f".{{0,{GAP_CHARS}}}?"
+    ways = (gap.join(re.escape(plain(piece)) for piece in str(one).split("…")) for one in patterns)
+    return re.compile("|".join(ways))
+
+
+def read_questions(name: str) -> dict[str, tuple[int, list[Question]]]:
+    """Return the questions of each session, and how many of its messages they are about (0: all)."""
+    listed: dict[str, tuple[int, list[Question]]] = {}
+    questions: list[Question] = []
+    for line in (STORY / f"{name}.txt").read_text("utf-8").splitlines():
+        if line.startswith("["):
+            session, _, most = line.strip("[]").partition(" ")
+            questions = []
+            listed[session] = (int(most or 0), questions)
+        elif line and not line.startswith("#"):
+            kind, text, *ways = (piece.strip() for piece in line.split(" | "))
+            questions.append(Question(kind, text, make_pattern(ways)))
+    return listed
+
+
+def read_stories(name: str) -> Iterator[Story]:
+    listed = read_questions(name)
+    for session_name, row in read_recorded(set(listed)) if name == "recorded" else read_samples(list(listed)):
+        most, questions = listed[session_name]
+        if most:
+            row = {**row, "messages": row["messages"][:most]}
+        yield Story(session_name, read_session(row, session_name), tuple(questions))
+
+
+def read_recorded(wanted: set[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for path in sorted(DATA.glob("*.jsonl.gz")):
+        if path.name.startswith("tool_outputs"):
+            continue
+        with gzip.open(path, "rt", encoding="utf-8") as lines:
+            for line in lines:
+                row = json.loads(line)
+                if row.get("id") in wanted:
+                    # Tools are left out, as in bench_replay.
+                    row.pop("tools", None)
+                    yield row["id"], row
+
+
+def read_samples(names: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for name in names:
+        path = SAMPLES / name
+        text = path.read_text("utf-8")
+        if path.suffix == ".jsonl":
+            yield name, {"messages": [json.loads(line) for line in text.splitlines() if line.strip()]}
+        else:
+            yield name, json.loads(text)
+
+
+class Mediocre:
+    """A stand-in for a model: the first sentence of each message of its prompt, under two of the headings asked for."""
+
+    def __init__(self, count: Callable[[str], int]) -> None:
+        self._count = count
+
+    def __call__(self, ask: Ask) -> Reply:
+        said = [found[0] for line in _MESSAGE.findall(ask.prompt) if (found := _SENTENCE.match(line.strip()))]
+        lines, room = [], ask.tokens_max * 5 // 6 - 40
+        for sentence in reversed(said):
+            room -= self._count(f"- {sentence}\n")
+            if room < 0:
+                break
+            lines.append(f"- {sentence}")
+        asked = _HEADINGS.search(ask.prompt)
+        names = [name.strip() for name in re.split(r"[,，、]", asked[1])] if asked else ["Project Overview", "Status"]
+        half = len(lines) // 2
+        old, new = lines[half:][::-1] or ["- Nothing."], lines[:half][::-1] or ["- Nothing."]
+        return Reply("\n".join([f"## {names[0]}", *old, f"## {names[1]}", *new]))
+
+
+class Told(LadderPolicy):
+    """The ladder with a stand-in model."""
+
+    def __init__(self, room: Room, config: CompressionConfig) -> None:
+        super().__init__(room, config)
+        self._model = Mediocre(room.lens.count_text)
+
+    def _answer(self, ask: Ask) -> Reply:
+        return self._model(ask)
+
+
+@dataclass(frozen=True)
+class Played:
+    """A session at its last request: what was sent, what could be sent by clipping, what the newest alone would say."""
+
+    sent: str
+    tokens: int
+    window: int
+    clipped: str
+    tail: str
+    folds: tuple[str, ...]
+
+
+def play(story: Story, share: float, settings: dict[str, Any], *, with_model: bool) -> Played:
+    """Grow a session request by request and return its last."""
+    session = story.session
+    counter = counter_for("gpt-4o")
+    lens = Lens(make_format(session.format), counter.count_parts, counter.count_text)
+    measured = measure_session(session, counter, lens)
+    config = CompressionConfig(preset="default", **settings)
+    least = measured.system_tokens + measured.user_tokens_max + FLOOR_TOKENS
+    window = max(measured.system_tokens + int((measured.tokens - measured.system_tokens) * share), least)
+    budget = replace(window_budget(window, 0, config.tiers()), is_of_room=True)
+    policy = (Told if with_model else LadderPolicy)(Room(lens, measured.fixed_tokens, budget, TARIFF), config)
+    step, seen = None, 0
+    messages = measured.messages
+    for at in range(1, len(messages) + 1):
+        if at == len(messages) or is_request(messages, at):
+            policy.see(messages[seen:at])
+            seen = at
+            step = policy.prepare()
+    assert step is not None, f"{story.name} is empty"
+    sent = "\n".join(part.text for item in step.items for part in item.parts)
+    folds = tuple(item.edits[0].text for item in step.items if item.is_fold)
+    clipped = clip(messages, measured, step.tokens, lens)
+    tail = read_tail(messages, window, measured, lens)
+    return Played(sent, step.tokens, window, clipped, tail, folds)
+
+
+def is_request(messages: Sequence[Message], at: int) -> bool:
+    """Tell whether the assistant was asked before this message: it speaks here, or a person went on unanswered."""
+    before, here = messages[at - 1].role, messages[at].role
+    return (here == "assistant" and before != "assistant") or (here == before == "user")
+
+
+def read_text(message: Message) -> str:
+    return "\n".join(part.text for part in message.parts)
+
+
+def clip(messages: Sequence[Message], measured: Measured, tokens: int, lens: Lens) -> str:
+    """Return every message cut to its first characters, as many for each as the size allows; system prompts whole."""
+    texts = [read_text(message) for message in messages if message.role != "system"]
+    room = tokens - measured.system_tokens - 4 * len(texts)
+
+    def cut(chars: int) -> str:
+        return "\n".join(text[:chars] for text in texts)
+
+    low, high = 0, max(map(len, texts), default=0)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if lens.count_text(cut(middle)) <= room else (low, middle - 1)
+    return cut(low)
+
+
+def read_tail(messages: Sequence[Message], window: int, measured: Measured, lens: Lens) -> str:
+    """Return the system prompts and the newest messages that fill the window by themselves."""
+    room = window - measured.system_tokens
+    tail: list[str] = []
+    for message in reversed(messages):
+        room -= lens.plain(message).tokens
+        if room < 0:
+            break
+        tail.append(read_text(message))
+    return "\n".join([*(read_text(one) for one in messages if one.role == "system"), *tail])
+
+
+@dataclass
+class Score:
+    """Questions asked and answered, by kind and language."""
+
+    asked: Counter[str]
+    found: Counter[str]
+    clipped: Counter[str]
+
+    def add(self, question: Question, *, found: bool, clipped: bool) -> None:
+        for key in ("all", question.kind, question.language):
+            self.asked[key] += 1
+            self.found[key] += found
+            self.clipped[key] += clipped
+
+    def cell(self, key: str, found: Counter[str]) -> str:
+        return f"{100 * found[key] / self.asked[key]:.0f}" if self.asked[key] else "–"
+
+
+KEYS = ("all", "en", "zh", "goal", "rule", "cause", "decision", "done", "failed", "open")
+
+
+def measure(name: str, share: float, arguments: argparse.Namespace, *, with_model: bool) -> Score:
+    score = Score(Counter(), Counter(), Counter())
+    settings = dict(one.split("=", 1) for one in arguments.set)
+    parsed = {key: yaml.safe_load(value) for key, value in settings.items()}
+    for story in read_stories(name):
+        if arguments.only and arguments.only not in story.name:
+            continue
+        played = play(story, share, parsed, with_model=with_model)
+        before = score.found["all"], score.asked["all"]
+        for question in story.questions:
+            if question.is_answered(played.tail):
+                continue
+            found = question.is_answered(played.sent)
+            score.add(question, found=found, clipped=question.is_answered(played.clipped))
+            if arguments.missed:
+                print(f"  {'+' if found else '-'} {question.kind:8} {question.text}")
+        right, asked = score.found["all"] - before[0], score.asked["all"] - before[1]
+        line = f"{story.name[:50]:50} {share:.0%} window {played.window:6,} sent {played.tokens:6,} {right}/{asked}"
+        print(line, file=sys.stdout if arguments.missed else sys.stderr)
+        if arguments.print:
+            print("\n\n".join(played.folds), "\n")
+    return score
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sets", nargs="*", default=("recorded", "generated"))
+    parser.add_argument("--shares", nargs="*", type=float, default=SHARES)
+    parser.add_argument("--only", default="", metavar="NAME", help="sessions whose name has this")
+    parser.add_argument("--missed", action="store_true", help="list the questions and whether they were answered")
+    parser.add_argument("--print", action="store_true", help="print the records")
+    parser.add_argument("--no-model", action="store_true")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting, as in a config")
+    arguments = parser.parse_args()
+    print("## The story in view (`benchmarks/bench_story.py`)\n")
+    rows = []
+    for name in arguments.sets:
+        if name == "recorded" and not DATA.is_dir():
+            print("No recorded sessions at ../shared/data: not measured.\n")
+            continue
+        for share in arguments.shares:
+            score = measure(name, share, arguments, with_model=False)
+            rows.append((name, share, "rules", score, score.found))
+            rows.append((name, share, "clipped", score, score.clipped))
+            if not arguments.no_model:
+                told = measure(name, share, arguments, with_model=True)
+                rows.append((name, share, "with a model", told, told.found))
+    print("A cell is the % of questions that the view answers.\n")
+    print(f"| sessions | window | written by | questions | {' | '.join(KEYS)} |")
+    print("|" + "---|" * (4 + len(KEYS)))
+    for name, share, by, score, found in rows:
+        cells = [name, f"{share:.0%}", by, str(score.asked["all"]), *(score.cell(key, found) for key in KEYS)]
+        print(f"| {' | '.join(cells)} |")
+
+
+if __name__ == "__main__":
+    main()
