@@ -8,6 +8,10 @@ reported.
 
     python benchmarks/bench_replay.py                          the tables of docs/benchmarks.md
     python benchmarks/bench_replay.py --half tune --set fold.summary_share=0.3
+    python benchmarks/bench_replay.py --quick --sets swe_mini  raw and default, the first 40 sessions, no recall
+
+The *whole bill* adds what a real agent would pay to read again what it copied later but no longer saw; *copied text in
+view* is the share of copied text that it still saw. ``refold.replay.copied`` defines both.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ import hashlib
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -40,6 +44,7 @@ READS = (0.1, 0.05)
 RATIO, FLOOR_TOKENS = 2.5, 1_500
 FIXED_WINDOW, FIXED_SESSION_MIN = 32_000, 60_000
 FAR = 20
+QUICK_SESSIONS = 40
 WINDOWS = {
     "ratio": "each session 2.5 times too long for its window",
     "room": "what the system prompt leaves is 2.5 times too small",
@@ -130,12 +135,17 @@ class Row:
 
     @property
     def records(self) -> list[SessionRecord]:
-        return self.reads[READS[0]]
+        return next(iter(self.reads.values()))
 
-    def bill(self, read: float, output: float = 5.0) -> float:
-        tariff = make_tariff(read, output)
+    def bill(self, read: float) -> float:
+        tariff = make_tariff(read)
         ours = sum(record.charge(tariff).total for record in self.reads[read])
         return ours / sum(record.charge(tariff).total for record in self.raw)
+
+    def whole(self, read: float) -> float:
+        tariff = make_tariff(read)
+        rereads = sum(record.charge_rereads(tariff) for record in self.reads[read])
+        return self.bill(read) + rereads / sum(record.charge(tariff).total for record in self.raw)
 
     def probed(self, low: int = 0) -> Probed:
         return Probed.of([probe for record in self.records for probe in record.probes if probe.distance > low])
@@ -153,35 +163,33 @@ class Row:
             share(sum(one.is_fit for one in requests), count),
             share(sum(not one.violations for one in requests), count),
             share(sum(one.is_intact for one in requests), count),
-            " / ".join(f"{self.bill(read):.3f}" for read in READS),
-            " / ".join(f"{self.bill(read, 0.0):.3f}" for read in READS),
+            " / ".join(f"{self.bill(read):.3f}" for read in self.reads),
+            " / ".join(f"{self.whole(read):.3f}" for read in self.reads),
+            share(sum(one.runs_in_view for one in requests), sum(one.runs for one in requests)),
             show_probed(self.probed(FAR)),
             share(self.hard().in_view, self.hard().whole),
             share(every.in_view, every.whole),
             share(every.found, every.whole),
             str(sum(one.is_break for one in requests)),
-            f"{sum(one.files_reread for one in requests)} / {sum(one.calls_rerun for one in requests)}",
+            str(sum(len(one.rereads) for one in requests)),
             f"{1000 * sum(seconds) / max(1, len(seconds)):.1f}",
         ]
 
 
 HEAD = (
-    "| policy | fits % | valid % | newest intact % | bill ÷ raw, r 0.1 / 0.05 | the same, input only | far in view % | "
-    "hard in view % | all in view % | in view or recalled % | prefix breaks | files re-read / calls re-run | "
-    "ms per request |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|"
+    "| policy | fits % | valid % | newest intact % | bill ÷ raw | whole bill | copied text in view % | far in view % | "
+    "hard in view % | all in view % | in view or recalled % | prefix breaks | re-reads | "
+    "ms per request |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|"
 )
 
 
-def find_floor(raw: list[SessionRecord]) -> str:
+def find_floor(raw: list[SessionRecord], reads: Sequence[float]) -> str:
     """Return the bill if nothing old were ever read again: every token is written once."""
-    cells = []
-    for output in (5.0, 0.0):
-        pair = []
-        for read in READS:
-            charges = [record.charge(make_tariff(read, output)) for record in raw]
-            pair.append(sum(charge.total - charge.read for charge in charges) / sum(charge.total for charge in charges))
-        cells.append(" / ".join(f"{one:.3f}" for one in pair))
-    return f"| floor | – | – | – | {cells[0]} | {cells[1]} | – | – | – | – | – | – | – |"
+    bills = []
+    for read in reads:
+        charges = [record.charge(make_tariff(read)) for record in raw]
+        bills.append(sum(charge.total - charge.read for charge in charges) / sum(charge.total for charge in charges))
+    return f"| floor | – | – | – | {' / '.join(f'{one:.3f}' for one in bills)} |{' – |' * 9}"
 
 
 def find_better(rows: list[Row]) -> list[str]:
@@ -192,14 +200,15 @@ def find_better(rows: list[Row]) -> list[str]:
         if row.policy in ("default", "raw") or ours is None:
             continue
         kept, other = ours.probed(), row.probed()
-        if row.bill(READS[0]) < ours.bill(READS[0]) and other.in_view > kept.in_view:
+        read = next(iter(ours.reads))
+        if row.bill(read) < ours.bill(read) and other.in_view > kept.in_view:
             found.append(row.policy)
     return found
 
 
 def show_money(row: Row) -> str:
     """Return where the money goes, in percent of raw's bill."""
-    tariff = make_tariff(READS[0])
+    tariff = make_tariff(next(iter(row.reads)))
     whole = sum(record.charge(tariff).total for record in row.raw)
     parts = []
     for cause in ("read", "write", "output", "summariser"):
@@ -230,24 +239,27 @@ def bench_set(
     policies = ["raw", *(one for one in arguments.policies if one != "raw")]
     for policy in policies:
         # A baseline does not look at prices: one replay serves all of them.
-        for read in READS if policy not in BASELINES else READS[:1]:
+        for read in arguments.reads if policy not in BASELINES else arguments.reads[:1]:
             tasks = [Task(line, policy, read, window, settings, not arguments.no_recall) for line in lines]
             done[policy, read] = list(pool.map(run_task, tasks, chunksize=1))
         print(".", end="", file=sys.stderr, flush=True)
-    raw = done["raw", READS[0]]
+    least, *_ = arguments.reads
+    raw = done["raw", least]
     rows = [
-        Row(policy, {read: done.get((policy, read), done[policy, READS[0]]) for read in READS}, raw)
+        Row(policy, {read: done.get((policy, read), done[policy, least]) for read in arguments.reads}, raw)
         for policy in policies
     ]
-    print(f"\n**{name}**, {len(lines)} sessions, {sum(len(one.requests) for one in raw):,} requests\n\n{HEAD}")
+    prices = " / ".join(f"{read:g}" for read in arguments.reads)
+    counts = f"{len(lines)} sessions, {sum(len(one.requests) for one in raw):,} requests"
+    print(f"\n**{name}**, {counts}, cache reads at {prices}\n\n{HEAD}")
     for row in rows:
         print(f"| {' | '.join(row.cells())} |")
-    print(find_floor(raw))
+    print(find_floor(raw, arguments.reads))
     better = find_better(rows)
     print(f"\nBoth cheaper and with more in view than `default`: {', '.join(better) or 'none'}.")
     for row in rows:
         if row.policy in ("raw", "default"):
-            print(f"Of raw's bill at r 0.1, in percent: {show_money(row)}.")
+            print(f"Of raw's bill, in percent: {show_money(row)}.")
         if row.policy == "default":
             print(f"By distance in messages, in view / in view or recalled %: {show_distances(row)}.")
     sys.stdout.flush()
@@ -275,7 +287,14 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--set", nargs="*", default=[], help="settings, as fold.index_share=0.3", dest="settings")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--no-recall", action="store_true", help="do not search for what is not in view")
-    return parser.parse_args()
+    parser.add_argument("--reads", nargs="*", type=float, default=READS, help="prices of a cache read")
+    parser.add_argument("--quick", action="store_true", help="see above; takes a few minutes per set")
+    arguments = parser.parse_args()
+    if arguments.quick:
+        arguments.half, arguments.window, arguments.reads, arguments.no_recall = "all", ["room"], READS[:1], True
+        arguments.sessions = min(arguments.sessions, QUICK_SESSIONS)
+        arguments.policies = [one for one in arguments.policies if one not in BASELINES]
+    return arguments
 
 
 NOTES = """

@@ -143,7 +143,7 @@ def test_sessions_too_short_for_any_window_are_not_sent_on_a_search(shell: Shell
 
 def test_the_columns_are_explained_and_times_of_nothing_are_not_told(logs: Shell) -> None:
     told = logs.refold("replay", "agent.jsonl", "--window", "2.5k").text
-    for name in ("÷ raw", "in view %", "far %", "found %"):
-        assert any(line.startswith(f"{name}  ") for line in told.splitlines())
+    for name in ("breaks", "÷ raw", "whole", "copied %", "values %", "far %", "found %"):
+        assert any(line.startswith(f"{name} ") for line in told.splitlines())
     assert "0.0 ms" not in told
     assert re.search(r"^default: [\d.]+ ms per request", told, re.M)

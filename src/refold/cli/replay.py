@@ -24,8 +24,11 @@ from refold.replay.tally import sum_times
 
 PRESETS = "raw,default"
 LEGEND = (
+    ("breaks", "requests that changed what the provider had cached"),
     ("÷ raw", "the bill as a share of raw's, which sends everything"),
-    ("in view %", "exact values that a later call used, in view when it did"),
+    ("whole", "the same, and reading again what was copied later but no longer in view"),
+    ("copied %", "text that the assistant copied from older messages, in view when it did"),
+    ("values %", "exact values that a later call used, in view when it did"),
     ("far %", "the same, of values from more than 20 messages back"),
     ("found %", "in view, or found by recall"),
 )

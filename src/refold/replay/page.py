@@ -35,8 +35,10 @@ def write_page(report: Report) -> str:
         _write_cards(tallies),
         _write_table(write_rows(report)),
         "<h2>The bill, by cause</h2>",
-        '<p class="soft">In uncached input tokens. Asked: calls of a summariser. Re-read, re-run: files read and calls '
-        "made again whose last time was no longer in view.</p>",
+        '<p class="soft">In uncached input tokens. Asked: summariser calls. Re-reads: older messages that the '
+        "assistant copied from although the request no longer showed them. The recording continues as if it "
+        "had; a real agent would read them again. Each costs one more request from the cache, 60 output tokens and the "
+        "message itself. The whole bill includes that.</p>",
         draw_legend(CAUSES, "b"),
         _frame(draw_stacks(bills, title="Bill by cause, in uncached input tokens")),
         _write_table(write_bill_rows(report)),
@@ -73,8 +75,10 @@ def _write_cards(tallies: Sequence[Tally]) -> str:
     cards = []
     for at, tally in enumerate(tallies):
         bill = f"{tally.charge.total / raw:.2f}" if raw else f"{tally.charge.total / 1000:,.0f}k"
+        whole = f"{tally.whole_bill / raw:.2f}" if raw else f"{tally.whole_bill / 1000:,.0f}k"
         rows = (
             ("requests that fit", tally.fit.percent),
+            ("copied text in view", tally.copied.percent),
             ("values in view", tally.probes.view_percent),
             ("in view or recalled", tally.probes.found_percent),
         )
@@ -85,7 +89,7 @@ def _write_cards(tallies: Sequence[Tally]) -> str:
         cards.append(
             f'<div class="card" style="border-top-color:var(--c{at % COLOURS})"><b>{escape(tally.preset)}</b>'
             f'<strong>{bill}</strong> <span class="soft">{"of raw’s bill" if raw else "tokens’ worth"}</span>'
-            f"<dl>{lines}</dl></div>"
+            f"<dl><div><dt>whole bill</dt><dd>{whole}</dd></div>{lines}</dl></div>"
         )
     return f'<div class="cards">{"".join(cards)}</div>'
 

@@ -5,10 +5,14 @@ Times are kept apart from everything else, so that the same input gives the same
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from refold.budget.economics import Charge, Request, Tariff, charge_ask, charge_request, sum_charges
+
+# A tool call that reads something again, in output tokens.
+REREAD_OUTPUT_TOKENS = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +25,11 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class RequestRecord:
-    """One request: what was sent, whether the provider would take it, and what was changed before it and why."""
+    """One request: what was sent, whether the provider would accept it, and what was changed before it and why.
+
+    ``runs`` counts the text that the answer copied from earlier messages (see ``copied``), ``rereads`` holds the tokens
+    of each message that the agent would have had to read again for it, once per compression.
+    """
 
     at: int
     tokens: int
@@ -38,12 +46,20 @@ class RequestRecord:
     asked: tuple[Asked, ...] = ()
     files_reread: int = 0
     calls_rerun: int = 0
+    runs: int = 0
+    runs_in_view: int = 0
+    rereads: tuple[int, ...] = ()
 
     def charge(self, tariff: Tariff) -> Charge:
         """Return what this request cost, its summariser calls included."""
         request = Request(self.tokens, self.shared_tokens, self.output_tokens, self.idle_s)
         asked = [charge_ask(one.prompt_tokens, one.reply_tokens, tariff) for one in self.asked]
         return sum_charges([charge_request(request, tariff), *asked])
+
+    def charge_rereads(self, tariff: Tariff) -> float:
+        """Return what reading missing sources again would cost: for each one request from the cache, and its text."""
+        request = Request(self.tokens, self.tokens, REREAD_OUTPUT_TOKENS)
+        return len(self.rereads) * charge_request(request, tariff).total + sum(self.rereads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +93,10 @@ class SessionRecord:
         """Return what the whole session cost."""
         return sum_charges([request.charge(tariff) for request in self.requests])
 
+    def charge_rereads(self, tariff: Tariff) -> float:
+        """Return what reading again cost in the whole session; with ``charge`` it makes the whole bill."""
+        return math.fsum(request.charge_rereads(tariff) for request in self.requests)
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
         return asdict(self)
@@ -90,6 +110,7 @@ class SessionRecord:
                     **one,
                     "violations": tuple(one["violations"]),
                     "stages": tuple(one["stages"]),
+                    "rereads": tuple(one["rereads"]),
                     "asked": tuple(Asked(**asked) for asked in one["asked"]),
                 }
             )

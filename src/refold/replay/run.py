@@ -19,6 +19,7 @@ from refold.conversation.view import Item, Lens
 from refold.formats import parse_messages
 from refold.formats.detect import make_format
 from refold.ladder.laws import common_prefix
+from refold.replay.copied import Copied, CopyIndex
 from refold.replay.policy import Policy, Room, Step
 from refold.replay.recalling import RecallCheck
 from refold.replay.record import ProbeRecord, RequestRecord, SessionRecord
@@ -107,6 +108,8 @@ class _Replay:
         self._room = room
         self._policy = policy
         self._check = check
+        self._copies = CopyIndex(measured.messages)
+        self._reread: set[int] = set()
         self._sent: tuple[Item, ...] = ()
         self._last_at = -1
         self._calls: dict[str, frozenset[str]] = {}
@@ -155,6 +158,8 @@ class _Replay:
     def _record(self, at: int, answer: Sequence[Message], step: Step, idle_s: float) -> None:
         reread, rerun = self._count_repeated(at, answer, step.items)
         shared = common_prefix(self._sent, step.items)
+        is_break = shared < len(self._sent)
+        copied, rereads = self._find_copied(at, answer, step.items, is_break=is_break)
         shared_tokens = sum(item.tokens for item in step.items[:shared])
         # System prompt and tools stand before the messages and never change within a session.
         shared_tokens += self._room.fixed_tokens if self.requests else 0
@@ -168,15 +173,33 @@ class _Replay:
                 is_fit=step.tokens <= self._room.budget.hard,
                 violations=tuple(self._find_violations(step)[:VIOLATIONS_MAX]),
                 is_intact=self._is_intact(at, step.items),
-                is_break=shared < len(self._sent),
+                is_break=is_break,
                 tokens_freed=step.tokens_freed,
                 stages=step.stages,
                 reason=step.reason,
                 asked=step.asked,
                 files_reread=reread,
                 calls_rerun=rerun,
+                runs=copied.runs,
+                runs_in_view=copied.in_view,
+                rereads=rereads,
             )
         )
+
+    def _find_copied(
+        self, at: int, answer: Sequence[Message], items: Sequence[Item], *, is_break: bool
+    ) -> tuple[Copied, tuple[int, ...]]:
+        """Return what the answer copied, and the tokens of each message to read again for it.
+
+        What was read again stays in view until the next compression, so it is charged once until then.
+        """
+        if is_break:
+            self._reread.clear()
+        copied = self._copies.find_copied(at, at + len(answer), items)
+        new = [one for one in copied.sources if one not in self._reread]
+        self._reread.update(new)
+        plain = self._room.lens.plain
+        return copied, tuple(plain(self._measured.messages[one]).tokens for one in new)
 
     def _find_violations(self, step: Step) -> list[str]:
         return find_violations(self._session.format, [item.raw for item in step.items])

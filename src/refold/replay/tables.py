@@ -16,7 +16,8 @@ def write_rows(report: Report) -> Sequence[tuple[str, ...]]:
     """Return the table: a heading row and one row per preset, as text; bills in thousands."""
     tallies = report.tallies()
     raw = next((tally.charge.total for tally in tallies if tally.preset == "raw"), None)
-    head = ("preset", "fits %", "valid %", "peak", "changes", "÷ raw", "in view %", "far %", "found %")
+    kept = ("copied %", "values %", "far %", "found %")
+    head = ("preset", "fits %", "valid %", "peak", "breaks", "÷ raw", "whole", *kept)
     return [head, *(_write_row(tally, raw) for tally in tallies)]
 
 
@@ -28,6 +29,8 @@ def _write_row(tally: Tally, raw: float | None) -> tuple[str, ...]:
         f"{tally.tokens_peak:,}",
         f"{tally.breaks:,}",
         f"{tally.charge.total / raw:.2f}" if raw else "–",
+        f"{tally.whole_bill / raw:.2f}" if raw else "–",
+        _percent(tally.copied.percent),
         _percent(tally.probes.view_percent),
         _percent(tally.probes_far.view_percent),
         _percent(tally.probes.found_percent),
@@ -35,8 +38,8 @@ def _write_row(tally: Tally, raw: float | None) -> tuple[str, ...]:
 
 
 def write_bill_rows(report: Report) -> Sequence[tuple[str, ...]]:
-    """Return the bill by cause, in thousands of uncached input tokens, and what had to be done again."""
-    head = ("preset", "bill", *CAUSES, "asked", "re-read", "re-run")
+    """Return the bill by cause, in thousands of uncached input tokens, and the cost of reading again."""
+    head = ("preset", "bill", *CAUSES, "asked", "re-reads", "for", "whole bill")
     return [
         head,
         *(
@@ -45,8 +48,9 @@ def write_bill_rows(report: Report) -> Sequence[tuple[str, ...]]:
                 f"{tally.charge.total / 1000:,.0f}k",
                 *(f"{getattr(tally.charge, cause) / 1000:,.0f}k" for cause in CAUSES),
                 f"{tally.asked:,}",
-                f"{tally.files_reread:,}",
-                f"{tally.calls_rerun:,}",
+                f"{tally.rereads:,}",
+                f"{tally.reread_cost / 1000:,.0f}k",
+                f"{tally.whole_bill / 1000:,.0f}k",
             )
             for tally in report.tallies()
         ),

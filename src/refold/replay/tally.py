@@ -76,6 +76,9 @@ class Tally:
     asked: int
     asked_tokens: int
     charge: Charge
+    copied: Share
+    rereads: int
+    reread_cost: float
     probes: Probed
     probes_far: Probed
     probes_hard: Probed
@@ -83,6 +86,11 @@ class Tally:
     by_sort: dict[str, Probed] = field(default_factory=dict)
     reasons: dict[str, int] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
+
+    @property
+    def whole_bill(self) -> float:
+        """The bill, and what it would cost to read again the sources of copied text that was not in view."""
+        return self.charge.total + self.reread_cost
 
 
 def tally_preset(preset: str, records: Sequence[SessionRecord], tariff_of: TariffOf) -> Tally:
@@ -107,6 +115,9 @@ def tally_preset(preset: str, records: Sequence[SessionRecord], tariff_of: Tarif
         asked=sum(len(request.asked) for request in requests),
         asked_tokens=sum(one.prompt_tokens + one.reply_tokens for request in requests for one in request.asked),
         charge=sum_charges([record.charge(tariff_of(record)) for record in records]),
+        copied=Share(sum(request.runs_in_view for request in requests), sum(request.runs for request in requests)),
+        rereads=sum(len(request.rereads) for request in requests),
+        reread_cost=math.fsum(record.charge_rereads(tariff_of(record)) for record in records),
         probes=Probed.of(probes),
         probes_far=Probed.of([probe for probe in probes if probe.distance > FAR]),
         probes_hard=Probed.of([probe for probe in probes if probe.is_hard]),
