@@ -16,9 +16,9 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 
 from bench_replay import DATA, READS, SETS, Task, make_tariff, read_lines, run_task
+from hindsight import Trace, compare_costs, find_best_schedule, find_unavoidable, run_trigger
 
 from refold.budget import Economics, window_budget
-from refold.budget.hindsight import Trace, compare_costs, find_best_schedule, find_unavoidable, run_trigger
 from refold.config import CompressionConfig
 from refold.replay.batch import Job, Terms, run_jobs
 from refold.replay.record import SessionRecord

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.budget import Budget, Economics, Tariff
-from refold.budget.hindsight import (
+from benchmarks.hindsight import (
     Schedule,
     Trace,
     compare_costs,
@@ -15,6 +14,7 @@ from refold.budget.hindsight import (
     find_unavoidable,
     run_trigger,
 )
+from refold.budget import Budget, Economics, Tariff
 from refold.tokens import CacheRules
 
 TARIFF = Tariff(CacheRules(read=0.1, write=1.25, lifetime_s=300), output=5.0)

@@ -1,7 +1,7 @@
 """The cheapest schedule of cuts in hindsight, and what the trigger would have paid for the same trace.
 
 For measuring only: nobody knows the requests to come. A trace is sizes alone. A cut leaves the head, ``kept_tokens`` of
-summaries, and what is new with the request; what is new is written in any case. Pure numbers, like all of this part.
+summaries, and what is new with the request; what is new is written in any case. Pure numbers.
 """
 
 from __future__ import annotations
