@@ -61,14 +61,18 @@ class FormatError(RefoldError):
 
 
 class BudgetTooSmall(RefoldError):
-    """What may not shrink is larger than the budget; ``parts`` names each piece and its tokens."""
+    """What may not shrink is larger than the budget; ``parts`` names each piece and its tokens.
+
+    ``tokens`` is the size of the smallest context there is.
+    """
 
     exit_code = 5
     http_status = 413
 
-    def __init__(self, message: str, *, budget: int = 0, parts: dict[str, int] | None = None) -> None:
+    def __init__(self, message: str, *, budget: int = 0, parts: dict[str, int] | None = None, tokens: int = 0) -> None:
         super().__init__(message)
         self.budget = budget
+        self.tokens = tokens
         self.parts = dict(parts or {})
 
 
@@ -87,11 +91,24 @@ class ProviderError(RefoldError):
 
 
 class ContextOverflow(ProviderError):
-    """The provider says that the request does not fit its window; ``tokens_max`` is the limit, where it told."""
+    """The provider says that the request does not fit its window; ``tokens_max`` is the limit, if stated.
 
-    def __init__(self, message: str, *, tokens_max: int | None = None) -> None:
+    ``counts_output``: the room asked for the answer counts towards that limit. ``is_quoted``: the wording stood in the
+    request as well, so it proves nothing about the window.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        tokens_max: int | None = None,
+        counts_output: bool = False,
+        is_quoted: bool = False,
+    ) -> None:
         super().__init__(message)
         self.tokens_max = tokens_max
+        self.counts_output = counts_output
+        self.is_quoted = is_quoted
 
 
 class RateLimited(ProviderError):

@@ -72,13 +72,15 @@ def test_a_refusal_that_is_compressed_is_read_as_well(start):
         assert answer.content == answer_bytes
 
 
-def test_a_second_refusal_is_relayed_as_it_came(start):
+def test_a_refusal_of_the_smallest_context_is_relayed_as_it_came(start):
     refusal = write_events(ERRORS["anthropic"])
     with RawUpstream(play_chunks([refusal])) as upstream:
         rig = start(upstream=upstream.url, config={"window": 200_000})
         answer = rig.post("anthropic", make_body("anthropic", make_dialog(30), stream=True))
         assert (answer.status_code, answer.content) == (200, refusal)
-        assert len(upstream.requests) == 2
+        sizes = [len(request) for request in upstream.requests]
+        assert len(sizes) <= 4
+        assert sizes == sorted(sizes, reverse=True)
 
 
 def test_a_refusal_after_the_answer_began_makes_the_next_request_smaller(start):

@@ -147,6 +147,7 @@ def check_fit(view: View, budget: Budget) -> None:
         f"what cannot shrink: {listed}; raise the budget to at least {view.tokens:,} or shorten these",
         budget=budget.hard,
         parts=parts,
+        tokens=view.tokens,
     )
 
 

@@ -10,12 +10,13 @@ import json
 import math
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from email.utils import parsedate_to_datetime
 from urllib.parse import urlsplit
 
 from refold.errors import ContextOverflow, ProviderError, RateLimited, RefoldError, Unavailable
-from refold.llm.overflow import find_overflow
+from refold.llm.overflow import Overflow, find_overflow
 from refold.llm.redact import redact_text
 
 MESSAGE_CHARS_MAX = 400
@@ -64,7 +65,7 @@ def classify(error: BaseException, *, source: str = "the provider", secrets: Seq
     texts = " ".join([str(error), *_list_texts(body)])
     overflow = find_overflow(texts)
     if overflow is not None:
-        return _tell_overflow(source, told, overflow.tokens_max)
+        return _tell_overflow(source, told, overflow)
     if _WAIT.search(texts):
         return RateLimited(f"{source} asks to wait: {told}", retry_after_s=_find_pause(texts, {}))
     if body is not None and _BUSY.search(texts):
@@ -79,15 +80,19 @@ def classify_response(
     *,
     source: str = "the provider",
     secrets: Sequence[str] = (),
+    is_quoted: Callable[[str], bool] = lambda _: False,
 ) -> ProviderError:
-    """Return the error that an HTTP answer stands for; ``body`` parsed or not."""
+    """Return the error that an HTTP answer stands for; ``body`` parsed or not.
+
+    ``is_quoted`` tells whether the request contained a piece of text: a limit that it stated itself is not believed.
+    """
     payload = _parse(body)
     texts = " ".join(_list_texts(payload))
     told = _clean(_tell(payload) or texts, secrets)
-    overflow = find_overflow(texts, status)
+    overflow = find_overflow(texts, status, is_quoted)
     if overflow is not None or status == 413:
-        stated = _read_stated(payload)
-        return _tell_overflow(source, told, overflow.tokens_max or stated if overflow else stated)
+        found = overflow or Overflow()
+        return _tell_overflow(source, told, replace(found, tokens_max=found.tokens_max or _read_stated(payload)))
     if status == 429 and _NO_CREDIT.search(texts):
         return ProviderError(f"{source} refused (429): {told}; the account has no credit")
     pause = _find_pause(texts, headers or {})
@@ -143,8 +148,13 @@ def _find_pause(texts: str, headers: Mapping[str, str]) -> float | None:
     return float(written[1]) * _UNITS_S[written[2].lower()] if written else None
 
 
-def _tell_overflow(source: str, told: str, tokens_max: int | None) -> ContextOverflow:
-    return ContextOverflow(f"the request does not fit the window of {source}: {told}", tokens_max=tokens_max)
+def _tell_overflow(source: str, told: str, overflow: Overflow) -> ContextOverflow:
+    return ContextOverflow(
+        f"the request does not fit the window of {source}: {told}",
+        tokens_max=overflow.tokens_max,
+        counts_output=overflow.counts_output,
+        is_quoted=overflow.is_quoted,
+    )
 
 
 def _parse(body: object) -> object:

@@ -7,6 +7,7 @@ minute is something else and must not be taken for an overflow: compressing woul
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 _N = r"(?P<limit>\d[\d,_]{0,15})"
@@ -52,6 +53,12 @@ _WORDINGS = (
     r"(?:prompt|输入|提示词|上下文|消息).{0,12}(?:超长|过长)",
     r"(?:超过|超出).{0,16}(?:上下文|最大).{0,6}(?:长度|限制|token)",
 )
+# The room that was asked for the answer is part of what is too long: Anthropic; OpenAI, vLLM and the like.
+_COUNTS_OUTPUT = re.compile(
+    r"max_(?:completion_|output_)?tokens\W{0,4}(?:or \W?max_\w{1,20}\W? )?(?:exceed|is too large)"
+    r"|\d in the (?:completion|output)\b",
+    re.I,
+)
 _PATTERNS = tuple(re.compile(wording, re.I | re.S) for wording in _WORDINGS)
 # A request that alone is over the tokens of a minute can never pass; OpenAI and Groq say it with 429 or 413.
 _OVER_MINUTE = re.compile(rf"request too large for .{{1,200}}limit:? {_N},? requested", re.I | re.S)
@@ -59,24 +66,38 @@ _OVER_MINUTE = re.compile(rf"request too large for .{{1,200}}limit:? {_N},? requ
 
 @dataclass(frozen=True, slots=True)
 class Overflow:
-    """A request was too long; ``tokens_max`` is the stated limit, None where none was stated."""
+    """A request was too long; ``tokens_max`` is the stated limit, None where none was stated.
+
+    ``counts_output``: the room asked for the answer counts towards that limit. ``is_quoted``: the request itself
+    contained the wording.
+    """
 
     tokens_max: int | None = None
+    counts_output: bool = False
+    is_quoted: bool = False
 
 
-def find_overflow(text: str, status: int = 400) -> Overflow | None:
-    """Return what an error's text says about the window; None if it is about something else."""
+def find_overflow(text: str, status: int = 400, is_quoted: Callable[[str], bool] = lambda _: False) -> Overflow | None:
+    """Return what an error's text says about the window; None if it is about something else.
+
+    ``is_quoted`` tells whether the request contained a piece of the text: a limit in it is not the provider's.
+    """
     text = text[:CHARS_MAX]
     over_minute = _OVER_MINUTE.search(text)
     if over_minute:
-        return Overflow(_read_limit(over_minute))
+        return Overflow(_read_limit(over_minute)) if not is_quoted(over_minute[0]) else Overflow(is_quoted=True)
     if status in (401, 402, 403, 404, 429):
         return None
+    quoted = None
     for pattern in _PATTERNS:
         found = pattern.search(text)
-        if found:
-            return Overflow(_read_limit(found))
-    return None
+        if found is None:
+            continue
+        if is_quoted(found[0]):
+            quoted = Overflow(is_quoted=True)
+            continue
+        return Overflow(_read_limit(found), bool(_COUNTS_OUTPUT.search(text)))
+    return quoted
 
 
 def _read_limit(found: re.Match[str]) -> int | None:

@@ -16,7 +16,7 @@ from refold.errors import FormatError
 from refold.prepared import PreparedContext
 from refold.server.identity import check_name, make_id
 from refold.server.interface import Access, Asker, Json
-from refold.server.managers import limit_window
+from refold.server.limits import LimitKey, limit_window
 
 router = APIRouter(tags=["sidecar"])
 MESSAGES_MAX = 100_000
@@ -73,7 +73,11 @@ def _prepare_session(
 ) -> PreparedContext:
     session_id = make_id(access.tenant, check_name(wish.session_id or ""))
     managers = access.application.managers
-    limits = managers.find_limits(wish.model) if budget is None else limit_window(budget, 1)
+    limits = (
+        managers.find_limits(LimitKey(access.tenant, "", wish.model or ""))
+        if budget is None
+        else limit_window(budget, 1)
+    )
     return managers.main.prepare_context_sync(
         session_id,
         messages,

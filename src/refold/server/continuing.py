@@ -12,7 +12,8 @@ from collections.abc import Callable
 from refold.manager.going_on import Billed
 from refold.server.fixed import FixedCounter
 from refold.server.identity import KnownSession
-from refold.server.managers import Limits, Managers
+from refold.server.limits import Limits
+from refold.server.managers import Managers
 from refold.server.outgoing import Outgoing
 from refold.server.places import find_places
 from refold.server.remembering import Remembering

@@ -1,7 +1,7 @@
-"""One request through the gateway: read it, prepare it, send it on, relay the answer, take in what it cost.
+"""One request through the gateway: read it, prepare it, send it on, relay the answer, record what it cost.
 
-Errors of an upstream are relayed with their status and body. Only an overflow is acted on: once, with a smaller
-request. Errors of the gateway itself come in the shape that the client's library reads, and never quote a request.
+Errors of an upstream are relayed with their status and body. Only an overflow is acted on, with a smaller request.
+Errors of the gateway itself come in the shape that the client's library reads, and never quote a request.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from refold.server.headers import write_own
 from refold.server.logs import log_request
 from refold.server.metrics import Metrics
 from refold.server.outgoing import Outgoing
+from refold.server.overflow import Overflow
 from refold.server.preparing import Preparer
 from refold.server.refusing import Look, look_for_refusal
 from refold.server.relay import BrokenOff, relay_answer, send_json
@@ -49,8 +50,16 @@ class Passage:
 class Gateway:
     """Passes requests on to the upstreams."""
 
-    def __init__(self, settings: GatewaySettings, upstreams: Upstreams, preparer: Preparer, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        settings: GatewaySettings,
+        upstreams: Upstreams,
+        preparer: Preparer,
+        overflow: Overflow,
+        metrics: Metrics,
+    ) -> None:
         self._settings = settings
+        self._overflow = overflow
         self._upstreams = upstreams
         self._preparer = preparer
         self._metrics = metrics
@@ -126,13 +135,16 @@ class Gateway:
         look = Look()
         try:
             await self._preparer.settle(passage.outgoing, body)
-            if passage.outgoing.session is not None:
-                look = await look_for_refusal(response, self._settings.client_stall_s)
+            while passage.outgoing.session is not None:
+                look = await look_for_refusal(response, self._settings.client_stall_s, body)
                 smaller = await self._shrink(passage, look.overflow, body) if look.overflow is not None else None
-                if smaller is not None:
-                    response.close()
-                    passage.outgoing, passage.retries, look = smaller, 1, Look()
-                    response = await self._send(passage, path)
+                if smaller is None:
+                    break
+                response.close()
+                passage.outgoing, passage.retries, look = smaller, passage.retries + 1, Look()
+                response = await self._send(passage, path)
+            if response.status == 200 and look.overflow is None:
+                self._overflow.note_accepted(passage.outgoing)
             await self._relay(passage, response, look.head, send, watch)
         finally:
             response.close()
@@ -151,7 +163,7 @@ class Gateway:
     async def _shrink(self, passage: Passage, overflow: ContextOverflow, body: bytes) -> Outgoing | None:
         """Return a smaller request after the upstream refused this one as too long; None if there is none."""
         self._metrics.overflows.inc()
-        return await self._preparer.prepare_harder(passage.outgoing, body, overflow.tokens_max)
+        return await self._overflow.shrink(passage.outgoing, body, overflow, passage.retries)
 
     async def _relay(
         self, passage: Passage, response: aiohttp.ClientResponse, head: bytes, send: Send, watch: Watch

@@ -12,10 +12,11 @@ import asyncio
 import hashlib
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
 
+from refold.conversation.edit import Edit
 from refold.errors import FormatError
 from refold.ledger.align import count_common
 from refold.manager.going_on import Billed
@@ -31,7 +32,11 @@ REPLIES_KEPT = 200_000
 
 @dataclass(slots=True, eq=False)
 class KnownSession:
-    """What the gateway holds of a session, so that it can tell who continues it."""
+    """What the gateway holds of a session, so that it can tell who continues it.
+
+    ``folded_tokens`` is the size of the last view that was accepted if edits made it smaller, else 0; ``spare_edits``
+    are those made in memory because the ledger failed.
+    """
 
     id: str
     tenant: str
@@ -45,6 +50,8 @@ class KnownSession:
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     reports: set[asyncio.Task[None]] = field(default_factory=set)
     due: list[Billed] = field(default_factory=list)
+    folded_tokens: int = 0
+    spare_edits: Sequence[Edit] = ()
 
     @property
     def name(self) -> str:

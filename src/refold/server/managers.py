@@ -1,35 +1,23 @@
-"""The manager behind the gateway, and its like with a smaller window: for when an upstream says what it really takes.
+"""The manager behind the gateway, and managers like it with a smaller window, for models that state one themselves.
 
-All of them share one ledger, so what one folds the others see. What an upstream stated as its limit is remembered per
-model, for as long as the process lives.
+All of them share one ledger, so a fold made by one is seen by the others.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass
 
 from refold.config import CompressionConfig
 from refold.config.schema import block_of
 from refold.errors import ConfigError
 from refold.manager import ContextCompressionManager
 from refold.manager.notices import Listener
-from refold.tokens import model_info
+from refold.server.limits import NO_LIMITS, LearnedLimits, LimitKey, Limits, limit_window
+from refold.tokens import counter_for
 
 LIMITED_MAX = 16
-MODELS_MAX = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """The window of one request and what of it stays free for the answer; None where the model's own holds."""
-
-    window: int | None = None
-    reserve: int | None = None
-
-
-NO_LIMITS = Limits()
+_SIDES = ("openai", "anthropic")
 
 
 class Managers:
@@ -40,7 +28,7 @@ class Managers:
         self._llm = llm
         self._listeners: list[tuple[str, Listener]] = []
         self._limited: OrderedDict[tuple[int, int], tuple[CompressionConfig, ContextCompressionManager]] = OrderedDict()
-        self._learned: OrderedDict[str, int] = OrderedDict()
+        self.limits = LearnedLimits()
         self._guard = threading.Lock()
 
     def on(self, event: str, listener: Listener) -> None:
@@ -48,25 +36,24 @@ class Managers:
         self._listeners.append((event, listener))
         self.main.on(event, listener)
 
-    def learn(self, model: str, window: int) -> bool:
-        """Remember that an upstream takes less for a model than we thought; False if that is nothing new."""
-        with self._guard:
-            if window >= self._learned.get(model, self._window_of(model)) or window < 1_000:
-                return False
-            self._learned[model] = window
-            while len(self._learned) > MODELS_MAX:
-                self._learned.popitem(last=False)
-            return True
+    def find_limits(self, key: LimitKey, output_tokens: int = 0) -> Limits:
+        """Return what an upstream was found to take; ``output_tokens`` is the room that is asked for the answer."""
+        keys = [key] if key.side else [LimitKey(key.tenant, side, key.model) for side in _SIDES]
+        keys = [one for one in keys if self.limits.has_limit(one)]
+        if not keys:
+            return NO_LIMITS
+        found = [self.limits.find(one, output_tokens) for one in keys]
+        known = [limits for limits in found if limits.window is not None]
+        return min(known, key=lambda limits: limits.window or 0) if known else NO_LIMITS
 
-    def find_limits(self, model: str) -> Limits:
-        """Return what an upstream was found to take for a model."""
-        window = self._learned.get(model)
-        return NO_LIMITS if window is None else limit_window(window, 0)
+    def find_margin(self, model: str) -> float:
+        """Return how far the counter of a model may undercount."""
+        return counter_for(model or None, self.main.config.tokenizer).margin
 
     def choose(self, model: str) -> ContextCompressionManager:
         """Return the manager for a model."""
-        window = self._learned.get(model)
-        return self.main if window is None else self.limit(window, 0)
+        limits = self.find_limits(LimitKey("", "", model))
+        return self.main if limits.window is None else self.limit(limits.window, 0)
 
     def limit(self, window: int, reserve: int) -> ContextCompressionManager:
         """Return a manager whose window is this; ``reserve`` tokens of it at least stay free for the answer."""
@@ -92,15 +79,6 @@ class Managers:
         for event, listener in self._listeners:
             made.on(event, listener)
         return made
-
-    def _window_of(self, model: str) -> int:
-        return self.main.config.budget(model_info(model or None)).window
-
-
-def limit_window(window: int, reserve: int) -> Limits:
-    """Return a window that leaves room for a request; ``reserve`` tokens of it at least stay free for the answer."""
-    window = max(2_000, window)
-    return Limits(window, min(max(reserve, min(32_000, window // 8)), window * 3 // 4))
 
 
 def without_arrival(config: CompressionConfig) -> CompressionConfig:

@@ -14,7 +14,11 @@ from refold.server.storing import Ticket
 
 @dataclass(slots=True)
 class Outgoing:
-    """What goes upstream for a request. ``session`` is None for one that passes through."""
+    """What goes upstream for a request. ``session`` is None for one that passes through.
+
+    ``is_over``: it is the smallest there is and still over the budget. ``output``: the room for the answer that the
+    client asked for, and what it was lowered to.
+    """
 
     body: bytes = field(repr=False)
     reason: str = ""
@@ -26,6 +30,8 @@ class Outgoing:
     edits: int = 0
     seconds: float = 0.0
     is_failed_open: bool = False
+    is_over: bool = False
+    output: tuple[int, int] | None = None
     ticket: Ticket | None = field(default=None, repr=False)
 
     def own_headers(self) -> list[tuple[str, object]]:
@@ -36,6 +42,8 @@ class Outgoing:
         if self.tokens_after:
             headers.append(("tokens", f"{self.tokens_before}->{self.tokens_after}"))
             headers.append(("edits", str(self.edits)))
+        if self.output is not None:
+            headers.append(("max-tokens", f"{self.output[0]}->{self.output[1]}"))
         headers.append(("reason", self.reason))
         return headers
 

@@ -2,7 +2,8 @@
 
 A request that goes on from the one before, with little that is new and nothing to compress, is prepared where it
 stands. All else that blocks runs in threads; the requests of one session take their turn in the order they came.
-Whatever goes wrong here, the original bytes go through (fail open), with a header and an event that say so.
+Whatever goes wrong here, the request goes through, compressed in memory if it would not fit, with a header and an event
+that say so.
 """
 
 from __future__ import annotations
@@ -13,16 +14,18 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from refold.errors import RefoldError
+from refold.errors import BudgetTooSmall, RefoldError
 from refold.manager.going_on import Billed
 from refold.prepared import PreparedContext
 from refold.server.answered import Answered
 from refold.server.asking import Asked
 from refold.server.cache_marks import move_marks
 from refold.server.continuing import Continuing
+from refold.server.fallback import Fallback, find_limit_key
 from refold.server.identity import Identities, KnownSession, check_name, make_id
 from refold.server.known import read_alike, read_known, store_known
-from refold.server.managers import Limits, Managers, limit_window
+from refold.server.limits import Limits, limit_exactly
+from refold.server.managers import Managers
 from refold.server.outgoing import Outgoing
 from refold.server.reading import ReadRequest, Unreadable, dump_json, read_request, write_request
 from refold.server.remembering import Remembering
@@ -34,7 +37,6 @@ from refold.server.summaries import name_payer
 from refold.server.wires import Wire
 
 log = logging.getLogger("refold.server")
-HARDER = 0.7
 # Handing a small body to a thread takes longer than reading it.
 INLINE_BYTES_MAX = 65_536
 
@@ -48,6 +50,7 @@ class Preparer:
         self._identities = identities
         self._reporter = Reporter(managers)
         self._remembering = Remembering(self._reporter, settings.memory_bytes_max)
+        self._fallback = Fallback(settings, managers)
         self._in_flight = 0
         self._continuing = Continuing(settings, managers, self._reporter, self._remembering, lambda: self._in_flight)
 
@@ -76,7 +79,7 @@ class Preparer:
         self._in_flight += 1
         name_payer(self._settings, asked, wire, request.model)
         try:
-            limits = self._managers.find_limits(request.model)
+            limits = self._find_limits(session, request)
             outgoing = self._prepare_now(session, continued, limits, body) if continued is not None else None
             if outgoing is None:
                 outgoing = await self._run_bounded(session, request, limits, body, continued)
@@ -103,41 +106,36 @@ class Preparer:
                     identities.add(one)
         return identities.choose(tenant, request)
 
+    def _find_limits(self, session: KnownSession, request: ReadRequest) -> Limits:
+        return self._managers.find_limits(find_limit_key(session, request), request.output_tokens_max)
+
     async def _read(self, wire: Wire, body: bytes) -> ReadRequest:
         if len(body) <= INLINE_BYTES_MAX:
             return read_request(wire, body)
         return await asyncio.to_thread(read_request, wire, body)
 
-    async def prepare_harder(self, outgoing: Outgoing, original: bytes, limit: int | None) -> Outgoing | None:
-        """Return a smaller request after an upstream refused this one as too long; None if it cannot be made smaller.
+    async def prepare_again(self, outgoing: Outgoing, original: bytes, limits: Limits) -> Outgoing:
+        """Prepare a request that an upstream refused as too long once more, under other limits.
 
-        ``original`` is the client's request, ``limit`` the window that the upstream stated.
+        ``original`` is the client's request.
         """
         session, request = outgoing.session, outgoing.request
-        if session is None or request is None:
-            return None
-        wanted = request.output_tokens_max
-        if limit is not None:
-            if self._managers.learn(request.model, limit):
-                log.warning("learned a window", extra={"fields": {"model": request.model[:80], "window": limit}})
-            window = limit
-        else:
-            window = int(max(1, outgoing.tokens_after) * HARDER) + wanted
+        assert session is not None, "only a prepared request can be prepared again"
+        assert request is not None, "only a prepared request can be prepared again"
         manager = self._managers.main
         await self._reporter.run(session, lambda: manager.observe_usage(session.id, 0, is_overflow=True))
         whole = await self._read(request.wire, original) if request.known else request
-        again = await self._run_bounded(session, whole, limit_window(window, wanted), original)
-        is_smaller = again.tokens_after < max(1, outgoing.tokens_after) and again.edits
-        if again.is_failed_open or not is_smaller:
-            return None
-        return replace(again, reason="overflow-retried", tokens_before=max(again.tokens_before, outgoing.tokens_before))
+        again = await self._run_bounded(session, whole, limits, original)
+        return replace(again, tokens_before=max(again.tokens_before, outgoing.tokens_before))
 
     def _prepare_now(self, session: KnownSession, continued: Continued, limits: Limits, body: bytes) -> Outgoing | None:
         """Prepare a request where it stands, without a thread; None if it takes more than that."""
         try:
             return self._continuing.prepare_now(session, continued, limits, body)
         except Exception as error:  # noqa: BLE001 - whatever fails in refold must not fail the client's request
-            return self._tell_failed(session, continued.request, body, error)
+            session.synced = ()
+            self._reporter.tell_failure(session, error)
+            return None
 
     async def _run_bounded(
         self,
@@ -153,7 +151,7 @@ class Preparer:
         if done:
             return task.result()
         task.add_done_callback(_forget_result)
-        return self._fail_open(session, request, body, "timeout")
+        return await self._fallback.prepare(session, request, limits, body, "timeout")
 
     async def _run(
         self,
@@ -174,10 +172,28 @@ class Preparer:
                     outgoing = await self._continuing.prepare(session, continued, limits, body, due)
                 if outgoing is None:
                     whole = await self._read(request.wire, body) if request.known else request
-                    outgoing = await self._run_whole(session, whole, limits, body, due)
+                    outgoing = await self._run_to_fit(session, whole, limits, body, due)
                 return outgoing
         except Exception as error:  # noqa: BLE001 - whatever fails in refold must not fail the client's request
-            return self._tell_failed(session, request, body, error)
+            session.synced = ()
+            self._reporter.tell_failure(session, error)
+            return await self._fallback.prepare(session, request, limits, body, type(error).__name__)
+
+    async def _run_to_fit(
+        self, session: KnownSession, request: ReadRequest, limits: Limits, body: bytes, due: list[Billed]
+    ) -> Outgoing:
+        """Prepare a request by its whole history; if nothing fits the budget, send the smallest context there is."""
+        try:
+            return await self._run_whole(session, request, limits, body, due)
+        except BudgetTooSmall as error:
+            if not error.tokens:
+                raise
+            session.synced = ()
+            self._reporter.tell_failure(session, error)
+            smallest = limit_exactly(error.tokens, self._managers.find_margin(request.model))
+            outgoing = await self._run_whole(session, request, smallest, body, [])
+            reason = f"over-budget: the smallest context has {error.tokens} tokens, the budget is {error.budget}"
+            return replace(outgoing, reason=reason, is_over=True)
 
     async def _run_whole(
         self, session: KnownSession, request: ReadRequest, limits: Limits, body: bytes, due: list[Billed]
@@ -212,14 +228,6 @@ class Preparer:
         row = ledger.read_session(session.id)
         return written, row.tokens + self._continuing.fixed.count(request) if row else prepared.total_tokens
 
-    def _tell_failed(self, session: KnownSession, request: ReadRequest, body: bytes, error: Exception) -> Outgoing:
-        session.synced = ()
-        self._reporter.tell_failure(session, error)
-        return self._fail_open(session, request, body, type(error).__name__)
-
-    def _fail_open(self, session: KnownSession, request: ReadRequest, body: bytes, why: str) -> Outgoing:
-        return Outgoing(body, f"failed-open: {why}", session, request, is_failed_open=True)
-
     def observe(self, outgoing: Outgoing, answered: Answered) -> None:
         """Take in what an answer cost."""
         self._reporter.observe(outgoing, answered)
@@ -245,7 +253,7 @@ class Preparer:
             whole = await self._read(request.wire, body)
         except Unreadable:
             return
-        again = await self._run_bounded(session, whole, self._managers.find_limits(request.model), body)
+        again = await self._run_bounded(session, whole, self._find_limits(session, request), body)
         if again.is_failed_open:
             outgoing.is_failed_open, outgoing.reason = True, again.reason
 

@@ -7,6 +7,7 @@ a stream are looked at, and whatever is read here is handed on, byte for byte, i
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import zlib
 from dataclasses import dataclass, field
@@ -27,6 +28,8 @@ FIRST_EVENT_S = 5.0
 # Statuses with which providers say that a request is too long.
 _MAY_OVERFLOW = frozenset((400, 413, 422, 429, 500))
 _EVENT_END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
+_ESCAPE = re.compile(rb"\\(?:u[0-9a-fA-F]{4}|.)")
+_NOT_PLAIN = re.compile(rb"[^0-9A-Za-z\x80-\xff]+")
 _TAKEN = re.compile(rb'"type"\s*:\s*"response\.(?:created|queued|in_progress)"')
 
 
@@ -38,16 +41,18 @@ class Look:
     overflow: ContextOverflow | None = None
 
 
-async def look_for_refusal(response: aiohttp.ClientResponse, stall_s: float) -> Look:
-    """Read as much of an answer as shows whether the request was too long."""
+async def look_for_refusal(response: aiohttp.ClientResponse, stall_s: float, request: bytes = b"") -> Look:
+    """Read as much of an answer as shows whether the request was too long; ``request`` is the body it answers."""
     try:
         if response.status in _MAY_OVERFLOW:
             async with asyncio.timeout(stall_s):
                 head, is_whole = await read_head(response, ERROR_BYTES_MAX)
-            return Look(head, _classify(response.status, _decode(head, response)) if is_whole else None)
+            text = _decode(head, response)
+            return Look(head, await _classify(response.status, text, request) if is_whole else None)
         if response.status == 200 and response.content_type == "text/event-stream":
             head = await _read_first_event(response)
-            return Look(head, _find_in_events(_decode(head, response)))
+            error = _find_error(_decode(head, response))
+            return Look(head, await _classify(400, error, request) if error is not None else None)
     except (aiohttp.ServerTimeoutError, TimeoutError):
         raise UpstreamSlow("the upstream began to answer and stalled") from None
     except aiohttp.ClientError as error:
@@ -77,8 +82,8 @@ def _has_begun(text: bytes) -> bool:
     return any(event.strip() and not _TAKEN.search(event) for event in events)
 
 
-def _find_in_events(text: bytes) -> ContextOverflow | None:
-    """Return the overflow that one of the first events tells of; an event of an answer that began tells of none."""
+def _find_error(text: bytes) -> bytes | None:
+    """Return the error that one of the first events carries; an event of an answer that began carries none."""
     for line in text.splitlines():
         if not line.startswith(b"data:") or b'"error"' not in line:
             continue
@@ -87,7 +92,7 @@ def _find_in_events(text: bytes) -> ContextOverflow | None:
         except orjson.JSONDecodeError:
             return None
         if isinstance(payload, dict) and _is_error(payload):
-            return _classify(400, line[5:])
+            return line[5:]
     return None
 
 
@@ -98,9 +103,25 @@ def _is_error(payload: dict[str, object]) -> bool:
     return isinstance(payload.get("error"), dict) and not payload.get("choices")
 
 
-def _classify(status: int, text: bytes) -> ContextOverflow | None:
+async def _classify(status: int, text: bytes, request: bytes) -> ContextOverflow | None:
     error = classify_response(status, text)
+    if not isinstance(error, ContextOverflow):
+        return None
+    # Providers quote what they refuse. A limit that the request states itself must not be learned as theirs.
+    said = await asyncio.to_thread(_read_plain, request)
+    error = classify_response(status, text, is_quoted=lambda piece: _make_plain(piece.encode()) in said)
     return error if isinstance(error, ContextOverflow) else None
+
+
+def _read_plain(request: bytes) -> bytes:
+    with contextlib.suppress(orjson.JSONDecodeError, TypeError):
+        request = orjson.dumps(orjson.loads(request))  # Characters beyond ASCII may come as escapes.
+    return _make_plain(request)
+
+
+def _make_plain(text: bytes) -> bytes:
+    """Return the letters and digits of a text in lower case, so that escapes, quotes and spaces do not hide a quote."""
+    return _NOT_PLAIN.sub(b"", _ESCAPE.sub(b"", text)).lower()
 
 
 def _decode(head: bytes, response: aiohttp.ClientResponse) -> bytes:

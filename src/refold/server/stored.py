@@ -14,7 +14,7 @@ from refold.manager.request import Request
 from refold.manager.session import FORGOTTEN
 from refold.prepared import PreparedContext
 from refold.server.identity import KnownSession
-from refold.server.managers import Limits
+from refold.server.limits import Limits
 from refold.server.outgoing import Outgoing, splice_body
 from refold.server.places import Places
 from refold.server.reading import ReadRequest

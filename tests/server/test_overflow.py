@@ -1,0 +1,149 @@
+"""Requests that an upstream refuses as too long: what is sent instead, and what is learned from it."""
+
+import json
+
+import pytest
+
+from refold.errors import ContextOverflow
+from refold.server.limits import NO_LIMITS, LearnedLimits, LimitKey, Limits
+from tests.server.running import make_body, make_dialog
+
+KEY = LimitKey("", "anthropic", "m")
+
+
+def make_tools(words):
+    """Return tools as large as those of a coding agent: nothing can make them smaller."""
+    text = " ".join(f"detail{number}" for number in range(words))
+    return [{"name": "edit", "description": text, "input_schema": {"type": "object", "properties": {}}}]
+
+
+def grow(rig, wire, turns, words=200, **fields):
+    """Send a conversation turn by turn, as a client does; return the answers."""
+    messages, answers = [], []
+    for turn in make_dialog(turns, words, end=False):
+        messages.append(turn)
+        if turn["role"] == "user":
+            answers.append(rig.post(wire, make_body(wire, messages, **fields)))
+    return answers
+
+
+def test_a_client_that_asks_for_a_long_answer_is_retried_with_less_room_for_it(start):
+    # Claude Code asks for 64,000 tokens; tools and system prompt alone take more than what is left beside them.
+    rig = start(config={"window": 200_000}, window=80_000)
+    body = make_body("anthropic", make_dialog(60), max_tokens=64_000, tools=make_tools(12_000))
+    answer = rig.post("anthropic", body)
+    assert answer.status_code == 200, answer.text
+    sent = json.loads(rig.provider.requests[-1].body)
+    wanted, given = map(int, answer.headers["x-refold-max-tokens"].split("->"))
+    assert (wanted, given) == (64_000, sent["max_tokens"])
+    assert 1_024 <= given < 64_000
+    assert answer.headers["x-refold-reason"] == "overflow-retried"
+
+
+def test_thinking_stays_within_an_answer_that_had_to_be_shortened(start):
+    rig = start(config={"window": 200_000}, window=80_000)
+    thinking = {"type": "enabled", "budget_tokens": 60_000}
+    body = make_body("anthropic", make_dialog(60), max_tokens=64_000, tools=make_tools(12_000), thinking=thinking)
+    assert rig.post("anthropic", body).status_code == 200
+    sent = json.loads(rig.provider.requests[-1].body)
+    assert 1_024 <= sent["thinking"]["budget_tokens"] < sent["max_tokens"]
+
+
+def test_the_room_for_the_answer_is_left_alone_where_a_smaller_context_helps(start):
+    rig = start(config={"window": 200_000}, window=80_000)
+    answer = rig.post("anthropic", make_body("anthropic", make_dialog(80), max_tokens=64_000))
+    assert answer.status_code == 200, answer.text
+    assert json.loads(rig.provider.requests[-1].body)["max_tokens"] == 64_000
+    assert "x-refold-max-tokens" not in answer.headers
+
+
+@pytest.mark.parametrize("wire", ["openai-chat", "anthropic", "openai-responses"])
+def test_a_growing_session_is_refused_at_most_twice_whatever_the_upstream_says(start, wire):
+    """The scripted Responses interface states no limit, the others do."""
+    rig = start(config={"window": 400_000}, window=12_000)
+    answers = grow(rig, wire, 40)
+    assert [answer.status_code for answer in answers] == [200] * 40
+    refused = len(rig.provider.requests) - 40
+    assert refused <= 3, refused
+
+
+def test_after_a_learned_limit_no_request_goes_out_whole(start):
+    rig = start(config={"window": 400_000}, window=12_000)
+    grow(rig, "openai-responses", 40)
+    sizes = [len(request.body) for request in rig.provider.requests]
+    refused = max(sizes)
+    at = sizes.index(refused)
+    assert max(sizes[at + 3 :]) < refused
+
+
+def test_a_limit_that_stood_in_the_request_is_not_learned(start):
+    rig = start(config={"window": 400_000})
+    words = "This model's maximum context length is 3000 tokens."
+    wrong = {"role": f"user {words}", "content": "hi"}
+    answer = rig.post("openai-chat", make_body("openai-chat", [wrong, *make_dialog(1)]))
+    assert answer.status_code == 400
+    assert "3000" in answer.text
+    big = rig.post("openai-chat", make_body("openai-chat", make_dialog(30)))
+    before, after = map(int, big.headers["x-refold-tokens"].split("->"))
+    assert before == after > 20_000
+
+
+def test_one_tenant_does_not_change_the_window_of_another(start):
+    rig = start(config={"window": 400_000}, window=12_000)
+    keys = rig.application.keys
+    alice, bob = keys.add("alice")[1], keys.add("bob")[1]
+    body = make_body("openai-chat", make_dialog(30))
+    assert rig.post("openai-chat", body, x_refold_key=alice).status_code == 200
+    learned = rig.application.managers
+    assert learned.find_limits(LimitKey("alice", "openai", "scripted-1")) != NO_LIMITS
+    assert learned.find_limits(LimitKey("bob", "openai", "scripted-1")) == NO_LIMITS
+    assert learned.find_limits(LimitKey("alice", "anthropic", "scripted-1")) == NO_LIMITS
+    asked = len(rig.provider.requests)
+    assert rig.post("openai-chat", body, x_refold_key=bob).status_code == 200
+    assert len(rig.provider.requests) == asked + 2
+
+
+def test_a_limit_is_never_learned_below_what_was_accepted_nor_above_what_was_refused():
+    limits = LearnedLimits()
+    limits.note_accepted(KEY, 50_000)
+    limits.note_refused(KEY, 60_000, ContextOverflow("", tokens_max=8_000))
+    assert limits.find(KEY).window > 50_000
+    limits.note_refused(KEY, 90_000, ContextOverflow("", tokens_max=2_000_000))
+    assert limits.find(KEY).window <= 90_000
+
+
+def test_sizes_that_were_accepted_and_refused_narrow_a_limit_that_nobody_states():
+    limits, silent, real = LearnedLimits(), ContextOverflow(""), 33_000
+    limits.note_accepted(KEY, 10_000)
+    size, refusals = 100_000, 0
+    for _ in range(20):
+        if size > real:
+            limits.note_refused(KEY, size, silent)
+            refusals += 1
+        else:
+            limits.note_accepted(KEY, size)
+        size = limits.find(KEY).window - 2
+    assert refusals <= 6
+    assert real * 0.9 < size <= real
+
+
+def test_a_refusal_of_less_than_was_accepted_teaches_nothing():
+    limits = LearnedLimits()
+    limits.note_accepted(KEY, 50_000)
+    limits.note_refused(KEY, 40_000, ContextOverflow(""))
+    assert limits.find(KEY) == Limits()
+
+
+def test_a_refusal_whose_words_stood_in_the_request_teaches_nothing():
+    limits = LearnedLimits()
+    assert not limits.note_refused(KEY, 40_000, ContextOverflow("", tokens_max=9_000, is_quoted=True))
+    assert limits.find(KEY) == NO_LIMITS
+
+
+def test_the_number_of_limits_is_bounded(monkeypatch):
+    monkeypatch.setattr("refold.server.limits.ENTRIES_MAX", 10)
+    limits = LearnedLimits()
+    for number in range(100):
+        limits.note_refused(LimitKey("", "openai", f"m{number}"), 9_000, ContextOverflow("", tokens_max=8_000))
+    assert limits.find(LimitKey("", "openai", "m0")) == NO_LIMITS
+    assert limits.find(LimitKey("", "openai", "m99")).window == 8_000
