@@ -78,7 +78,7 @@ def run_trigger(trace: Trace, budget: Budget, economics: Economics) -> Schedule:
         tokens = (size or trace.head_tokens) + new
         acts = at > 0 and (
             check_budget(Counts(tokens), budget).acts
-            or check_economics(tokens, trace.head_tokens, budget, replace(economics, carry=carry)).acts
+            or check_economics(Counts(tokens), trace.head_tokens, budget, replace(economics, carry=carry)).acts
         )
         if acts and size > trace.floor_tokens:
             cost += rules.read * trace.head_tokens + rules.write * (trace.kept_tokens + new)

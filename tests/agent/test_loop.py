@@ -168,7 +168,10 @@ async def test_a_tool_that_returns_100_mb_is_cut_with_an_exact_count(tmp_path: P
     def flood() -> str:
         return whole
 
-    with ScriptedProvider([call_tool("flood"), say("much")]) as provider, make_manager(tmp_path) as manager:
+    with (
+        ScriptedProvider([call_tool("flood"), say("much")]) as provider,
+        make_manager(tmp_path, truncate={"on_arrival": True}) as manager,
+    ):
         events = await run_all(make_agent(provider, manager, tools=[flood]), "go")
         stored = check_stored(manager, "openai-chat")
         sent = provider.requests[-1].messages[-1]["content"]

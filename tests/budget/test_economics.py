@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.budget import Budget, Carry, Charge, Economics, Tariff
+from refold.budget import Budget, Carry, Charge, Counts, Economics, Tariff
 from refold.budget.economics import (
     Request,
     charge_ask,
@@ -94,60 +94,61 @@ def test_it_waits_until_carrying_has_cost_as_much_as_removing() -> None:
     carry = Carry()
     waited = []
     for _ in range(20):
-        trigger = check_economics(2_000, 0, room, Economics(TARIFF, carry))
+        trigger = check_economics(Counts(2_000), 0, room, Economics(TARIFF, carry))
         if trigger.acts:
             break
         waited.append(trigger.reason)
         carry = carry.advance(2_000, count_removable(2_000, room, carry))
-    assert len(waited) == 11, "1,150 / 100 is 11.5: it acts with the twelfth request"
+    assert len(waited) == 12, "1,150 / 100 is 11.5: it acts once the twelfth request has been sent"
     assert "1,000" in trigger.reason
     assert "1,150" in trigger.reason
-    assert waited[0] == "waited: removing 1,000 tokens breaks even in 11 requests"
+    assert waited[0] == "", "what no request contained yet has not been carried"
+    assert waited[1] == "waited: removing 1,000 tokens breaks even in 11 requests"
     assert waited[-1] == "waited: removing 1,000 tokens breaks even in 1 request"
 
 
 def test_what_stands_before_the_change_costs_nothing() -> None:
-    # 600 of the 1,000 tokens that stay are before the cut: 400 x 1.15 = 460, reached with the fifth request.
-    economics = Economics(TARIFF, Carry(tokens=3_000, requests=3))
-    assert not check_economics(2_000, 600, budget(1_000), economics).acts
-    assert check_economics(2_000, 600, budget(1_000), Economics(TARIFF, Carry(tokens=4_000, requests=4))).acts
+    # 600 of the 1,000 tokens that stay are before the cut: 400 x 1.15 = 460, reached after the fifth request.
+    economics = Economics(TARIFF, Carry(tokens=4_000, requests=4))
+    assert not check_economics(Counts(2_000), 600, budget(1_000), economics).acts
+    assert check_economics(Counts(2_000), 600, budget(1_000), Economics(TARIFF, Carry(tokens=5_000, requests=5))).acts
 
 
 def test_a_summary_that_costs_something_is_asked_for_later() -> None:
     carry = Carry(tokens=12_000, requests=12)
-    assert check_economics(2_000, 0, budget(1_000), Economics(TARIFF, carry)).acts
-    assert not check_economics(2_000, 0, budget(1_000), Economics(TARIFF, carry, summary_cost=500.0)).acts
+    assert check_economics(Counts(2_000), 0, budget(1_000), Economics(TARIFF, carry)).acts
+    assert not check_economics(Counts(2_000), 0, budget(1_000), Economics(TARIFF, carry, summary_cost=500.0)).acts
 
 
 def test_what_the_last_change_could_not_remove_is_not_counted_again() -> None:
     carry = Carry().restart(tokens=5_000, kept_tokens=4_000)
     assert count_removable(5_500, budget(1_000), carry) == 500
-    assert not check_economics(5_000, 0, budget(1_000), Economics(TARIFF, carry)).acts
+    assert not check_economics(Counts(5_000), 0, budget(1_000), Economics(TARIFF, carry)).acts
 
 
 def test_a_cold_cache_is_the_moment_to_act() -> None:
     economics = Economics(TARIFF, Carry(requests=1, idle_s=660.0))
-    trigger = check_economics(2_000, 0, budget(1_000), economics)
+    trigger = check_economics(Counts(2_000), 0, budget(1_000), economics)
     assert trigger.acts
     assert "cold for 11 min" in trigger.reason
-    assert not check_economics(1_300, 0, budget(1_000), economics).acts, "too little to hide it for"
+    assert not check_economics(Counts(1_300), 0, budget(1_000), economics).acts, "too little to hide it for"
     warm = Economics(TARIFF, Carry(requests=1, idle_s=200.0))
-    assert not check_economics(2_000, 0, budget(1_000), warm).acts
+    assert not check_economics(Counts(2_000), 0, budget(1_000), warm).acts
 
 
 def test_it_acts_before_a_cliff_and_not_far_from_it() -> None:
     tariff = Tariff(CACHE, 5.0, (Cliff(10_000, 2.0, 1.5),))
     far = Economics(tariff, Carry(requests=3, last_tokens=8_500))
-    assert not check_economics(9_000, 0, budget(8_000), far).acts, "9,500 is below it still"
+    assert not check_economics(Counts(9_000), 0, budget(8_000), far).acts, "9,500 is below it still"
     near = Economics(tariff, Carry(requests=3, last_tokens=9_000))
-    trigger = check_economics(9_600, 0, budget(8_000), near)
+    trigger = check_economics(Counts(9_600), 0, budget(8_000), near)
     assert trigger.acts
     assert "10,000" in trigger.reason
 
 
 @pytest.mark.parametrize("cache", [NO_CACHE, CacheRules(read=1.0, write=1.0, lifetime_s=300)])
 def test_where_nothing_is_cached_there_is_nothing_to_wait_for(cache: CacheRules) -> None:
-    assert not check_economics(5_000, 0, budget(1_000), Economics(Tariff(cache), Carry(tokens=10**9))).acts
+    assert not check_economics(Counts(5_000), 0, budget(1_000), Economics(Tariff(cache), Carry(tokens=10**9))).acts
 
 
 def pay_online(removable: int, kept: int, requests: int, economics: Economics) -> float:
@@ -155,7 +156,7 @@ def pay_online(removable: int, kept: int, requests: int, economics: Economics) -
     room, paid, carry = budget(target=kept), 0.0, economics.carry
     for _ in range(requests):
         tokens = kept + removable
-        trigger = check_economics(tokens, 0, room, Economics(economics.tariff, carry))
+        trigger = check_economics(Counts(tokens), 0, room, Economics(economics.tariff, carry))
         rules = economics.tariff.cache
         if trigger.acts:
             return paid + (rules.write - rules.read) * kept
@@ -201,6 +202,6 @@ def test_below_its_share_of_the_room_nothing_goes_to_save_money() -> None:
     paid = Carry(tokens=400_000, requests=40)
     economics = Economics(TARIFF, paid, share_min=0.4)
     room = budget(1_000, hard=100_000)
-    assert not check_economics(39_999, 0, room, economics).acts
-    assert check_economics(40_000, 0, room, economics).acts
-    assert check_economics(39_999, 0, room, Economics(TARIFF, paid)).acts
+    assert not check_economics(Counts(39_999), 0, room, economics).acts
+    assert check_economics(Counts(40_000), 0, room, economics).acts
+    assert check_economics(Counts(39_999), 0, room, Economics(TARIFF, paid)).acts

@@ -192,4 +192,6 @@ def test_a_view_never_names_files_unless_somebody_writes_them() -> None:
 
 def test_stages_of_arrival_are_those_that_render_a_message_once() -> None:
     assert {stage.name for stage in CompressionConfig().arrival_stages()} <= {"truncate", "densify"}
-    assert "truncate" in [stage.name for stage in CompressionConfig().arrival_stages()]
+    assert "truncate" not in [stage.name for stage in CompressionConfig().arrival_stages()], "it is sent whole first"
+    cut = CompressionConfig(max_tool_output=3_000)
+    assert "truncate" in [stage.name for stage in cut.arrival_stages()], "a limit that somebody set holds at once"

@@ -117,10 +117,11 @@ def test_without_recall_the_same_view_results_and_the_newest_step_is_whole(
 def long_session(*lines: int) -> list[list[dict[str, Any]]]:
     """A session whose first notes are folded, a question about them, and steps of so many lines in one request."""
     history: list[dict[str, Any]] = [{"role": "user", "content": "Read all the notes, please."}]
+    sent = [list(history)]
     for number in range(12):
         history += make_step(number, 12, TOPICS[number % 5])
+        sent.append(list(history))
     history.append({"role": "assistant", "content": "I have read them."})
-    sent = [list(history)]
     history.append({"role": "user", "content": "What did we say earlier about the captain's parrot?"})
     sent.append(list(history))
     for number, count in enumerate(lines, start=50):
@@ -130,13 +131,15 @@ def long_session(*lines: int) -> list[list[dict[str, Any]]]:
 
 def test_recalled_text_gives_way_before_the_newest_step_is_cut(tmp_path: Path) -> None:
     kept: list[bool] = []
-    for lines in range(100, 128, 3):
-        asked, step = long_session(lines)[1:]
+    for lines in range(60, 128, 8):
+        *read, asked, step = long_session(lines)
         with make_manager(tmp_path / str(lines), "always", 2_000) as manager:
+            for history in read:
+                prepare(manager, history, "openai-chat")
             assert OPENING in prepare(manager, asked, "openai-chat").messages[-1]["content"]
             shown = prepare(manager, step, "openai-chat")
             kept.append(OPENING in str(shown.messages) or OPENING.strip() in str(shown.messages))
-            if lines < 120:
+            if lines < 110:
                 assert shown.messages[-1] == step[-1], "what was said was cut for what was recalled"
             told = [event.fields["reason"] for event in manager.ledger.read_events("s") if event.kind == "recalled"]
             assert kept[-1] == (told[-1] != "taken back: there is no room for it")
@@ -147,8 +150,10 @@ def test_recalled_text_gives_way_before_the_newest_step_is_cut(tmp_path: Path) -
 
 
 def test_recalled_text_outlives_a_compression_that_leaves_room_for_it(tmp_path: Path) -> None:
-    asked, step = long_session(80, 60)[1:]
+    *read, asked, step = long_session(80, 60)
     with make_manager(tmp_path, "always", 2_000) as manager:
+        for history in read:
+            prepare(manager, history, "openai-chat")
         first = prepare(manager, asked, "openai-chat")
         shown = prepare(manager, step, "openai-chat")
         assert shown.report.stages, "nothing was compressed"

@@ -16,6 +16,7 @@ class Budget:
     """Tiers in tokens: *warn* tells, *soft* acts when it suits, *hard* must fit, *target* is where we come down to.
 
     ``is_of_room``: the tiers are shares of what the system prompt and the tools leave of the room, see ``above``.
+    ``is_ruled``: a document's own rule says when to fold and how much stays; it holds for new messages, too.
     """
 
     hard: int
@@ -24,6 +25,7 @@ class Budget:
     target: int
     window: int
     is_of_room: bool = False
+    is_ruled: bool = False
 
     def __post_init__(self) -> None:
         if self.hard < 1:

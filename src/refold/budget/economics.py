@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 from refold.budget.budget import Budget
-from refold.budget.trigger import QUIET, Trigger
+from refold.budget.trigger import QUIET, Counts, Trigger
 from refold.tokens.models import CacheRules, Cliff, ModelInfo
 
 # How a reason begins that says why nothing was done.
@@ -176,17 +176,22 @@ def find_rewrite_cost(kept_tokens: int, economics: Economics) -> float:
     return max(0.0, rules.write - rules.read) * kept_tokens + economics.summary_cost
 
 
-def check_economics(tokens: int, head_tokens: int, budget: Budget, economics: Economics) -> Trigger:
-    """Say whether a change pays now. ``head_tokens`` is the part of the view before anything that could change."""
-    removable = count_removable(tokens, budget, economics.carry)
-    carry, tariff = economics.carry, economics.tariff
+def check_economics(counts: Counts, head_tokens: int, budget: Budget, economics: Economics) -> Trigger:
+    """Say whether a change pays now. ``head_tokens`` is the part of the view before anything that could change.
+
+    What no request contained yet is not removable, and has not been carried: it must be sent whole first (L11).
+    """
+    carry, tariff, tokens = economics.carry, economics.tariff, counts.tokens
+    removable = count_removable(tokens - counts.unsent_tokens, budget, carry)
     kept = carry.kept_tokens or max(0, find_base(budget, carry) - head_tokens)
-    if removable <= 0:
+    if removable <= 0 or not carry.requests:
         return QUIET
     cliff = _find_cliff_ahead(tokens, carry, tariff)
     if cliff is not None:
         return Trigger(
-            "soft", f"above {cliff.above_tokens:,} tokens every request costs {cliff.input_factor:g} times as much"
+            "soft",
+            f"above {cliff.above_tokens:,} tokens every request costs {cliff.input_factor:g} times as much",
+            is_economic=True,
         )
     least = economics.share_min * budget.hard
     is_little = removable < max(FREED_SHARE_MIN * kept, FREED_OF_SHARE_MIN * least)
@@ -194,15 +199,18 @@ def check_economics(tokens: int, head_tokens: int, budget: Budget, economics: Ec
         return QUIET
     if carry.idle_s > tariff.cache.lifetime_s and removable >= COLD_SHARE * kept:
         return Trigger(
-            "soft", f"the cache has been cold for {carry.idle_s / 60:,.0f} min: changing it now costs nothing"
+            "soft",
+            f"the cache has been cold for {carry.idle_s / 60:,.0f} min: changing it now costs nothing",
+            is_economic=True,
         )
     cost = find_rewrite_cost(kept, economics)
-    paid = tariff.cache.read * (carry.tokens + removable)
+    paid = tariff.cache.read * carry.tokens
     if paid >= cost:
         return Trigger(
             "soft",
-            f"carrying {removable:,} removable tokens has cost {paid:,.0f} in {_count_requests(carry.requests + 1)}, "
+            f"carrying {removable:,} removable tokens has cost {paid:,.0f} in {_count_requests(carry.requests)}, "
             f"removing them costs {cost:,.0f}",
+            is_economic=True,
         )
     left = math.ceil((cost - paid) / (tariff.cache.read * removable)) if tariff.cache.read else 0
     if not left:

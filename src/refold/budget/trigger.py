@@ -16,11 +16,15 @@ _ORDER: dict[Strength, int] = {"none": 0, "warn": 1, "soft": 2, "hard": 3}
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """Whether to act: nothing, a warning, when it suits (soft) or now (hard). ``by_count``: asked for by a count."""
+    """Whether to act: nothing, a warning, when it suits (soft) or now (hard).
+
+    ``by_count``: a count or a person asked for it. ``is_economic``: it is to save money, and nothing else asks for it.
+    """
 
     strength: Strength
     reason: str = ""
     by_count: bool = False
+    is_economic: bool = False
 
     @property
     def acts(self) -> bool:
@@ -30,12 +34,16 @@ class Trigger:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What the view measures: tokens (system prompt and tools included), messages, turns; usage as reported."""
+    """What the view measures: tokens (system prompt and tools included), messages, turns; usage as reported.
+
+    ``unsent_tokens`` are those of messages that no request has contained yet.
+    """
 
     tokens: int
     messages: int = 0
     turns: int = 0
     reported_tokens: int | None = None
+    unsent_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +57,8 @@ class Thresholds:
 
 
 QUIET = Trigger("none")
+# A soft trigger waits one request if less than this share of what is above the target may be removed now.
+FREED_SHARE = 0.5
 
 
 def check_budget(counts: Counts, budget: Budget) -> Trigger:
@@ -58,10 +68,18 @@ def check_budget(counts: Counts, budget: Budget) -> Trigger:
         return Trigger("hard", f"{tokens:,} tokens are over the limit of {budget.hard:,}")
     # Where all tiers are one number, reaching it is still a fit.
     if tokens >= budget.soft and budget.soft < budget.hard:
+        if _frees_too_little(counts, budget):
+            return Trigger("warn", f"{tokens:,} tokens; {counts.unsent_tokens:,} of them have not been sent yet")
         return Trigger("soft", f"{tokens:,} tokens reach the soft limit of {budget.soft:,}")
     if tokens >= budget.warn and budget.warn < budget.soft:
         return Trigger("warn", f"{tokens:,} tokens; compression begins at {budget.soft:,}")
     return QUIET
+
+
+def _frees_too_little(counts: Counts, budget: Budget) -> bool:
+    """Tell whether most of what is above the target must be sent whole first (L11): the next request frees more."""
+    above = counts.tokens - budget.target
+    return not budget.is_ruled and above - counts.unsent_tokens < FREED_SHARE * above
 
 
 def check_rounds(counts: Counts, thresholds: Thresholds) -> Trigger:

@@ -172,7 +172,8 @@ def open_chat(partner: Partner, folder: Path) -> ChatSession:
     from refold.manager import ContextCompressionManager
 
     wish, config, chosen = partner.wish, partner.config, partner.chosen
-    manager = ContextCompressionManager(config, folder, llm=_find_llm(wish, chosen))
+    # The chat's model has tools that read the rest of an output that was cut.
+    manager = ContextCompressionManager(config.cut_on_arrival(), folder, llm=_find_llm(wish, chosen))
     if config.tune == "auto":
         from refold.tuning import watch
 

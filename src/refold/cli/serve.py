@@ -67,7 +67,7 @@ def _make_application(wish: ServeWish) -> Application:
     from refold.config.load import load_config
     from refold.manager import ContextCompressionManager
     from refold.server.app import Application
-    from refold.server.managers import without_arrival
+    from refold.server.managers import settle_arrival
     from refold.server.settings import load_settings
     from refold.server.summaries import choose_summariser
 
@@ -81,8 +81,7 @@ def _make_application(wish: ServeWish) -> Application:
         arrival=wish.arrival,
     )
     config = load_config(wish.workspace, call={"preset": wish.preset})
-    if not settings.arrival:
-        config = without_arrival(config)
+    config = settle_arrival(config, is_on=settings.arrival)
     config, llm = choose_summariser(config, settings)
     manager = ContextCompressionManager(config, wish.workspace, llm=llm)
     if config.tune == "auto":

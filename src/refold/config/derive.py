@@ -217,4 +217,6 @@ def find_budget(config: CompressionConfig, model: ModelInfo, margin: float) -> B
         target = max(1, soft // 2)
     # Shares of the room are taken of what system prompt and tools leave of it; the documents say "of the window".
     is_of_room = trigger is None and config.compact_target is None
-    return replace(budget, soft=soft, target=target, warn=min(budget.warn, soft), is_of_room=is_of_room)
+    is_ruled = trigger is not None and config.fold.keeps_by_count
+    tiers = replace(budget, soft=soft, target=target, warn=min(budget.warn, soft))
+    return replace(tiers, is_of_room=is_of_room, is_ruled=is_ruled)

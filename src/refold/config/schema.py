@@ -36,7 +36,7 @@ from refold.stages.merge import Merge
 from refold.stages.offload import Offload
 from refold.stages.prune import Prune
 from refold.stages.score import ScoreOptions
-from refold.stages.stage import ArrivalStage, Stage
+from refold.stages.stage import ArrivalStage, Stage, acts_on_arrival
 from refold.stages.truncate import Truncate
 from refold.stages.window import Window
 from refold.tokens.models import ModelInfo
@@ -160,6 +160,10 @@ class CompressionConfig(BaseModel):
         made._has_model, made._prompt_tokens = self._has_model, self._prompt_tokens
         return made
 
+    def cut_on_arrival(self) -> Self:
+        """Return these settings with long tool outputs cut as they arrive, for agents that can get the rest back."""
+        return self.replace(truncate={"on_arrival": True}) if self.truncate.on_arrival is None else self
+
     def with_variables(self, variables: Mapping[str, str]) -> Self:
         """Return these settings with the variables that say where models are reached."""
         made = self.model_copy()
@@ -227,7 +231,7 @@ class CompressionConfig(BaseModel):
 
     def arrival_stages(self) -> list[ArrivalStage]:
         """Return the stages that render a message once, when it first appears."""
-        return [cast("ArrivalStage", stage) for stage in self.stages() if stage.when == "arrival"]
+        return [cast("ArrivalStage", stage) for stage in self.stages() if acts_on_arrival(stage)]
 
     def tiers(self) -> Tiers:
         """Return where the tiers lie, as shares of the room."""

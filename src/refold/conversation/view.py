@@ -128,7 +128,10 @@ class Lens:
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """What the model sees, with its tokens. ``fixed_tokens`` are the system prompt, the tools and the framing."""
+    """What the model sees, with its tokens. ``fixed_tokens`` are the system prompt, the tools and the framing.
+
+    ``held`` are the messages that the compression at hand must leave as they are (L11), by id.
+    """
 
     items: tuple[Item, ...]
     messages: tuple[Message, ...]
@@ -137,6 +140,7 @@ class View:
     fixed_tokens: int = 0
     pinned: frozenset[str] = frozenset()
     tokens: int = -1
+    held: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         if self.tokens < 0:
@@ -155,7 +159,7 @@ class View:
 
     @cached_property
     def protected(self) -> frozenset[int]:
-        """Indexes that no stage but clamp may edit: system, pinned, sealed, newest user message, newest step."""
+        """Indexes that no stage but clamp may edit: system, pinned, sealed, held, newest user message, newest step."""
         kept = {at for at, item in enumerate(self.items) if self._is_kept(item)}
         if self.newest_user is not None:
             kept.add(self.newest_user)
@@ -167,7 +171,8 @@ class View:
     def _is_kept(self, item: Item) -> bool:
         if item.is_fold:
             return False
-        return item.role == "system" or item.message.is_sealed or item.message.id in self.pinned
+        is_marked = item.message.id in self.pinned or item.message.id in self.held
+        return is_marked or item.role == "system" or item.message.is_sealed
 
     def free_units(self) -> list[Unit]:
         """Units of which no item is protected, in order."""
@@ -181,6 +186,7 @@ def apply(
     *,
     fixed_tokens: int = 0,
     pinned: frozenset[str] = frozenset(),
+    held: frozenset[str] = frozenset(),
 ) -> View:
     """Compute what the model sees of these messages under this set of edits."""
     edits = tuple(edits)
@@ -201,12 +207,19 @@ def apply(
                 items.append(item)
         elif message.id not in hidden:
             items.append(lens.plain(message))
-    return View(tuple(items), tuple(messages), edits, lens, fixed_tokens, pinned)
+    return View(tuple(items), tuple(messages), edits, lens, fixed_tokens, pinned, held=held)
 
 
 def amend(view: View, edits: Iterable[Edit]) -> View:
     """Return the view with these edits added to those in force."""
-    return apply(view.messages, (*view.edits, *edits), view.lens, fixed_tokens=view.fixed_tokens, pinned=view.pinned)
+    return apply(
+        view.messages,
+        (*view.edits, *edits),
+        view.lens,
+        fixed_tokens=view.fixed_tokens,
+        pinned=view.pinned,
+        held=view.held,
+    )
 
 
 def extend(view: View, messages: Iterable[Message], edits: Iterable[Edit] = ()) -> View:
@@ -230,6 +243,7 @@ def extend(view: View, messages: Iterable[Message], edits: Iterable[Edit] = ()) 
         view.fixed_tokens,
         view.pinned,
         tokens,
+        view.held,
     )
 
 

@@ -2,7 +2,7 @@
 
 ``find_broken`` holds a stage to them, ``plan.check_fit`` the whole ladder to L1. A broken law is a bug of ours: it
 raises in strict mode; else the ladder refuses the edits and says so. L5 to L7, L9 and L10 live where their state is:
-handles, alignment, undo, limits and triggers have their own tests.
+handles, alignment, undo, limits and triggers have their own tests. ``plan`` says which messages are held for L11.
 """
 
 from __future__ import annotations
@@ -53,10 +53,22 @@ def _check_protected(before: View, after: View, stage: str) -> str:
     return "" if lost is None else f"{stage} edited protected item {lost} ({before.items[lost].role})"
 
 
+def _check_first_sight(before: View, after: View, stage: str) -> str:
+    """L11: a message that is held, because no request had it yet or because it is recent, comes out as it was."""
+    if not before.held:
+        return ""
+    seen = {id(item.raw) for item in after.items}
+    for at, item in enumerate(before.items):
+        if not item.is_fold and item.message.id in before.held and id(item.raw) not in seen:
+            return f"{stage} edited item {at} ({item.role}), which must be sent whole first"
+    return ""
+
+
 LAWS = (
     Law("L2 valid", _check_valid),
     Law("L3 verbatim", _check_verbatim),
     Law("L4 smaller", _check_smaller),
+    Law("L11 first sight", _check_first_sight),
     Law("L8 pinned", _check_protected),
 )
 

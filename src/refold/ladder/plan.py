@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from refold.budget import Budget, Counts, Thresholds, Trigger, decide
 from refold.budget.economics import Carry, Economics, check_economics, count_removable
@@ -14,14 +14,18 @@ from refold.conversation.edit import Edit
 from refold.conversation.language import Language, detect_language
 from refold.conversation.message import is_user_turn
 from refold.conversation.turn import find_turns
-from refold.conversation.view import View
+from refold.conversation.view import Item, View
 from refold.errors import BudgetTooSmall
 from refold.ladder.laws import common_prefix
 from refold.ladder.report import StageReport
-from refold.ladder.run import climb
+from refold.ladder.run import Climb, climb
 from refold.stages.stage import Ask, Goal, Reply, Stage
 
 _LANGUAGE_SAMPLE = 20
+# The stage that may cut anything: it runs only after what is held has been released.
+LAST_RESORT = "clamp"
+# A compression that is to save money leaves so many of the newest steps as they are.
+ECONOMIC_STEPS_KEPT = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +34,8 @@ class Plan:
 
     ``trigger`` is set when somebody else decided already: a person, a provider's overflow error. ``economics`` lets a
     change happen when it pays; whoever holds the session hands the carry of the last outcome in again. ``restored`` has
-    what offloaded results were, by the text in their place, where a client sent that text back.
+    what offloaded results were, by the text in their place, where a client sent that text back. ``unsent`` are the
+    messages that no earlier request contained, by id: they are sent whole at least once if they fit (L11).
     """
 
     budget: Budget
@@ -44,6 +49,7 @@ class Plan:
     economics: Economics | None = None
     restored: Mapping[str, str] = field(default_factory=dict)
     find_secrets: Callable[[Iterable[str]], frozenset[str]] | None = None
+    unsent: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +80,38 @@ def prepare(view: View, plan: Plan, reported_tokens: int | None = None) -> Gener
         restored=plan.restored,
         secrets=_find_secrets(view, plan),
     )
-    climbed = yield from climb(view, goal, plan.stages, strict=plan.strict)
+    climbed = yield from _climb_held(view, plan, goal, trigger)
     check_fit(climbed.view, budget)
     carry = Carry().restart(climbed.view.tokens, _count_rewritten(view, climbed.view))
     return Outcome(climbed.view, trigger, climbed.edits, climbed.stages, carry)
+
+
+def _climb_held(view: View, plan: Plan, goal: Goal, trigger: Trigger) -> Generator[Ask, Reply, Climb]:
+    """Climb without touching what is held (L11); if the view does not fit that way, release it, down to *hard* only."""
+    is_ruled = trigger.by_count or plan.budget.is_ruled
+    held = find_held(view, frozenset() if is_ruled else plan.unsent, trigger)
+    if not held:
+        return (yield from climb(view, goal, plan.stages, strict=plan.strict))
+    kept = tuple(stage for stage in plan.stages if stage.name != LAST_RESORT)
+    first = yield from climb(replace(view, held=held), goal, kept, strict=plan.strict)
+    if first.view.tokens <= goal.hard:
+        return Climb(replace(first.view, held=frozenset()), first.edits, first.stages)
+    released = replace(first.view, held=frozenset())
+    second = yield from climb(released, replace(goal, target=goal.hard), plan.stages, strict=plan.strict)
+    return Climb(second.view, (*first.edits, *second.edits), (*first.stages, *second.stages))
+
+
+def find_held(view: View, unsent: frozenset[str], trigger: Trigger) -> frozenset[str]:
+    """Return the messages that a compression must leave as they are (L11), by id.
+
+    These are the messages that no request contained yet, unless a document's rule or a person asks for the
+    compression. A compression that is to save money also leaves the newest steps alone.
+    """
+    if not trigger.is_economic:
+        return unsent
+    starts = [unit.start for unit in view.units if view.items[unit.stop - 1].role in ("assistant", "tool")]
+    border = starts[-ECONOMIC_STEPS_KEPT] if len(starts) >= ECONOMIC_STEPS_KEPT else 0
+    return unsent | {item.message.id for item in view.items[border:] if not item.is_fold}
 
 
 def _find_secrets(view: View, plan: Plan) -> frozenset[str]:
@@ -100,10 +134,11 @@ def _count_rewritten(before: View, after: View) -> int:
 
 def _decide(view: View, plan: Plan, budget: Budget, reported_tokens: int | None) -> Trigger:
     """Return the strongest trigger; where none acts, prices may."""
-    trigger = decide(_count_view(view, reported_tokens), budget, plan.thresholds)
+    counts = _count_view(view, reported_tokens, plan.unsent)
+    trigger = decide(counts, budget, plan.thresholds)
     if trigger.acts or plan.economics is None:
         return trigger
-    economic = check_economics(view.tokens, _count_head(view), budget, plan.economics)
+    economic = check_economics(counts, _count_head(view), budget, plan.economics)
     return economic if economic.acts or trigger.strength == "none" else trigger
 
 
@@ -162,13 +197,26 @@ def detect_view_language(view: View) -> Language:
     return detect_language(texts)
 
 
-def _count_view(view: View, reported_tokens: int | None) -> Counts:
+def _count_view(view: View, reported_tokens: int | None, unsent: frozenset[str]) -> Counts:
     return Counts(
+        unsent_tokens=count_unsent(view.items, unsent),
         tokens=view.tokens,
         messages=len(view.items),
         turns=len(find_turns([item for item in view.items if not item.is_fold])),
         reported_tokens=reported_tokens,
     )
+
+
+def count_unsent(items: Sequence[Item], unsent: Collection[str]) -> int:
+    """Return the tokens of the items that no request contained yet; they are looked for from the newest back."""
+    tokens, left = 0, len(unsent)
+    for item in reversed(items):
+        if not left:
+            break
+        if not item.is_fold and item.message.id in unsent:
+            tokens += item.tokens
+            left -= 1
+    return tokens
 
 
 def order_stages(stages: Sequence[Stage]) -> tuple[Stage, ...]:

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from refold.conversation.view import View
 from refold.errors import ChangeRefused, LedgerError, RefoldError, SessionBusy
-from refold.ladder.plan import Outcome, Plan, detect_view_language, order_stages, prepare
+from refold.ladder.plan import Outcome, Plan, count_unsent, detect_view_language, order_stages, prepare
 from refold.ledger.ledger import Batch
 from refold.llm.redact import find_secrets, redact_text
 from refold.manager.archived import Archived, describe_archived
@@ -149,6 +149,7 @@ def plan_batch(
         language=keeper.config.fixed_language,
         instructions=wish.instructions,
         trigger=wish.trigger,
+        unsent=wish.unsent,
     )
     asking = prepare(said, plan)
     try:
@@ -260,7 +261,9 @@ def _move_brake(keeper: Keeper, session: OpenSession, wish: Wish, outcome: Outco
 
 
 def _still_fires(keeper: Keeper, session: OpenSession, wish: Wish, outcome: Outcome) -> bool:
-    return decide_plain(session, keeper.config, wish.budget, outcome.view.tokens).acts
+    # What had to be sent whole first (L11) is no failure of the compression.
+    waiting = count_unsent(outcome.view.items, wish.unsent)
+    return decide_plain(session, keeper.config, wish.budget, outcome.view.tokens - waiting).acts
 
 
 def miss(keeper: Keeper, session: OpenSession, wish: Wish, why: str) -> Made:

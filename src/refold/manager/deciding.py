@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from refold.budget import Budget, Carry, Counts, Economics, Tariff, Trigger, decide
 from refold.budget.economics import check_economics, count_removable
 from refold.config import CompressionConfig
+from refold.ladder.plan import count_unsent
 from refold.manager.session import OpenSession
 from refold.manager.session_settings import FORCED, Brake
 from refold.tokens.models import ModelInfo
@@ -51,13 +52,15 @@ def decide_now(
     head_tokens: int = 0,
 ) -> Decision:
     """Say whether a trigger fires and whether anything holds it back. *hard* is never held back (L1)."""
-    counts = Counts(tokens, len(session.items), session.turns, reported_tokens)
+    counts = Counts(
+        tokens, len(session.items), session.turns, reported_tokens, count_unsent(session.items, session.unsent)
+    )
     trigger = decide(counts, budget, config.thresholds())
     forced = session.row.settings.get(FORCED)
     if isinstance(forced, str) and forced and trigger.strength != "hard":
         trigger = Trigger("soft", forced, True)
     if not trigger.acts and economics is not None:
-        economic = check_economics(tokens, head_tokens, budget, economics)
+        economic = check_economics(counts, head_tokens, budget, economics)
         trigger = economic if economic.acts or trigger.strength == "none" else trigger
     if not trigger.acts:
         return Decision(trigger, False, trigger.reason)

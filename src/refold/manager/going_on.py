@@ -153,5 +153,6 @@ def _judge(keeper: Keeper, slot: Slot, session: OpenSession, request: Request, e
         slot.carry = advance_carry(slot.carry, tokens, above_fixed(session, budget, tokens))
     slot.prepared_at = extension.now
     slot.sent = Sent(row.model, tokens, session.marker, len(session.ids))
+    slot.unsent.clear()
     # The lists go on growing: whoever looks at them does so before the next request.
     return WentOn(extension, True, row, tokens, len(session.ids), session.items, session.edits)

@@ -141,6 +141,7 @@ def _take_history(
     new, arrival = _parse_new(session, raws, chained.new, stages)
     stored = [_store(message, link, session, now) for message, link in zip(new, chained.new, strict=True)]
     version = ledger.append(session.id, stored, chained.splices, version=session.path_version, now=now, arrival=arrival)
+    session.unsent.update(message.id for message in new)
     session.path_version = -1  # Positions moved: whoever goes on loads it anew.
     return version is not None
 

@@ -32,7 +32,7 @@ from refold.manager.session_settings import read_calibration
 from refold.offload import OffloadFolder
 from refold.stages.fold import Fold
 from refold.stages.offload import Offload
-from refold.stages.stage import ArrivalStage, Stage
+from refold.stages.stage import ArrivalStage, Stage, acts_on_arrival
 from refold.tokens import Counter, MessageCounter, counter_for, model_info
 from refold.tokens.counter import REPLY_TOKENS
 
@@ -69,6 +69,7 @@ class Slot:
     tokens: int = 0
     carry: Carry = Carry()
     sent: Sent | None = None
+    unsent: set[str] = field(default_factory=set)
     prepared_at: float = 0.0
     told: str = ""
     fixed: tuple[object, ...] = ()
@@ -186,6 +187,8 @@ class Keeper:
             session.row, session.counter = row, counter
             return session
         slot.session = load_session(self.ledger, row, self.make_lens(row), counter)
+        # What was not sent yet outlives a session that has to be read again.
+        slot.session.unsent = slot.unsent
         return slot.session
 
     def open_stored(self, slot: Slot, session_id: str) -> OpenSession:
@@ -258,7 +261,7 @@ class Keeper:
         return [
             replace(stage, folder=folder) if isinstance(stage, Offload) else stage
             for stage in self.config.stages()
-            if stage.when != "arrival"
+            if not acts_on_arrival(stage)
         ]
 
     @property

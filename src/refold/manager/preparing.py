@@ -87,7 +87,15 @@ def _prepare_held(
         if not decision.acts:
             break
         asks_no_model = waited_in_vain or is_refused(session.row.settings)
-        wish = Wish(decision.trigger, model, budget, fixed, note=decision.note, asks_no_model=asks_no_model)
+        wish = Wish(
+            decision.trigger,
+            model,
+            budget,
+            fixed,
+            note=decision.note,
+            asks_no_model=asks_no_model,
+            unsent=frozenset(session.unsent),
+        )
         if _may_wait(keeper, decision) and keeper.background is not None:
             begun = keeper.background.begin(session.id, replace(wish, is_background=True))
             if begun:
@@ -234,6 +242,7 @@ def _hand_back(
     slot.prepared_at = keeper.clock()
     model = session.row.model
     slot.sent = Sent(model, tokens, session.marker, len(session.ids))
+    slot.unsent.clear()
     return PreparedContext(
         messages=session.raws(request.messages),
         summary=find_summary(session),

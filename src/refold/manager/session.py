@@ -30,7 +30,8 @@ class OpenSession:
 
     ``messages`` are those that stand in the view as they came, by id. ``shown`` is the provider's object of each item,
     ``places`` where an untouched one stands on the path, -1 for other items. ``switched_off`` are edits by id,
-    ``undone`` the messages that they had hidden.
+    ``undone`` the messages that they had hidden. ``unsent`` are the messages that no prepared context contained yet, as
+    far as this process knows: what it found in the ledger counts as sent.
     """
 
     row: SessionRow
@@ -51,6 +52,7 @@ class OpenSession:
     batch_edits: frozenset[str] = frozenset()
     forgotten: frozenset[str] = frozenset()
     prints: Prints = field(default_factory=Prints)
+    unsent: set[str] = field(default_factory=set)
 
     @property
     def id(self) -> str:
@@ -83,6 +85,7 @@ class OpenSession:
             edited = by_message.get(message.id)
             item = self.lens.edited(message, edited) if edited else self.lens.plain(message)
             self.ids.append(message.id)
+            self.unsent.add(message.id)
             self.digests.append(message.digest)
             if item is not None:
                 self._add_item(item, len(self.ids) - 1)

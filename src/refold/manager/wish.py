@@ -35,6 +35,7 @@ class Wish:
     note: str = ""
     is_background: bool = False
     asks_no_model: bool = False
+    unsent: frozenset[str] = frozenset()
 
     @property
     def must(self) -> bool:

@@ -71,6 +71,7 @@ class LadderPolicy:
         self._view: View = apply((), (), room.lens, fixed_tokens=room.fixed_tokens)
         self._carry = Carry()
         self._asked: list[Asked] = []
+        self._unsent: set[str] = set()
         self._plan = Plan(
             budget=room.budget,
             stages=order_stages(config.stages()),
@@ -83,11 +84,13 @@ class LadderPolicy:
     def see(self, messages: Sequence[Message]) -> None:
         """Extend the view."""
         self._view = extend(self._view, messages)
+        self._unsent.update(message.id for message in messages)
 
     def prepare(self, idle_s: float = 0.0) -> Step:
         """Run the ladder if a trigger fires."""
         before = self._view.tokens
-        plan = self._plan
+        plan = replace(self._plan, unsent=frozenset(self._unsent))
+        self._unsent.clear()
         if plan.economics is not None:
             carry = replace(self._carry, idle_s=idle_s)
             plan = replace(plan, economics=replace(plan.economics, carry=carry))

@@ -14,6 +14,7 @@ from refold.errors import ConfigError
 from refold.manager import ContextCompressionManager
 from refold.manager.notices import Listener
 from refold.server.limits import NO_LIMITS, LearnedLimits, LimitKey, Limits, limit_window
+from refold.stages.stage import acts_on_arrival
 from refold.tokens import counter_for
 
 LIMITED_MAX = 16
@@ -81,8 +82,13 @@ class Managers:
         return made
 
 
+def settle_arrival(config: CompressionConfig, *, is_on: bool) -> CompressionConfig:
+    """Return the settings with long tool results cut on arrival, or with no stage that renders on arrival."""
+    return config.cut_on_arrival() if is_on else without_arrival(config)
+
+
 def without_arrival(config: CompressionConfig) -> CompressionConfig:
     """Return the settings without the stages that render on arrival: behind a gateway an agent has no way to get the
     rest of a shortened tool result back, so nothing is shortened before it must be."""
-    kept = [name for name in config.ladder if getattr(config, block_of(name)).when != "arrival"]
+    kept = [name for name in config.ladder if not acts_on_arrival(getattr(config, block_of(name)))]
     return config.replace(ladder=kept) if len(kept) < len(config.ladder) else config

@@ -82,6 +82,11 @@ class Stage(Protocol):
         ...
 
 
+def acts_on_arrival(stage: Stage) -> bool:
+    """Tell whether a stage renders messages when they come; ``truncate`` does only where a limit was set."""
+    return stage.when == "arrival" and bool(getattr(stage, "acts_on_arrival", True))
+
+
 class ArrivalStage(Stage, Protocol):
     """A stage that renders a message once, when it first appears: a pure function of message and options."""
 

@@ -25,6 +25,7 @@ _LANDMARK_SHARE = 0.25
 _LANDMARK_CHARS_MAX = 400
 # A marker costs more than so few characters: showing them is shorter than saying that they are not shown.
 _GAP_MIN = 10
+_LINES_MAX, _BYTES_MAX = 2_000, 51_200
 _LIMITS_MIN = {"lines_max": 10, "bytes_max": 500, "chars_max": 200}
 
 
@@ -51,18 +52,26 @@ class Truncate(OutputStage):
     """Options of the stage. An output over any of its limits is cut to fit all of them.
 
     ``texts`` lets it cut plain text parts too, not only tool results; ``landmarks_max`` bounds the lines kept
-    from the middle.
+    from the middle. ``on_arrival`` cuts an output before the model has seen it whole; by default only a limit that
+    somebody set does that (L11), and else an output is cut with a batch.
     """
 
     name: ClassVar[str] = "truncate"
     when: ClassVar[When] = "arrival"
 
-    lines_max: int = 2_000
-    bytes_max: int = 51_200
+    lines_max: int = _LINES_MAX
+    bytes_max: int = _BYTES_MAX
     chars_max: int | None = None
     landmarks_max: int = 60
     language: Literal["auto", "en", "zh"] = "auto"
     texts: bool = False
+    on_arrival: bool | None = None
+
+    @property
+    def acts_on_arrival(self) -> bool:
+        """True if outputs are cut when they come, not with a batch."""
+        limits = (self.lines_max, self.bytes_max, self.chars_max)
+        return limits != (_LINES_MAX, _BYTES_MAX, None) if self.on_arrival is None else self.on_arrival
 
     def __post_init__(self) -> None:
         for key, least in _LIMITS_MIN.items():

@@ -16,7 +16,7 @@ from refold.config.names import MEANINGS
 from refold.config.saving import find_file, save_settings, try_settings
 from refold.errors import ConfigError
 from refold.server.interface import Access
-from refold.server.managers import without_arrival
+from refold.server.managers import settle_arrival
 
 Draft = str | bool | None
 LOCKED = ("environment", "call", "session")
@@ -148,7 +148,7 @@ def save_drafts(access: Access, drafts: Mapping[str, Draft]) -> str:
     changes = {name: None if value is None else tried.get(name, value) for name, value in typed.items()}
     config = save_settings(manager.workspace_path, changes, **call)
     manager.compression_folder.release_config(changes)
-    manager.adopt(config if access.application.settings.arrival else without_arrival(config))
+    manager.adopt(settle_arrival(config, is_on=access.application.settings.arrival))
     return find_file(manager.workspace_path).name
 
 

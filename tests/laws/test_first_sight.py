@@ -1,0 +1,234 @@
+"""L11: content that fits is sent whole at least once before anything removes or shortens it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import refold
+from refold.budget import Budget, Tariff, Trigger, window_budget
+from refold.config import CompressionConfig
+from refold.conversation import Lens
+from refold.conversation.message import Message
+from refold.conversation.turn import find_units, newest_step
+from refold.errors import LawBroken
+from refold.formats import parse_messages
+from refold.formats.detect import make_format
+from refold.ladder.plan import Plan, prepare
+from refold.ladder.run import answer_nothing, drive
+from refold.replay.policy import LadderPolicy, Room, Step
+from refold.stages.fold import Fold
+from refold.tokens import CacheRules, counter_for
+from tests.laws.strategies import Talk, talks
+from tests.laws.test_growth import PRESETS, convert, make_session
+from tests.recorded.sessions import read_records
+
+DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
+COUNTED = ("archive", "importance", "hybrid", "turns", "offload")
+PRICES = Tariff(CacheRules(read=0.1, write=1.25, lifetime_s=300))
+# A record of what was folded, and its frame: less than this never decides whether new content fits.
+RECORD_TOKENS = 400
+
+
+class Walk:
+    """A session that grows request by request under a preset, checked after each request."""
+
+    def __init__(self, wire: str, preset: str, budget: Budget, fixed_tokens: int = 0) -> None:
+        counter = counter_for(None)
+        self.lens = Lens(make_format(wire), counter.count_parts, counter.count_text)
+        self.budget = budget
+        self.fixed_tokens = fixed_tokens
+        self.preset = preset
+        self.config = CompressionConfig(preset=preset, **({"economic": True} if preset == "default" else {}))
+        self.policy = LadderPolicy(Room(self.lens, fixed_tokens, budget, PRICES), self.config)
+        self.messages: list[Message] = []
+        self.folded = 0
+
+    def send(self, new: Sequence[Message]) -> None:
+        self.messages += new
+        self.policy.see(new)
+        step = self.policy.prepare()
+        self.folded += bool(step.stages)
+        if step.problem:
+            return
+        self.check(step, new)
+
+    def check(self, step: Step, new: Sequence[Message]) -> None:
+        sent = {id(item.raw) for item in step.items}
+        whole = self.fixed_tokens + sum(self.lens.plain(message).tokens for message in self.messages)
+        touched = [message for message in new if id(message.raw) not in sent]
+        if self.preset in COUNTED:
+            newest = newest_step(self.messages)
+            step_ids = {m.id for m in self.messages[newest.start : newest.stop]} if newest else set()
+            touched = [message for message in touched if message.id in step_ids]
+        if not touched:
+            return
+        assert whole > self.budget.hard, f"{touched[0].role} message was never sent whole, though all of it fits"
+        assert self.count_needed(new) > self.budget.hard, "older content could have made room for it"
+
+    def count_needed(self, new: Sequence[Message]) -> int:
+        """Return the tokens that nothing can take away, with the new messages whole and all else in a record."""
+        kept = {message.id: message for message in (*new, *(m for m in self.messages if m.role == "system"))}
+        users = [message for message in self.messages if message.starts_turn]
+        newest = newest_step(self.messages)
+        for message in (*users[-1:], *(self.messages[newest.start : newest.stop] if newest else ())):
+            kept[message.id] = message
+        return self.fixed_tokens + RECORD_TOKENS + sum(self.lens.plain(one).tokens for one in kept.values())
+
+
+def requests_of(messages: Sequence[Message]) -> Iterator[list[Message]]:
+    """Split a session where the assistant is about to speak: each piece is what is new with one request."""
+    start = 0
+    for at, message in enumerate(messages):
+        if at > start and message.role == "assistant" and messages[at - 1].role != "assistant":
+            yield list(messages[start:at])
+            start = at
+    yield list(messages[start:])
+
+
+def window(tokens: int) -> Budget:
+    return window_budget(tokens, 0, CompressionConfig().tiers())
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@given(talk=talks(), room=st.sampled_from([800, 3_000, 12_000, 60_000]))
+@settings(max_examples=15, deadline=None)
+def test_generated_sessions_are_sent_whole_first(preset: str, talk: Talk, room: int) -> None:
+    walk = Walk(talk.wire, preset, window(room))
+    for new in requests_of(parse_messages(walk.lens.format, talk.messages)):
+        walk.send(new)
+
+
+@pytest.mark.parametrize("wire", ["openai-chat", "anthropic", "openai-responses"])
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_long_session_is_sent_whole_first_in_every_format_and_preset(wire: str, preset: str) -> None:
+    sent, _ = convert(wire, make_session(4))
+    walk = Walk(wire, preset, window(3_000))
+    for new in requests_of(parse_messages(walk.lens.format, sent)):
+        walk.send(new)
+    assert walk.folded, "a session that is never compressed proves nothing"
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="no recorded sessions beside the project")
+@pytest.mark.parametrize("name", ["tau_airline", "swe_mini", "agent_native_misc", "bfcl_long_replay", "agent_long"])
+@pytest.mark.parametrize("share", [0.4, 3.0])
+def test_recorded_sessions_are_sent_whole_first(name: str, share: float) -> None:
+    for record in list(read_records(DATA, name, every=23))[:4]:
+        probe = Walk("openai-chat", "default", window(1_000_000))
+        messages = parse_messages(probe.lens.format, record["messages"][:200])
+        tokens = sum(probe.lens.plain(message).tokens for message in messages)
+        walk = Walk("openai-chat", "default", window(max(2_000, int(tokens * share))))
+        for new in requests_of(messages):
+            walk.send(new)
+
+
+# What people saw before this law: the first request of a session lost the file it was about.
+
+DOCUMENT = "\n".join(
+    f"{n}: def handler_{n}(order, customer): return order.total * {n} + customer.rebate" for n in range(900)
+)
+
+
+def document_requests(count: int) -> list[dict[str, Any]]:
+    """An editor's first request: files in user messages that the client itself answered with 'ok', then the task."""
+    messages: list[dict[str, Any]] = []
+    for n in range(count):
+        messages.append({"role": "user", "content": f"Here is file src/orders_{n}.py:\n{DOCUMENT}"})
+        messages.append({"role": "assistant", "content": "Ok."})
+    return [*messages, {"role": "user", "content": "Rename handler_7 to settle_order in src/orders_0.py."}]
+
+
+@pytest.mark.parametrize(("model", "files"), [("gpt-4o", 2), ("claude-sonnet-4-5", 5), ("gpt-5", 3)])
+def test_the_first_request_of_a_session_is_sent_whole(model: str, files: int, tmp_path: Path) -> None:
+    messages = document_requests(files)
+    manager = refold.ContextCompressionManager(CompressionConfig(), tmp_path)
+    prepared = manager.prepare_context_sync("editor", messages, model=model)
+    assert prepared.messages == messages
+    assert prepared.total_tokens > 30_000
+
+
+def test_what_the_second_request_adds_is_sent_whole_too(tmp_path: Path) -> None:
+    messages = document_requests(4)
+    manager = refold.ContextCompressionManager(CompressionConfig(), tmp_path)
+    manager.prepare_context_sync("editor", messages, model="gpt-4o")
+    messages += [
+        {"role": "assistant", "content": "Which of the callers?"},
+        {"role": "user", "content": f"All. This is the last file:\n{DOCUMENT}"},
+    ]
+    assert manager.prepare_context_sync("editor", messages, model="gpt-4o").messages[-1] == messages[-1]
+
+
+def test_a_large_tool_output_that_fits_is_sent_whole_before_it_is_shortened(tmp_path: Path) -> None:
+    history = make_session(1_000)[:4]
+    history[-1]["content"] = "\n".join(f"{n} src/app/module_{n}.py: ok" for n in range(5_000))
+    manager = refold.ContextCompressionManager(CompressionConfig(), tmp_path)
+    assert manager.prepare_context_sync("s", history, model="gpt-4o").messages == history
+
+
+def test_what_is_appended_without_a_request_counts_as_new(tmp_path: Path) -> None:
+    manager = refold.ContextCompressionManager(CompressionConfig(window=20_000, reserve=0), tmp_path)
+    messages = document_requests(1)[:1]
+    for message in [*messages, {"role": "assistant", "content": "Ok."}, {"role": "user", "content": "And now?"}]:
+        manager.append("s", [message])
+        messages = [*messages, message] if message not in messages else messages
+    assert manager.prepare_context_sync("s").messages == messages
+
+
+def test_new_content_makes_older_content_give_way_and_is_whole_itself(tmp_path: Path) -> None:
+    manager = refold.ContextCompressionManager(CompressionConfig(window=30_000, reserve=0), tmp_path)
+    messages = make_session(1_000)[:40]
+    manager.prepare_context_sync("s", messages)
+    messages.append({"role": "user", "content": f"Look at this:\n{DOCUMENT}"})
+    prepared = manager.prepare_context_sync("s", messages)
+    messages += [{"role": "assistant", "content": "I see."}, {"role": "user", "content": f"And this:\n{DOCUMENT}!"}]
+    prepared = manager.prepare_context_sync("s", messages)
+    assert prepared.edits, "both documents do not fit"
+    assert prepared.messages[-1] == messages[-1]
+
+
+def test_content_that_cannot_fit_is_shortened_no_further_than_the_limit(tmp_path: Path) -> None:
+    manager = refold.ContextCompressionManager(CompressionConfig(window=60_000, reserve=0), tmp_path)
+    messages = document_requests(4)
+    prepared = manager.prepare_context_sync("s", messages)
+    assert 36_000 < prepared.total_tokens <= 60_000, "as much as fits is sent whole"
+
+
+def test_a_compression_to_save_money_leaves_the_newest_three_steps_alone() -> None:
+    counter = counter_for(None)
+    form = make_format("openai-chat")
+    lens = Lens(form, counter.count_parts, counter.count_text)
+    messages = parse_messages(form, make_session(1_000)[:42])
+    view = refold.conversation.apply(messages, (), lens)
+    budget = Budget(hard=200_000, soft=190_000, warn=180_000, target=500, window=200_000)
+    plan = Plan(budget, (Fold(),), trigger=Trigger("soft", "a test", is_economic=True), strict=True)
+    outcome = drive(prepare(view, plan), answer_nothing)
+    assert outcome.edits
+    steps = [unit for unit in find_units(view.items) if view.items[unit.start].role == "assistant"][-3:]
+    assert [item.raw for item in view.items[steps[0].start :]] == [item.raw for item in outcome.view.items[-6:]]
+
+
+def test_a_stage_that_breaks_it_is_caught() -> None:
+    from refold.conversation import Edit
+
+    class Careless:
+        name, when = "careless", "batch"
+
+        def propose(self, view: Any, goal: Any) -> list[Edit]:
+            big = max(view.items, key=lambda item: item.tokens)
+            return [Edit("replace", "careless", (big.message.id,), 0, "gone")]
+
+    counter = counter_for(None)
+    form = make_format("openai-chat")
+    lens = Lens(form, counter.count_parts, counter.count_text)
+    messages = parse_messages(form, make_session(1_000)[:12])
+    view = refold.conversation.apply(messages, (), lens)
+    budget = Budget(hard=200_000, soft=100, warn=100, target=50, window=200_000)
+    trigger = Trigger("soft", "a test")
+    plan = Plan(budget, (Careless(),), trigger=trigger, strict=True, unsent=frozenset(m.id for m in messages))
+    with pytest.raises(LawBroken, match="L11"):
+        drive(prepare(view, plan), answer_nothing)
