@@ -22,6 +22,7 @@ from refold.tokens import Counter, counter_for, model_info
 
 if TYPE_CHECKING:
     from refold.config import CompressionConfig
+    from refold.llm.summariser import Summariser
 
 
 def compress(
@@ -47,13 +48,16 @@ def compress(
     Without ``budget`` the window of ``model`` counts. Messages that need no change come out as the very objects that
     came in. ``edits`` are those of an earlier call, to be kept; ``pinned`` are positions that must not change.
     ``dry_run`` reports what would be done and changes nothing; it asks no model. ``llm`` writes the summaries: anything
-    with ``complete(prompt)``; without it a model that ``load_config`` found, else rules. ``answer`` takes the place of
-    both.
+    with ``complete(prompt)``; without it the model set for summaries, or ``model`` itself where ``load_config`` found a
+    key for its provider, else rules. ``answer`` takes the place of all.
     """
-    settings, answer = _choose_answer(_choose_config(preset, config), llm, answer, dry_run=dry_run)
-    model = _check_model(model) or settings.model
+    settings, named = _choose_config(preset, config), _check_model(model)
+    model = named or settings.model
     edits = _check_edits(edits)
     form = detect(messages, system=system, tools=tools, name=format)
+    summariser = None if answer is not None or dry_run else _find_summariser(settings, llm, named or "", form.name)
+    if summariser is not None:
+        settings, answer = summariser.settle(), summariser.answer_now
     parsed = parse_messages(form, messages)
     counter = counter_for(model, settings.tokenizer)
     room = _choose_budget(budget, settings, model, counter)
@@ -71,7 +75,7 @@ def compress(
         strict=strict,
         find_secrets=_find_secrets if settings.redact else None,
     )
-    outcome = drive(prepare(view, plan), answer)
+    outcome = drive(prepare(view, plan), answer or answer_nothing)
     report = _write_report(view, outcome, room, counter, _notes(model, budget))
     shown = view if dry_run else outcome.view
     return PreparedContext(
@@ -86,20 +90,15 @@ def compress(
     )
 
 
-def _choose_answer(
-    settings: CompressionConfig, llm: object, answer: Answer | None, *, dry_run: bool
-) -> tuple[CompressionConfig, Answer]:
-    """Return who answers the questions of a fold, and the settings that go with it."""
-    if answer is not None:
-        return settings, answer
+def _find_summariser(settings: CompressionConfig, llm: object, model: str, wire: str) -> Summariser | None:
+    """Return who writes the summaries of a conversation with this model; None if rules do."""
     if llm is not None and not hasattr(llm, "complete"):
         raise ConfigError(f"llm must have complete(prompt); a {type(llm).__name__} has none")
-    if dry_run or (llm is None and not settings.variables and not settings.compact_url):
-        return settings, answer_nothing
-    from refold.llm.summariser import settle_summariser
+    if llm is None and not settings.variables and not settings.compact_url:
+        return None
+    from refold.llm.summariser import Summariser
 
-    settled, summariser = settle_summariser(settings, llm)
-    return settled, summariser.answer_now
+    return Summariser(settings, llm).join(called=model, wire=wire)
 
 
 def _find_secrets(texts: Iterable[str]) -> frozenset[str]:

@@ -36,7 +36,7 @@ def hanging(workspace: Path, root: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def take(manager: ContextCompressionManager, wait_s: float) -> str:
-    return run_flow(take_lease(manager._keeper, SESSION, wait_s), manager._model)
+    return run_flow(take_lease(manager._keeper, SESSION, wait_s))
 
 
 def test_a_process_killed_while_its_summariser_hangs_stops_the_others_for_seconds_only(

@@ -63,9 +63,9 @@ def start_rig(
             settings or {}
         )
         chosen = CompressionConfig(**(config or {}))
-        chosen, llm = choose_summariser(without_arrival(chosen), gateway)
-        manager = ContextCompressionManager(chosen, workspace, llm=llm, ledger=ledger)
-        application = Application(manager, gateway, llm=llm)
+        chosen = choose_summariser(without_arrival(chosen), gateway)
+        manager = ContextCompressionManager(chosen, workspace, ledger=ledger)
+        application = Application(manager, gateway)
         with (
             BackgroundServer(application) as server,
             httpx2.Client(base_url=server.url, timeout=30, trust_env=False) as http,

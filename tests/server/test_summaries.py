@@ -78,14 +78,13 @@ def test_the_gateway_never_asks_itself_for_summaries():
         "OPENAI_BASE_URL": "http://localhost:7788/v1",
         "ANTHROPIC_BASE_URL": "http://x:1",
     }
-    config, llm = choose_summariser(CompressionConfig().with_variables(variables), settings)
-    assert llm is None
+    config = choose_summariser(CompressionConfig().with_variables(variables), settings)
     assert config.variables["OPENAI_BASE_URL"] == "http://127.0.0.1:9/v1"
     assert config.variables["ANTHROPIC_BASE_URL"] == "http://x:1"
 
 
 def test_summaries_can_be_switched_off_and_nothing_else_is_taken():
-    config, llm = choose_summariser(CompressionConfig(), GatewaySettings(summaries="off"))
-    assert (config.summariser, llm) == ("extract", None)
+    config = choose_summariser(CompressionConfig(), GatewaySettings(summaries="off"))
+    assert config.summariser == "extract"
     with pytest.raises(ConfigError, match="summaries is own, client or off"):
         GatewaySettings(summaries="mine")

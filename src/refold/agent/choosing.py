@@ -96,6 +96,16 @@ def make_chat_model(model: str, *, key: str = "", url: str = "", provider: str =
     return make_from_endpoint(Endpoint(model, "anthropic" if speaks == "anthropic" else "openai", url, key))
 
 
+def find_endpoint(model: ChatModel) -> Endpoint | None:
+    """Return where a chat's model is reached; None for the small local one and for your own."""
+    from refold.agent.local import LocalChat
+
+    inner = getattr(model, "model", model)  # Behind a translator.
+    if not isinstance(inner, OpenAIChat | AnthropicChat) or isinstance(inner, LocalChat):
+        return None
+    return Endpoint(inner.name, "anthropic" if isinstance(inner, AnthropicChat) else "openai", inner.url, inner.key)
+
+
 def make_from_endpoint(endpoint: Endpoint) -> ChatModel:
     """Return the model behind an endpoint."""
     if endpoint.provider == "anthropic":

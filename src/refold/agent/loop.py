@@ -14,6 +14,7 @@ from typing import Any
 
 from refold.agent import events as told
 from refold.agent.asking import Asking, Run, settle
+from refold.agent.choosing import find_endpoint, make_chat_model
 from refold.agent.context_tools import ContextTools
 from refold.agent.hub import find_hub
 from refold.agent.limits import AgentLimits
@@ -24,6 +25,7 @@ from refold.agent.tools import Tool, make_tools
 from refold.agent.translating import speak
 from refold.agent.wire import ChatModel, ChatReply, ToolResult, clean_text
 from refold.errors import ConfigError
+from refold.llm.conversation_model import name_conversation, store_place
 from refold.manager import ContextCompressionManager
 
 Callback = Callable[[told.AgentEvent], object]
@@ -52,8 +54,6 @@ class Agent:
         on_compacted: Callback | None = None,
     ) -> None:
         if isinstance(model, str):
-            from refold.agent.choosing import make_chat_model
-
             model = make_chat_model(model, key=key, url=base_url)
         self.model: ChatModel = model
         self.manager = manager if manager is not None else ContextCompressionManager()
@@ -140,6 +140,8 @@ class Agent:
                 )
 
     async def _drive(self, prompt: str | None, run: Run) -> None:
+        # For all that this run begins: summaries are written by the model that is talked to, or by nobody's.
+        name_conversation(find_endpoint(self.model))
         try:
             await self._open(prompt, run)
             for run.step in range(1, self.limits.steps_max + 1):
@@ -174,6 +176,7 @@ class Agent:
             if not text.strip():
                 raise ConfigError("the prompt is empty; say what is to be done")
             await self.append([self.model.write_user(text)])
+            await settle(store_place, self.manager.ledger, self.session_id, find_endpoint(self.model))
 
     async def append(self, messages: Sequence[dict[str, Any]]) -> None:
         """Store messages at the session's end, whole also when we are cancelled."""

@@ -173,7 +173,7 @@ def open_chat(partner: Partner, folder: Path) -> ChatSession:
 
     wish, config, chosen = partner.wish, partner.config, partner.chosen
     # The chat's model has tools that read the rest of an output that was cut.
-    manager = ContextCompressionManager(config.cut_on_arrival(), folder, llm=_find_llm(wish, chosen))
+    manager = ContextCompressionManager(config.cut_on_arrival(), folder)
     if config.tune == "auto":
         from refold.tuning import watch
 
@@ -204,18 +204,6 @@ def _make_choose(wish: ChatWish, config: CompressionConfig) -> Choose:
         return choose_chat_model(Wanted(name or config.model or "", wish.base_url, told=why), read_model_variables())
 
     return choose
-
-
-def _find_llm(wish: ChatWish, chosen: Chosen) -> object:
-    """Return the model that writes summaries, if one shall: the one that is talked to."""
-    if wish.summaries != "llm":
-        return None
-    from refold.llm.anthropic import AnthropicModel
-    from refold.llm.openai import OpenAIModel
-
-    model = chosen.model
-    kind = AnthropicModel if model.wire == "anthropic" else OpenAIModel
-    return kind(model.name, getattr(model, "key", ""), getattr(model, "url", ""))
 
 
 def _quiet_logs() -> None:

@@ -82,13 +82,12 @@ def _make_application(wish: ServeWish) -> Application:
     )
     config = load_config(wish.workspace, call={"preset": wish.preset})
     config = settle_arrival(config, is_on=settings.arrival)
-    config, llm = choose_summariser(config, settings)
-    manager = ContextCompressionManager(config, wish.workspace, llm=llm)
+    manager = ContextCompressionManager(choose_summariser(config, settings), wish.workspace)
     if config.tune == "auto":
         from refold.tuning import watch
 
         watch(manager, wish.workspace)
-    return Application(manager, settings, llm=llm, make_page=_find_page())
+    return Application(manager, settings, make_page=_find_page())
 
 
 def _find_page() -> Callable[[Application], object] | None:

@@ -1,16 +1,19 @@
 """The summariser that settings and a caller give: which model is asked, with how much patience, behind which mask.
 
-A model that is set for summaries comes first, then one that was handed in, then the conversation's own (S2.3, S3.10).
-A plugin that is named (S1.11) is the only one asked.
+A model that is set for summaries comes first, then one that was handed in, then the conversation's own (S2.3, S3.10);
+never another provider's because there is a key for it. A plugin that is named (S1.11) is the only one asked.
 Nothing is asked over the network before there is a question.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from copy import copy
+from typing import TYPE_CHECKING, Self
 
 from refold.llm.answer import Redact, answer_async, answer_sync
-from refold.llm.choose import Choice, Endpoint, choose_model, read_endpoint, read_own
+from refold.llm.choose import Choice, Endpoint, choose_model, read_own
+from refold.llm.conversation_model import find_conversation
 from refold.llm.model import Completes, Model
 from refold.llm.redact import redact_text
 from refold.llm.retry import Limits
@@ -27,15 +30,48 @@ WINDOW_SHARE = 0.7
 
 
 class Summariser:
-    """Answers what stages ask. ``llm`` is anything with ``complete(prompt)``; None if nobody handed one in."""
+    """Answers what stages ask. ``llm`` is anything with ``complete(prompt)``; None if nobody handed one in.
+
+    It knows no conversation; ``join`` returns the one for a conversation.
+    """
 
     def __init__(self, config: CompressionConfig, llm: object = None) -> None:
         self.llm = llm
+        self.config = config
         self.timeout_s = config.compact_timeout_s
         self.attempts_max = config.compact_retry_count
         self.is_masking = config.redact
-        self.own, self.conversation = find_endpoints(config)
+        self.conversation: Endpoint | None = None
+        self.own = find_own(config, None)
         self.plugin, self.failure = find_plugin(config)
+
+    def join(
+        self,
+        *,
+        called: str = "",
+        stored: str = "",
+        wire: str = "",
+        settings: Mapping[str, object] | None = None,
+    ) -> Self:
+        """Return the summariser of one conversation: by its model, as the caller and the session name it."""
+        joined = copy(self)
+        joined.conversation = find_conversation(
+            self.config.variables,
+            called=called,
+            stored=stored,
+            setting=self.config.model or "",
+            wire=wire,
+            settings=settings,
+        )
+        joined.own = find_own(self.config, joined.conversation)
+        return joined
+
+    def settle(self) -> CompressionConfig:
+        """Return the settings with the fold asking a model if there is one and nobody chose otherwise."""
+        if not self.is_there:
+            return self.config
+        window = self.window
+        return self.config.with_model(int(window * WINDOW_SHARE) if window else None)
 
     @property
     def is_there(self) -> bool:
@@ -86,18 +122,15 @@ class Summariser:
         return redact_text if self.is_masking else None
 
 
-def find_endpoints(config: CompressionConfig) -> tuple[Endpoint | None, Endpoint | None]:
-    """Return where the summaries' own model is reached, and where the conversation's is; None for what nobody set."""
-    values = config.variables
-    conversation = read_endpoint(values, config.model) if values else None
-    own = read_own(
-        values,
+def find_own(config: CompressionConfig, conversation: Endpoint | None) -> Endpoint | None:
+    """Return where the model set for summaries is reached; None if none is set."""
+    return read_own(
+        config.variables,
         conversation,
         model="" if is_plugin(config) else config.compact_model or "",
         url=config.compact_url or "",
-        key=values.get("REFOLD_COMPACT_KEY", ""),
+        key=config.variables.get("REFOLD_COMPACT_KEY", ""),
     )
-    return own, conversation
 
 
 def is_plugin(config: CompressionConfig) -> bool:
@@ -112,12 +145,3 @@ def find_plugin(config: CompressionConfig) -> tuple[object | None, str]:
     from refold.plugins import PREFIX, load_summariser
 
     return load_summariser((config.compact_model or "").removeprefix(PREFIX))
-
-
-def settle_summariser(config: CompressionConfig, llm: object = None) -> tuple[CompressionConfig, Summariser]:
-    """Return the settings with the fold asking a model if there is one and nobody chose otherwise, and the model."""
-    summariser = Summariser(config, llm)
-    if not summariser.is_there:
-        return config, summariser
-    window = summariser.window
-    return config.with_model(int(window * WINDOW_SHARE) if window else None), summariser

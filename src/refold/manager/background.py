@@ -11,14 +11,12 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 
 from refold.conversation.view import View
 from refold.errors import RefoldError
 from refold.ladder.plan import Outcome
-from refold.llm.summariser import Summariser
 from refold.manager.batch import commit_outcome, is_vetoed, make_full_view, miss, plan_batch, tell_failed
 from refold.manager.flow import Flow, Pause, run_flow_async
 from refold.manager.keeper import Keeper
@@ -54,9 +52,8 @@ class Job:
 class Background:
     """The worker of one manager."""
 
-    def __init__(self, keeper: Keeper, model: Callable[[], Summariser], remember: Remember) -> None:
+    def __init__(self, keeper: Keeper, remember: Remember) -> None:
         self._keeper = keeper
-        self._model = model
         self._remember = remember
         self._jobs: OrderedDict[str, Job] = OrderedDict()
         self._running: Job | None = None
@@ -153,7 +150,7 @@ class Background:
 
     async def _run(self, job: Job) -> None:
         flow = fold_flow(self._keeper, job.session_id, job.wish, self._remember)
-        job.task = asyncio.ensure_future(run_flow_async(flow, self._model()))
+        job.task = asyncio.ensure_future(run_flow_async(flow))
         job.loop = asyncio.get_running_loop()
         if job.is_stopped:
             job.task.cancel()

@@ -8,7 +8,6 @@ fails, the compression stands and a warning says so.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Generator
 from dataclasses import replace
 
 from refold.conversation.view import View
@@ -20,7 +19,7 @@ from refold.manager.archived import Archived, describe_archived
 from refold.manager.deciding import decide_plain
 from refold.manager.events import make_event
 from refold.manager.files import named_files
-from refold.manager.flow import Flow
+from refold.manager.flow import Flow, Question
 from refold.manager.injecting import give_up_recalled, leave_out_recalled, put_back_recalled
 from refold.manager.keeper import Keeper
 from refold.manager.lease import give_lease, take_lease
@@ -33,7 +32,7 @@ from refold.manager.undoing import REDO
 from refold.manager.wish import Made, Wish, describe_made
 from refold.stages.fold import Fold
 from refold.stages.offload import files_of
-from refold.stages.stage import Ask, Reply
+from refold.stages.stage import Reply
 
 SOFT_WAIT_S = 5.0
 HARD_WAIT_S = 150.0
@@ -132,12 +131,11 @@ def make_full_view(keeper: Keeper, session: OpenSession, wish: Wish) -> View:
     return session.make_view(keeper.ledger, fixed_tokens=wish.fixed_tokens, pinned=pinned)
 
 
-def plan_batch(
-    keeper: Keeper, session: OpenSession, wish: Wish, view: View, owner: str = ""
-) -> Generator[Ask, Reply, Outcome]:
+def plan_batch(keeper: Keeper, session: OpenSession, wish: Wish, view: View, owner: str = "") -> Flow[Outcome]:
     """Run the ladder over what was said in a view; the lease is prolonged whenever a model has answered."""
     said = leave_out_recalled(view)
-    stages = order_stages(keeper.batch_stages(session.id))
+    summariser = keeper.find_summariser(session.row, is_manual=wish.is_manual)
+    stages = order_stages(keeper.batch_stages(session.id, summariser.settle()))
     if wish.asks_no_model:
         stages = tuple(replace(one, summariser="extract") if isinstance(one, Fold) else one for one in stages)
     plan = Plan(
@@ -155,7 +153,7 @@ def plan_batch(
     try:
         ask = next(asking)
         while True:
-            reply: Reply = yield ask
+            reply: Reply = yield Question(ask, summariser)
             if owner and not keeper.prolong(session.id, owner):
                 raise LedgerError(f"the lease on {session.id!r} ran out while a model was asked; nothing was changed")
             ask = asking.send(reply)

@@ -19,7 +19,7 @@ from refold.conversation.view import Item
 from refold.errors import ConfigError
 from refold.ledger.choose import choose_ledger
 from refold.ledger.ledger import Extension, Finding, Ledger
-from refold.llm.summariser import settle_summariser
+from refold.llm.summariser import Summariser
 from refold.manager import controls, forgetting, going_on, manual, pages, preparing
 from refold.manager.archived import Archived
 from refold.manager.background import Background
@@ -55,15 +55,15 @@ class ContextCompressionManager(Recalling):
     ) -> None:
         self.workspace_path = Path(workspace_path)
         self.compression_folder = CompressionFolder(self.workspace_path)
-        chosen, self._model = settle_summariser(config if config is not None else CompressionConfig(), llm)
-        self.config = pages.apply_folder(chosen, self.compression_folder)
+        self._llm = llm
+        self.config = pages.apply_folder(config or CompressionConfig(), self.compression_folder)
         self.token_counter = TokenCounter()
         self.compressor = ContextCompressor(llm, self.token_counter)  # type: ignore[arg-type]
         self.md_sync = MarkdownSync(self.workspace_path)
         if ledger is None or isinstance(ledger, str):
             ledger = choose_ledger(self.workspace_path, ledger or self.config.ledger)
-        self._keeper = Keeper(self.config, self.workspace_path, ledger)
-        self._background = Background(self._keeper, lambda: self._model, self._remember)
+        self._keeper = Keeper(self.config, self.workspace_path, ledger, Summariser(self.config, llm))
+        self._background = Background(self._keeper, self._remember)
         self._keeper.background = self._background
         self._keeper.recalling = lambda: self.recalling
 
@@ -93,7 +93,7 @@ class ContextCompressionManager(Recalling):
         request = make_request(
             session_id, messages, current_messages, system_prompt, tools, model, format, window, reserve
         )
-        return await run_flow_async(preparing.prepare_flow(self._keeper, request, self._remember), self._model)
+        return await run_flow_async(preparing.prepare_flow(self._keeper, request, self._remember))
 
     def prepare_context_sync(
         self,
@@ -112,7 +112,7 @@ class ContextCompressionManager(Recalling):
         request = make_request(
             session_id, messages, current_messages, system_prompt, tools, model, format, window, reserve
         )
-        return run_flow(preparing.prepare_flow(self._keeper, request, self._remember), self._model)
+        return run_flow(preparing.prepare_flow(self._keeper, request, self._remember))
 
     def append(self, session_id: str, new_messages: Sequence[Any], *, format: str | None = None) -> int:  # noqa: A002
         """Add messages at the end of a session, durably; return how many it has now."""
@@ -130,11 +130,11 @@ class ContextCompressionManager(Recalling):
 
     def compress(self, session_id: str, instructions: str = "", dry_run: bool = False) -> CompactResult:
         """Compress a session now, because a person asks; ``dry_run`` says what would go and changes nothing."""
-        return run_flow(self._compress_flow(session_id, instructions, dry_run), self._model)
+        return run_flow(self._compress_flow(session_id, instructions, dry_run))
 
     async def compress_async(self, session_id: str, instructions: str = "", dry_run: bool = False) -> CompactResult:
         """The same as ``compress``, for callers with an event loop."""
-        return await run_flow_async(self._compress_flow(session_id, instructions, dry_run), self._model)
+        return await run_flow_async(self._compress_flow(session_id, instructions, dry_run))
 
     def _compress_flow(self, session_id: str, instructions: str, dry_run: bool) -> Flow[CompactResult]:
         # Who asks now does not wait for what was begun by itself.
@@ -235,16 +235,18 @@ class ContextCompressionManager(Recalling):
         """Change settings from now on, in this workspace (S1.5, S1.6); return the settings in force."""
         if "ledger" in changes:
             raise ConfigError("ledger cannot change while it is in use; make another manager for another ledger")
-        changed, self._model = settle_summariser(self.config.replace(**changes), self._model.llm)
-        self.config = self._keeper.config = changed
+        self._use(self.config.replace(**changes))
         self.compression_folder.write_config(pages.list_settings(self.config), changes=changes)
         return self.config
 
     def adopt(self, config: CompressionConfig) -> CompressionConfig:
         """Go by settings that were read anew, from the next request on; what ``config.json`` says still holds."""
-        chosen, self._model = settle_summariser(config, self._model.llm)
-        self.config = self._keeper.config = pages.apply_folder(chosen, self.compression_folder)
+        self._use(pages.apply_folder(config, self.compression_folder))
         return self.config
+
+    def _use(self, config: CompressionConfig) -> None:
+        self._keeper.summariser = Summariser(config, self._llm)
+        self.config = self._keeper.config = config
 
     def close(self) -> None:
         """Let go of everything in memory and of the ledger. The manager can be used again: it opens it anew."""

@@ -1,6 +1,6 @@
 """Flows: what the manager does, written once, run by a sync or an async driver.
 
-A flow is a generator. It yields what it cannot do by itself: an Ask to a model, a Pause, an Await of somebody's
+A flow is a generator. It yields what it cannot do by itself: a Question to a model, a Pause, an Await of somebody's
 coroutine. The async driver runs every step in a thread, so that counting and folding never hold up an event loop, and
 lets a step finish when it is cancelled: a change is made whole or not at all (S3.8).
 """
@@ -22,6 +22,14 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
+class Question:
+    """Ask the model that writes the summaries of this conversation."""
+
+    ask: Ask
+    summariser: Summariser
+
+
+@dataclass(frozen=True, slots=True)
 class Pause:
     """Wait a little: somebody else has what we need."""
 
@@ -35,17 +43,17 @@ class Await:
     make: Callable[[], Awaitable[object]]
 
 
-Step = Ask | Pause | Await
+Step = Question | Pause | Await
 Flow = Generator[Step, Any, Result]
 
 
-def run_flow(flow: Flow[Result], model: Summariser) -> Result:
+def run_flow(flow: Flow[Result]) -> Result:
     """Run a flow to its end in this thread."""
     reply: object = None
     try:
         while True:
             step = flow.send(reply)
-            reply = _answer(step, model)
+            reply = _answer(step)
     except StopIteration as done:
         result: Result = done.value
         return result
@@ -53,7 +61,7 @@ def run_flow(flow: Flow[Result], model: Summariser) -> Result:
         flow.close()
 
 
-async def run_flow_async(flow: Flow[Result], model: Summariser) -> Result:
+async def run_flow_async(flow: Flow[Result]) -> Result:
     """Run a flow to its end, its steps in threads and its questions on this event loop."""
     reply: object = None
     while True:
@@ -62,7 +70,7 @@ async def run_flow_async(flow: Flow[Result], model: Summariser) -> Result:
             result: Result = ended
             return result
         try:
-            reply = await _answer_async(step, model)
+            reply = await _answer_async(step)
         except BaseException:
             # Cancelled while asking: nothing was committed. Locks and leases are given back before we go.
             await asyncio.shield(asyncio.to_thread(flow.close))
@@ -100,18 +108,18 @@ def wait_out(flow: Flow[Result]) -> Result:
         return result
 
 
-def _answer(step: Step, model: Summariser) -> object:
-    if isinstance(step, Ask):
-        return run_blocking(lambda: model.answer(step))
+def _answer(step: Step) -> object:
+    if isinstance(step, Question):
+        return run_blocking(lambda: step.summariser.answer(step.ask))
     if isinstance(step, Await):
         return run_blocking(lambda: _settle(step))
     time.sleep(step.seconds)
     return None
 
 
-async def _answer_async(step: Step, model: Summariser) -> object:
-    if isinstance(step, Ask):
-        return await model.answer(step)
+async def _answer_async(step: Step) -> object:
+    if isinstance(step, Question):
+        return await step.summariser.answer(step.ask)
     if isinstance(step, Await):
         return await _settle(step)
     await asyncio.sleep(step.seconds)

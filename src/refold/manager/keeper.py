@@ -23,6 +23,7 @@ from refold.conversation.view import Lens
 from refold.errors import LedgerError, SessionBusy
 from refold.ledger.ledger import Ledger, SessionRow
 from refold.ledger.session_row import format_of, merge_settings
+from refold.llm.summariser import Summariser
 from refold.manager.events import make_event
 from refold.manager.flow import Flow, Pause, wait_out
 from refold.manager.heartbeat import Heartbeat
@@ -80,8 +81,11 @@ class Slot:
 class Keeper:
     """Opens sessions and keeps what is shared: settings, the ledger, who listens."""
 
-    def __init__(self, config: CompressionConfig, workspace: Path, ledger: Ledger) -> None:
+    def __init__(
+        self, config: CompressionConfig, workspace: Path, ledger: Ledger, summariser: Summariser | None = None
+    ) -> None:
         self.config = config
+        self.summariser = summariser or Summariser(config)
         self.workspace = workspace
         self.ledger = ledger
         self.listeners = Listeners()
@@ -255,19 +259,28 @@ class Keeper:
             self._arrival = self.config, self.config.arrival_stages()
         return self._arrival[1]
 
-    def batch_stages(self, session_id: str) -> list[Stage]:
+    def find_summariser(self, row: SessionRow, *, is_manual: bool = False) -> Summariser:
+        """Return who writes summaries of a session.
+
+        A request names the session's model itself; by hand a session is compressed whoever ran it.
+        """
+        return self.summariser.join(
+            called="" if is_manual else row.model, stored=row.model, wire=row.wire, settings=row.settings
+        )
+
+    def batch_stages(self, session_id: str, config: CompressionConfig) -> list[Stage]:
         """Return the ladder of a batch; what renders on arrival has had its turn."""
         folder = self.find_folder(session_id).relative
         return [
             replace(stage, folder=folder) if isinstance(stage, Offload) else stage
-            for stage in self.config.stages()
+            for stage in config.stages()
             if not acts_on_arrival(stage)
         ]
 
-    @property
-    def asks_model(self) -> bool:
-        """True if folding asks a model, which takes a while."""
-        return any(isinstance(stage, Fold) and stage.summariser == "llm" for stage in self.config.stages())
+    def asks_model(self, row: SessionRow) -> bool:
+        """Tell whether folding a session asks a model, which takes a while."""
+        stages = self.find_summariser(row).settle().stages()
+        return any(isinstance(stage, Fold) and stage.summariser == "llm" for stage in stages)
 
     def update_settings(self, session: OpenSession, changes: Mapping[str, object]) -> None:
         """Store settings of a session, key by key; None takes one away."""

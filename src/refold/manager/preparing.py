@@ -96,7 +96,7 @@ def _prepare_held(
             asks_no_model=asks_no_model,
             unsent=frozenset(session.unsent),
         )
-        if _may_wait(keeper, decision) and keeper.background is not None:
+        if _may_wait(keeper, session, decision) and keeper.background is not None:
             begun = keeper.background.begin(session.id, replace(wish, is_background=True))
             if begun:
                 made = Made("begun", reason=f"{decision.trigger.reason}: a summary is being prepared in the background")
@@ -115,10 +115,10 @@ def _prepare_held(
     return _hand_back(keeper, slot, session, request, decision, made, budget, fixed, recalled)
 
 
-def _may_wait(keeper: Keeper, decision: Decision) -> bool:
+def _may_wait(keeper: Keeper, session: OpenSession, decision: Decision) -> bool:
     """Tell whether a compression may come later: there is room, nobody counts on it now, and a model writes it."""
     is_soft = decision.trigger.strength == "soft" and not decision.trigger.by_count
-    return is_soft and keeper.config.background and keeper.asks_model
+    return is_soft and keeper.config.background and keeper.asks_model(session.row)
 
 
 def finish(keeper: Keeper, session: OpenSession, made: Made | None, remember: Remember) -> Flow[None]:

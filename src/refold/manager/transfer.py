@@ -19,6 +19,7 @@ from refold.ledger.importing import check_once, read_whole
 from refold.ledger.ledger import Ledger
 from refold.ledger.records import StoredEdit, Whole
 from refold.ledger.session_row import format_of
+from refold.llm.conversation_model import PLACE
 from refold.manager.session import parse_stored
 from refold.manager.session_settings import read_calibration
 from refold.offload import OffloadFolder
@@ -47,7 +48,10 @@ def import_session(
     _try_view(whole)
     # Versions that no session of this name had: nobody goes on with what he remembers of one that was deleted.
     version = int(now * _VERSIONS_PER_S)
-    whole = replace(whole, row=replace(whole.row, path_version=version, edits_version=version))
+    # Where its model is reached is for those to say who go on with it, not for a file.
+    settings = {**whole.row.settings, PLACE: None} if PLACE in whole.row.settings else whole.row.settings
+    row = replace(whole.row, path_version=version, edits_version=version, settings=settings)
+    whole = replace(whole, row=row)
     if not ledger.put_whole(whole, now):
         name = whole.row.id
         raise FormatError(f"there is a session {name!r} already; give another name with --as, or delete it first")

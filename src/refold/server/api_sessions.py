@@ -12,6 +12,7 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict
 
 from refold.ledger.encode import load_json
+from refold.llm.conversation_model import converse_with
 from refold.server.interface import PAGE_MAX, Access, Asker, Handle, Json, Name, Text, describe_row
 
 router = APIRouter(prefix="/api/sessions", tags=["sessions"])
@@ -192,7 +193,9 @@ def read_memory(name: Name, access: Asker) -> Json:
 @router.post("/{name:path}/compress")
 def compress(name: Name, access: Asker, wish: CompressWish) -> Json:
     """Compress a session now; ``dry_run`` says what would go and changes nothing."""
-    result = access.manager.compress(access.need(name).id, wish.instructions, wish.dry_run)
+    row = access.need(name)
+    with converse_with(access.find_model(row)):
+        result = access.manager.compress(row.id, wish.instructions, wish.dry_run)
     told = {key: value for key, value in asdict(result).items() if key != "messages"}
     return Json(told)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from refold.llm.conversation_model import name_conversation
 from refold.manager import ContextCompressionManager
 from refold.server.asking import (
     Asked,
@@ -98,6 +99,8 @@ class Application:
         await asyncio.to_thread(self.managers.main.close)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # Whoever knows the model of a conversation names it; a key in the environment is not theirs to spend.
+        name_conversation(None)
         if scope["type"] == "lifespan":
             await self._live(receive, send)
         elif scope["type"] == "http":

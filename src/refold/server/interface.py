@@ -14,9 +14,11 @@ from pydantic import AfterValidator, StringConstraints
 
 from refold.errors import RefoldError
 from refold.ledger.ledger import SESSION_ID_MAX, SessionRow
+from refold.llm.choose import Endpoint
 from refold.server.auth import Caller
 from refold.server.identity import belongs_to, make_id, name_session
 from refold.server.reading import dump_json
+from refold.server.summaries import find_stored
 
 if TYPE_CHECKING:
     from refold.server.app import Application
@@ -69,6 +71,11 @@ class Access:
         self.manager = application.managers.main
         self.ledger = self.manager.ledger
         self.tenant = caller.tenant
+
+    def find_model(self, row: SessionRow) -> Endpoint | None:
+        """Return the model that may write summaries of a session, with a key that is for this caller to spend."""
+        variables = {} if self.tenant else self.manager.config.variables
+        return find_stored(self.application.settings, variables, row)
 
     def need(self, name: str) -> SessionRow:
         """Return the row of a session by its name; NotFound if the caller has none of it."""

@@ -7,10 +7,11 @@ from __future__ import annotations
 import time
 
 from refold.ledger.ledger import Ledger, SessionRow
+from refold.llm.conversation_model import GATEWAY
 from refold.server.identity import CANDIDATES_MAX, KnownSession, make_id, name_alike
 from refold.server.reading import ReadRequest
 
-SETTING = "gateway"
+SETTING = GATEWAY
 
 
 def store_known(ledger: Ledger, session: KnownSession, request: ReadRequest) -> None:

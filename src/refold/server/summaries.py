@@ -1,76 +1,59 @@
-"""Who pays for summaries behind the gateway. Normally a model that the operator set up, or none.
+"""Who pays for summaries behind the gateway: by default only keys that the gateway itself holds.
 
-Only with ``summaries: client`` does a session's fold spend the key of the client whose request asked for it: with the
-model of that request, at the same upstream. The key lives as long as the request and the fold that it began; it is
-handed on by context, never stored, logged or shown.
+A summary is written by the model that is set for it, else by the model of the conversation at the same upstream: with a
+key that the gateway holds for that upstream, or, with ``summaries: client``, with the key of the client whose request
+asked for it. A client's key lives as long as the request and the fold that it began; it is passed on by context, never
+stored, logged or shown. Without such a key, rules write the summary. No key of the environment is spent on it.
 """
 
 from __future__ import annotations
 
-from contextvars import ContextVar
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from refold.config import CompressionConfig
-from refold.errors import ConfigError
-from refold.llm.anthropic import AnthropicModel
-from refold.llm.model import TEMPERATURE, TOKENS_MAX, Completion
-from refold.llm.openai import OpenAIModel
+from refold.ledger.ledger import SessionRow
+from refold.llm.choose import Endpoint
+from refold.llm.conversation_model import GATEWAY, Place, name_conversation
 from refold.server.asking import Asked
 from refold.server.headers import find_bearer
 from refold.server.settings import GatewaySettings
-from refold.server.wires import Wire
-
-
-@dataclass(frozen=True, slots=True)
-class Payer:
-    """Whose model is asked: that of the request under way."""
-
-    side: str
-    model: str
-    key: str = field(repr=False)
-
-
-_payer: ContextVar[Payer | None] = ContextVar("payer", default=None)
-
-
-class ClientModel:
-    """A model for summaries that is the client's own, request by request."""
-
-    name = "the client's model"
-
-    def __init__(self, settings: GatewaySettings) -> None:
-        self._settings = settings
-
-    @property
-    def key(self) -> str:
-        """The key that is spent now, so that no message of a failure quotes it."""
-        payer = _payer.get()
-        return payer.key if payer is not None else ""
-
-    async def complete(
-        self, prompt: str, *, system: str = "", tokens_max: int = TOKENS_MAX, temperature: float = TEMPERATURE
-    ) -> Completion:
-        """Ask the model of the request under way; ConfigError if there is none."""
-        payer = _payer.get()
-        if payer is None:
-            raise ConfigError("no request is under way whose model could be asked")
-        settings = self._settings
-        model: AnthropicModel | OpenAIModel
-        if payer.side == "anthropic":
-            model = AnthropicModel(payer.model, payer.key, settings.anthropic_upstream)
-        else:
-            model = OpenAIModel(payer.model, payer.key, settings.openai_upstream)
-        return await model.complete(prompt, system=system, tokens_max=tokens_max, temperature=temperature)
+from refold.server.wires import Side, Wire
 
 
 def name_payer(settings: GatewaySettings, asked: Asked, wire: Wire, model: str) -> None:
-    """Note, for what this request begins, whose model may be asked; nobody's unless the operator said so."""
-    if settings.summaries != "client" or not model:
-        return
-    held = settings.openai_key if wire.side == "openai" else settings.anthropic_key
-    key = held or _find_key(asked)
-    _payer.set(Payer(wire.side, model, key) if key else None)
+    """Name, for what this request begins, the model that may be asked and with whose key; None if there is none."""
+    endpoint = find_held(settings, wire.side, model)
+    if endpoint is None and settings.summaries == "client" and model and (key := _find_key(asked)):
+        endpoint = _make_endpoint(settings, wire.side, model, key)
+    name_conversation(endpoint)
+
+
+def find_held(settings: GatewaySettings, side: Side, model: str) -> Endpoint | None:
+    """Return a model at its upstream with the key that the gateway holds for it; None if it holds none."""
+    held = settings.openai_key if side == "openai" else settings.anthropic_key
+    return _make_endpoint(settings, side, model, held) if held and model else None
+
+
+def find_stored(settings: GatewaySettings, variables: Mapping[str, str], row: SessionRow) -> Endpoint | None:
+    """Return the model of a stored session, for a compression that a person asks for; None if it cannot be asked.
+
+    ``variables`` are the addresses and keys that this person may use.
+    """
+    place = Place.read(row.settings)
+    if place is None and GATEWAY not in row.settings:
+        return None
+    side: Side = place.provider if place is not None else "anthropic" if row.wire == "anthropic" else "openai"
+    held = find_held(settings, side, row.model)
+    if place is None or (held is not None and Place.of(held) == place):
+        return held
+    return place.find_model(variables, row.model)
+
+
+def _make_endpoint(settings: GatewaySettings, side: Side, model: str, key: str) -> Endpoint:
+    if side == "anthropic":
+        return Endpoint(model, "anthropic", settings.anthropic_upstream, key)
+    return Endpoint(model, "openai", settings.openai_upstream, key)
 
 
 def _find_key(asked: Asked) -> str:
@@ -80,13 +63,11 @@ def _find_key(asked: Asked) -> str:
     return "" if b"authorization" in asked.drop else find_bearer(asked.headers)
 
 
-def choose_summariser(config: CompressionConfig, settings: GatewaySettings) -> tuple[CompressionConfig, object]:
-    """Return the settings and the model, if any, that folds are made with."""
+def choose_summariser(config: CompressionConfig, settings: GatewaySettings) -> CompressionConfig:
+    """Return the settings that folds are made with behind the gateway."""
     if settings.summaries == "off":
-        return config.replace(summariser="extract"), None
-    if settings.summaries == "client":
-        return config, ClientModel(settings)
-    return config.with_variables(_avoid_self(dict(config.variables), settings)), None
+        return config.replace(summariser="extract")
+    return config.with_variables(_avoid_self(dict(config.variables), settings))
 
 
 def _avoid_self(variables: dict[str, str], settings: GatewaySettings) -> dict[str, str]:

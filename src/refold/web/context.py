@@ -13,6 +13,7 @@ from typing import Literal
 from refold.cli.repl.gauge import break_down
 from refold.conversation.edit import Edit
 from refold.ladder.report import StageReport
+from refold.llm.conversation_model import converse_with
 from refold.manager.manual import CompactResult
 from refold.manager.session import parse_stored
 from refold.manager.status import SessionStatus
@@ -110,7 +111,8 @@ class Preview:
 def preview(access: Access, name: str, instructions: str) -> Preview:
     """Return what a compression would do; nothing changes."""
     row = access.need(name)
-    result = find_manager(access, row).compress(row.id, instructions, dry_run=True)
+    with converse_with(access.find_model(row)):
+        result = find_manager(access, row).compress(row.id, instructions, dry_run=True)
     stages = [_tell_stage(access, name, stage) for stage in result.stages if stage.edits]
     return Preview(
         result.previous_tokens, result.current_tokens, result.preserved_count, clean(result.reason), tuple(stages)
@@ -143,4 +145,5 @@ def _tell_going(access: Access, name: str, ids: Sequence[str]) -> tuple[Going, .
 def compress(access: Access, name: str, instructions: str) -> CompactResult:
     """Compress a session now."""
     row = access.need(name)
-    return find_manager(access, row).compress(row.id, instructions)
+    with converse_with(access.find_model(row)):
+        return find_manager(access, row).compress(row.id, instructions)

@@ -5,15 +5,17 @@ Commands and the reading loop share it. Changing the model or the session makes 
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
 from refold.agent import Agent, AgentLimits, Tool
-from refold.agent.choosing import Chosen
+from refold.agent.choosing import Chosen, find_endpoint
 from refold.agent.running import Approve
 from refold.cli.repl.gauge import write_gauge
 from refold.errors import LedgerError
+from refold.llm.conversation_model import converse_with
 from refold.manager import ContextCompressionManager
 from refold.manager.status import SessionStatus
 
@@ -60,6 +62,10 @@ class ChatSession:
             approve=self.approve,
             context_tools=not getattr(self.chosen.model, "refuses_tools", False),
         )
+
+    def converse(self) -> AbstractContextManager[None]:
+        """Name the model that is talked to as the one that writes summaries, for what is begun inside."""
+        return converse_with(find_endpoint(self.chosen.model))
 
     def use_model(self, name: str) -> Chosen:
         """Talk to another model from now on."""

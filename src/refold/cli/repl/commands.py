@@ -96,7 +96,8 @@ def show_context(chat: ChatSession, screen: Screen, argument: str) -> None:  # n
 async def compact(chat: ChatSession, screen: Screen, argument: str) -> None:
     chat.status()  # So that before and after are told with system prompt and tools, as the gauge has them.
     screen.wait(OPTIMISING)
-    done = await chat.manager.compress_async(chat.session_id, argument)
+    with chat.converse():
+        done = await chat.manager.compress_async(chat.session_id, argument)
     screen.rest()
     if not any(stage.edits for stage in done.stages):
         screen.note(f"nothing to compress, {done.current_tokens:,} tokens as before: {done.reason}")
