@@ -36,7 +36,9 @@ async def main() -> None:
     script = [call_tool("read_log", {"day": day}) for day in range(1, 11)]
     script += [call_tool("count_errors", {"day": 7}), say("Day 7 had three errors.")]
     with ScriptedProvider(script, window=12_000) as provider:
-        manager = ContextCompressionManager(CompressionConfig(window=12_000), tempfile.mkdtemp())
+        # By default the agent's own model writes the summaries; this one only knows its script.
+        config = CompressionConfig(window=12_000, summariser="extract")
+        manager = ContextCompressionManager(config, tempfile.mkdtemp())
         agent = Agent(model="scripted-1", base_url=provider.openai_url, tools=[read_log, count_errors], manager=manager)
         async for event in agent.run("Which day had errors?"):
             if event.kind == "compacted":

@@ -26,7 +26,9 @@ def make_model(provider: ScriptedProvider, wire: str = "openai-chat", name: str 
 
 
 def make_manager(folder: Path, llm: object = None, **settings: Any) -> ContextCompressionManager:
-    return ContextCompressionManager(CompressionConfig(**settings), folder, llm=llm)
+    # A script answers request by request: summaries are not among them unless a model of their own is handed in.
+    given = settings if llm is not None else {"summariser": "extract", **settings}
+    return ContextCompressionManager(CompressionConfig(**given), folder, llm=llm)
 
 
 def make_agent(
