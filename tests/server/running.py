@@ -1,8 +1,11 @@
 """Starts gateways for tests, and the conversations that go through them."""
 
+import gzip
 import json
 import socket
+import sys
 import time
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -95,6 +98,21 @@ def make_body(wire: str, messages: Sequence[Any], model: str = "scripted-1", **f
     if wire == "anthropic":
         return {"model": model, "max_tokens": 100, "messages": list(messages), **fields}
     return {"model": model, "messages": list(messages), **fields}
+
+
+def pack(coding: str, body: bytes) -> bytes:
+    """Return bytes in a content coding, as a header names it."""
+    if coding == "br":
+        import brotli  # type: ignore[import-untyped]
+
+        return bytes(brotli.compress(body))
+    if coding == "zstd":
+        if sys.version_info >= (3, 14):
+            from compression import zstd
+        else:
+            from backports import zstd
+        return bytes(zstd.compress(body))
+    return {"gzip": gzip.compress, "deflate": zlib.compress}.get(coding.lower(), bytes)(body)
 
 
 def free_port() -> int:

@@ -3,12 +3,11 @@
 import gzip
 import json
 import socket
-import zlib
 
 import pytest
 
 from refold.server.protocol import HEAD_BYTES_MAX
-from tests.server.running import PATHS, make_body, make_dialog, start_rig
+from tests.server.running import PATHS, make_body, make_dialog, pack, start_rig
 
 BODY = json.dumps(make_body("openai-chat", make_dialog(1, words=3))).encode()
 HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
@@ -77,18 +76,17 @@ def test_the_gateway_is_no_proxy(start):
     assert heard.startswith(b"HTTP/1.1 400")
 
 
-@pytest.mark.parametrize("coding", ["gzip", "deflate", "GZIP"])
+@pytest.mark.parametrize("coding", ["gzip", "deflate", "GZIP", "br", "zstd"])
 @pytest.mark.parametrize("wire", list(PATHS))
 def test_a_compressed_request_goes_on_as_it_came_or_is_made_smaller(start, wire, coding):
     rig = start(config={"window": 8_000, "reserve": 1_000}, window=8_000)
-    pack = zlib.compress if coding == "deflate" else gzip.compress
-    small = pack(json.dumps(make_body(wire, make_dialog(1, words=3))).encode())
+    small = pack(coding, json.dumps(make_body(wire, make_dialog(1, words=3))).encode())
     answer = rig.post(wire, small, content_encoding=coding)
     sent = rig.provider.requests[-1]
     assert (sent.body, sent.headers["content-encoding"]) == (small, coding)
     assert answer.headers["x-refold-session"]
     long = make_body(wire, make_dialog(30))
-    answer = rig.post(wire, pack(json.dumps(long).encode()), content_encoding=coding)
+    answer = rig.post(wire, pack(coding, json.dumps(long).encode()), content_encoding=coding)
     assert answer.status_code == 200
     sent = rig.provider.requests[-1]
     assert "content-encoding" not in sent.headers
@@ -102,9 +100,14 @@ def test_a_compressed_request_goes_on_as_it_came_or_is_made_smaller(start, wire,
         (gzip.compress(BODY)[:-9], "gzip"),
         (gzip.compress(BODY) * 2, "gzip"),
         (BODY, "br"),
+        (pack("br", BODY)[:-3], "br"),
+        (BODY, "zstd"),
+        (pack("zstd", BODY)[:-3], "zstd"),
+        (pack("zstd", BODY) * 2, "zstd"),
+        (BODY, "compress"),
         (b"", "gzip"),
+        (b"", "zstd"),
     ],
-    ids=["plain", "cut", "twice", "unknown", "empty"],
 )
 def test_a_coding_that_cannot_be_read_is_the_upstreams_business(start, body, coding):
     rig = start()
@@ -113,9 +116,10 @@ def test_a_coding_that_cannot_be_read_is_the_upstreams_business(start, body, cod
     assert (sent.body, sent.headers["content-encoding"]) == (body, coding)
 
 
-def test_a_small_body_that_unpacks_without_end_is_413(start):
+@pytest.mark.parametrize("coding", ["gzip", "deflate", "br", "zstd"])
+def test_a_small_body_that_unpacks_without_end_is_413(start, coding):
     rig = start(settings={"body_bytes_max": 100_000})
-    answer = rig.post("openai-chat", gzip.compress(b" " * 50_000_000), content_encoding="gzip")
+    answer = rig.post("openai-chat", pack(coding, b" " * 50_000_000), content_encoding=coding)
     assert answer.status_code == 413
     assert rig.provider.requests == []
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import zlib
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from refold.server.coding import make_decoder
+from refold.server.coding import CodingError, make_decoder
 from refold.server.headers import Headers, find_header
 
 Scope = MutableMapping[str, Any]
@@ -74,13 +73,13 @@ async def read_body(receive: Receive, headers: Headers, *, bytes_max: int, stall
 
 
 def decode_body(body: bytes, coding: str, bytes_max: int) -> bytes | None:
-    """Return a compressed body as it was before, never more than ``bytes_max``; None if that cannot be told."""
+    """Return a compressed body as it was before; None if it cannot be read, BodyTooLarge if over ``bytes_max``."""
     decoder = make_decoder(coding)
     if decoder is None:
         return None
     try:
         plain = decoder.decompress(body, bytes_max + 1)
-    except zlib.error:
+    except CodingError:
         return None
     if len(plain) > bytes_max:
         raise BodyTooLarge

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from refold.server.coding import CODINGS
+
 Headers = Sequence[tuple[bytes, bytes]]
 
 OWN = b"x-refold-"
@@ -28,7 +30,7 @@ _HOP_BY_HOP = frozenset(
 # Set anew for each connection: whose host it is, how long the body is, whether to wait before sending it.
 _PER_REQUEST = frozenset((b"host", b"content-length", b"expect"))
 # What the reader of answers can decode; an answer in another coding would pass through unread.
-_CODINGS = ("gzip", "deflate", "identity")
+_CODINGS = (*CODINGS, "identity")
 
 
 def find_header(headers: Headers, name: bytes) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-import zlib
 from dataclasses import dataclass, field
 
 import aiohttp
@@ -17,7 +16,7 @@ import orjson
 
 from refold.errors import ContextOverflow, ProviderError
 from refold.llm.errors import classify_response
-from refold.server.coding import make_decoder
+from refold.server.coding import CodingError, make_decoder
 from refold.server.relay import read_head
 from refold.server.upstream import UpstreamSlow
 
@@ -128,5 +127,5 @@ def _decode(head: bytes, response: aiohttp.ClientResponse) -> bytes:
     decoder = make_decoder(response.headers.get("content-encoding", ""))
     try:
         return head if decoder is None else decoder.decompress(head, ERROR_BYTES_MAX)
-    except zlib.error:
+    except CodingError:
         return head

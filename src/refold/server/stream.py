@@ -6,14 +6,13 @@ the limit, is given up silently: reading is for figures only.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import orjson
 
 from refold.server.answered import Answered
-from refold.server.coding import make_decoder
+from refold.server.coding import CodingError, make_decoder
 
 BYTES_MAX = 16_000_000
 ReadPayload = Callable[[Mapping[str, Any], Answered], None]
@@ -40,7 +39,7 @@ class AnswerReader:
         if self._decoder is not None:
             try:
                 chunk = self._decoder.decompress(chunk, BYTES_MAX)
-            except zlib.error:
+            except CodingError:
                 self._give_up()
                 return
         self._rest += chunk
