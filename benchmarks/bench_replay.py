@@ -30,7 +30,7 @@ from typing import Any
 
 from refold.budget import Budget, Tariff, window_budget
 from refold.config import CompressionConfig
-from refold.replay.baselines import BASELINES
+from refold.replay.baselines import find_baselines
 from refold.replay.policy import LadderPolicy, Policy, Room
 from refold.replay.record import SessionRecord
 from refold.replay.request_log import read_session
@@ -45,6 +45,7 @@ RATIO, FLOOR_TOKENS = 2.5, 1_500
 FIXED_WINDOW, FIXED_SESSION_MIN = 32_000, 60_000
 FAR = 20
 QUICK_SESSIONS = 40
+BASELINES = find_baselines()
 WINDOWS = {
     "ratio": "each session 2.5 times too long for its window",
     "room": "what the system prompt leaves is 2.5 times too small",
@@ -283,7 +284,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--sets", nargs="*", default=SETS)
     parser.add_argument("--sessions", type=int, default=1_000)
     parser.add_argument("--window", nargs="*", choices=tuple(WINDOWS), default=["ratio", "fixed"])
-    parser.add_argument("--policies", nargs="*", default=["raw", "last-n", "mask", "chars", "default"])
+    parser.add_argument("--policies", nargs="*", default=[*BASELINES, "default"])
     parser.add_argument("--set", nargs="*", default=[], help="settings, as fold.index_share=0.3", dest="settings")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--no-recall", action="store_true", help="do not search for what is not in view")

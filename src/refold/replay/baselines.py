@@ -12,6 +12,7 @@ from refold.conversation.message import Message
 from refold.conversation.turn import find_units
 from refold.conversation.view import Item, View, apply, extend
 from refold.ladder.run import climb, drive
+from refold.replay.peer import find_peers
 from refold.replay.policy import Policy, Room, Step
 from refold.stages.mask import Mask
 from refold.stages.stage import Goal, Reply
@@ -139,3 +140,8 @@ BASELINES: dict[str, Callable[[Room], Policy]] = {
     "mask": StickyMask,
     "chars": CharacterCut,
 }
+
+
+def find_baselines() -> dict[str, Callable[[Room], Policy]]:
+    """Return all baselines by name, among them the peers that are installed."""
+    return {**BASELINES, **find_peers()}

@@ -18,7 +18,7 @@ from refold.budget import Budget, Tariff
 from refold.config import CompressionConfig
 from refold.config.presets import PRESETS
 from refold.errors import ConfigError, FormatError, RefoldError
-from refold.replay.baselines import BASELINES
+from refold.replay.baselines import find_baselines
 from refold.replay.policy import LadderPolicy, Policy, Room
 from refold.replay.record import SessionRecord
 from refold.replay.run import Measured, replay_session
@@ -85,7 +85,7 @@ class Job:
         ).hexdigest()
 
     def _config(self) -> CompressionConfig:
-        preset = "default" if self.preset in BASELINES else self.preset
+        preset = "default" if self.preset in find_baselines() else self.preset
         settings = {"window": self.terms.window, "reserve": 0} if self.terms.window else {}
         return CompressionConfig(preset=preset, **settings)
 
@@ -93,13 +93,13 @@ class Job:
         return self._config().budget(model_info(self.terms.model_of(self.session)), margin)
 
     def _make_policy(self, room: Room) -> Policy:
-        baseline = BASELINES.get(self.preset)
+        baseline = find_baselines().get(self.preset)
         return baseline(room) if baseline else LadderPolicy(room, self._config())
 
 
 def check_presets(names: Sequence[str]) -> list[str]:
     """Return the names without repeats; raise ConfigError that names one that does not exist."""
-    known = [*PRESETS, *BASELINES]
+    known = [*PRESETS, *find_baselines()]
     for name in names:
         if name not in known:
             raise ConfigError(f"unknown preset '{name}' to replay; there are {', '.join(known)}")
