@@ -107,7 +107,7 @@ def test_the_tables_are_whole_in_a_terminal_of_eighty_columns(logs: Shell) -> No
     ran = logs.refold("replay", "agent.jsonl", "--window", "2.5k", "--presets", "raw,last-n,mask,default", COLUMNS="80")
     assert ran.code == 0, ran.err
     assert "…" not in ran.text
-    assert ran.text.splitlines()[0].endswith("found %")
+    assert ran.text.splitlines()[0].endswith("found")
     assert any(line.startswith("preset") and line.endswith("re-run") for line in ran.text.splitlines())
     assert any(line.startswith("distance 6-10") for line in ran.text.splitlines())
 
@@ -117,7 +117,7 @@ def test_whoever_watches_sees_how_far_it_is(logs: Shell) -> None:
     command = ["-m", "refold", "replay", "agent.jsonl", "--window", "2.5k"]
     child = pexpect.spawn(sys.executable, command, cwd=str(logs.folder), encoding="utf-8", timeout=60)
     child.expect(r"replaying .*\d/2")
-    child.expect("found %")
+    child.expect("found")
     child.expect(pexpect.EOF)
     child.close()
     assert child.exitstatus == 0
@@ -143,7 +143,7 @@ def test_sessions_too_short_for_any_window_are_not_sent_on_a_search(shell: Shell
 
 def test_the_columns_are_explained_and_times_of_nothing_are_not_told(logs: Shell) -> None:
     told = logs.refold("replay", "agent.jsonl", "--window", "2.5k").text
-    for name in ("breaks", "÷ raw", "whole", "copied %", "values %", "far %", "found %"):
+    for name in ("fits", "breaks", "÷ raw", "whole", "copied", "values", "far", "found"):
         assert any(line.startswith(f"{name} ") for line in told.splitlines())
     assert "0.0 ms" not in told
     assert re.search(r"^default: [\d.]+ ms per request", told, re.M)

@@ -99,17 +99,6 @@ def test_what_left_the_view_is_found_by_recall_where_originals_are_kept() -> Non
     assert tally.by_sort["identifier"].whole == 2
 
 
-def test_files_read_and_calls_made_again_after_their_results_went_are_counted() -> None:
-    messages = agent_messages(20)
-    command = {"name": "bash", "arguments": json.dumps({"command": "make test"})}
-    run = {"role": "assistant", "content": "", "tool_calls": [{"id": "c", "type": "function", "function": command}]}
-    ran = {"role": "tool", "tool_call_id": "c", "content": "2 passed " * 60}
-    session = Session("s", (*messages[:4], run, ran, *messages[4:-1], *messages[2:4], run, ran, messages[-1]))
-    for preset, hard, expected in (("raw", 10**6, (0, 0)), ("default", 1_500, (1, 1)), ("mask", 1_500, (1, 1))):
-        requests = replay(session, preset, hard).requests
-        assert (sum(one.files_reread for one in requests), sum(one.calls_rerun for one in requests)) == expected, preset
-
-
 @pytest.mark.parametrize("wire", ["anthropic", "openai-responses"])
 def test_other_formats_are_replayed_as_they_are(wire: str) -> None:
     messages = agent_messages(30)

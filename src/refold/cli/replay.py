@@ -24,13 +24,14 @@ from refold.replay.tally import sum_times
 
 PRESETS = "raw,default"
 LEGEND = (
+    ("fits", "% of the requests within the window; valid: that a provider would accept"),
     ("breaks", "requests that changed what the provider had cached"),
     ("÷ raw", "the bill as a share of raw's, which sends everything"),
     ("whole", "the same, and reading again what was copied later but no longer in view"),
-    ("copied %", "text that the assistant copied from older messages, in view when it did"),
-    ("values %", "exact values that a later call used, in view when it did"),
-    ("far %", "the same, of values from more than 20 messages back"),
-    ("found %", "in view, or found by recall"),
+    ("copied", "% of the text copied from older messages that was in view"),
+    ("values", "% of the exact values used again that were in view"),
+    ("far", "the same, of values from more than 20 messages back"),
+    ("found", "in view, or found by recall"),
 )
 # Windows that are worth a look: in one of this share of the largest request something has to go.
 WINDOW_SHARE = 0.4

@@ -44,8 +44,6 @@ class RequestRecord:
     stages: tuple[str, ...] = ()
     reason: str = ""
     asked: tuple[Asked, ...] = ()
-    files_reread: int = 0
-    calls_rerun: int = 0
     runs: int = 0
     runs_in_view: int = 0
     rereads: tuple[int, ...] = ()

@@ -113,8 +113,6 @@ def _describe_tally(tally: Tally, raw: float | None) -> dict[str, object]:
         "copied_in_view_percent": tally.copied.percent,
         "copied_runs": tally.copied.whole,
         "summariser": {"calls": tally.asked, "tokens": tally.asked_tokens, "bill": charge["summariser"]},
-        "files_reread": tally.files_reread,
-        "calls_rerun": tally.calls_rerun,
         "probes": {
             "all": _describe_probes(tally.probes),
             "far": _describe_probes(tally.probes_far),

@@ -6,10 +6,8 @@ checked by ``testing.provider_rules``, which shares no code with the engine.
 
 from __future__ import annotations
 
-import itertools
-import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from refold.budget import Budget, Tariff
@@ -24,12 +22,10 @@ from refold.replay.policy import Policy, Room, Step
 from refold.replay.recalling import RecallCheck
 from refold.replay.record import ProbeRecord, RequestRecord, SessionRecord
 from refold.replay.session import Probe, Session
-from refold.stages.extract.actions import Action, read_call
 from refold.testing.provider_rules import find_violations
 from refold.tokens import Counter
 
 VIOLATIONS_MAX = 3
-_READ = "read "
 # What is hidden must stay reachable: the line that says so, and its frame, take about this much.
 PLACEHOLDER_TOKENS = 60
 
@@ -112,7 +108,6 @@ class _Replay:
         self._reread: set[int] = set()
         self._sent: tuple[Item, ...] = ()
         self._last_at = -1
-        self._calls: dict[str, frozenset[str]] = {}
         self._probes: dict[int, list[Probe]] = {}
         for probe in session.probes:
             self._probes.setdefault(probe.step, []).append(probe)
@@ -156,7 +151,6 @@ class _Replay:
         self._sent, self._last_at = step.items, at + len(answer) - 1
 
     def _record(self, at: int, answer: Sequence[Message], step: Step, idle_s: float) -> None:
-        reread, rerun = self._count_repeated(at, answer, step.items)
         shared = common_prefix(self._sent, step.items)
         is_break = shared < len(self._sent)
         copied, rereads = self._find_copied(at, answer, step.items, is_break=is_break)
@@ -178,8 +172,6 @@ class _Replay:
                 stages=step.stages,
                 reason=step.reason,
                 asked=step.asked,
-                files_reread=reread,
-                calls_rerun=rerun,
                 runs=copied.runs,
                 runs_in_view=copied.in_view,
                 rereads=rereads,
@@ -226,35 +218,6 @@ class _Replay:
         alone = self._room.fixed_tokens + sum(plain(one).tokens for one in kept.values())
         hides = len(kept) < len(messages)
         return alone + (PLACEHOLDER_TOKENS if hides else 0) <= self._room.budget.hard
-
-    def _count_repeated(self, at: int, answer: Sequence[Message], items: Sequence[Item]) -> tuple[int, int]:
-        """Count files read again and other calls made again, where the last time is no longer in view as it was."""
-        parts = [part for message in answer for part in message.parts if part.kind == "call"]
-        actions = [read_call(0, part, "") for part in parts]
-        keys = [_name_action(action) for action in actions]
-        reread = rerun = 0
-        if any(key in self._calls for key in keys):
-            plain = {item.message.id for item in items if not item.edits}
-            again = [key for key in keys if not self._calls.get(key, plain) <= plain]
-            reread = sum(key.startswith(_READ) for key in again)
-            rerun = len(again) - reread
-        ids = {message.id for message in answer} | {message.id for message in self._find_results(at + len(answer))}
-        self._calls.update(dict.fromkeys(keys, frozenset(ids)))
-        return reread, rerun
-
-    def _find_results(self, start: int) -> Iterator[Message]:
-        for message in itertools.islice(self._measured.messages, start, None):
-            if not any(part.kind == "result" for part in message.parts):
-                return
-            yield message
-
-
-def _name_action(action: Action) -> str:
-    """Return what makes two calls the same: for one that only reads files, which; else the tool and its arguments."""
-    paths = [path for touch, path in action.touched if touch == "read"]
-    if paths and len(paths) == len(action.touched):
-        return f"{_READ}{json.dumps(sorted(paths))}"
-    return json.dumps((action.tool, action.raw))
 
 
 def _shows(items: Sequence[Item], value: str) -> bool:

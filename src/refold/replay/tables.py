@@ -13,11 +13,10 @@ _NONE = Probed(0, 0, 0)
 
 
 def write_rows(report: Report) -> Sequence[tuple[str, ...]]:
-    """Return the table: a heading row and one row per preset, as text; bills in thousands."""
+    """Return the table: a heading row and one row per preset, as text; shares in percent, bills as parts of raw's."""
     tallies = report.tallies()
     raw = next((tally.charge.total for tally in tallies if tally.preset == "raw"), None)
-    kept = ("copied %", "values %", "far %", "found %")
-    head = ("preset", "fits %", "valid %", "peak", "breaks", "÷ raw", "whole", *kept)
+    head = ("preset", "fits", "valid", "peak", "breaks", "÷ raw", "whole", "copied", "values", "far", "found")
     return [head, *(_write_row(tally, raw) for tally in tallies)]
 
 

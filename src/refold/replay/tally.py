@@ -71,8 +71,6 @@ class Tally:
     tokens_total: int
     breaks: int
     tokens_freed: int
-    files_reread: int
-    calls_rerun: int
     asked: int
     asked_tokens: int
     charge: Charge
@@ -110,8 +108,6 @@ def tally_preset(preset: str, records: Sequence[SessionRecord], tariff_of: Tarif
         tokens_total=sum(sizes),
         breaks=sum(request.is_break for request in requests),
         tokens_freed=sum(request.tokens_freed for request in requests),
-        files_reread=sum(request.files_reread for request in requests),
-        calls_rerun=sum(request.calls_rerun for request in requests),
         asked=sum(len(request.asked) for request in requests),
         asked_tokens=sum(one.prompt_tokens + one.reply_tokens for request in requests for one in request.asked),
         charge=sum_charges([record.charge(tariff_of(record)) for record in records]),
