@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from refold.budget import Budget, Trigger, flat_budget
+from refold.conversation import because
 from refold.conversation.edit import Edit
 from refold.conversation.view import Lens, View, apply
 from refold.errors import ConfigError, FormatError
@@ -166,7 +167,7 @@ def _notes(model: str | None, budget: int | None) -> tuple[str, ...]:
 def _write_report(view: View, outcome: Outcome, room: Budget, counter: Counter, notes: tuple[str, ...]) -> Report:
     trigger: Trigger = outcome.trigger
     return Report(
-        reason=trigger.reason if trigger.acts else "it fits: nothing to do",
+        reason=trigger.reason if trigger.acts else because.FITS(),
         counter=counter.name,
         margin=counter.margin,
         budget=room,

@@ -46,7 +46,7 @@ async def test_a_window_of_a_third_is_found_out_told_and_remembered(wire: str, t
         events = await run_all(agent, "And now?")
         (lowered,) = pick(events, WindowLowered)
         assert (lowered.window_before, lowered.window_after) == (WINDOW, third)
-        assert "the provider says that its window has 8,000 tokens" in lowered.reason
+        assert str(lowered.reason) == "the provider says its window has 8,000 tokens"
         assert pick(events, Finished)[0].text == "fine"
         assert len(pick(events, Compressed)) == 1
         assert len(provider.requests) == 2

@@ -13,6 +13,7 @@ from refold.budget.economics import (
     count_removable,
     sum_charges,
 )
+from refold.conversation import because
 from refold.tokens.models import NO_CACHE, CacheRules, Cliff, model_info
 
 CACHE = CacheRules(read=0.1, write=1.25, lifetime_s=300)
@@ -100,11 +101,11 @@ def test_it_waits_until_carrying_has_cost_as_much_as_removing() -> None:
         waited.append(trigger.reason)
         carry = carry.advance(2_000, count_removable(2_000, room, carry))
     assert len(waited) == 12, "1,150 / 100 is 11.5: it acts once the twelfth request has been sent"
-    assert "1,000" in trigger.reason
-    assert "1,150" in trigger.reason
-    assert waited[0] == "", "what no request contained yet has not been carried"
-    assert waited[1] == "waited: removing 1,000 tokens breaks even in 11 requests"
-    assert waited[-1] == "waited: removing 1,000 tokens breaks even in 1 request"
+    assert trigger.reason == because.PAYS(removable=1_000, paid=1_200, requests=12, cost=1_150)
+    assert not waited[0], "what no request contained yet has not been carried"
+    assert waited[1] == because.WAIT(removable=1_000, requests=11)
+    assert str(waited[1]) == "waiting: removing 1,000 tokens pays for itself after 11 requests"
+    assert str(waited[-1]) == "waiting: removing 1,000 tokens pays for itself after 1 request"
 
 
 def test_what_stands_before_the_change_costs_nothing() -> None:
@@ -130,7 +131,7 @@ def test_a_cold_cache_is_the_moment_to_act() -> None:
     economics = Economics(TARIFF, Carry(requests=1, idle_s=660.0))
     trigger = check_economics(Counts(2_000), 0, budget(1_000), economics)
     assert trigger.acts
-    assert "cold for 11 min" in trigger.reason
+    assert trigger.reason == because.COLD(minutes=11)
     assert not check_economics(Counts(1_300), 0, budget(1_000), economics).acts, "too little to hide it for"
     warm = Economics(TARIFF, Carry(requests=1, idle_s=200.0))
     assert not check_economics(Counts(2_000), 0, budget(1_000), warm).acts
@@ -143,7 +144,7 @@ def test_it_acts_before_a_cliff_and_not_far_from_it() -> None:
     near = Economics(tariff, Carry(requests=3, last_tokens=9_000))
     trigger = check_economics(Counts(9_600), 0, budget(8_000), near)
     assert trigger.acts
-    assert "10,000" in trigger.reason
+    assert trigger.reason == because.CLIFF(above=10_000, factor=2.0)
 
 
 @pytest.mark.parametrize("cache", [NO_CACHE, CacheRules(read=1.0, write=1.0, lifetime_s=300)])

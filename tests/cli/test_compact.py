@@ -150,7 +150,7 @@ def test_explain_names_every_change_with_its_handle(shell: Shell, session: Sessi
     assert changes
     for change in changes:
         assert change["handle"] in ran.err
-        assert change["reason"]
+        assert change["reason"]["text"]
         assert f"{change['tokens_before']:,} → {change['tokens_after']:,}" in ran.err
 
 
@@ -160,7 +160,7 @@ def test_explain_gives_a_reason_its_own_line_where_the_terminal_is_narrow(shell:
     lines = [line.strip() for line in ran.err.splitlines()]
     for change in json.loads(told.out)["changes"]:
         assert any(change["handle"] in line and change["stage"] in line for line in lines)
-        assert change["reason"] in lines or len(change["reason"]) > 60
+        assert change["reason"]["text"] in lines or len(change["reason"]["text"]) > 60
 
 
 def test_a_dry_run_writes_nothing_and_says_what_stays_and_what_goes(shell: Shell, session: Session) -> None:

@@ -28,7 +28,7 @@ def test_a_stored_session_is_compressed_and_undo_takes_it_back(stored: Shell) ->
     ran = stored.refold("compact", "--session", "s1")
     assert ran.code == 0
     assert "fold −" in ran.text
-    assert "a person asked for it" in ran.text
+    assert "requested manually" in ran.text
     assert "refold undo s1" in ran.text
     assert count_view(stored.folder) < before
     assert stored.refold("undo", "s1").code == 0

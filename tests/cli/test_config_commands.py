@@ -71,5 +71,7 @@ def test_settings_of_the_project_reach_compact(shell: Shell, session: list[dict[
     shell.write("refold.yaml", "threshold_rounds: 10\nretention_count: 5\n")
     ran = shell.refold("compact", "session.json", "--json", "--out", "small.json")
     assert ran.code == 0, ran.err
-    assert "threshold_rounds 10" in json.loads(ran.out)["reason"]
+    reason = json.loads(ran.out)["reason"]
+    assert (reason["code"], reason["values"]["limit"]) == ("trigger.rounds", 10)
+    assert "threshold_rounds 10" in reason["text"]
     assert json.loads((shell.folder / "small.json").read_bytes())[-1] == session[-1]

@@ -43,7 +43,7 @@ def test_json_tells_all_of_it_and_two_runs_agree(logs: Shell) -> None:
     assert (default["preset"], default["fit_percent"], default["valid_percent"]) == ("default", 100.0, 100.0)
     assert default["bill_to_raw"] < 1
     decisions = next(one for one in told[0]["per_session"] if one["preset"] == "default")["decisions"]
-    assert all(one["reason"] for one in decisions)
+    assert all(one["reason"]["text"] for one in decisions)
 
 
 @pytest.mark.parametrize(

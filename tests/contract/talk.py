@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from refold.conversation.edit import Edit, Fact, Fold
 from refold.conversation.message import digest_of
+from refold.conversation.reason import text_reason
 from refold.ledger.chain import ChainedPath, chain_path
 from refold.ledger.ledger import Batch, Event, Ledger, StoredMessage
 
@@ -55,7 +56,16 @@ def make_mask(covers: str, text: str = "masked", part: int = 0) -> Edit:
 
 
 def make_batch(*edits: Edit, name: str = "b1", expects: Sequence[str] = (), facts: Sequence[Fact] = ()) -> Batch:
-    return Batch(name, edits, "tokens", tuple(facts), tuple(expects), tokens_before=90, tokens_after=10, created_at=NOW)
+    return Batch(
+        name,
+        edits,
+        text_reason("tokens"),
+        tuple(facts),
+        tuple(expects),
+        tokens_before=90,
+        tokens_after=10,
+        created_at=NOW,
+    )
 
 
 def commit(ledger: Ledger, *edits: Edit, name: str = "b1", expects: Sequence[str] = (), session: str = SESSION) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from refold.conversation import because
 from refold.conversation.edit import Artifact, Edit, Fact, Fold
+from refold.conversation.reason import text_reason
 from refold.ledger.ledger import Event, Ledger
 from tests.contract.conftest import OpenLedger
 from tests.contract.talk import NOW, SESSION, commit, is_sound, make_batch, make_fold, make_mask, send
@@ -25,8 +27,9 @@ def test_an_edit_comes_back_equal_with_all_it_knows(ledger: Ledger) -> None:
         artifacts=(Artifact("file", "a.py", "m:1", "written", 0.5),), key_points=("one", "two"), turn_range=(1, 2),
         by="model",
     )  # fmt: skip
+    why = because.OVER_SOFT(tokens=90, limit=80)
     edits = (
-        Edit("fold", "fold", ids[:3], text="⟨f:1⟩ \ud800", role="assistant", reason="soft", level=2,
+        Edit("fold", "fold", ids[:3], text="⟨f:1⟩ \ud800", role="assistant", reason=why, level=2,
              made_from=("00", "11"), tokens_before=9, tokens_after=2, fold=fold),
         Edit("drop", "prune", (ids[3],), part=1),
         Edit("fold", "merge", (ids[2], ids[0]), text="out of order"),
@@ -49,7 +52,12 @@ def test_a_commit_brings_edits_facts_events_and_flags_together(ledger: Ledger) -
         ("compressed", {"tokens": [90, 10]})
     ]
     (stored,) = ledger.read_batches(SESSION)
-    assert (stored.id, stored.reason, stored.tokens_before, stored.tokens_after) == ("b1", "tokens", 90, 10)
+    assert (stored.id, stored.reason, stored.tokens_before, stored.tokens_after) == (
+        "b1",
+        text_reason("tokens"),
+        90,
+        10,
+    )
     assert (stored.edits, stored.is_active) == ((batch.edits[0].id,), True)
     assert read_count(ledger) == 1
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from refold.conversation.edit import Edit, Fact, Fold
+from refold.conversation.reason import text_reason
 from refold.ledger.ledger import Batch, Event, Ledger, Usage
 from tests.contract.talk import NOW, SESSION, is_sound, make_batch, make_fold, read_texts, send
 
@@ -19,8 +20,8 @@ def test_odd_text_comes_back_from_every_column(ledger: Ledger, odd: str) -> None
     ids = send(ledger, ["a", "b", "c"])
     ledger.update_session(SESSION, {"wire": odd, "model": odd, "settings": {odd: [odd], "k": {"k": odd}}}, NOW)
     fold = Fold(handle=odd, summary=odd, facts=(Fact("todo", odd, odd),), key_points=(odd,))
-    edit = Edit("fold", "fold", ids[:2], text=odd, reason=odd, fold=fold)
-    batch = Batch(f"b{odd[:200]}", (edit,), odd, (Fact("key", odd, odd),), created_at=NOW)
+    edit = Edit("fold", "fold", ids[:2], text=odd, reason=text_reason(odd), fold=fold)
+    batch = Batch(f"b{odd[:200]}", (edit,), text_reason(odd), (Fact("key", odd, odd),), created_at=NOW)
     assert ledger.acquire_lease(SESSION, odd[:200], seconds=9, now=NOW)
     assert ledger.commit(SESSION, batch, now=NOW, events=[Event(odd, NOW, {odd: odd})], owner=odd[:200])
     assert not ledger.acquire_lease(SESSION, f"{odd[:200]}'", seconds=9, now=NOW)
@@ -29,7 +30,7 @@ def test_odd_text_comes_back_from_every_column(ledger: Ledger, odd: str) -> None
     assert row is not None
     assert (row.wire, row.model, row.settings) == (odd, odd, {odd: [odd], "k": {"k": odd}})
     assert [stored.edit for stored in ledger.read_edits(SESSION)] == [edit]
-    assert [(stored.id, stored.reason) for stored in ledger.read_batches(SESSION)] == [(batch.id, odd)]
+    assert [(stored.id, stored.reason) for stored in ledger.read_batches(SESSION)] == [(batch.id, text_reason(odd))]
     assert [stored.fact for stored in ledger.read_facts(SESSION)] == [Fact("key", odd, odd)]
     assert [(event.kind, event.fields) for event in ledger.read_events(SESSION)] == [(odd, {odd: odd})]
     assert [usage.model for usage in ledger.read_usage(SESSION)] == [odd]

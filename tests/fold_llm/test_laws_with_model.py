@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from refold.budget import Trigger, flat_budget
+from refold.conversation import because
 from refold.errors import BudgetTooSmall
 from refold.ladder.plan import Plan, prepare
 from refold.ladder.run import drive
@@ -68,7 +69,7 @@ def test_whatever_a_model_answers_the_context_fits_is_valid_and_nothing_is_lost(
         asked.append(ask)
         return next(told)
 
-    trigger = Trigger("soft", "asked", True) if forced else None
+    trigger = Trigger("soft", because.MANUAL(), True) if forced else None
     plan = Plan(flat_budget(budget), (fold, Window(), Clamp()), trigger=trigger, strict=True)
     try:
         outcome = drive(prepare(view, plan), answer)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import refold
+from refold.conversation import because
 from refold.testing import find_violations
 from refold.testing.convert import to_anthropic, to_responses
 
@@ -111,6 +112,6 @@ def test_a_resent_history_does_not_wear_its_summary_down_where_a_count_stays_rea
     assert first.report is not None
     assert again.report is not None
     assert first.report.tokens_saved > 0
-    assert "threshold_tokens" in again.report.reason
+    assert again.report.reason.is_a(because.TOKENS)
     assert again.messages == first.messages
     assert "nothing new to fold" in again.report.stages[0].rejected[0].why

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.conversation.edit import Artifact, Edit, Fact, Fold
+from refold.conversation.reason import Reason, text_reason
 from refold.errors import FormatError
 from refold.ledger.encode import decode_edit, decode_text, dump_json, encode_edit, encode_text, load_json
 
@@ -70,9 +71,15 @@ FOLDS = st.builds(
 )  # fmt: skip
 
 
+REASONS = st.builds(
+    Reason, st.sampled_from(["fold.hard", "veto", "text", "of.another.version"]),
+    st.dictionaries(ANY_TEXT, st.none() | ANY_TEXT | st.integers(0, 9) | ANY_TEXT.map(text_reason), max_size=2),
+)  # fmt: skip
+
+
 @given(
     st.builds(
-        Edit, st.just("fold"), ANY_TEXT, st.just(("00", "11")), text=ANY_TEXT, reason=ANY_TEXT,
+        Edit, st.just("fold"), ANY_TEXT, st.just(("00", "11")), text=ANY_TEXT, reason=REASONS,
         role=st.sampled_from(["user", "assistant"]), level=st.integers(-3, 3), fold=st.none() | FOLDS,
         made_from=st.lists(ANY_TEXT, max_size=2).map(tuple), tokens_before=st.integers(0), tokens_after=st.integers(0),
     )

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from refold import CompressionConfig, ContextCompressionManager, LedgerError
+from refold.conversation import because
 from tests.manager.sessions import Model, agent, chat
 
 OFFLOAD = CompressionConfig.preset("offload")
@@ -47,7 +48,7 @@ def test_s2_10_an_empty_history_has_nothing_to_compress(tmp_path: Path) -> None:
     manager = ContextCompressionManager(OFFLOAD, tmp_path)
     manager.append("s1", [])
     done = manager.compress("s1")
-    assert (done.success, done.freed_tokens, done.reason) == (True, 0, "nothing to compress")
+    assert (done.success, done.freed_tokens, done.reason) == (True, 0, because.EMPTY())
 
 
 def test_s2_4_the_result_counts_what_was_preserved(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def test_s2_9_a_deletion_that_fails_only_warns(tmp_path: Path) -> None:
     (stuck / "inside").touch()
     done = manager.compress("s1")
     assert done.success
-    assert any("cannot be removed" in notice.reason for notice in warned)
+    assert any("cannot be removed" in str(notice.reason) for notice in warned)
     assert len(done.deleted_files) == len(named) - 1 - len(named_in(done.messages) & named)
 
 

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from refold import BudgetTooSmall, CompressionConfig, ContextCompressionManager
+from refold.conversation import because
 from refold.testing.convert import to_anthropic, to_responses
 from tests.effort import up_to
 
@@ -142,7 +143,7 @@ def test_recalled_text_gives_way_before_the_newest_step_is_cut(tmp_path: Path) -
             if lines < 110:
                 assert shown.messages[-1] == step[-1], "what was said was cut for what was recalled"
             told = [event.fields["reason"] for event in manager.ledger.read_events("s") if event.kind == "recalled"]
-            assert kept[-1] == (told[-1] != "taken back: there is no room for it")
+            assert kept[-1] == (told[-1] != because.TAKEN_BACK().to_json())
             assert prepare(manager, step, "openai-chat").messages == shown.messages
             assert manager.verify() == []
     assert kept[0]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from refold import ChangeRefused, CompressionConfig, ContextCompressionManager, LedgerError, SessionBusy
+from refold.conversation import because
 from refold.conversation.edit import Edit
 from refold.ledger.ledger import Batch
 from refold.ledger.sqlite import SqliteLedger
@@ -96,8 +97,8 @@ def test_a_compression_that_the_record_refuses_for_ever_is_told_at_once(tmp_path
         manager.prepare_context_sync("s1", agent(30))
     assert len(pauses) == 1, "it was tried once more, with the session read anew, and not forty times"
     told = str(refused.value)
-    assert "the record refuses a compression of" in told
-    assert "in session 's1'" in told
+    assert "the ledger rejected a compression of" in told
+    assert "session 's1'" in told
     assert "path version 1, edits version 0" in told
     assert "run 'refold verify'" in told
     assert isinstance(refused.value, LedgerError)
@@ -111,7 +112,7 @@ def test_a_compression_that_the_record_refuses_for_ever_is_told_at_once(tmp_path
 def test_a_person_who_asks_for_such_a_compression_is_told_too(tmp_path: Path) -> None:
     manager = make_manager(tmp_path)
     manager.append("s1", agent(6))
-    with pytest.raises(ChangeRefused, match="nobody changed it meanwhile"):
+    with pytest.raises(ChangeRefused, match="nobody changed session"):
         manager.compress("s1")
 
 
@@ -120,11 +121,11 @@ def test_a_request_that_fits_is_not_failed_by_a_compression_that_is_refused(tmp_
     prepared = manager.prepare_context_sync("s1", chat(12))
     assert prepared.messages == chat(12)
     assert prepared.report is not None
-    assert any("the record refuses a compression" in note for note in prepared.report.notes)
+    assert any("the ledger rejected a compression" in note for note in prepared.report.notes)
     manager.prepare_context_sync("s1", chat(14))
     again = manager.prepare_context_sync("s1", chat(16))
     assert again.report is not None
-    assert any("automatic compression has stopped: 2 in a row" in note for note in again.report.notes)
+    assert any("automatic compression has stopped after 2" in note for note in again.report.notes)
 
 
 def test_a_fold_in_the_background_that_is_refused_is_not_asked_for_without_end(tmp_path: Path) -> None:
@@ -142,15 +143,15 @@ def test_a_fold_in_the_background_that_is_refused_is_not_asked_for_without_end(t
     manager._background.join()
     assert len(model.prompts) == asked
     assert manager.status("s1").compression_count == 0
-    assert "the record refuses" in manager.status("s1").stopped
+    assert "the ledger rejected" in str(manager.status("s1").stopped)
 
 
 def test_messages_that_the_record_refuses_for_ever_are_told_at_once(tmp_path: Path) -> None:
     manager = make_manager(tmp_path)
     manager.ledger.refuses = "append"  # type: ignore[attr-defined]
-    with pytest.raises(ChangeRefused, match="refuses 3 new messages in session 's1'"):
+    with pytest.raises(ChangeRefused, match="rejected 3 new messages, although nobody changed session 's1'"):
         manager.append("s1", chat(3))
-    with pytest.raises(ChangeRefused, match="refuses a history of 5 messages in session 's1'"):
+    with pytest.raises(ChangeRefused, match="rejected a history of 5 messages, although nobody changed session 's1'"):
         manager.prepare_context_sync("s1", chat(5))
 
 
@@ -160,10 +161,10 @@ def test_what_a_refused_compression_rests_on_is_named(tmp_path: Path) -> None:
     ids = manager.ledger.read_path("s1").ids
     manager.ledger.forget("s1", ids[1:2], 5.0)
     fold = Edit("fold", "fold", (*ids, "ab" * 16), text="folded")
-    told = explain_refusal(manager.ledger, "s1", Batch("b", (fold,), "why", expects=("gone",)))
-    assert told == (
-        f"a compression of 4 messages by 1 edits (1 messages are missing: {'ab' * 6}; "
-        f"1 messages were forgotten: {ids[1][:12]}; 1 edits are no longer in force: gone)"
+    told = explain_refusal(manager.ledger, "s1", Batch("b", (fold,), because.MANUAL(), expects=("gone",)))
+    assert str(told) == (
+        f"the ledger rejected a compression of 4 messages with 1 edit (1 message missing: {'ab' * 6}; "
+        f"1 message forgotten: {ids[1][:12]}; 1 edit no longer in force: gone)"
     )
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from refold.conversation.edit import Fact
+from refold.conversation.reason import text_reason
 from refold.ledger.ledger import Batch
 from refold.recall.contradict import contradicts
 from refold.recall.facts import resolve_facts
@@ -78,7 +79,9 @@ def test_going_back_to_the_first_value_makes_it_hold_again() -> None:
 
 def test_facts_come_from_the_ledger_and_by_rule_from_what_was_said(workspace: Workspace) -> None:
     ids = workspace.say("s", "I prefer tabs over spaces.", "Noted.", "We decided to use port 8080.", "Good.", now=5.0)
-    batch = Batch("b", (), "test", facts=(Fact("todo", "Rotate the signing key.", "m:12345678"),), created_at=6.0)
+    batch = Batch(
+        "b", (), text_reason("test"), facts=(Fact("todo", "Rotate the signing key.", "m:12345678"),), created_at=6.0
+    )
     if workspace.ledger.commit("s", batch, now=6.0):
         assert "todo" in {fact.kind for fact in workspace.recall.facts("s")}
     found = {fact.text: fact for fact in workspace.recall.facts("s")}

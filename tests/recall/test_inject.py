@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from refold.conversation import because
 from tests.recall.building import WORDS_ONLY, Workspace
 
 OLD = [
@@ -26,14 +27,14 @@ def test_a_message_that_refers_back_gets_the_exact_words(workspace: Workspace) -
     assert injection.acts
     assert "retry limit of the uploader" in injection.text
     assert any(one.text == OLD[1] for one in injection.snippets)
-    assert "refers back" in injection.reason
+    assert "refers back" in str(injection.reason)
     assert injection.tokens <= WORDS_ONLY.inject_tokens
 
 
 def test_a_value_that_is_only_in_folded_messages_counts_as_a_reference(workspace: Workspace) -> None:
     injection = ask(workspace, "Connect to db-stage-4.internal now.")
     assert injection.acts
-    assert "db-stage-4.internal" in injection.reason
+    assert "db-stage-4.internal" in str(injection.reason)
 
 
 def test_chinese_references_are_understood(workspace: Workspace) -> None:
@@ -54,17 +55,17 @@ def test_a_message_that_refers_to_nothing_gets_nothing_and_a_reason(workspace: W
 def test_what_is_in_view_already_is_not_added(workspace: Workspace) -> None:
     injection = ask(workspace, "What did we say earlier about the retry limit of the uploader?", in_view="\n".join(OLD))
     assert not injection.acts
-    assert "in view" in injection.reason
+    assert "in view" in str(injection.reason)
 
 
 def test_off_is_off_and_always_is_always(workspace: Workspace) -> None:
-    assert ask(workspace, "What did we say earlier about the retry limit?", "off").reason == "inject is off"
+    assert ask(workspace, "What did we say earlier about the retry limit?", "off").reason.is_a(because.RECALL_OFF)
     assert ask(workspace, "lunch chatter", "always").acts
 
 
 def test_nothing_folded_means_nothing_to_add(workspace: Workspace) -> None:
     workspace.say("s", *OLD)
-    assert workspace.recall.inject("s", "What did we say about the uploader?", []).reason == "nothing is folded"
+    assert workspace.recall.inject("s", "What did we say about the uploader?", []).reason.is_a(because.RECALL_NO_FOLDS)
 
 
 def test_quoted_text_cannot_leave_its_frame(workspace: Workspace) -> None:

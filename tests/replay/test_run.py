@@ -7,6 +7,7 @@ import pytest
 
 from refold.budget import Budget, Tariff
 from refold.config import CompressionConfig
+from refold.conversation import because
 from refold.errors import ConfigError
 from refold.replay.baselines import BASELINES
 from refold.replay.batch import Job, Terms, check_presets, run_jobs
@@ -123,8 +124,8 @@ def test_a_cold_cache_is_billed_and_acted_on() -> None:
     times = tuple(float(at) if at < 39 else 10_000.0 + at for at in range(len(messages)))
     cold = replay(Session("s", tuple(messages), times=times), "default", 10_000)
     warm = replay(Session("s", tuple(messages)), "default", 10_000)
-    assert any("cold" in request.reason for request in cold.requests if request.stages)
-    assert not any("cold" in request.reason for request in warm.requests)
+    assert any(request.reason.is_a(because.COLD) for request in cold.requests if request.stages)
+    assert not any(request.reason.is_a(because.COLD) for request in warm.requests)
 
 
 def test_a_window_that_nothing_fits_into_is_told_not_raised() -> None:

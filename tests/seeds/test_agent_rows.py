@@ -18,6 +18,7 @@ from refold.cli.repl.chat_session import ChatSession
 from refold.cli.repl.commands import COMMANDS, run_command
 from refold.cli.repl.screen import OPTIMISING, Screen
 from refold.cli.repl.telling import show_event
+from refold.conversation import because
 from refold.testing import RecordedRequest, ScriptedProvider, ScriptedUsage, call_tool, say
 from tests.agent.talking import check_stored, make_agent, make_manager, make_model, pick, run_all
 from tests.agent.test_overflow import write_history
@@ -153,7 +154,7 @@ async def test_s2_13_every_step_offloads_compacts_if_needed_tells_and_goes_on(tm
 
 def test_s3_11_optimising_is_shown_while_it_runs_and_the_result_after_it() -> None:
     screen, console = make_screen()
-    show_event(screen, Compressing("12,000 tokens reach the soft limit", 12_000))
+    show_event(screen, Compressing(because.OVER_SOFT(tokens=12_000, limit=11_000), 12_000))
     assert OPTIMISING == "Optimising context…"
     assert OPTIMISING in console.export_text(clear=False)
     show_event(screen, Compressed("soft limit", 12_000, 4_000, 1.2, "ab12cd34"))
@@ -168,7 +169,7 @@ async def test_s4_6_finish_reason_length_forces_a_compression_always_in_this_pre
         manager.append("s", write_history("openai-chat", 30), format="openai-chat")
         events = await run_all(make_agent(provider, manager), "And now?")
     assert pick(events, Finished)[0].text == "whole"
-    assert "finish reason length" in pick(events, Compressed)[0].reason
+    assert pick(events, Compressed)[0].reason == because.CUT_OFF()
 
 
 async def test_s4_6_attempts_are_limited(tmp_path: Path) -> None:

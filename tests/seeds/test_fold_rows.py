@@ -164,7 +164,7 @@ def test_s2_7_after_the_last_attempt_success_is_false_and_the_history_unchanged(
     manager.append("s1", sent)
     done = manager.compress("s1")
     assert not done.success
-    assert "down for today" in done.reason
+    assert "down for today" in str(done.reason)
     assert done.messages == sent
     assert manager.ledger.read_edits("s1") == []
     (event,) = [one for one in manager.ledger.read_events("s1") if one.kind == "failed"]

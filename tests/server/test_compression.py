@@ -135,7 +135,7 @@ def test_when_refold_fails_the_original_goes_through_and_says_so(start, tmp_path
     body = json.dumps(make_body("openai-chat", [*messages, *make_dialog(3)])).encode()
     answer = rig.post("openai-chat", body, x_refold_session="mine")
     assert answer.status_code == 200
-    assert answer.headers["x-refold-reason"] == "failed-open: LedgerError"
+    assert answer.headers["x-refold-reason"] == "failed-open; error=LedgerError"
     assert rig.provider.requests[-1].body == body
     wait_for(lambda: any(event.kind == "failed" for event in ledger.read_events("mine")))
     ledger.is_full = False
@@ -148,7 +148,7 @@ def test_a_request_whose_fixed_parts_alone_are_too_large_goes_through_as_it_came
     body = json.dumps(make_body("openai-chat", [{"role": "user", "content": "word " * 9_000}])).encode()
     answer = rig.post("openai-chat", body)
     assert answer.status_code == 200
-    assert answer.headers["x-refold-reason"].startswith("over-budget: the smallest context has 9")
+    assert answer.headers["x-refold-reason"].startswith("over-budget; tokens=9")
     assert rig.provider.requests[-1].body == body
 
 

@@ -40,7 +40,7 @@ def test_a_session_goes_on_within_the_window_when_the_ledger_fails(start, tmp_pa
         ledger.fails = fails if at >= 20 else ()
         answer = rig.post(wire, make_body(wire, messages), x_refold_session="mine")
         assert answer.status_code == 200, (at, answer.text, answer.headers)
-    assert answer.headers["x-refold-reason"].startswith("compressed-in-memory: LedgerError")
+    assert answer.headers["x-refold-reason"].startswith("compressed-in-memory; error=LedgerError")
     before, after = map(int, answer.headers["x-refold-tokens"].split("->"))
     assert after < 7_000 < before
     assert len(rig.provider.requests) == 30

@@ -227,7 +227,7 @@ def test_preparing_that_takes_too_long_fails_open(start):
     rig.manager.observe_usage("s", 0, is_overflow=True)
     longer = make_dialog(20)
     answer = rig.post("openai-chat", make_body("openai-chat", longer), x_refold_session="s")
-    assert answer.headers["x-refold-reason"] == "failed-open: timeout"
+    assert answer.headers["x-refold-reason"] == "failed-open; error=timeout"
     assert json.loads(rig.provider.requests[-1].body)["messages"] == longer
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from refold.conversation.edit import Artifact, Edit, Fact, Fold
+from refold.conversation.reason import text_reason
 from refold.ledger.ledger import Batch
 from tests.web.served import PAYLOAD, Browser, is_harmless, need_browser, serve
 from tests.web.stories import leave_no_sample, open_manager
@@ -74,11 +75,30 @@ def plant_fold(manager: Any, name: str) -> None:
         (1, 2),
         hostile,
     )
+    why = text_reason(hostile)
     edits = (
-        Edit("fold", "fold", ids[1:4], text=hostile, reason=hostile, tokens_before=900, tokens_after=90, fold=fold),
-        Edit("replace", "mask", (ids[5],), part=0, text=hostile, reason=hostile, tokens_before=50, tokens_after=5),
+        Edit(
+            "fold",
+            "fold",
+            ids[1:4],
+            text=hostile,
+            reason=why,
+            tokens_before=900,
+            tokens_after=90,
+            fold=fold,
+        ),
+        Edit(
+            "replace",
+            "mask",
+            (ids[5],),
+            part=0,
+            text=hostile,
+            reason=why,
+            tokens_before=50,
+            tokens_after=5,
+        ),
     )
-    assert manager.ledger.commit(name, Batch("b1", edits, hostile, fold.facts, (), 900, 90, 1.0), now=1.0)
+    assert manager.ledger.commit(name, Batch("b1", edits, why, fold.facts, (), 900, 90, 1.0), now=1.0)
 
 
 @pytest.fixture(scope="module")

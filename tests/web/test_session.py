@@ -49,7 +49,7 @@ def test_a_fold_is_a_card_with_its_figures_facts_and_exact_values(browser: Brows
     said = card.inner_text()
     assert f"{len(fold.covers)} messages" in said
     assert f"{fold.tokens_before:,} → {fold.tokens_after:,} tokens" in said
-    assert "a person asked for it" in said
+    assert "requested manually" in said
     assert re.search(r"\b\d\d:\d\d\b", said)
     assert fold.fold.facts[0].text in said
     assert "quayline/billing/nights.py" in said
@@ -251,4 +251,4 @@ def test_reasons_are_chinese_on_the_chinese_page(browser: Browser, url: str, wor
     card.wait_for()
     said = card.inner_text()
     assert "手动要求" in said
-    assert "a person asked for it" not in said
+    assert "requested manually" not in said

@@ -6,8 +6,10 @@ Events describe; they never carry a credential, and nothing that a listener does
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import ClassVar
+
+from refold.conversation.reason import Reason, describe
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +20,7 @@ class AgentEvent:
 
     def to_dict(self) -> dict[str, object]:
         """Return the event as plain values, for JSON."""
-        return {"kind": self.kind, **asdict(self)}
+        return {"kind": self.kind, **describe(self)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ class Compressing(AgentEvent):
     """The context is being compressed (S3.11)."""
 
     kind: ClassVar[str] = "compressing"
-    reason: str
+    reason: Reason
     tokens: int
 
 
@@ -86,7 +88,7 @@ class Compressed(AgentEvent):
     """The context was compressed; ``undo`` names the compression for undo."""
 
     kind: ClassVar[str] = "compacted"
-    reason: str
+    reason: Reason
     tokens_before: int
     tokens_after: int
     seconds: float
@@ -108,7 +110,7 @@ class CompressionSkipped(AgentEvent):
     """Something asked for a compression and it was not done, or failed; ``reason`` says why."""
 
     kind: ClassVar[str] = "skipped"
-    reason: str
+    reason: Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,7 @@ class WindowLowered(AgentEvent):
     model: str
     window_before: int
     window_after: int
-    reason: str
+    reason: Reason
 
 
 @dataclass(frozen=True, slots=True)

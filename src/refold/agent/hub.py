@@ -96,7 +96,7 @@ def _make_event(notice: Notice, manager: ContextCompressionManager, started: flo
             tuple(map(str, files)) if isinstance(files, list) else (), notice.tokens_before - notice.tokens_after
         )
     if notice.kind == "warned":
-        return Warned(notice.reason)
+        return Warned(str(notice.reason))
     return CompressionSkipped(notice.reason)
 
 

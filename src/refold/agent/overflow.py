@@ -15,6 +15,8 @@ from dataclasses import dataclass
 import orjson
 
 from refold.budget import Budget
+from refold.conversation import because
+from refold.conversation.reason import Reason
 from refold.errors import ContextOverflow
 from refold.manager import ContextCompressionManager
 
@@ -31,7 +33,7 @@ class Lowered:
 
     before: int
     after: int
-    reason: str
+    reason: Reason
 
 
 def digest_messages(messages: Sequence[object]) -> bytes:
@@ -43,17 +45,17 @@ def judge_window(error: ContextOverflow, tokens: int, budget: Budget) -> Lowered
     """Return the window that a refusal shows, if it is smaller than what we took it for."""
     told = error.tokens_max
     if told is not None and WINDOW_MIN <= told < budget.window:
-        return Lowered(budget.window, told, f"the provider says that its window has {told:,} tokens")
+        return Lowered(budget.window, told, because.WINDOW_STATED(tokens=told))
     if told is None and tokens < _CLEARLY_BELOW * budget.hard:
         after = max(WINDOW_MIN, int(tokens * 0.9))
-        return Lowered(budget.window, after, f"the provider refused a request of {tokens:,} tokens as too long")
+        return Lowered(budget.window, after, because.WINDOW_REJECTED(tokens=tokens))
     return None
 
 
 def step_down(tokens: int, budget: Budget) -> Lowered:
     """Return a window below what was refused, for when nothing else changes the request."""
     after = max(WINDOW_MIN, int(tokens * _STEP_DOWN))
-    return Lowered(budget.window, min(after, budget.window), f"{tokens:,} tokens were refused as too long")
+    return Lowered(budget.window, min(after, budget.window), because.WINDOW_REJECTED(tokens=tokens))
 
 
 def lower_window(manager: ContextCompressionManager, session_id: str, model: str, lowered: Lowered) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from refold.conversation.language import Language, count_things
+from refold.conversation.reason import say
 from refold.manager.manual import CompactResult
 from refold.manager.status import SessionStatus
 from refold.memory import ContextSummary
@@ -85,7 +86,7 @@ class Texts:
         """Return that nothing was done."""
         return self._say(
             f"Nothing was compressed ({done.reason}): {done.current_tokens:,} tokens as before.",
-            f"没有可压缩的内容（{done.reason}）：仍为 {done.current_tokens:,} tokens。",
+            f"没有可压缩的内容（{say(done.reason, 'zh')}）：仍为 {done.current_tokens:,} tokens。",
         )
 
     def settings(self, values: Mapping[str, object]) -> str:

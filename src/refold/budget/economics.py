@@ -13,10 +13,9 @@ from dataclasses import dataclass, fields, replace
 
 from refold.budget.budget import Budget
 from refold.budget.trigger import QUIET, Counts, Trigger
+from refold.conversation import because
 from refold.tokens.models import CacheRules, Cliff, ModelInfo
 
-# How a reason begins that says why nothing was done.
-WAITED = "waited:"
 # Where a model's prices are not known, an output token costs as much as it does at most providers.
 OUTPUT_PRICE = 5.0
 # With a cold cache a change is free, but what it hides is not: it must take out at least this share of what it keeps.
@@ -190,7 +189,7 @@ def check_economics(counts: Counts, head_tokens: int, budget: Budget, economics:
     if cliff is not None:
         return Trigger(
             "soft",
-            f"above {cliff.above_tokens:,} tokens every request costs {cliff.input_factor:g} times as much",
+            because.CLIFF(above=cliff.above_tokens, factor=cliff.input_factor),
             is_economic=True,
         )
     least = economics.share_min * budget.hard
@@ -200,7 +199,7 @@ def check_economics(counts: Counts, head_tokens: int, budget: Budget, economics:
     if carry.idle_s > tariff.cache.lifetime_s and removable >= COLD_SHARE * kept:
         return Trigger(
             "soft",
-            f"the cache has been cold for {carry.idle_s / 60:,.0f} min: changing it now costs nothing",
+            because.COLD(minutes=round(carry.idle_s / 60)),
             is_economic=True,
         )
     cost = find_rewrite_cost(kept, economics)
@@ -208,18 +207,13 @@ def check_economics(counts: Counts, head_tokens: int, budget: Budget, economics:
     if paid >= cost:
         return Trigger(
             "soft",
-            f"carrying {removable:,} removable tokens has cost {paid:,.0f} in {_count_requests(carry.requests)}, "
-            f"removing them costs {cost:,.0f}",
+            because.PAYS(removable=removable, paid=round(paid), requests=carry.requests, cost=round(cost)),
             is_economic=True,
         )
     left = math.ceil((cost - paid) / (tariff.cache.read * removable)) if tariff.cache.read else 0
     if not left:
         return QUIET
-    return Trigger("none", f"{WAITED} removing {removable:,} tokens breaks even in {_count_requests(left)}")
-
-
-def _count_requests(number: int) -> str:
-    return f"{number:,} request{'' if number == 1 else 's'}"
+    return Trigger("none", because.WAIT(removable=removable, requests=left))
 
 
 def _find_cliff_ahead(tokens: int, carry: Carry, tariff: Tariff) -> Cliff | None:

@@ -1,6 +1,6 @@
 """Triggers: pure functions that say whether to act now, how strongly, and why.
 
-Each looks at numbers only. The reason is for people: it goes into the report and the event log.
+Each looks at numbers only. The reason goes into the report and the event log.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from refold.budget.budget import Budget
+from refold.conversation import because
+from refold.conversation.reason import NO_REASON, Reason
 
 Strength = Literal["none", "warn", "soft", "hard"]
 _ORDER: dict[Strength, int] = {"none": 0, "warn": 1, "soft": 2, "hard": 3}
@@ -22,7 +24,7 @@ class Trigger:
     """
 
     strength: Strength
-    reason: str = ""
+    reason: Reason = NO_REASON
     by_count: bool = False
     is_economic: bool = False
 
@@ -65,14 +67,14 @@ def check_budget(counts: Counts, budget: Budget) -> Trigger:
     """Compare the tokens of a view with the tiers of its budget."""
     tokens = counts.tokens
     if tokens > budget.hard:
-        return Trigger("hard", f"{tokens:,} tokens are over the limit of {budget.hard:,}")
+        return Trigger("hard", because.OVER_HARD(tokens=tokens, limit=budget.hard))
     # Where all tiers are one number, reaching it is still a fit.
     if tokens >= budget.soft and budget.soft < budget.hard:
         if _frees_too_little(counts, budget):
-            return Trigger("warn", f"{tokens:,} tokens; {counts.unsent_tokens:,} of them have not been sent yet")
-        return Trigger("soft", f"{tokens:,} tokens reach the soft limit of {budget.soft:,}")
+            return Trigger("warn", because.UNSENT(tokens=tokens, unsent=counts.unsent_tokens))
+        return Trigger("soft", because.OVER_SOFT(tokens=tokens, limit=budget.soft))
     if tokens >= budget.warn and budget.warn < budget.soft:
-        return Trigger("warn", f"{tokens:,} tokens; compression begins at {budget.soft:,}")
+        return Trigger("warn", because.NEAR_SOFT(tokens=tokens, limit=budget.soft))
     return QUIET
 
 
@@ -85,21 +87,21 @@ def _frees_too_little(counts: Counts, budget: Budget) -> bool:
 def check_rounds(counts: Counts, thresholds: Thresholds) -> Trigger:
     """S0.3: as many messages in the view as the threshold, or more."""
     if thresholds.rounds is not None and counts.messages >= thresholds.rounds:
-        return Trigger("soft", f"{counts.messages:,} messages reach threshold_rounds {thresholds.rounds:,}", True)
+        return Trigger("soft", because.ROUNDS(messages=counts.messages, limit=thresholds.rounds), True)
     return QUIET
 
 
 def check_tokens(counts: Counts, thresholds: Thresholds) -> Trigger:
     """S0.3: as many tokens in the view as the threshold, or more."""
     if thresholds.tokens is not None and counts.tokens >= thresholds.tokens:
-        return Trigger("soft", f"{counts.tokens:,} tokens reach threshold_tokens {thresholds.tokens:,}", True)
+        return Trigger("soft", because.TOKENS(tokens=counts.tokens, limit=thresholds.tokens), True)
     return QUIET
 
 
 def check_turns(counts: Counts, thresholds: Thresholds) -> Trigger:
     """S1.1: more turns in the view than the threshold."""
     if thresholds.turns is not None and counts.turns > thresholds.turns:
-        return Trigger("soft", f"{counts.turns:,} turns are more than max_turns {thresholds.turns:,}", True)
+        return Trigger("soft", because.TURNS(turns=counts.turns, limit=thresholds.turns), True)
     return QUIET
 
 
@@ -110,9 +112,7 @@ def check_reported(counts: Counts, thresholds: Thresholds, budget: Budget) -> Tr
         return QUIET
     if counts.reported_tokens >= ratio * budget.window:
         share = counts.reported_tokens / budget.window
-        return Trigger(
-            "soft", f"the provider reported {counts.reported_tokens:,} tokens, {share:.0%} of the window", True
-        )
+        return Trigger("soft", because.REPORTED(tokens=counts.reported_tokens, share=round(share, 4)), True)
     return QUIET
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from rich.console import Console
 from rich.padding import Padding
@@ -14,6 +14,7 @@ from refold.cli.render import clean_line, count_things, make_table, show_pairs
 from refold.conversation.edit import Edit
 from refold.conversation.handle import fold_handle, mark, message_handle
 from refold.conversation.message import Message
+from refold.conversation.reason import Reason, describe
 from refold.ladder.report import Report
 
 _WIDE = 100  # Columns from which a reason has room beside its change.
@@ -33,7 +34,7 @@ class Change:
     handle: str
     tokens_before: int
     tokens_after: int
-    reason: str
+    reason: Reason
 
     @property
     def where(self) -> str:
@@ -42,7 +43,7 @@ class Change:
 
     def to_dict(self) -> dict[str, object]:
         """Return the change as plain values, for JSON."""
-        return asdict(self)
+        return describe(self)
 
 
 def list_changes(report: Report, messages: Sequence[Message]) -> list[Change]:
@@ -92,7 +93,7 @@ def show_changes(console: Console, report: Report, messages: Sequence[Message]) 
 def _show_wide(console: Console, changes: Sequence[Change]) -> None:
     table = make_table("where", "what", "tokens", "handle", "why", numbers=("tokens",), wide=("why",), wraps=True)
     for change in changes:
-        table.add_row(*_name_cells(change), Text(clean_line(change.reason)))
+        table.add_row(*_name_cells(change), Text(clean_line(str(change.reason))))
     console.print(table)
 
 
@@ -107,7 +108,7 @@ def _show_narrow(console: Console, changes: Sequence[Change]) -> None:
         console.print(Segments([*line, Segment.line()]), end="")
     for line, change in zip(lines[-rows:], changes, strict=True):
         console.print(Segments([*line, Segment.line()]), end="")
-        console.print(Padding(Text(clean_line(change.reason), style="dim"), (0, 0, 0, indent), expand=False))
+        console.print(Padding(Text(clean_line(str(change.reason)), style="dim"), (0, 0, 0, indent), expand=False))
 
 
 def _name_cells(change: Change) -> tuple[str, str, str, Text]:

@@ -63,7 +63,7 @@ def _show(
     console.print(Text.assemble((clean_line(name, 60), "bold"), "  ", (head, "bold green"), f"  {shrunk}"))
     worked = [stage for stage in done.stages if stage.edits]
     stays = f"{count_things(done.preserved_count, 'message')} as they are"
-    told = [("would act" if done.is_dry_run else "why", done.reason)]
+    told = [("would act" if done.is_dry_run else "why", str(done.reason))]
     if worked:
         steps = ", ".join(f"{stage.stage} {-stage.tokens_freed:+,}" for stage in worked)
         told += [("would do" if done.is_dry_run else "did", steps.replace("-", "−")), ("stays", stays)]
@@ -90,7 +90,7 @@ def _show_edits(console: Console, manager: ContextCompressionManager, name: str,
             count_things(len(edit.covers), "message"),
             f"{edit.tokens_before:,} → {edit.tokens_after:,}",
             _name_handle(edit, digests),
-            Text(clean_line(edit.reason, 100)),
+            Text(clean_line(str(edit.reason), 100)),
         )
     console.print(table)
 
@@ -108,7 +108,7 @@ def _describe(name: str, done: CompactResult) -> dict[str, object]:
         "session": name,
         "dry_run": done.is_dry_run,
         "success": done.success,
-        "reason": done.reason,
+        "reason": done.reason.to_dict(),
         "tokens_before": done.previous_tokens,
         "tokens_after": done.current_tokens,
         "tokens_saved": done.freed_tokens,

@@ -9,6 +9,7 @@ from rich.text import Text
 from refold.cli.reading import write_json
 from refold.cli.render import clean_line, make_console, make_table
 from refold.cli.workspace import choose_session, open_workspace, tell_empty, tell_time, write_line
+from refold.conversation.reason import read_reason
 from refold.ledger.ledger import Event
 from refold.manager.events import read_all_events
 
@@ -43,5 +44,5 @@ def _tell_tokens(event: Event) -> str:
 def _tell_why(event: Event) -> str:
     stages = event.fields.get("stages")
     by = ", ".join(f"{stage} {-freed:+,}" for stage, freed in stages.items()) if isinstance(stages, dict) else ""
-    reason = str(event.fields.get("reason") or "")
+    reason = str(read_reason(event.fields.get("reason")))
     return f"{reason} ({by})" if by else reason

@@ -89,7 +89,7 @@ def show_report(
         f"  {report.messages_before:,} → {report.messages_after:,} messages",
     )
     console.print(head)
-    told = [("would act" if dry_run else "why", report.reason), ("budget", describe_budget(report, asked))]
+    told = [("would act" if dry_run else "why", str(report.reason)), ("budget", describe_budget(report, asked))]
     worked = [stage for stage in report.stages if stage.edits]
     if worked:
         steps = ", ".join(f"{stage.stage} −{stage.tokens_freed:,}" for stage in worked)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from rich.text import Text
@@ -12,6 +11,7 @@ from refold.cli.reading import write_json
 from refold.cli.render import clean_line, make_console, make_table
 from refold.cli.workspace import choose_session, open_workspace, tell_empty, tell_time, write_line
 from refold.conversation.handle import mark, message_handle
+from refold.conversation.reason import describe
 from refold.errors import ConfigError
 from refold.ledger.encode import load_json
 
@@ -124,7 +124,7 @@ def _show_edits(manager: ContextCompressionManager, session: str, *, as_json: bo
     if as_json:
         write_json(
             [
-                {**asdict(one.edit), "batch": one.batch_id, "is_active": one.is_active, "created_at": one.created_at}
+                {**describe(one.edit), "batch": one.batch_id, "is_active": one.is_active, "created_at": one.created_at}
                 for one in stored
             ]
         )
@@ -143,7 +143,7 @@ def _show_edits(manager: ContextCompressionManager, session: str, *, as_json: bo
             f"{len(edit.covers):,}",
             f"{edit.tokens_before:,} → {edit.tokens_after:,}",
             _tell_state(one, shown),
-            Text(clean_line(edit.reason, 100)),
+            Text(clean_line(str(edit.reason), 100)),
             style="" if one.is_active and edit.id in shown else "dim",
         )
     make_console(err=False).print(table)

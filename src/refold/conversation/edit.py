@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from refold.conversation.message import Role
+from refold.conversation.reason import NO_REASON, Reason, text_reason
 
 EditKind = Literal["replace", "drop", "fold"]
 FactKind = Literal["preference", "decision", "todo", "key"]
@@ -58,7 +59,8 @@ class Fold:
 class Edit:
     """One reversible change. ``covers`` are ids of messages in order; ``part`` is set for replace and drop.
 
-    A fold stands where its first covered message was, or before the message that ``before`` names.
+    A fold stands where its first covered message was, or before the message that ``before`` names. ``reason`` may be
+    given as a sentence; it is no part of the id.
     """
 
     kind: EditKind
@@ -67,7 +69,7 @@ class Edit:
     part: int | None = None
     text: str = ""
     role: Role = "user"
-    reason: str = ""
+    reason: Reason = NO_REASON
     level: int = 0
     made_from: tuple[str, ...] = ()
     tokens_before: int = 0
@@ -81,6 +83,9 @@ class Edit:
             raise ValueError("an edit must cover at least one message")
         if (self.kind == "fold") is not (self.part is None):
             raise ValueError("replace and drop name a part; a fold names none")
+        given: object = self.reason
+        if isinstance(given, str):
+            object.__setattr__(self, "reason", text_reason(given))
         object.__setattr__(self, "id", self.id or _edit_id(self))
 
     @property

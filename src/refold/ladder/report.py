@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 
 from refold.budget import Budget
 from refold.conversation.edit import Edit
+from refold.conversation.reason import Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class StageReport:
 class Report:
     """What a compression did. ``notes`` are facts a user should know, such as an unknown model's assumed window."""
 
-    reason: str
+    reason: Reason
     counter: str
     margin: float
     budget: Budget
@@ -68,7 +69,7 @@ class Report:
             for stage in self.stages
         ]
         return {
-            "reason": self.reason,
+            "reason": self.reason.to_dict(),
             "counter": self.counter,
             "margin": self.margin,
             "budget": asdict(self.budget),
@@ -94,6 +95,6 @@ def edit_to_dict(edit: Edit) -> dict[str, object]:
         "handle": edit.fold.handle if edit.fold else None,
         "tokens_before": edit.tokens_before,
         "tokens_after": edit.tokens_after,
-        "reason": edit.reason,
+        "reason": edit.reason.to_dict(),
         "text": edit.text,
     }

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from refold.ledger.encode import decode_edit, load_json
+from refold.ledger.encode import decode_edit, decode_reason, load_json
 from refold.ledger.records import StoredBatch, StoredEdit
 from refold.ledger.runs import Span
 
@@ -54,7 +54,7 @@ def make_batches(batches: Iterable[Sequence[Any]], edits: Iterable[Sequence[Any]
     return [
         StoredBatch(
             id=decode(batch_id),
-            reason=decode(reason),
+            reason=decode_reason(decode(reason)),
             tokens_before=before,
             tokens_after=after,
             created_at=created_at,

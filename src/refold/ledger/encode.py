@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 
 from refold.conversation.edit import Artifact, Edit, Fact, Fold
+from refold.conversation.reason import Reason, read_reason
 from refold.errors import FormatError
 
 _OPTIONS = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
@@ -81,10 +82,25 @@ def decode_text(stored: str | bytes) -> str:
     return stored if isinstance(stored, str) else stored.decode("utf-8", "surrogatepass")
 
 
+def encode_reason(reason: Reason) -> str:
+    """Return a reason as a text column holds it: JSON of its code and values."""
+    return dump_json(reason.to_json()).decode()
+
+
+def decode_reason(stored: str) -> Reason:
+    """Return the reason of a text column: code and values, or the sentence that an earlier version wrote."""
+    try:
+        value = load_json(stored.encode("utf-8", "surrogatepass"))
+    except ValueError:
+        value = None
+    return read_reason(value if isinstance(value, dict) and "code" in value else stored)
+
+
 def encode_edit(edit: Edit) -> bytes:
     """Return all of an edit but its id and what it covers."""
     payload = _tell_fields(edit)
     del payload["id"], payload["covers"]
+    payload["reason"] = edit.reason.to_json()
     if edit.fold is not None:
         payload["fold"] = _tell_fields(edit.fold) | {
             "facts": [_tell_fields(fact) for fact in edit.fold.facts],
@@ -107,6 +123,7 @@ def decode_edit(data: bytes, covers: tuple[str, ...], edit_id: str = "") -> Edit
     """Return the edit; without an id, the id is computed from what it does."""
     payload = load_json(data)
     payload["made_from"] = tuple(payload["made_from"])
+    payload["reason"] = read_reason(payload["reason"])
     if payload["fold"] is not None:
         payload["fold"] = _decode_fold(payload["fold"])
     return Edit(covers=covers, id=edit_id, **payload)

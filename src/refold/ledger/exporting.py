@@ -30,7 +30,7 @@ def tell_whole(whole: Whole) -> dict[str, object]:
         "batches": [
             {
                 "id": batch.id,
-                "reason": batch.reason,
+                "reason": batch.reason.to_json(),
                 "tokens_before": batch.tokens_before,
                 "tokens_after": batch.tokens_after,
                 "created_at": batch.created_at,

@@ -10,6 +10,7 @@ from typing import Any, get_args
 
 from refold.conversation.edit import Artifact, EditKind, Fact, FactKind, Fold
 from refold.conversation.message import Role
+from refold.conversation.reason import Reason, is_plain
 
 NUMBER_MAX = 1_000_000_000
 
@@ -22,8 +23,10 @@ def find_odd(edit: Any) -> Iterator[str]:
         yield "covers: a message stands in it twice"
     if edit.part is not None and (type(edit.part) is not int or not 0 <= edit.part <= NUMBER_MAX):
         yield "part"
-    texts = (edit.stage, edit.text, edit.reason, edit.before, *edit.covers)
+    texts = (edit.stage, edit.text, edit.before, *edit.covers)
     yield from ("text" for one in texts if not isinstance(one, str))
+    if not isinstance(edit.reason, Reason) or not is_plain(edit.reason):
+        yield "reason"
     numbers = (edit.level, edit.tokens_before, edit.tokens_after)
     yield from ("number" for one in numbers if type(one) is not int or abs(one) > NUMBER_MAX)
     if not isinstance(edit.made_from, tuple) or not all(isinstance(one, str) for one in edit.made_from):

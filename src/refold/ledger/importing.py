@@ -12,6 +12,7 @@ from typing import Any, TypeVar, get_args
 
 from refold.conversation.edit import Fact, FactKind
 from refold.conversation.message import ROOT, Role, chain_id
+from refold.conversation.reason import Reason, read_reason
 from refold.errors import FormatError
 from refold.formats import digest_message, make_format
 from refold.ledger.encode import decode_edit, dump_json, load_json
@@ -139,6 +140,7 @@ def _read_message(one: Mapping[str, Any], where: str, seq: int) -> StoredMessage
 
 
 def _read_edit(one: Mapping[str, Any], where: str) -> StoredEdit:
+    _reason(one["edit"]["reason"], where)
     edit = decode_edit(dump_json(one["edit"]), tuple(_list(one["covers"], f"{where}.covers")))
     odd = next(find_odd(edit), "")
     if odd:
@@ -155,7 +157,7 @@ def _read_batch(one: Mapping[str, Any], where: str) -> StoredBatch:
     if not 1 <= len(name) <= 256:
         raise FormatError(f"{where}.id has {len(name)} characters; it has 1 to 256")
     before, after = (_number(one[key], f"{where}.{key}") for key in ("tokens_before", "tokens_after"))
-    return StoredBatch(name, _text(one["reason"], where), before, after, _time(one["created_at"], where), (), False)
+    return StoredBatch(name, _reason(one["reason"], where), before, after, _time(one["created_at"], where), (), False)
 
 
 def _read_fact(one: Mapping[str, Any], where: str) -> StoredFact:
@@ -197,6 +199,14 @@ def _text(given: object, where: str) -> str:
     if not isinstance(given, str):
         raise FormatError(f"{where} is not a text where there should be one")
     return given
+
+
+def _reason(given: object, where: str) -> Reason:
+    """Return a reason: code and values, or the sentence of an earlier version."""
+    is_coded = isinstance(given, Mapping) and isinstance(given.get("code"), str)
+    if not is_coded and not isinstance(given, str):
+        raise FormatError(f"{where} has a reason that is neither a text nor a code with values")
+    return read_reason(given)
 
 
 def _number(given: object, where: str) -> int:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from refold.conversation.edit import Edit, Fact
 from refold.conversation.message import Role
+from refold.conversation.reason import Reason
 
 SESSION_ID_MAX = 256
 # No lease is taken for longer. One that runs longer is of a time before the clock was set back, and holds no more.
@@ -64,7 +65,7 @@ class Batch:
 
     id: str
     edits: tuple[Edit, ...]
-    reason: str
+    reason: Reason
     facts: tuple[Fact, ...] = ()
     expects: tuple[str, ...] = ()
     tokens_before: int = 0
@@ -88,7 +89,7 @@ class StoredBatch:
     """A compression that was committed; ``is_active`` while any of its edits is."""
 
     id: str
-    reason: str
+    reason: Reason
     tokens_before: int
     tokens_after: int
     created_at: float

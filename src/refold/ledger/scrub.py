@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from refold.conversation.reason import CATALOGUE
 from refold.ledger.encode import load_json
 
 GONE = "[forgotten]"
@@ -70,6 +71,8 @@ class Words:
             return GONE if value != GONE and self.are_in(value) else value
         if isinstance(value, Mapping):
             changed: Any = {key: held if key in _NAMES else self.take_out(held) for key, held in value.items()}
+            if isinstance(value.get("values"), Mapping) and str(value.get("code")) in CATALOGUE:
+                changed["code"] = value["code"]  # A reason: its code is ours, its values may quote.
         elif isinstance(value, list):
             changed = [self.take_out(held) for held in value]
         else:

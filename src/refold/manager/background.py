@@ -14,6 +14,7 @@ from collections import OrderedDict
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 
+from refold.conversation import because
 from refold.conversation.view import View
 from refold.errors import RefoldError
 from refold.ladder.plan import Outcome
@@ -161,7 +162,7 @@ class Background:
         except RefoldError:
             return  # Told and logged where it happened; the next request decides anew.
         except Exception as error:  # noqa: BLE001 - a worker must outlive whatever one session does to it
-            why = f"{type(error).__name__}: {error}"[:300]
+            why = because.ERROR(error=type(error).__name__, detail=str(error)[:300])
             self._keeper.listeners.tell(Notice("failed", job.session_id, why, time=self._keeper.clock()))
 
 
@@ -169,13 +170,13 @@ def fold_flow(keeper: Keeper, session_id: str, wish: Wish, remember: Remember) -
     """Make a fold over a snapshot without holding the session, and swap it in if what it covers is unchanged."""
     owner = yield from take_lease(keeper, session_id, 0.0)
     if not owner:
-        return Made("held", reason="another process is compressing this session")
+        return Made("held", reason=because.LEASED())
     try:
         session = _load(keeper, session_id)
         if session is None:
             return Made("stale")
         if is_vetoed(keeper, session, wish):
-            return Made("vetoed", reason=f"vetoed: {wish.trigger.reason}")
+            return Made("vetoed", reason=because.VETOED(because=wish.trigger.reason))
         view = make_full_view(keeper, session, wish)
         try:
             outcome = yield from plan_batch(keeper, session, wish, view, owner)
@@ -208,12 +209,12 @@ def _swap(keeper: Keeper, session: OpenSession, wish: Wish, view: View, outcome:
         return Made("stale")
     covered = {message_id for edit in outcome.edits for message_id in edit.covers}
     if not covered.isdisjoint(read_pinned(row.settings)):
-        return Made("stale", reason="a message was pinned meanwhile")
+        return Made("stale", reason=because.PINNED_MEANWHILE())
     seen, session.row = session.row, row
     made = commit_outcome(keeper, session, wish, view, outcome, owner)
     if made.ending != "refused":
         return made
     if seen.edits_version != row.edits_version:
-        return Made("stale", reason="edits were made or undone meanwhile")
+        return Made("stale", reason=because.EDITED_MEANWHILE())
     # The snapshot was read a moment ago, and only messages came since: the next one would be refused as well.
-    return miss(keeper, session, wish, f"the record refuses {made.reason}")
+    return miss(keeper, session, wish, made.reason)

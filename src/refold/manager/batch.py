@@ -10,6 +10,8 @@ from __future__ import annotations
 import uuid
 from dataclasses import replace
 
+from refold.conversation import because
+from refold.conversation.reason import Reason
 from refold.conversation.view import View
 from refold.errors import ChangeRefused, LedgerError, RefoldError, SessionBusy
 from refold.ladder.plan import Outcome, Plan, count_unsent, detect_view_language, order_stages, prepare
@@ -51,7 +53,7 @@ def run_batch(keeper: Keeper, session: OpenSession, wish: Wish, rounds: Rounds) 
             if wish.must:
                 raise
             # The context fits as it is: whoever asks for it gets it, with the reason, and the brake counts.
-            return miss(keeper, session, wish, str(error))
+            return miss(keeper, session, wish, made.reason)
         return Made("stale", reason=made.reason)
     return made
 
@@ -61,7 +63,7 @@ def _run_leased(keeper: Keeper, session: OpenSession, wish: Wish) -> Flow[Made]:
     if not owner and wish.must:
         raise SessionBusy(f"another process has been compressing {session.id!r} for {HARD_WAIT_S:g} s; try again")
     if not owner:
-        return Made("held", reason="another process is compressing this session")
+        return Made("held", reason=because.LEASED())
     try:
         row = keeper.ledger.read_session(session.id)
         if row is None or not session.is_current(row):
@@ -74,12 +76,12 @@ def _run_leased(keeper: Keeper, session: OpenSession, wish: Wish) -> Flow[Made]:
 
 def _compress(keeper: Keeper, session: OpenSession, wish: Wish, owner: str) -> Flow[Made]:
     started = keeper.clock()
-    notes = [wish.note] if wish.note else []
+    notes = [str(wish.note)] if wish.note else []
     vetoed = is_vetoed(keeper, session, wish)
     if vetoed and not wish.must:
-        return Made("vetoed", reason=f"vetoed: {wish.trigger.reason}")
+        return Made("vetoed", reason=because.VETOED(because=wish.trigger.reason))
     if vetoed and wish.trigger.strength == "hard":
-        notes.append(f"a veto was overridden: {wish.trigger.reason}")
+        notes.append(str(because.VETO_OVERRIDDEN(because=wish.trigger.reason)))
     view = make_full_view(keeper, session, wish)
     try:
         outcome = yield from plan_batch(keeper, session, wish, view, owner)
@@ -101,11 +103,12 @@ def is_vetoed(keeper: Keeper, session: OpenSession, wish: Wish) -> bool:
 
 def commit_outcome(keeper: Keeper, session: OpenSession, wish: Wish, view: View, outcome: Outcome, owner: str) -> Made:
     """Store what a run of the ladder made; a run that made nothing counts as one that did not help."""
-    failure = "; ".join(report.note for report in outcome.stages if report.is_failed)
+    failure = redact_text("; ".join(report.note for report in outcome.stages if report.is_failed))
     if not outcome.edits or _shows_the_same(view, outcome.view):
+        why = because.STAGE_FAILED(detail=failure) if failure else because.EXHAUSTED()
         if failure:
-            keeper.tell(Notice("failed", session.id, redact_text(failure), view.tokens, view.tokens, keeper.clock()))
-        missed = miss(keeper, session, wish, redact_text(failure) or "nothing is left that could be compressed")
+            keeper.tell(Notice("failed", session.id, why, view.tokens, view.tokens, keeper.clock()))
+        missed = miss(keeper, session, wish, why)
         return replace(missed, is_failed=bool(failure))
     return _commit(keeper, session, wish, view, outcome, owner)
 
@@ -250,7 +253,7 @@ def _move_brake(keeper: Keeper, session: OpenSession, wish: Wish, outcome: Outco
     if wish.is_manual or not _still_fires(keeper, session, wish, outcome):
         changes[BRAKE] = None
     else:
-        why = f"{outcome.view.tokens:,} tokens in {len(outcome.view.items):,} messages are left"
+        why = because.STILL_LARGE(tokens=outcome.view.tokens, messages=len(outcome.view.items))
         changes[BRAKE] = brake.missed(wish.model, why).to_settings()
     changes |= {FORCED: None, REDO: None}
     known = session.row.settings
@@ -264,7 +267,7 @@ def _still_fires(keeper: Keeper, session: OpenSession, wish: Wish, outcome: Outc
     return decide_plain(session, keeper.config, wish.budget, outcome.view.tokens - waiting).acts
 
 
-def miss(keeper: Keeper, session: OpenSession, wish: Wish, why: str) -> Made:
+def miss(keeper: Keeper, session: OpenSession, wish: Wish, why: Reason) -> Made:
     """Return a compression that came to nothing; the brake counts it unless a person asked."""
     if not wish.is_manual:
         brake = Brake.read(session.row.settings).missed(wish.model, why)
@@ -272,8 +275,8 @@ def miss(keeper: Keeper, session: OpenSession, wish: Wish, why: str) -> Made:
     return Made("missed", reason=why, tokens_before=session.item_tokens + wish.fixed_tokens)
 
 
-def _describe_failure(error: RefoldError) -> str:
-    return f"{type(error).__name__}: {error}"[:500]
+def _describe_failure(error: RefoldError) -> Reason:
+    return because.ERROR(error=type(error).__name__, detail=str(error)[:500])
 
 
 def _tell_failure(keeper: Keeper, notice: Notice) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from math import fsum
 
 from refold.budget.economics import Request, Tariff, charge_ask, charge_request
+from refold.conversation.reason import Reason
 from refold.ledger.ledger import Event, Ledger, StoredBatch, StoredEdit, Usage
 from refold.manager.events import read_all_events
 from refold.tokens.models import NO_CACHE, ModelInfo, model_info
@@ -43,7 +44,7 @@ class FoldFigures:
     """One compression. ``is_active`` is false once it was undone."""
 
     time: float
-    reason: str
+    reason: Reason
     tokens_before: int
     tokens_after: int
     is_active: bool

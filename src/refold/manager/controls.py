@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from refold.conversation import because
 from refold.conversation.edit import Edit
+from refold.conversation.reason import NO_REASON, Reason
 from refold.conversation.view import Item
 from refold.errors import FormatError, HandleUnknown
 from refold.ledger.ledger import Event, Usage
@@ -18,7 +20,6 @@ from refold.manager.session_settings import (
     CALIBRATION,
     FORCED,
     PINNED,
-    REFUSED,
     REPORTED,
     Reported,
     read_calibration,
@@ -160,23 +161,23 @@ def describe_usage(
         changes[REPORTED] = Reported(model, usage.input_tokens, sent.tokens, sent.marker).to_settings()
     forced = _find_force(keeper, session, usage, finish_reason, is_overflow=is_overflow)
     if forced:
-        changes[FORCED] = forced
+        changes[FORCED] = forced.to_json()
     return usage, changes
 
 
 def _find_force(
     keeper: Keeper, session: OpenSession, usage: Usage, finish_reason: str | None, *, is_overflow: bool
-) -> str:
+) -> Reason:
     if is_overflow:
-        return REFUSED
+        return because.OVERFLOW()
     if finish_reason not in ("length", "max_tokens"):
-        return ""
+        return NO_REASON
     window = keeper.find_budget(usage.model, session.counter).window
     used = usage.input_tokens + usage.output_tokens
     # S4.6: in this preset always; else it was the cap on the answer unless the window was nearly full.
     if keeper.config.preset_name == "turns" or used >= NEAR_WINDOW * window:
-        return "the last answer was cut off: finish reason length"
-    return ""
+        return because.CUT_OFF()
+    return NO_REASON
 
 
 def read_usage(reported: object) -> dict[str, int]:

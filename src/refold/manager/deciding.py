@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from refold.budget import Budget, Carry, Counts, Economics, Tariff, Trigger, decide
 from refold.budget.economics import check_economics, count_removable
 from refold.config import CompressionConfig
+from refold.conversation import because
+from refold.conversation.reason import NO_REASON, Reason, read_reason
 from refold.ladder.plan import count_unsent
 from refold.manager.session import OpenSession
 from refold.manager.session_settings import FORCED, Brake
@@ -19,7 +21,7 @@ class Decision:
 
     trigger: Trigger
     acts: bool
-    note: str = ""
+    note: Reason = NO_REASON
     is_held: bool = False
 
 
@@ -56,8 +58,8 @@ def decide_now(
         tokens, len(session.items), session.turns, reported_tokens, count_unsent(session.items, session.unsent)
     )
     trigger = decide(counts, budget, config.thresholds())
-    forced = session.row.settings.get(FORCED)
-    if isinstance(forced, str) and forced and trigger.strength != "hard":
+    forced = read_reason(session.row.settings.get(FORCED))
+    if forced and trigger.strength != "hard":
         trigger = Trigger("soft", forced, True)
     if not trigger.acts and economics is not None:
         economic = check_economics(counts, head_tokens, budget, economics)
@@ -65,19 +67,13 @@ def decide_now(
     if not trigger.acts:
         return Decision(trigger, False, trigger.reason)
     if trigger.strength == "hard":
-        note = "" if config.is_auto else f"automatic compression is off, but {trigger.reason}: it had to be done"
+        note = NO_REASON if config.is_auto else because.HAD_TO(because=trigger.reason)
         return Decision(trigger, True, note)
     if not config.is_auto:
-        return Decision(trigger, False, f"automatic compression is off: {trigger.reason}", True)
+        return Decision(trigger, False, because.HELD_OFF(because=trigger.reason), True)
     brake = Brake.read(session.row.settings)
     if brake.is_on(model, config.max_compaction_attempts):
-        return Decision(
-            trigger,
-            False,
-            f"automatic compression has stopped: {brake.misses} in a row did not help ({brake.why}); compress by hand, "
-            "use another model or change the settings to start it again",
-            True,
-        )
+        return Decision(trigger, False, because.BRAKED(misses=brake.misses, because=brake.why), True)
     return Decision(trigger, True)
 
 

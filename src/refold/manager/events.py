@@ -13,7 +13,7 @@ PAGE = 1_000
 
 def make_event(notice: Notice) -> Event:
     """Return a notice as the ledger logs it."""
-    fields: dict[str, object] = {"reason": notice.reason, **notice.fields}
+    fields: dict[str, object] = {"reason": notice.reason.to_json(), **notice.fields}
     if notice.tokens_before or notice.tokens_after:
         fields |= {"tokens_before": notice.tokens_before, "tokens_after": notice.tokens_after}
     if notice.seconds:

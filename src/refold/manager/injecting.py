@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from refold.conversation import because
 from refold.conversation.edit import Edit
 from refold.conversation.message import is_user_turn
 from refold.conversation.view import Item, View, amend, apply
@@ -118,7 +119,7 @@ def _store(keeper: Keeper, session: OpenSession, edit: Edit, shown: Item, inject
     now = keeper.clock()
     # The edit's own reason names words of the message, and goes when that is forgotten; an event stays for ever.
     fields: dict[str, object] = {
-        "reason": "added below the newest user message",
+        "reason": because.RECALLED().to_json(),
         "handles": [one.handle for one in injection.snippets],
         "tokens": injection.tokens,
         "edit": edit.id,
@@ -180,5 +181,5 @@ def give_up_recalled(keeper: Keeper, session: OpenSession, shown: View) -> int:
     if not lost:
         return 0
     now = keeper.clock()
-    event = Event("recalled", now, {"reason": "taken back: there is no room for it", "edits": lost})
+    event = Event("recalled", now, {"reason": because.TAKEN_BACK().to_json(), "edits": lost})
     return keeper.ledger.switch_edits(session.id, lost, on=False, now=now, event=event)

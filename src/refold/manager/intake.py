@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from refold.conversation import because
 from refold.conversation.edit import Edit
 from refold.conversation.message import Message
 from refold.errors import FormatError
@@ -53,7 +54,7 @@ def take_in(keeper: Keeper, slot: Slot, request: Request) -> Flow[OpenSession]:
             return session
         slot.session = None
         if not is_stored:
-            yield rounds.refuse(row, f"a history of {len(raws):,} messages")
+            yield rounds.refuse(row, because.HISTORY_REFUSED(messages=len(raws)))
 
 
 def append_new(
@@ -71,7 +72,7 @@ def append_new(
             _settle_versions(keeper, session)
             return session
         slot.session = None
-        yield rounds.refuse(row, f"{len(raws):,} new messages")
+        yield rounds.refuse(row, because.MESSAGES_REFUSED(messages=len(raws)))
 
 
 def _change_wire(

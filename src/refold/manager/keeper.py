@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from refold.budget import Budget, Carry
 from refold.config import CompressionConfig
+from refold.conversation import because
 from refold.conversation.view import Lens
 from refold.errors import LedgerError, SessionBusy
 from refold.ledger.ledger import Ledger, SessionRow
@@ -296,13 +297,13 @@ class Keeper:
     def complain(self, session_id: str, problems: list[str]) -> None:
         """Log and tell what went wrong beside the main thing."""
         for problem in problems:
-            notice = Notice("warned", session_id, problem, time=self.clock())
+            notice = Notice("warned", session_id, because.WARNED(detail=problem), time=self.clock())
             self.ledger.add_event(session_id, make_event(notice))
             self.listeners.tell(notice)
 
     def warn(self, session_id: str, problem: str) -> None:
         """Tell whoever listens what went wrong beside the main thing, without a record of it."""
-        self.listeners.tell(Notice("warned", session_id, problem, time=self.clock()))
+        self.listeners.tell(Notice("warned", session_id, because.WARNED(detail=problem), time=self.clock()))
 
 
 def _counts_alike(one: Counter, other: Counter) -> bool:

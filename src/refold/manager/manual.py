@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from refold.budget import Trigger
+from refold.conversation import because
+from refold.conversation.reason import NO_REASON, Reason
 from refold.ladder.report import StageReport
 from refold.manager.batch import make_full_view, plan_batch, run_batch
 from refold.manager.flow import Flow
@@ -13,8 +15,6 @@ from refold.manager.preparing import Remember, finish
 from refold.manager.rounds import Rounds
 from refold.manager.session import OpenSession
 from refold.manager.wish import Made, Wish
-
-ASKED = "a person asked for it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class CompactResult:
     preserved_count: int
     deleted_files: tuple[str, ...] = ()
     success: bool = True
-    reason: str = ""
+    reason: Reason = NO_REASON
     stages: tuple[StageReport, ...] = ()
     is_dry_run: bool = False
 
@@ -47,7 +47,7 @@ def compress_flow(
             wish = _make_wish(keeper, session, slot.fixed_tokens, instructions)
             tokens = session.item_tokens + slot.fixed_tokens
             if not session.items:
-                return _unchanged(session, tokens, "nothing to compress")
+                return _unchanged(session, tokens, because.EMPTY())
             if dry_run:
                 return (yield from _try_out(keeper, session, wish))
             made = yield from run_batch(keeper, session, wish, rounds)
@@ -63,7 +63,7 @@ def compress_flow(
 def _make_wish(keeper: Keeper, session: OpenSession, fixed: int, instructions: str) -> Wish:
     model = session.row.model
     budget = keeper.find_budget(model, session.counter)
-    return Wish(Trigger("soft", ASKED, True), model, budget, fixed, instructions, is_manual=True)
+    return Wish(Trigger("soft", because.MANUAL(), True), model, budget, fixed, instructions, is_manual=True)
 
 
 def _try_out(keeper: Keeper, session: OpenSession, wish: Wish) -> Flow[CompactResult]:
@@ -77,7 +77,7 @@ def _try_out(keeper: Keeper, session: OpenSession, wish: Wish) -> Flow[CompactRe
         current_tokens=outcome.view.tokens,
         freed_tokens=view.tokens - outcome.view.tokens,
         preserved_count=sum(covered.isdisjoint(item.ids) for item in outcome.view.items),
-        reason=wish.trigger.reason if outcome.edits else "nothing to compress",
+        reason=wish.trigger.reason if outcome.edits else because.EMPTY(),
         stages=outcome.stages,
         is_dry_run=True,
     )
@@ -85,7 +85,7 @@ def _try_out(keeper: Keeper, session: OpenSession, wish: Wish) -> Flow[CompactRe
 
 def _tell(session: OpenSession, made: Made, tokens_before: int, fixed: int) -> CompactResult:
     if made.ending != "done" or made.outcome is None:
-        unchanged = _unchanged(session, tokens_before, made.reason or "nothing to compress")
+        unchanged = _unchanged(session, tokens_before, made.reason or because.EMPTY())
         return replace(unchanged, success=not made.is_failed)
     tokens = session.item_tokens + fixed
     new = {edit.id for edit in made.outcome.edits}
@@ -101,5 +101,5 @@ def _tell(session: OpenSession, made: Made, tokens_before: int, fixed: int) -> C
     )
 
 
-def _unchanged(session: OpenSession, tokens: int, reason: str) -> CompactResult:
+def _unchanged(session: OpenSession, tokens: int, reason: Reason) -> CompactResult:
     return CompactResult(session.raws(), tokens, tokens, 0, len(session.items), reason=reason)

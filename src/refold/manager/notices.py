@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 
+from refold.conversation.reason import NO_REASON, Reason
 from refold.errors import ConfigError
 
 KINDS = ("before_compress", "compressed", "offloaded", "skipped", "failed", "warned", "undone", "redone")
@@ -21,7 +22,7 @@ class Notice:
 
     kind: str
     session_id: str
-    reason: str = ""
+    reason: Reason = NO_REASON
     tokens_before: int = 0
     tokens_after: int = 0
     time: float = 0.0

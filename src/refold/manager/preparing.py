@@ -12,7 +12,8 @@ from dataclasses import replace
 import orjson
 
 from refold.budget import Budget
-from refold.budget.economics import WAITED
+from refold.conversation import because
+from refold.conversation.reason import NO_REASON, Reason
 from refold.conversation.view import View
 from refold.ladder.plan import check_fit
 from refold.ladder.report import Report
@@ -99,7 +100,7 @@ def _prepare_held(
         if _may_wait(keeper, session, decision) and keeper.background is not None:
             begun = keeper.background.begin(session.id, replace(wish, is_background=True))
             if begun:
-                made = Made("begun", reason=f"{decision.trigger.reason}: a summary is being prepared in the background")
+                made = Made("begun", reason=because.IN_BACKGROUND(because=decision.trigger.reason))
                 break
         if keeper.background is not None and keeper.background.is_busy(session.id):
             return None
@@ -195,22 +196,22 @@ def _tell_skipped(keeper: Keeper, slot: Slot, session: OpenSession, decision: De
     elif decision.is_held:
         why = decision.note
     else:
-        _log_wait(keeper, slot, session, "" if decision.acts else decision.trigger.reason)
+        _log_wait(keeper, slot, session, NO_REASON if decision.acts else decision.trigger.reason)
         return
     tokens = session.item_tokens
     notice = Notice("skipped", session.id, why, tokens, tokens, keeper.clock())
     # The same reason is logged once, or every call would write.
-    key = decision.trigger.strength + why.partition(":")[0]
+    key = f"{decision.trigger.strength} {why.code}"
     keeper.tell(notice, is_logged=slot.told != key)
     slot.told = key
 
 
-def name_wait(reason: str) -> str:
-    """Return what is noted as told while a change is put off because it does not pay yet; nothing else notes it."""
-    return WAITED if reason.startswith(WAITED) else ""
+def name_wait(reason: Reason) -> str:
+    """Return what is noted as reported while a change waits until it pays; empty for any other reason."""
+    return reason.code if reason.is_a(because.WAIT) else ""
 
 
-def _log_wait(keeper: Keeper, slot: Slot, session: OpenSession, reason: str) -> None:
+def _log_wait(keeper: Keeper, slot: Slot, session: OpenSession, reason: Reason) -> None:
     """Log that a change was put off because it does not pay yet: once, until something else happens."""
     waits = name_wait(reason)
     if waits and slot.told != waits:
@@ -265,16 +266,16 @@ def _write_report(
     session: OpenSession, decision: Decision, made: Made | None, budget: Budget, tokens: int, recalled: str
 ) -> Report:
     counter, model = session.counter, session.row.model
-    notes = [decision.note] if decision.note and not decision.acts else []
+    notes = [str(decision.note)] if decision.note and not decision.acts else []
     if made is not None:
         notes += made.notes
-        notes += [made.reason] if made.ending in ("held", "vetoed", "missed", "begun") else []
+        notes += [str(made.reason)] if made.ending in ("held", "vetoed", "missed", "begun") else []
     if model and not model_info(model).is_known:
         notes.append(f"the model {model!r} is not known: a window of {budget.window:,} tokens is assumed")
     notes += [recalled] if recalled else []
     outcome = made.outcome if made is not None and made.ending == "done" else None
     return Report(
-        reason=decision.trigger.reason if outcome else "it fits: nothing to do",
+        reason=decision.trigger.reason if outcome else because.FITS(),
         counter=counter.name,
         margin=counter.margin,
         budget=budget,

@@ -8,7 +8,10 @@ the same session: the second time with all of it read anew.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import reduce
 
+from refold.conversation import because
+from refold.conversation.reason import Reason, ReasonKind
 from refold.errors import ChangeRefused, SessionBusy
 from refold.ledger.ledger import Batch, Ledger, SessionRow
 from refold.manager.flow import Pause
@@ -54,7 +57,7 @@ class Rounds:
         self._pause_s = min(PAUSE_MAX_S, self._pause_s * _GROWTH)
         return pause
 
-    def refuse(self, seen: SessionRow, what: str) -> Pause:
+    def refuse(self, seen: SessionRow, what: Reason) -> Pause:
         """Return how long to wait after the record refused what was made against ``seen``; the caller reads all anew.
 
         ChangeRefused, naming ``what``, if it refused the same before and the session has not changed since.
@@ -64,7 +67,7 @@ class Rounds:
             return self.lose()
         if self._refused == now:
             raise ChangeRefused(
-                f"the record refuses {what} in session {self._session_id!r}, although nobody changed it meanwhile "
+                f"{what}, although nobody changed session {self._session_id!r} in the meantime "
                 f"(path version {seen.path_version}, edits version {seen.edits_version}); nothing was changed: "
                 f"run 'refold verify', and 'refold verify --repair' for what it can rebuild"
             )
@@ -72,22 +75,20 @@ class Rounds:
         return self.lose()
 
 
-def explain_refusal(ledger: Ledger, session_id: str, batch: Batch) -> str:
-    """Return what a compression is, and which of the things that it rests on are not so in the record."""
+def explain_refusal(ledger: Ledger, session_id: str, batch: Batch) -> Reason:
+    """Return what a compression is, and which of the things it depends on are not so in the ledger."""
     covered = dict.fromkeys(message_id for edit in batch.edits for message_id in edit.covers)
     stored = {one.id: one for one in ledger.read_messages(session_id, list(covered))}
     over = {one.edit.id for one in ledger.read_edits(session_id) if not covered.keys().isdisjoint(one.edit.covers)}
     expected = set(batch.expects)
-    causes: Mapping[str, list[str]] = {
-        "messages are missing": [one for one in covered if one not in stored],
-        "messages were forgotten": [
-            one.id for one in stored.values() if one.is_forgotten and one.id not in batch.forgotten
-        ],
-        "edits in force were not seen": sorted(over - expected),
-        "edits are no longer in force": sorted(expected - over),
+    causes: Mapping[ReasonKind, list[str]] = {
+        because.MISSING: [one for one in covered if one not in stored],
+        because.FORGOTTEN: [one.id for one in stored.values() if one.is_forgotten and one.id not in batch.forgotten],
+        because.UNSEEN: sorted(over - expected),
+        because.STALE: sorted(expected - over),
     }
-    named = [
-        f"{len(ids)} {cause}: {' '.join(one[:12] for one in ids[:_NAMED_MAX])}" for cause, ids in causes.items() if ids
+    found = [
+        kind(count=len(ids), ids=" ".join(one[:12] for one in ids[:_NAMED_MAX])) for kind, ids in causes.items() if ids
     ]
-    why = "; ".join(named) or "what it rests on seems unchanged"
-    return f"a compression of {len(covered):,} messages by {len(batch.edits):,} edits ({why})"
+    why = reduce(lambda first, second: because.BOTH(first=first, second=second), found or [because.UNCHANGED()])
+    return because.REFUSED(messages=len(covered), edits=len(batch.edits), because=why)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from refold.conversation import because
+from refold.conversation.reason import NO_REASON, Reason, read_reason
 from refold.tokens import Calibration
 from refold.tokens.calibration import Track
 
@@ -17,8 +19,6 @@ FORCED = "forced"
 REPORTED = "reported"
 CALIBRATION = "calibration"
 PINNED = "pinned"
-# Why the next request is compressed after a provider's overflow error; that recovery depends on no other model.
-REFUSED = "the provider refused the last request as too long"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Brake:
 
     misses: int = 0
     model: str = ""
-    why: str = ""
+    why: Reason = NO_REASON
 
     @classmethod
     def read(cls, settings: Mapping[str, object]) -> Brake:
@@ -35,17 +35,17 @@ class Brake:
         stored = settings.get(BRAKE)
         if not isinstance(stored, Mapping) or not isinstance(stored.get("misses"), int):
             return cls()
-        return cls(stored["misses"], str(stored.get("model", "")), str(stored.get("why", "")))
+        return cls(stored["misses"], str(stored.get("model", "")), read_reason(stored.get("why")))
 
     def to_settings(self) -> dict[str, object] | None:
         """Return what is stored; None takes the setting away."""
-        return {"misses": self.misses, "model": self.model, "why": self.why} if self.misses else None
+        return {"misses": self.misses, "model": self.model, "why": self.why.to_json()} if self.misses else None
 
     def is_on(self, model: str, attempts_max: int) -> bool:
         """Tell whether automatic compressions are stopped for this model."""
         return self.misses >= attempts_max and self.model == model
 
-    def missed(self, model: str, why: str) -> Brake:
+    def missed(self, model: str, why: Reason) -> Brake:
         """Return the brake after one more compression that did not help."""
         return Brake(self.misses + 1 if self.model == model else 1, model, why)
 
@@ -96,7 +96,7 @@ class Reported:
 
 def is_refused(settings: Mapping[str, object]) -> bool:
     """Tell whether the provider refused the last request as too long, and nothing was compressed since."""
-    return settings.get(FORCED) == REFUSED
+    return read_reason(settings.get(FORCED)).is_a(because.OVERFLOW)
 
 
 def read_calibration(settings: Mapping[str, object]) -> Calibration:

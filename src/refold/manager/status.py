@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter as Tally
 from collections import deque
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 
+from refold.conversation import because
+from refold.conversation.reason import NO_REASON, Reason, describe, read_reason
 from refold.ledger.ledger import Event, Ledger
 from refold.manager.deciding import above_fixed, decide_plain
 from refold.manager.events import read_all_events
@@ -19,7 +20,6 @@ from refold.tokens.counter import REPLY_TOKENS
 # The newest decisions are told one by one.
 DECISIONS_MAX = 20
 DECISION_KINDS = ("compressed", "waited", "skipped", "failed")
-_FIGURE = re.compile(r"(?<![\w.])\d[\d,.]*\d|(?<![\w.])\d")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +45,14 @@ class SessionStatus:
     compression_count: int
     edits: int
     pinned: int
-    trigger: str = ""
-    stopped: str = ""
+    trigger: Reason = NO_REASON
+    stopped: Reason = NO_REASON
     system_tokens: int = 0
     tools_tokens: int = 0
 
     def to_dict(self) -> dict[str, object]:
         """Return the status as plain values, for JSON."""
-        return asdict(self)
+        return describe(self)
 
 
 def describe_session(keeper: Keeper, session_id: str, beside: Request | None = None) -> SessionStatus:
@@ -71,11 +71,11 @@ def describe_session(keeper: Keeper, session_id: str, beside: Request | None = N
         plain = keeper.find_budget(row.model, session.counter)
         budget = above_fixed(session, plain, tokens)
         brake = Brake.read(row.settings)
-        stopped = ""
+        stopped = NO_REASON
         if not keeper.config.is_auto:
-            stopped = "automatic compression is off"
+            stopped = because.AUTO_OFF()
         elif brake.is_on(row.model, keeper.config.max_compaction_attempts):
-            stopped = f"{brake.misses} compressions in a row did not help: {brake.why}"
+            stopped = because.STOPPED(misses=brake.misses, because=brake.why)
         return SessionStatus(
             session_id=session_id,
             wire=session.lens.format.name,
@@ -106,7 +106,7 @@ class Told:
 
     session_id: str
     kind: str
-    reason: str
+    reason: Reason
     tokens_before: int = 0
     tokens_after: int = 0
     time: float = 0.0
@@ -114,7 +114,7 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What compressions did, over a session or all of them (S1.9)."""
+    """What compressions did, over a session or all of them. ``by_reason`` counts compressions by the reason's code."""
 
     sessions: int = 0
     compressions: int = 0
@@ -143,7 +143,7 @@ class Statistics:
 
     def to_dict(self) -> dict[str, object]:
         """Return the statistics as plain values, for JSON."""
-        return {**asdict(self), "tokens_freed": self.tokens_freed, "ratio": round(self.ratio, 4)}
+        return {**describe(self), "tokens_freed": self.tokens_freed, "ratio": round(self.ratio, 4)}
 
 
 def gather_statistics(ledger: Ledger, session_id: str | None = None) -> Statistics:
@@ -168,7 +168,7 @@ def gather_statistics(ledger: Ledger, session_id: str | None = None) -> Statisti
         freed = event.fields.get("stages")
         for stage, tokens in freed.items() if isinstance(freed, dict) else ():
             stages[stage] += tokens
-        reasons[_name_reason(str(event.fields.get("reason", "")))] += 1
+        reasons[read_reason(event.fields.get("reason")).code] += 1
     return Statistics(
         sessions=len(sessions),
         compressions=kinds["compressed"],
@@ -190,9 +190,5 @@ def gather_statistics(ledger: Ledger, session_id: str | None = None) -> Statisti
 def _read_decision(event: Event) -> Told:
     sizes = [event.fields.get(name) for name in ("tokens_before", "tokens_after")]
     before, after = (size if isinstance(size, int) else 0 for size in sizes)
-    return Told(event.session_id, event.kind, str(event.fields.get("reason", "")), before, after, event.created_at)
-
-
-def _name_reason(reason: str) -> str:
-    """Return what kind of reason it was: the whole sentence, an ellipsis for each figure."""
-    return _FIGURE.sub("…", reason)
+    reason = read_reason(event.fields.get("reason"))
+    return Told(event.session_id, event.kind, reason, before, after, event.created_at)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from refold.budget import Budget, Trigger
+from refold.conversation.reason import NO_REASON, Reason
 from refold.conversation.view import View
 from refold.ladder.plan import Outcome
 from refold.llm.redact import redact_text
@@ -32,7 +33,7 @@ class Wish:
     fixed_tokens: int
     instructions: str = ""
     is_manual: bool = False
-    note: str = ""
+    note: Reason = NO_REASON
     is_background: bool = False
     asks_no_model: bool = False
     unsent: frozenset[str] = frozenset()
@@ -54,7 +55,7 @@ class Made:
     ending: Ending
     outcome: Outcome | None = None
     tokens_before: int = 0
-    reason: str = ""
+    reason: Reason = NO_REASON
     archived: Archived | None = None
     deleted_files: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()

@@ -10,6 +10,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
+from refold.conversation import because
 from refold.errors import FormatError, LedgerError
 from refold.ledger.ledger import Finding, Ledger, SessionRow
 from refold.recall.embed import Embedder, make_embedder
@@ -117,7 +118,7 @@ class Recall:
             return Injection(False, cause.reason)
         ids = hidden() if callable(hidden) else hidden
         if not ids:
-            return Injection(False, "nothing is folded")
+            return Injection(False, because.RECALL_NO_FOLDS())
         row = self._need(session_id)
         if not self._refresh(row, INJECT_MESSAGES_MAX):
             self.upkeep.ask(session_id)

@@ -10,8 +10,10 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from refold.conversation import because
 from refold.conversation.handle import mark
 from refold.conversation.language import detect_language
+from refold.conversation.reason import Reason
 from refold.recall.english import STOP_WORDS
 from refold.recall.options import InjectMode
 from refold.recall.passages import is_question
@@ -77,7 +79,7 @@ class Cause:
     messages have them.
     """
 
-    reason: str
+    reason: Reason
     query: str = ""
     score_min: float = NEVER
     values: tuple[str, ...] = ()
@@ -93,7 +95,7 @@ class Injection:
     """What goes to the tail, and why. ``text`` is empty unless ``acts``."""
 
     acts: bool
-    reason: str
+    reason: Reason
     snippets: tuple[Recalled, ...] = ()
     text: str = ""
     tokens: int = 0
@@ -102,13 +104,13 @@ class Injection:
 def find_cause(newest: str, mode: InjectMode) -> Cause:
     """Say what in the newest user message speaks for adding snippets: by the message alone, before anything is read."""
     if mode == "off":
-        return Cause("inject is off")
+        return Cause(because.RECALL_OFF())
     if not newest.strip():
-        return Cause("the newest user message has no words")
+        return Cause(because.RECALL_NO_WORDS())
     if mode == "always":
-        return Cause("inject is always", newest, SCORE_ALWAYS)
+        return Cause(because.RECALL_ALWAYS(), newest, SCORE_ALWAYS)
     if len(newest) > MESSAGE_CHARS_MAX:
-        return Cause("a message of this length brings what it is about")
+        return Cause(because.RECALL_LONG())
     values = tuple(value for value in value_words(newest) if _TELLING.search(value))
     if stamp := _STAMP.match(newest):
         newest = newest[stamp.end() :]
@@ -117,12 +119,12 @@ def find_cause(newest: str, mode: InjectMode) -> Cause:
     rest = _CUE.sub(" ", newest) if cue else newest
     words = [word for word in query_words(rest) if word not in STOP_WORDS]
     if len(words) < (1 if cue else _WORDS_MIN):
-        return Cause("the message names too little to look for", newest, values=values)
+        return Cause(because.RECALL_VAGUE(), newest, values=values)
     if cue is not None:
-        return Cause(f"the message refers back ({cue.group()!r})", rest, SCORE_CUED, values)
+        return Cause(because.RECALL_CUE(cue=cue.group()), rest, SCORE_CUED, values)
     if is_question(newest.strip()) and _asks_for_record(newest):
-        return Cause("the message asks a question", newest, SCORE_ASKED, values)
-    return Cause("the message does not refer to folded messages", newest, values=values)
+        return Cause(because.RECALL_QUESTION(), newest, SCORE_ASKED, values)
+    return Cause(because.RECALL_UNRELATED(), newest, values=values)
 
 
 def _asks_for_record(newest: str) -> bool:
@@ -150,15 +152,16 @@ def decide_injection(
     matching = [one for one in found if one.role != "system" and not asked.isdisjoint(find_words(one.text))]
     unseen = [one for one in matching if one.text.strip() not in in_view and _tells_more(one.text, said)]
     if not unseen:
-        return Injection(False, "nothing hidden matches" if not matching else "what matches is in view already")
+        return Injection(False, because.RECALL_IN_VIEW() if matching else because.RECALL_NO_MATCH())
     needed, why = cause.score_min, cause.reason
     chosen = [one for one in unseen if one.score >= needed]
     named = "" if chosen else _find_hidden_value(cause.values, unseen, in_view)
     if named:
-        needed, why = SCORE_VALUE, f"the message names {named[:60]!r}, which is only in folded messages"
+        needed, why = SCORE_VALUE, because.RECALL_VALUE(value=named[:60])
         chosen = [one for one in unseen if named in one.text.casefold() and one.score >= needed]
     if not chosen:
-        return Injection(False, f"{why}; the best match tells {unseen[0].score:.0%} of it, {needed:.0%} is needed")
+        score = round(unseen[0].score, 4)
+        return Injection(False, because.RECALL_WEAK(because=why, score=score, needed=needed))
     return _write(newest, chosen[:SNIPPETS_MAX], why, tokens_max, count_text)
 
 
@@ -178,7 +181,7 @@ def _find_hidden_value(values: Sequence[str], unseen: Sequence[Recalled], in_vie
 
 
 def _write(
-    newest: str, chosen: Sequence[Recalled], why: str, tokens_max: int, count_text: Callable[[str], int]
+    newest: str, chosen: Sequence[Recalled], why: Reason, tokens_max: int, count_text: Callable[[str], int]
 ) -> Injection:
     """Write the snippets out, fewer if they do not fit."""
     for count in range(len(chosen), 0, -1):
@@ -186,8 +189,10 @@ def _write(
         tokens = count_text(text)
         if tokens <= tokens_max:
             handles = ", ".join(mark(one.handle) for one in chosen[:count])
-            return Injection(True, f"{why}: {handles} added", tuple(chosen[:count]), text, tokens)
-    return Injection(False, f"{why}; but no snippet fits into {tokens_max} tokens")
+            return Injection(
+                True, because.RECALL_QUOTED(because=why, handles=handles), tuple(chosen[:count]), text, tokens
+            )
+    return Injection(False, because.RECALL_NO_FIT(because=why, tokens=tokens_max))
 
 
 def write_snippets(found: Sequence[Recalled], like: str = "") -> str:

@@ -10,6 +10,7 @@ from html import escape
 from importlib import resources
 
 from refold.budget.economics import CAUSES
+from refold.conversation import because
 from refold.conversation.language import count_things
 from refold.replay.charts import COLOURS, Curve, draw_curves, draw_groups, draw_legend, draw_stacks
 from refold.replay.record import SessionRecord
@@ -140,14 +141,14 @@ def _curve(record: SessionRecord) -> Curve:
         if request.stages
     }
     # Why nothing was done is worth a word, too.
-    waits = {at: request.reason for at, request in enumerate(record.requests) if request.reason.startswith("waited")}
+    waits = {at: str(request.reason) for at, request in enumerate(record.requests) if request.reason.is_a(because.WAIT)}
     return Curve(record.preset, tuple(float(request.tokens) for request in record.requests), marks, waits)
 
 
 def _write_decisions(records: Iterable[SessionRecord]) -> str:
     rows = [
         f"<tr><td>{escape(record.preset)}</td><td>{number}</td><td>{request.tokens_freed:,}</td>"
-        f'<td class="words">{escape(request.reason)}</td></tr>'
+        f'<td class="words">{escape(str(request.reason))}</td></tr>'
         for record in records
         for number, request in enumerate(record.requests, 1)
         if request.stages

@@ -12,7 +12,9 @@ from typing import ClassVar, Protocol
 
 from refold.budget import Budget, Carry, Economics, Tariff
 from refold.config import CompressionConfig
+from refold.conversation import because
 from refold.conversation.message import Message
+from refold.conversation.reason import NO_REASON, Reason
 from refold.conversation.view import Item, Lens, View, apply, extend
 from refold.errors import BudgetTooSmall
 from refold.ladder.plan import Plan, order_stages, prepare
@@ -32,7 +34,7 @@ class Step:
     tokens: int
     tokens_freed: int = 0
     stages: tuple[str, ...] = ()
-    reason: str = ""
+    reason: Reason = NO_REASON
     asked: tuple[Asked, ...] = ()
     problem: str = ""
 
@@ -98,7 +100,7 @@ class LadderPolicy:
         try:
             outcome = drive(prepare(self._view, plan), self._answer)
         except BudgetTooSmall as error:
-            return Step(self._view.items, self._view.tokens, reason="too small", problem=str(error))
+            return Step(self._view.items, self._view.tokens, reason=because.TOO_SMALL(), problem=str(error))
         self._view, self._carry = outcome.view, outcome.carry
         return Step(
             self._view.items,

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from refold.budget.economics import Charge, Request, Tariff, charge_ask, charge_request, sum_charges
+from refold.conversation.reason import NO_REASON, Reason, read_reason
 
 # A tool call that reads something again, in output tokens.
 REREAD_OUTPUT_TOKENS = 60
@@ -42,7 +43,7 @@ class RequestRecord:
     is_break: bool = False
     tokens_freed: int = 0
     stages: tuple[str, ...] = ()
-    reason: str = ""
+    reason: Reason = NO_REASON
     asked: tuple[Asked, ...] = ()
     runs: int = 0
     runs_in_view: int = 0
@@ -109,6 +110,7 @@ class SessionRecord:
                     "violations": tuple(one["violations"]),
                     "stages": tuple(one["stages"]),
                     "rereads": tuple(one["rereads"]),
+                    "reason": read_reason(one["reason"]),
                     "asked": tuple(Asked(**asked) for asked in one["asked"]),
                 }
             )

@@ -150,7 +150,12 @@ def _describe_record(report: Report, record: SessionRecord) -> dict[str, object]
         "bill": round(charge.total, 2),
         "probes": _describe_probes(Probed.of(record.probes)),
         "decisions": [
-            {"request": number, "tokens": request.tokens, "freed": request.tokens_freed, "reason": request.reason}
+            {
+                "request": number,
+                "tokens": request.tokens,
+                "freed": request.tokens_freed,
+                "reason": request.reason.to_dict(),
+            }
             for number, request in enumerate(record.requests, 1)
             if request.stages
         ],

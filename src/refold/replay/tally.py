@@ -6,6 +6,7 @@ Times are not here: ``sum_times`` has them, so that a report can leave them out.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -148,18 +149,8 @@ def _share(requests: Sequence[RequestRecord], is_good: Callable[[RequestRecord],
 
 
 def _count_reasons(requests: Sequence[RequestRecord]) -> dict[str, int]:
-    """Count what made a preset act, by the kind of reason."""
-    kinds = {
-        "carrying": "it paid",
-        "cold": "the cache was cold",
-        "over the limit": "over the limit",
-        "soft": "nearly full",
-    }
-    counts: dict[str, int] = {}
-    for request in requests:
-        if request.stages:
-            kind = next((name for word, name in kinds.items() if word in request.reason), "other")
-            counts[kind] = counts.get(kind, 0) + 1
+    """Count what made a preset act, by the reason's code."""
+    counts = Counter(request.reason.code for request in requests if request.stages)
     return dict(sorted(counts.items()))
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict
 
+from refold.conversation.reason import describe
 from refold.ledger.encode import load_json
 from refold.llm.conversation_model import converse_with
 from refold.server.interface import PAGE_MAX, Access, Asker, Handle, Json, Name, Text, describe_row
@@ -97,7 +98,7 @@ def list_edits(name: Name, access: Asker, active: bool = True) -> Json:
     return Json(
         {
             "edits": [_describe_edit(one) for one in edits],
-            "compressions": [asdict(batch) for batch in batches],
+            "compressions": [describe(batch) for batch in batches],
         }
     )
 
@@ -111,7 +112,7 @@ def _describe_edit(stored: Any) -> dict[str, object]:
         "stage": edit.stage,
         "covers": list(edit.covers),
         "text": edit.text,
-        "reason": edit.reason,
+        "reason": edit.reason.to_dict(),
         "tokens_before": edit.tokens_before,
         "tokens_after": edit.tokens_after,
         "handle": fold.handle if fold else None,
@@ -196,7 +197,7 @@ def compress(name: Name, access: Asker, wish: CompressWish) -> Json:
     row = access.need(name)
     with converse_with(access.find_model(row)):
         result = access.manager.compress(row.id, wish.instructions, wish.dry_run)
-    told = {key: value for key, value in asdict(result).items() if key != "messages"}
+    told = {key: value for key, value in describe(result).items() if key != "messages"}
     return Json(told)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
+from refold.conversation.reason import NO_REASON
 from refold.errors import FormatError
 from refold.prepared import PreparedContext
 from refold.server.identity import check_name, make_id
@@ -125,7 +126,7 @@ def _describe(prepared: PreparedContext, messages: object, key: str, wish: Compr
         "tokens_saved": before - after,
         "compression_ratio": round(after / before, 4) if before else 1.0,
         "transforms_applied": [stage.stage for stage in report.stages if stage.edits] if report else [],
-        "reason": report.reason if report else "",
+        "reason": (report.reason if report else NO_REASON).to_dict(),
         "notes": list(report.notes) if report else [],
         "edits": len(prepared.edits),
         "session_id": wish.session_id,

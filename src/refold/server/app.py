@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from refold.conversation import because
 from refold.llm.conversation_model import name_conversation
 from refold.manager import ContextCompressionManager
 from refold.server.asking import (
@@ -135,7 +136,8 @@ class Application:
         if caller is None:
             side = find_side(path, bool(find_header(headers, b"anthropic-version")))
             status = 401 if self.keys.is_required else 403
-            await send_json(send, status, write_error(side, status, f"refold: {refusal}"), [("reason", refusal)])
+            own = [("reason", because.REFUSED_REQUEST(detail=refusal).to_header())]
+            await send_json(send, status, write_error(side, status, f"refold: {refusal}"), own)
         elif path.startswith(_INTERFACE):
             scope["refold.caller"] = caller
             await self._ask_interface(scope, receive, send)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from refold.compressing import compress
 from refold.config import CompressionConfig
+from refold.conversation import because
 from refold.conversation.edit import Edit
 from refold.errors import BudgetTooSmall, RefoldError
 from refold.formats import make_format, parse_messages
@@ -44,7 +45,7 @@ class Fallback:
         self, session: KnownSession, request: ReadRequest, limits: Limits, body: bytes, why: str
     ) -> Outgoing:
         """Return a request that fits, or the original if that fits or nothing can be made of it. Never raises."""
-        original = Outgoing(body, f"failed-open: {why}", session, request, is_failed_open=True)
+        original = Outgoing(body, because.FAILED_OPEN(error=why), session, request, is_failed_open=True)
         work = asyncio.ensure_future(asyncio.to_thread(self._compress, session, request, limits, body))
         done, _ = await asyncio.wait({work}, timeout=self._settings.prepare_s_max)
         if not done:
@@ -62,7 +63,7 @@ class Fallback:
         session.spare_edits = prepared.edits
         return Outgoing(
             written,
-            f"compressed-in-memory: {why}",
+            because.IN_MEMORY(error=why),
             session,
             request,
             tokens_before=max(tokens, prepared.total_tokens),

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import aiohttp
 
+from refold.conversation import because
 from refold.errors import ContextOverflow, FormatError, ProviderError
 from refold.server.asking import Asked, BodyTooLarge, ClientGone, ClientStalled, Receive, Send, decode_body, read_body
 from refold.server.headers import write_own
@@ -126,7 +127,7 @@ class Gateway:
         if wire is not None and (coding := passage.asked.header("content-encoding").lower()) not in ("", "identity"):
             plain = await asyncio.to_thread(decode_body, body, coding, self._settings.body_bytes_max)
             if plain is None:
-                wire, passage.outgoing = None, Outgoing(body, "unreadable-coding")
+                wire, passage.outgoing = None, Outgoing(body, because.UNREADABLE_CODING())
             else:
                 passage.coded, body = (body, plain), plain
         if wire is not None:
@@ -190,4 +191,5 @@ class Gateway:
     async def _refuse(self, passage: Passage, send: Send, status: int, message: str, retry_after_s: int = 0) -> None:
         passage.status, passage.problem = status, passage.problem or message
         error = write_error(passage.side, status, f"refold: {message}")
-        await send_json(send, status, error, [("reason", message)], retry_after_s=retry_after_s)
+        own = [("reason", because.REFUSED_REQUEST(detail=message).to_header())]
+        await send_json(send, status, error, own, retry_after_s=retry_after_s)

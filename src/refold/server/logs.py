@@ -48,7 +48,7 @@ def log_request(passage: Passage) -> None:
         "ms": round((time.perf_counter() - passage.started) * 1_000, 1),
         "bytes_in": passage.bytes_in,
         "bytes_out": passage.bytes_out,
-        "reason": outgoing.reason,
+        "reason": outgoing.reason.code,
     }
     if asked.tenant:
         fields["tenant"] = asked.tenant

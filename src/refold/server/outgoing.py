@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from refold.conversation.reason import NO_REASON, Reason
 from refold.conversation.view import Item
 from refold.server.identity import KnownSession
 from refold.server.places import Places
@@ -21,7 +22,7 @@ class Outgoing:
     """
 
     body: bytes = field(repr=False)
-    reason: str = ""
+    reason: Reason = NO_REASON
     session: KnownSession | None = None
     request: ReadRequest | None = field(default=None, repr=False)
     generation: int = 0
@@ -44,7 +45,7 @@ class Outgoing:
             headers.append(("edits", str(self.edits)))
         if self.output is not None:
             headers.append(("max-tokens", f"{self.output[0]}->{self.output[1]}"))
-        headers.append(("reason", self.reason))
+        headers.append(("reason", self.reason.to_header()))
         return headers
 
 

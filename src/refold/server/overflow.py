@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
+from refold.conversation import because
 from refold.errors import ContextOverflow
 from refold.server.fallback import find_limit_key
 from refold.server.limits import LimitKey, Limits, count_room, limit_exactly, limit_window
@@ -59,7 +60,7 @@ class Overflow:
         is_smaller = 0 < again.tokens_after < (outgoing.tokens_after or again.tokens_after + 1)
         if again.output is None and not (is_smaller and again.edits):
             return None
-        reason = again.reason if again.is_failed_open else "overflow-retried"
+        reason = again.reason if again.is_failed_open else because.RETRIED()
         return replace(again, reason=reason)
 
     def _learn(self, key: LimitKey, outgoing: Outgoing, request: ReadRequest, overflow: ContextOverflow) -> None:

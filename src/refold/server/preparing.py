@@ -14,6 +14,8 @@ import time
 from dataclasses import replace
 from typing import Any
 
+from refold.conversation import because
+from refold.conversation.reason import NO_REASON
 from refold.errors import BudgetTooSmall, RefoldError
 from refold.manager.going_on import Billed
 from refold.prepared import PreparedContext
@@ -58,9 +60,9 @@ class Preparer:
         """Return what goes upstream for a request; never raises but for a session name that is none."""
         started = time.perf_counter()
         if asked.header("x-refold-bypass") not in ("", "0"):
-            return Outgoing(body, "bypass")
+            return Outgoing(body, because.BYPASS())
         if not self._settings.compress:
-            return Outgoing(body, "compression-off")
+            return Outgoing(body, because.COMPRESSION_OFF())
         named = asked.header("x-refold-session")
         session_id = make_id(asked.tenant, check_name(named)) if named else ""
         continued = self._remembering.find(asked.tenant, wire, body, session_id)
@@ -72,8 +74,8 @@ class Preparer:
         else:
             try:
                 request = await self._read(wire, body)
-            except Unreadable as reason:
-                return Outgoing(body, str(reason))
+            except Unreadable as error:
+                return Outgoing(body, error.reason)
             session = await self._choose(asked.tenant, named, request)
         session.in_flight += 1
         self._in_flight += 1
@@ -192,7 +194,7 @@ class Preparer:
             self._reporter.tell_failure(session, error)
             smallest = limit_exactly(error.tokens, self._managers.find_margin(request.model))
             outgoing = await self._run_whole(session, request, smallest, body, [])
-            reason = f"over-budget: the smallest context has {error.tokens} tokens, the budget is {error.budget}"
+            reason = because.OVER_BUDGET(tokens=error.tokens, limit=error.budget)
             return replace(outgoing, reason=reason, is_over=True)
 
     async def _run_whole(
@@ -209,7 +211,7 @@ class Preparer:
             written = await asyncio.to_thread(self._write, session, request, prepared)
         self._remembering.remember_later(session, request, body)
         report = prepared.report
-        reason = report.reason if report is not None and report.stages else ""
+        reason = report.reason if report is not None and report.stages else NO_REASON
         ready = Ready(prepared.total_tokens, request.count, len(prepared.edits), reason)
         return make_outgoing(session, request, ready, body, written, generation)
 

@@ -14,6 +14,8 @@ from typing import Any
 
 import orjson
 
+from refold.conversation import because
+from refold.conversation.reason import Reason
 from refold.errors import FormatError
 from refold.formats import digest_message
 from refold.server.wires import Wire
@@ -26,7 +28,11 @@ _SYSTEM_ROLES = frozenset(("system", "developer"))
 
 
 class Unreadable(Exception):
-    """The body is not one that can be compressed; the message is a short reason."""
+    """The body cannot be compressed; ``reason`` says why."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(reason.code)
+        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +108,7 @@ def parse_json(body: bytes) -> Any:
     try:
         return json.loads(body, parse_constant=_refuse_number, parse_float=_read_float)
     except (ValueError, RecursionError):
-        raise Unreadable("not-json") from None
+        raise Unreadable(because.NOT_JSON()) from None
 
 
 def _read_float(text: str) -> float:
@@ -130,19 +136,19 @@ def read_request(wire: Wire, body: bytes, *, is_tail: bool = False) -> ReadReque
     """
     parsed = parse_json(body)
     if not isinstance(parsed, dict):
-        raise Unreadable("not-an-object")
+        raise Unreadable(because.NOT_AN_OBJECT())
     reason = wire.find_pass_reason(parsed)
     if reason:
         raise Unreadable(reason)
     found = parsed[wire.key]
     messages = [{"role": "user", "content": found}] if isinstance(found, str) else found
     if not messages and not is_tail:
-        raise Unreadable("no-messages")
+        raise Unreadable(because.NO_MESSAGES())
     lead = 0 if is_tail else _count_lead(messages)
     try:
         digests = [digest_message(message, None, "message") for message in messages]
     except (FormatError, AttributeError, TypeError):
-        raise Unreadable("unreadable-message") from None
+        raise Unreadable(because.UNREADABLE_MESSAGE()) from None
     model = parsed.get("model")
     return ReadRequest(
         wire=wire,

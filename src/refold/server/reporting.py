@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from refold.conversation import because
 from refold.errors import RefoldError
 from refold.ledger.ledger import Event
 from refold.llm.overflow import find_overflow
@@ -89,8 +90,10 @@ class Reporter:
         log.error("failed open", extra={"fields": {"session": session.id, "error": type(error).__name__, "said": said}})
         ledger = self._managers.main.ledger
 
+        why = because.FAILED_OPEN(error=type(error).__name__)
+
         def record() -> None:
-            event = Event("failed", time.time(), {"reason": f"failed open: {type(error).__name__}", "by": "gateway"})
+            event = Event("failed", time.time(), {"reason": why.to_json(), "by": "gateway"})
             if ledger.read_session(session.id) is not None:
                 ledger.add_event(session.id, event)
 

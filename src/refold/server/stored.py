@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from refold.conversation import because
+from refold.conversation.reason import NO_REASON, Reason
 from refold.conversation.view import Item
 from refold.ledger.ledger import SessionRow
 from refold.manager import ContextCompressionManager
@@ -28,7 +30,7 @@ class Ready:
     tokens: int
     messages: int
     edits: int = 0
-    reason: str = ""
+    reason: Reason = NO_REASON
     items: Sequence[Item] = field(default=(), repr=False)
     row: SessionRow | None = field(default=None, repr=False)
 
@@ -89,7 +91,7 @@ def read_ready(manager: ContextCompressionManager, session: KnownSession, prepar
     report = prepared.report
     if report is None:
         return None
-    reason = report.reason if report.stages else ""
+    reason = report.reason if report.stages else NO_REASON
     if not prepared.edits:
         return Ready(prepared.total_tokens, report.messages_before, 0, reason)
     row, items = manager.ledger.read_session(session.id), manager.read_view(session.id)
@@ -121,7 +123,7 @@ def make_outgoing(
     session.synced = request.digests
     return Outgoing(
         body if written is None else written[0],
-        ready.reason or ("unchanged" if written is None else "kept"),
+        ready.reason or (because.SENT_UNCHANGED() if written is None else because.SENT_KEPT()),
         session,
         request,
         generation,
@@ -135,7 +137,7 @@ def find_ready(went: WentOn | None) -> Ready | None:
     """Return a session that went on and may go upstream as it is."""
     if went is None or not went.is_ready:
         return None
-    return Ready(went.tokens, went.messages, len(went.edits), "", went.items if went.edits else (), went.row)
+    return Ready(went.tokens, went.messages, len(went.edits), NO_REASON, went.items if went.edits else (), went.row)
 
 
 def _find_last(request: ReadRequest) -> str:

@@ -5,23 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from refold.conversation import because
+from refold.conversation.reason import NO_REASON, Reason
 from refold.server.answered import Answered
 
 
-def find_pass_reason(body: Mapping[str, Any]) -> str:
+def find_pass_reason(body: Mapping[str, Any]) -> Reason:
     """Return why a request passes through as it is: the provider compacts the conversation itself."""
     messages = body.get("messages")
     if not isinstance(messages, list):
-        return "no-messages"
+        return because.NO_MESSAGES()
     if asks_for_compaction(body.get("context_management")):
-        return "provider-compaction"
+        return because.PROVIDER_COMPACTION()
     for message in messages:
         content = message.get("content") if isinstance(message, dict) else None
         for block in content if isinstance(content, list) else ():
             kind = block.get("type") if isinstance(block, dict) else None
             if isinstance(kind, str) and "compaction" in kind:
-                return "provider-compaction"
-    return ""
+                return because.PROVIDER_COMPACTION()
+    return NO_REASON
 
 
 def asks_for_compaction(management: object) -> bool:

@@ -5,32 +5,40 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from refold.conversation import because
+from refold.conversation.reason import NO_REASON, Reason
 from refold.server.answered import Answered
 
+# Fields that refer to what the provider holds.
+_HELD = {
+    "previous_response_id": because.PREVIOUS_RESPONSE,
+    "conversation": because.CONVERSATION,
+    "prompt": because.PROMPT,
+}
 _SEALED = frozenset(("item_reference", "compaction", "compaction_summary", "context_compaction"))
 
 
-def find_chat_pass_reason(body: Mapping[str, Any]) -> str:
+def find_chat_pass_reason(body: Mapping[str, Any]) -> Reason:
     """Return why a chat request passes through as it is; empty if it may be compressed."""
-    return "" if isinstance(body.get("messages"), list) else "no-messages"
+    return NO_REASON if isinstance(body.get("messages"), list) else because.NO_MESSAGES()
 
 
-def find_responses_pass_reason(body: Mapping[str, Any]) -> str:
+def find_responses_pass_reason(body: Mapping[str, Any]) -> Reason:
     """Return why a Responses request passes through as it is: the provider holds part of it, or compacts it itself."""
-    for name in ("previous_response_id", "conversation", "prompt"):
+    for name, kind in _HELD.items():
         if body.get(name):
-            return name.replace("_", "-")
+            return kind()
     if asks_for_compaction(body.get("context_management")):
-        return "provider-compaction"
+        return because.PROVIDER_COMPACTION()
     items = body.get("input")
     if isinstance(items, str):
-        return ""
+        return NO_REASON
     if not isinstance(items, list):
-        return "no-messages"
+        return because.NO_MESSAGES()
     for item in items:
         if isinstance(item, dict) and (item.get("type") in _SEALED or item.keys() == {"id"}):
-            return "provider-compaction"
-    return ""
+            return because.PROVIDER_COMPACTION()
+    return NO_REASON
 
 
 def asks_for_compaction(management: object) -> bool:

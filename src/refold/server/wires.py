@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from refold.conversation.reason import Reason
 from refold.server import wire_anthropic, wire_openai
 from refold.server.answered import Answered
 
@@ -26,7 +27,7 @@ class Wire:
     key: str
     system: str
     limits: tuple[str, ...]
-    find_pass_reason: Callable[[Mapping[str, Any]], str] = field(repr=False)
+    find_pass_reason: Callable[[Mapping[str, Any]], Reason] = field(repr=False)
     read_payload: Callable[[Mapping[str, Any], Answered], None] = field(repr=False)
 
 

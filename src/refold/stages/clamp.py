@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from refold.conversation import because
 from refold.conversation.edit import Edit
 from refold.conversation.handle import mark, message_handle
 from refold.conversation.part import Part
@@ -102,7 +103,7 @@ class Clamp:
             covers=(item.message.id,),
             part=piece.part,
             text=text,
-            reason=f"too large for the budget even alone: {piece.tokens:,} tokens",
+            reason=because.PIECE_TOO_LARGE(tokens=piece.tokens),
             level=next_level(item, piece.part),
             tokens_before=piece.tokens,
             tokens_after=view.lens.count_text(text),
@@ -118,7 +119,7 @@ class Clamp:
                 continue
             for at, part in enumerate(item.message.parts):
                 if part.kind == "thinking":
-                    edit = drop_part(item, at, view=view, stage=self.name, reason="no room for thinking")
+                    edit = drop_part(item, at, view=view, stage=self.name, reason=because.NO_ROOM_TO_THINK())
                     edits += [edit] if edit else []
         return edits
 
@@ -135,7 +136,7 @@ class Clamp:
                 continue
             (before if unit.start < newest else after).append(unit)
         runs = [run for run in (before, after) if run]
-        reason = "even the newest step alone does not fit"
+        reason = because.STEP_TOO_LARGE()
         sizes = [sum(item.tokens for item in items_of(view, run)) for run in runs]
         # What the step was is told as far as there is room; the line alone is for where there is none.
         room = goal.hard - (view.tokens - sum(sizes)) - _FRAME_TOKENS * len(runs)

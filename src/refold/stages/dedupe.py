@@ -13,6 +13,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import ClassVar
 
+from refold.conversation import because
 from refold.conversation.edit import Edit
 from refold.conversation.handle import mark, message_handle
 from refold.conversation.language import Language
@@ -83,7 +84,7 @@ class Dedupe:
         text = self._describe(older, newer, language)
         if text is None:
             return None
-        reason = "a newer result says the same"
+        reason = because.NEWER_RESULT()
         return replace_part(older.item, older.part, text, view=view, stage=self.name, reason=reason)
 
     def _describe(self, older: Observation, newer: Observation, language: Language) -> str | None:

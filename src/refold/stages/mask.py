@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from refold.conversation import because
 from refold.conversation.edit import Edit
 from refold.conversation.handle import mark, message_handle
 from refold.conversation.language import Language
@@ -66,7 +67,9 @@ class Mask:
                 if left <= 0 and not goal.force:
                     return edits
                 text = writer.write(at, index)
-                edit = text and replace_part(item, index, text, view=view, stage=self.name, reason="old observation")
+                edit = text and replace_part(
+                    item, index, text, view=view, stage=self.name, reason=because.OLD_OBSERVATION()
+                )
                 if edit:
                     edits.append(edit)
                     left -= edit.tokens_freed

@@ -13,6 +13,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import ClassVar
 
+from refold.conversation import because
 from refold.conversation.edit import Edit
 from refold.conversation.handle import mark, message_handle
 from refold.conversation.language import Language
@@ -60,7 +61,7 @@ class Merge:
             if left <= 0 and not goal.force:
                 break
             text = _describe(older, newer, goal.language)
-            edit = replace_part(older.item, 0, text, view=view, stage=self.name, reason="a newer message says the same")
+            edit = replace_part(older.item, 0, text, view=view, stage=self.name, reason=because.NEWER_MESSAGE())
             if edit is not None:
                 edits.append(edit)
                 left -= edit.tokens_freed

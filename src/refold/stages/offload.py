@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from refold.conversation import because
 from refold.conversation.edit import Edit
 from refold.conversation.handle import mark, message_handle
 from refold.conversation.language import Language, count_things
@@ -83,7 +84,7 @@ class Offload:
             return None
         for lines_max in (self.preview_lines, 0):
             text = self._describe(seen, lines_max, language)
-            found = replace_part(seen.item, seen.part, text, view=view, stage=self.name, reason="old large tool result")
+            found = replace_part(seen.item, seen.part, text, view=view, stage=self.name, reason=because.OLD_LARGE())
             if found is not None:
                 return found
         return None

@@ -13,6 +13,7 @@ from refold.conversation.edit import Edit
 from refold.conversation.handle import message_handle
 from refold.conversation.message import Message
 from refold.conversation.part import Part
+from refold.conversation.reason import Reason
 from refold.conversation.view import Item, View
 from refold.stages.stage import Goal, replace_part, seen_part
 
@@ -28,7 +29,7 @@ class OutputStage(ABC):
         """Return what stands in the place of an output; None if it stays."""
 
     @abstractmethod
-    def write_reason(self, chars_before: int, chars_after: int) -> str:
+    def write_reason(self, chars_before: int, chars_after: int) -> Reason:
         """Return the reason of an edit."""
 
     def arrive(self, message: Message) -> list[Edit]:

@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from refold.conversation import because
 from refold.conversation.edit import Edit
 from refold.conversation.view import Item, View, amend
 from refold.stages.stage import Goal, When, drop_part, seen_part
 
 _CHECKS_MAX = 64
-_EMPTY = "says nothing"
+_EMPTY = because.SAYS_NOTHING()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ class Prune:
         stays = any(part is not None and at not in chosen for at, part in enumerate(parts))
         if not stays and not self.empty:
             return []
-        reason = "thinking before the newest step" if thoughts and with_thinking else _EMPTY
+        reason = because.OLD_THINKING() if thoughts and with_thinking else _EMPTY
         drops = (drop_part(item, at, view=view, stage=self.name, reason=reason) for at in sorted(chosen))
         return [edit for edit in drops if edit is not None]
 

@@ -14,6 +14,7 @@ from refold.conversation.edit import Edit
 from refold.conversation.language import Language
 from refold.conversation.message import Message
 from refold.conversation.part import Part
+from refold.conversation.reason import NO_REASON, Reason
 from refold.conversation.view import Item, View
 
 When = Literal["arrival", "batch", "hard"]
@@ -50,7 +51,7 @@ class Goal:
 
     target: int
     hard: int
-    reason: str = ""
+    reason: Reason = NO_REASON
     language: Language = "en"
     instructions: str = ""
     force: bool = False
@@ -95,7 +96,7 @@ class ArrivalStage(Stage, Protocol):
         ...
 
 
-def replace_part(item: Item, part: int, text: str, *, view: View, stage: str, reason: str) -> Edit | None:
+def replace_part(item: Item, part: int, text: str, *, view: View, stage: str, reason: Reason) -> Edit | None:
     """Return the edit that puts ``text`` in the place of one part of an item; None if that is not smaller."""
     seen = seen_part(item, part)
     if seen is None:
@@ -117,7 +118,7 @@ def replace_part(item: Item, part: int, text: str, *, view: View, stage: str, re
     )
 
 
-def drop_part(item: Item, part: int, *, view: View, stage: str, reason: str) -> Edit | None:
+def drop_part(item: Item, part: int, *, view: View, stage: str, reason: Reason) -> Edit | None:
     """Return the edit that leaves one part of an item out; None if it is out already."""
     seen = seen_part(item, part)
     if seen is None:

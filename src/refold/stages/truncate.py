@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar, Literal
 
+from refold.conversation import because
 from refold.conversation.handle import mark
 from refold.conversation.language import Language, detect_language
+from refold.conversation.reason import Reason
 from refold.errors import ConfigError
 from refold.stages.gist import count_lines
 from refold.stages.landmarks import Landmark, find_landmarks, looks_like_log, names_shell
@@ -88,9 +90,9 @@ class Truncate(OutputStage):
         cut = self.cut(text, handle, tool)
         return None if cut is text else cut
 
-    def write_reason(self, chars_before: int, chars_after: int) -> str:
+    def write_reason(self, chars_before: int, chars_after: int) -> Reason:
         """Return how much is shown."""
-        return f"output of {chars_before:,} characters is over its limit; {chars_after:,} are shown"
+        return because.OUTPUT_CUT(chars_before=chars_before, chars_after=chars_after)
 
     def cut(self, text: str, handle: str, tool: str = "") -> str:
         """Return a text cut to the limits, with ``handle`` in its markers; the text itself if it is within them."""

@@ -11,10 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from refold.conversation import because
 from refold.conversation.edit import Edit, Fold
 from refold.conversation.handle import fold_handle, mark
 from refold.conversation.language import Language
 from refold.conversation.message import Message, Role
+from refold.conversation.reason import Reason
 from refold.conversation.turn import Unit, find_turns
 from refold.conversation.view import View
 from refold.stages.extract.summary import ExtractOptions, extract_summary
@@ -29,7 +31,7 @@ _ROLE_NAMES: dict[Language, dict[Role, str]] = {
 
 _FRAME_TOKENS = 5
 _EXTRACT_TOKENS_MIN = 160
-_REASON = "over the limit: only the newest part stays"
+_REASON = because.WINDOWED()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,7 @@ def fold_units(
     *,
     stage: str,
     role: Role,
-    reason: str,
+    reason: Reason,
     tokens_max: int = 0,
 ) -> Edit:
     """Return the fold of these units: an extract if it has room, else one line that says what left the view."""

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from refold.config import CompressionConfig
 from refold.config.saving import save_settings
+from refold.conversation import because
 from refold.ledger.ledger import Event, Ledger
 from refold.manager import ContextCompressionManager
 from refold.manager.notices import Notice
@@ -29,8 +30,8 @@ def apply(workspace: str | Path, ledger: Ledger, tuning: Tuning, now: float, by:
     rows = ledger.list_sessions(limit=1)
     fields = {"by": by, "changes": dict(tuning.changes), "now": asdict(tuning.now), "then": asdict(tuning.then)}
     if rows:
-        reason = f"tuned: {', '.join(f'{name} = {value:g}' for name, value in tuning.changes.items())}"
-        ledger.add_event(rows[0].id, Event("tuned", now, {"reason": reason, **fields}))
+        listed = ", ".join(f"{name} = {value:g}" for name, value in tuning.changes.items())
+        ledger.add_event(rows[0].id, Event("tuned", now, {"reason": because.TUNED(changes=listed).to_json(), **fields}))
     return config
 
 

@@ -12,6 +12,7 @@ from typing import Literal
 
 from refold.cli.repl.gauge import break_down
 from refold.conversation.edit import Edit
+from refold.conversation.reason import Reason
 from refold.ladder.report import StageReport
 from refold.llm.conversation_model import converse_with
 from refold.manager.manual import CompactResult
@@ -99,7 +100,7 @@ class Preview:
     before: int
     after: int
     stays: int
-    reason: str
+    reason: Reason
     stages: tuple[StageWish, ...] = ()
 
     @property
@@ -114,9 +115,7 @@ def preview(access: Access, name: str, instructions: str) -> Preview:
     with converse_with(access.find_model(row)):
         result = find_manager(access, row).compress(row.id, instructions, dry_run=True)
     stages = [_tell_stage(access, name, stage) for stage in result.stages if stage.edits]
-    return Preview(
-        result.previous_tokens, result.current_tokens, result.preserved_count, clean(result.reason), tuple(stages)
-    )
+    return Preview(result.previous_tokens, result.current_tokens, result.preserved_count, result.reason, tuple(stages))
 
 
 def _tell_stage(access: Access, name: str, stage: StageReport) -> StageWish:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from refold.conversation.reason import NO_REASON, Reason
 from refold.ledger.encode import load_json
 from refold.ledger.ledger import MessagePath, SessionRow, StoredEdit
 from refold.manager.undoing import REDO, read_redo
@@ -26,7 +27,7 @@ class Made:
     """When and why a fold was made."""
 
     created_at: float
-    reason: str
+    reason: Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ def read_seen(access: Access, name: str) -> Seen:
     row = access.need(name)
     edits = access.ledger.read_edits(row.id, active_only=False)
     reasons = {batch.id: batch.reason for batch in access.ledger.read_batches(row.id)}
-    made = {one.edit.id: Made(one.created_at, reasons.get(one.batch_id, "")) for one in edits}
+    made = {one.edit.id: Made(one.created_at, reasons.get(one.batch_id, NO_REASON)) for one in edits}
     redoable = frozenset(one for group in read_redo(row.settings.get(REDO)) for one in group)
     return Seen(row, access.ledger.read_path(row.id), tuple(edits), made, redoable)
 

@@ -12,6 +12,7 @@ from typing import Any
 from refold.conversation.edit import Edit
 from refold.conversation.message import Message
 from refold.conversation.part import Part
+from refold.conversation.reason import NO_REASON, say
 from refold.conversation.view import Lens
 from refold.errors import HandleUnknown
 from refold.ledger.ledger import SessionRow, StoredMessage
@@ -22,13 +23,13 @@ from refold.web.markup import clean, to_lines, to_tree
 from refold.web.outline import Look, Row
 from refold.web.reading import Seen
 from refold.web.words import Tongue
-from refold.web.words.reasons import say_reason
 
 WORDS_CHARS = 6_000
 OUTPUT_CHARS = 1_200
 MORE_CHARS = 40_000
 VALUES_MAX = 400
 ROWS_MAX = 120
+REASON_CHARS = 300
 
 Telling = dict[str, Any]
 
@@ -50,7 +51,7 @@ def tell_rows(access: Access, seen: Seen, look: Look, rows: Sequence[Row], tongu
         marks = [piece["mark"] for piece in one.get("pieces", ()) if "mark" in piece]
         for given in (one, *marks):
             if "reason" in given:
-                given["reason"] = say_reason(tongue, given["reason"])
+                given["reason"] = clean(say(given["reason"], tongue))[:REASON_CHARS]
     return told
 
 
@@ -73,7 +74,7 @@ def _tell_fold(row: Row, seen: Seen) -> Telling:
         "before": edit.tokens_before,
         "after": edit.tokens_after,
         "time": made.created_at if made else 0,
-        "reason": clean((made.reason if made else "") or edit.reason)[:300],
+        "reason": (made.reason if made else NO_REASON) or edit.reason,
     }
     if row.kind == "undone":
         return told
@@ -154,7 +155,7 @@ def _tell_edit(edit: Edit) -> Telling:
         "kind": edit.kind,
         "before": edit.tokens_before,
         "after": edit.tokens_after,
-        "reason": clean(edit.reason)[:300],
+        "reason": edit.reason,
     }
 
 

@@ -12,9 +12,11 @@ from weakref import WeakKeyDictionary
 
 from nicegui import ui
 
+from refold.conversation.reason import Reason
+from refold.conversation.reason import say as reason_words
 from refold.web.markup import clean
 from refold.web.source import Source
-from refold.web.words import Tongue, choose_tongue, reasons, say_in
+from refold.web.words import Tongue, choose_tongue, say_in
 
 if TYPE_CHECKING:
     from nicegui import Client
@@ -33,6 +35,7 @@ class Visit:
     colours: str = "auto"
 
 
+_REASON_CHARS = 600
 _visits: WeakKeyDictionary[Client, Visit] = WeakKeyDictionary()
 
 
@@ -58,6 +61,6 @@ def say(key: str, **values: Any) -> str:
     return say_in(find_visit().tongue, key, **values)
 
 
-def say_reason(reason: str) -> str:
-    """Return a reason of the record in the reader's language."""
-    return clean(reasons.say_reason(find_visit().tongue, reason))
+def say_reason(reason: Reason) -> str:
+    """Return a reason in the reader's language."""
+    return clean(reason_words(reason, find_visit().tongue))[:_REASON_CHARS]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from refold.conversation import because
 from refold.conversation.view import Item
 from refold.manager.status import SessionStatus
 
@@ -19,7 +20,11 @@ def write_gauge(status: SessionStatus, cells: int = CELLS) -> str:
     bar = FULL * filled + EMPTY * (cells - filled)
     parts = [f"{bar} {share * 100:.0f} %", f"{tell_tokens(status.tokens)}/{tell_tokens(status.hard)}"]
     if status.stopped:
-        parts.append("automatic compression is off" if "off" in status.stopped else "automatic compression has stopped")
+        parts.append(
+            "automatic compression is off"
+            if status.stopped.is_a(because.AUTO_OFF)
+            else "automatic compression has stopped"
+        )
     else:
         parts.append(f"soft at {tell_tokens(status.soft)}")
     return " · ".join(parts)

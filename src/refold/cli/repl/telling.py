@@ -80,11 +80,13 @@ def show_event(screen: Screen, event: AgentEvent) -> None:
         case told.Compressing():
             screen.wait(OPTIMISING)
         case told.Compressed():
-            screen.compressed(event.tokens_before, event.tokens_after, event.reason, event.undo)
+            screen.compressed(event.tokens_before, event.tokens_after, str(event.reason), event.undo)
             screen.wait("…")
         case told.Offloaded():
             screen.note(f"{len(event.files):,} tool results went to files, {event.tokens_freed:,} tokens freed")
-        case told.CompressionSkipped() if not event.reason.startswith(BudgetTooSmall.__name__):  # The error follows.
+        case told.CompressionSkipped() if (
+            event.reason.values.get("error") != BudgetTooSmall.__name__
+        ):  # The error follows.
             screen.note(f"not compressed: {event.reason}", "yellow")
         case told.WindowLowered():
             window = f"{event.window_before:,} → {event.window_after:,} tokens"

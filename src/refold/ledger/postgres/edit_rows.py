@@ -10,7 +10,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 
 from refold.conversation.edit import Edit
 from refold.ledger.covering import EditRow, group_spans, make_batches, make_edits, meets, read_edit_row
-from refold.ledger.encode import encode_edit
+from refold.ledger.encode import encode_edit, encode_reason
 from refold.ledger.postgres.message_rows import Known, read_ids
 from refold.ledger.postgres.sql import Db, fetch_all, fetch_value, run
 from refold.ledger.postgres.text import decode_column, encode_column
@@ -58,7 +58,7 @@ def add_batch(db: Db, session: int, batch: Batch | StoredBatch) -> int | None:
         (
             session,
             encode_column(batch.id),
-            encode_column(batch.reason),
+            encode_column(encode_reason(batch.reason)),
             batch.tokens_before,
             batch.tokens_after,
             batch.created_at,

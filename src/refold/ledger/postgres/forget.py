@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from refold.conversation.handle import DIGITS
+from refold.conversation.reason import read_reason
 from refold.ledger.covering import add_descendants
-from refold.ledger.encode import dump_json, load_json
+from refold.ledger.encode import decode_reason, dump_json, encode_reason, load_json
 from refold.ledger.postgres.edit_rows import find_edits_over, read_rows
 from refold.ledger.postgres.sql import Db, fetch_all, fetch_value, run
 from refold.ledger.postgres.text import decode_column
-from refold.ledger.scrub import GONE, Words
+from refold.ledger.scrub import Words
 
 # Whatever holds words of a conversation.
 TABLES = ("message", "edit", "fact", "event", "batch", "session")
@@ -67,5 +68,7 @@ def _scrub_notes(db: Db, session: int, words: Words) -> None:
         if changed is not fields:
             run(db, "UPDATE event SET fields = %s WHERE id = %s", (dump_json(changed), event_id))
     for key, reason in fetch_all(db, "SELECT key, reason FROM batch WHERE session = %s", (session,)):
-        if words.are_in(decode_column(reason)):
-            run(db, "UPDATE batch SET reason = %s WHERE key = %s", (GONE, key))
+        told = decode_reason(decode_column(reason)).to_json()
+        changed = words.take_out(told)
+        if changed is not told:
+            run(db, "UPDATE batch SET reason = %s WHERE key = %s", (encode_reason(read_reason(changed)), key))

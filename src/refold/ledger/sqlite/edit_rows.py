@@ -12,7 +12,7 @@ import apsw
 
 from refold.conversation.edit import Edit
 from refold.ledger.covering import EditRow, group_spans, make_batches, make_edits, meets, read_edit_row
-from refold.ledger.encode import decode_text, encode_edit, encode_text
+from refold.ledger.encode import decode_text, encode_edit, encode_reason, encode_text
 from refold.ledger.records import Batch, StoredBatch, StoredEdit
 from refold.ledger.runs import find_runs
 from refold.ledger.sqlite.message_rows import read_ids
@@ -52,7 +52,13 @@ def find_edits_over(db: apsw.Connection, session: int, seqs: Iterable[int], *, a
 
 def add_batch(db: apsw.Connection, session: int, batch: Batch | StoredBatch) -> int | None:
     """Add the row of a batch; None if it is there already."""
-    values = (session, encode_text(batch.id), encode_text(batch.reason), batch.tokens_before, batch.tokens_after)
+    values = (
+        session,
+        encode_text(batch.id),
+        encode_text(encode_reason(batch.reason)),
+        batch.tokens_before,
+        batch.tokens_after,
+    )
     db.execute(
         "INSERT OR IGNORE INTO batch (session, id, reason, tokens_before, tokens_after, created_at) "
         "VALUES (?, ?, ?, ?, ?, ?)",

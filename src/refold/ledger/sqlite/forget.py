@@ -12,9 +12,10 @@ from collections.abc import Iterator, Sequence
 import apsw
 
 from refold.conversation.handle import DIGITS
+from refold.conversation.reason import read_reason
 from refold.ledger.covering import add_descendants
-from refold.ledger.encode import decode_text, dump_json, load_json
-from refold.ledger.scrub import GONE, Words
+from refold.ledger.encode import decode_reason, decode_text, dump_json, encode_reason, load_json
+from refold.ledger.scrub import Words
 from refold.ledger.sqlite.edit_rows import find_edits_over, read_rows
 from refold.ledger.sqlite.sql import fetch_all, fetch_value
 
@@ -69,5 +70,7 @@ def _scrub_notes(db: apsw.Connection, session: int, words: Words) -> None:
         if changed is not fields:
             db.execute("UPDATE event SET fields = ? WHERE id = ?", (dump_json(changed), event_id))
     for key, reason in fetch_all(db, "SELECT key, reason FROM batch WHERE session = ?", (session,)):
-        if words.are_in(decode_text(reason)):
-            db.execute("UPDATE batch SET reason = ? WHERE key = ?", (GONE, key))
+        told = decode_reason(decode_text(reason)).to_json()
+        changed = words.take_out(told)
+        if changed is not told:
+            db.execute("UPDATE batch SET reason = ? WHERE key = ?", (encode_reason(read_reason(changed)), key))

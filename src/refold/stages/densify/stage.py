@@ -9,7 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from refold.conversation import because
 from refold.conversation.part import Part
+from refold.conversation.reason import Reason
 from refold.conversation.view import Item
 from refold.errors import ConfigError
 from refold.stages.densify.text import densify_text
@@ -43,9 +45,9 @@ class Densify(OutputStage):
             return None
         return densify_text(text, handle, chars_min=self.chars_min, saving_min=self.saving_min)
 
-    def write_reason(self, chars_before: int, chars_after: int) -> str:
+    def write_reason(self, chars_before: int, chars_after: int) -> Reason:
         """Return how much shorter it became."""
-        return f"{chars_before:,} characters said in {chars_after:,}, nothing lost"
+        return because.DENSER(chars_before=chars_before, chars_after=chars_after)
 
     def _find_part(self, item: Item, number: int) -> Part | None:
         # What another edit has shortened is no longer whole: making that dense would not be lossless.

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from refold.conversation import because
 from refold.conversation.edit import Edit
 from refold.conversation.turn import Unit
 from refold.conversation.view import View
@@ -154,7 +155,7 @@ class Fold(FoldOptions):
             covers=tuple(message.id for message in source.messages),
             text=extract.text,
             role=view.lens.format.allow_role(self.role, source.role_before, source.role_after),
-            reason=goal.reason or "old units folded",
+            reason=goal.reason or because.FOLDED(),
             level=1 + max((fold.level for fold in earlier), default=-1),
             made_from=tuple(fold.id for fold in earlier),
             tokens_before=sum(item.tokens for item in source.items),

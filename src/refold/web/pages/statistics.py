@@ -10,6 +10,7 @@ from datetime import datetime
 
 from nicegui import ui
 
+from refold.conversation.reason import read_reason
 from refold.ledger.ledger import Event
 from refold.manager.bill import Bill, SessionFigures
 from refold.tokens.model_table import AS_OF
@@ -225,7 +226,7 @@ def _name_kind(event: Event) -> str:
 
 
 def _tell_reason(event: Event) -> str:
-    return say_reason(str(event.fields.get("reason") or "")[:300])
+    return say_reason(read_reason(event.fields.get("reason")))
 
 
 def _tell_change(event: Event) -> str:

@@ -1,0 +1,317 @@
+"""The catalogue of reasons: every code, the values it carries, and its words in English and Chinese.
+
+Make one by calling it: ``because.OVER_HARD(tokens=131072, limit=128000)``. A template is a phrase that can follow
+"why:" and can be quoted inside another one. Codes are stored in ledgers and counted in metrics: never rename one.
+"""
+
+from __future__ import annotations
+
+from refold.conversation.reason import define_reason
+
+# When to act.
+OVER_HARD = define_reason(
+    "fold.hard",
+    "tokens limit",
+    "{tokens:,} tokens are over the limit of {limit:,}",
+    "{tokens:,} 词元超过上限 {limit:,}",
+)
+OVER_SOFT = define_reason(
+    "fold.soft",
+    "tokens limit",
+    "{tokens:,} tokens reached the soft limit of {limit:,}",
+    "{tokens:,} 词元达到软上限 {limit:,}",
+)
+NEAR_SOFT = define_reason(
+    "fold.warn",
+    "tokens limit",
+    "{tokens:,} tokens; compression starts at {limit:,}",
+    "{tokens:,} 词元；从 {limit:,} 开始压缩",
+)
+UNSENT = define_reason(
+    "fold.unsent",
+    "tokens unsent",
+    "{tokens:,} tokens, {unsent:,} of which have not been sent yet",
+    "{tokens:,} 词元，其中 {unsent:,} 尚未发送过",
+)
+ROUNDS = define_reason(
+    "trigger.rounds",
+    "messages limit",
+    "{messages:,} messages reached threshold_rounds {limit:,}",
+    "{messages:,} 条消息达到 threshold_rounds {limit:,}",
+)
+TOKENS = define_reason(
+    "trigger.tokens",
+    "tokens limit",
+    "{tokens:,} tokens reached threshold_tokens {limit:,}",
+    "{tokens:,} 词元达到 threshold_tokens {limit:,}",
+)
+TURNS = define_reason(
+    "trigger.turns",
+    "turns limit",
+    "{turns:,} turns are more than max_turns {limit:,}",
+    "{turns:,} 轮超过 max_turns {limit:,}",
+)
+REPORTED = define_reason(
+    "trigger.reported",
+    "tokens share",
+    "the provider reported {tokens:,} tokens, {share:.0%} of the window",
+    "服务商报告 {tokens:,} 词元，占窗口的 {share:.0%}",
+)
+OVERFLOW = define_reason(
+    "trigger.overflow",
+    "",
+    "the provider rejected the last request as too long",
+    "服务商以过长为由拒绝了上一次请求",
+)
+CUT_OFF = define_reason(
+    "trigger.cut_off",
+    "",
+    "the last answer was cut off by the length limit",
+    "上一次回答因长度限制被截断",
+)
+MANUAL = define_reason("trigger.manual", "", "requested manually", "手动要求")
+
+# When a change of the cached prefix pays.
+CLIFF = define_reason(
+    "economic.cliff",
+    "above factor",
+    "above {above:,} tokens every request costs {factor:g} times as much",
+    "超过 {above:,} 词元后每次请求的费用为 {factor:g} 倍",
+)
+COLD = define_reason(
+    "economic.cold",
+    "minutes",
+    "the cache expired {minutes:,.0f} min ago, so a change is free now",
+    "缓存已失效 {minutes:,.0f} 分钟：此时修改没有代价",
+)
+PAYS = define_reason(
+    "economic.pays",
+    "removable paid requests cost",
+    "to save money: keeping {removable:,} old tokens has cost more than rewriting the cached prefix",
+    "为节省费用：保留 {removable:,} 个旧词元的花费已超过重写缓存前缀",
+)
+WAIT = define_reason(
+    "economic.wait",
+    "removable requests",
+    "waiting: removing {removable:,} tokens pays for itself after {requests:count request}",
+    "暂缓：移除 {removable:,} 词元要到 {requests:,} 次请求后才划算",
+)
+
+# Why nothing was done.
+FITS = define_reason("skip.fits", "", "it fits: nothing to do", "未超出预算：无需处理")
+EMPTY = define_reason("skip.empty", "", "nothing to compress", "没有可压缩的内容")
+EXHAUSTED = define_reason("skip.exhausted", "", "nothing is left to compress", "已没有可压缩的内容")
+AUTO_OFF = define_reason("auto.off", "", "automatic compression is off", "自动压缩已关闭")
+HELD_OFF = define_reason("auto.held", "because", "automatic compression is off: {because}", "自动压缩已关闭：{because}")
+HAD_TO = define_reason(
+    "auto.overridden",
+    "because",
+    "automatic compression is off, but {because}: it had to run",
+    "自动压缩已关闭，但{because}：必须执行",
+)
+BRAKED = define_reason(
+    "auto.braked",
+    "misses because",
+    "automatic compression has stopped after {misses:,} failed attempts ({because}); compress manually, choose another "
+    "model or change the settings to restart it",
+    "自动压缩连续 {misses:,} 次没有效果，已停止（{because}）；手动压缩、更换模型或修改设置即可恢复",
+)
+STOPPED = define_reason(
+    "auto.stopped",
+    "misses because",
+    "{misses:,} compressions in a row did not help: {because}",
+    "连续 {misses:,} 次压缩没有效果：{because}",
+)
+STILL_LARGE = define_reason(
+    "auto.still_large",
+    "tokens messages",
+    "{tokens:,} tokens in {messages:count message} remain",
+    "仍剩 {tokens:,} 词元，共 {messages:,} 条消息",
+)
+LEASED = define_reason("skip.leased", "", "another process is compressing this session", "另一个进程正在压缩此会话")
+VETOED = define_reason("veto", "because", "vetoed: {because}", "已被否决：{because}")
+VETO_OVERRIDDEN = define_reason(
+    "veto.overridden", "because", "a veto was overridden: {because}", "否决未被采纳：{because}"
+)
+IN_BACKGROUND = define_reason(
+    "skip.background",
+    "because",
+    "{because}: a summary is being prepared in the background",
+    "{because}：正在后台准备摘要",
+)
+PINNED_MEANWHILE = define_reason(
+    "skip.pinned_meanwhile", "", "a message was pinned in the meantime", "其间有消息被固定"
+)
+EDITED_MEANWHILE = define_reason(
+    "skip.edited_meanwhile", "", "edits were made or undone in the meantime", "其间有修改被执行或撤销"
+)
+REFUSED = define_reason(
+    "skip.refused",
+    "messages edits because",
+    "the ledger rejected a compression of {messages:count message} with {edits:count edit} ({because})",
+    "账本拒绝了对 {messages:,} 条消息的压缩，共 {edits:,} 处修改（{because}）",
+)
+HISTORY_REFUSED = define_reason(
+    "refused.history",
+    "messages",
+    "the ledger rejected a history of {messages:count message}",
+    "账本拒绝了 {messages:,} 条消息的历史",
+)
+MESSAGES_REFUSED = define_reason(
+    "refused.messages",
+    "messages",
+    "the ledger rejected {messages:count new message}",
+    "账本拒绝了 {messages:,} 条新消息",
+)
+BOTH = define_reason("both", "first second", "{first}; {second}", "{first}；{second}")
+UNCHANGED = define_reason("refused.unchanged", "", "everything it depends on appears unchanged", "其依据似乎没有变化")
+MISSING = define_reason(
+    "refused.missing", "count ids", "{count:count message} missing: {ids}", "缺少 {count:,} 条消息：{ids}"
+)
+FORGOTTEN = define_reason(
+    "refused.forgotten", "count ids", "{count:count message} forgotten: {ids}", "{count:,} 条消息已遗忘：{ids}"
+)
+UNSEEN = define_reason(
+    "refused.unseen",
+    "count ids",
+    "{count:count edit} in force but not seen: {ids}",
+    "{count:,} 处有效修改未见到：{ids}",
+)
+STALE = define_reason(
+    "refused.stale", "count ids", "{count:count edit} no longer in force: {ids}", "{count:,} 处修改已失效：{ids}"
+)
+ERROR = define_reason("failed.error", "error detail", "{error}: {detail}", "{error}：{detail}")
+STAGE_FAILED = define_reason("failed.stage", "detail", "{detail}", "{detail}")
+WARNED = define_reason("warned", "detail", "{detail}", "{detail}")
+TOO_SMALL = define_reason(
+    "failed.too_small", "", "the budget is smaller than what cannot shrink", "预算小于无法压缩的部分"
+)
+WINDOW_STATED = define_reason(
+    "window.stated",
+    "tokens",
+    "the provider says its window has {tokens:,} tokens",
+    "服务商说明其窗口为 {tokens:,} 词元",
+)
+WINDOW_REJECTED = define_reason(
+    "window.rejected",
+    "tokens",
+    "the provider rejected a request of {tokens:,} tokens as too long",
+    "服务商以过长为由拒绝了 {tokens:,} 词元的请求",
+)
+FAILED_OPEN = define_reason(
+    "failed-open", "error", "preparation failed, the request was sent unchanged: {error}", "压缩失败，原样放行：{error}"
+)
+# What the gateway did with a request. Clients read these codes in x-refold-reason.
+SENT_UNCHANGED = define_reason("unchanged", "", "sent unchanged: it fits", "原样发送：未超出预算")
+SENT_KEPT = define_reason("kept", "", "earlier compressions stay in force", "沿用之前的压缩")
+RETRIED = define_reason(
+    "overflow-retried",
+    "",
+    "compressed further and resent after the provider rejected it as too long",
+    "服务商以过长为由拒绝后，进一步压缩并重发",
+)
+IN_MEMORY = define_reason(
+    "compressed-in-memory",
+    "error",
+    "preparation failed ({error}), so the request was compressed without the ledger",
+    "准备失败（{error}），未使用账本，在内存中压缩",
+)
+OVER_BUDGET = define_reason(
+    "over-budget",
+    "tokens limit",
+    "the smallest possible context has {tokens:,} tokens, over the budget of {limit:,}",
+    "最小的上下文也有 {tokens:,} 词元，超过预算 {limit:,}",
+)
+BYPASS = define_reason("bypass", "", "the client asked to bypass compression", "客户端要求跳过压缩")
+COMPRESSION_OFF = define_reason("compression-off", "", "compression is off in the gateway", "网关已关闭压缩")
+NO_MESSAGES = define_reason("no-messages", "", "the request has no messages", "请求中没有消息")
+NOT_JSON = define_reason("not-json", "", "the request is not valid JSON", "请求不是有效的 JSON")
+NOT_AN_OBJECT = define_reason("not-an-object", "", "the request is not a JSON object", "请求不是 JSON 对象")
+UNREADABLE_MESSAGE = define_reason(
+    "unreadable-message", "", "a message of the request cannot be read", "请求中有无法读取的消息"
+)
+UNREADABLE_CODING = define_reason(
+    "unreadable-coding", "", "the content encoding of the request is not supported", "不支持请求的内容编码"
+)
+PROVIDER_COMPACTION = define_reason(
+    "provider-compaction", "", "the provider compacts this conversation itself", "服务商自行压缩此对话"
+)
+PREVIOUS_RESPONSE = define_reason(
+    "previous-response-id", "", "the provider holds the earlier messages", "较早的消息保存在服务商处"
+)
+CONVERSATION = define_reason("conversation", "", "the provider holds the conversation", "对话保存在服务商处")
+PROMPT = define_reason("prompt", "", "the provider holds the prompt", "提示词保存在服务商处")
+REFUSED_REQUEST = define_reason("refused", "detail", "{detail}", "{detail}")
+
+# What was done to one message or span.
+FOLDED = define_reason("edit.folded", "", "old messages folded", "较早的内容已折叠")
+OLD_OBSERVATION = define_reason("edit.old_observation", "", "old tool result", "较早的工具输出")
+OLD_LARGE = define_reason("edit.old_large", "", "old large tool result", "较早的大型工具结果")
+OLD_THINKING = define_reason("edit.old_thinking", "", "thinking before the newest step", "最新一步之前的思考")
+SAYS_NOTHING = define_reason("edit.says_nothing", "", "no content", "没有内容")
+NEWER_RESULT = define_reason("edit.newer_result", "", "a newer result says the same", "较新的结果内容相同")
+NEWER_MESSAGE = define_reason("edit.newer_message", "", "a newer message says the same", "较新的消息内容相同")
+DENSER = define_reason(
+    "edit.denser",
+    "chars_before chars_after",
+    "{chars_before:,} characters rewritten in {chars_after:,} without loss",
+    "{chars_before:,} 字符缩写为 {chars_after:,}，没有丢失内容",
+)
+OUTPUT_CUT = define_reason(
+    "edit.output_cut",
+    "chars_before chars_after",
+    "output of {chars_before:,} characters is over its limit; {chars_after:,} are shown",
+    "输出共 {chars_before:,} 字符，超过上限；显示其中 {chars_after:,}",
+)
+WINDOWED = define_reason("edit.windowed", "", "over the limit: only the newest part stays", "超过上限：只保留最新部分")
+STEP_TOO_LARGE = define_reason("edit.step_too_large", "", "the newest step alone does not fit", "仅最新一步就已放不下")
+PIECE_TOO_LARGE = define_reason(
+    "edit.piece_too_large",
+    "tokens",
+    "too large for the budget on its own: {tokens:,} tokens",
+    "单独一条就超出预算：{tokens:,} 词元",
+)
+NO_ROOM_TO_THINK = define_reason("edit.no_thinking_room", "", "no room for thinking", "没有空间留给思考内容")
+
+# Why snippets of hidden messages are recalled, or not.
+RECALL_OFF = define_reason("recall.off", "", "inject is off", "inject 已关闭")
+RECALL_ALWAYS = define_reason("recall.always", "", "inject is always", "inject 为 always")
+RECALL_NO_WORDS = define_reason("recall.no_words", "", "the newest user message has no words", "最新的用户消息没有文字")
+RECALL_LONG = define_reason(
+    "recall.long", "", "a message of this length carries its own context", "消息较长，自带所需内容"
+)
+RECALL_VAGUE = define_reason(
+    "recall.vague", "", "the message names too little to search for", "消息中可供查找的内容太少"
+)
+RECALL_CUE = define_reason("recall.cue", "cue", "the message refers back ({cue!r})", "消息提到了之前的内容（{cue}）")
+RECALL_QUESTION = define_reason("recall.question", "", "the message asks a question", "消息在提问")
+RECALL_UNRELATED = define_reason(
+    "recall.unrelated", "", "the message does not refer to folded messages", "消息与已折叠的内容无关"
+)
+RECALL_VALUE = define_reason(
+    "recall.value",
+    "value",
+    "the message names {value!r}, which is only in folded messages",
+    "消息提到的 {value} 只出现在已折叠的消息中",
+)
+RECALL_NO_FOLDS = define_reason("recall.no_folds", "", "nothing is folded", "没有已折叠的内容")
+RECALL_NO_MATCH = define_reason("recall.no_match", "", "nothing hidden matches", "没有匹配的隐藏内容")
+RECALL_IN_VIEW = define_reason("recall.in_view", "", "what matches is already in view", "匹配的内容已在视图中")
+RECALL_WEAK = define_reason(
+    "recall.weak",
+    "because score needed",
+    "{because}; the best match covers {score:.0%} of it, {needed:.0%} is needed",
+    "{because}；最佳匹配覆盖 {score:.0%}，需要 {needed:.0%}",
+)
+RECALL_NO_FIT = define_reason(
+    "recall.no_fit",
+    "because tokens",
+    "{because}; but no snippet fits into {tokens:,} tokens",
+    "{because}；但没有摘录能放进 {tokens:,} 词元",
+)
+RECALL_QUOTED = define_reason(
+    "recall.quoted", "because handles", "{because}: {handles} added", "{because}：已附上 {handles}"
+)
+RECALLED = define_reason("recall.added", "", "added below the newest user message", "已附在最新的用户消息之后")
+TAKEN_BACK = define_reason("recall.taken_back", "", "removed: there is no room for it", "已撤回：没有空间")
+TUNED = define_reason("tuned", "changes", "tuned: {changes}", "已调整：{changes}")

@@ -1,0 +1,178 @@
+"""Reasons: why something was done, put off or refused, as a code and plain values. Pure.
+
+The program stores, counts and compares codes, never sentences. People read ``say(reason, language)``, which fills the
+template of the code in English or Chinese; ``str(reason)`` is the English. ``because.py`` has the codes and templates.
+Records of earlier versions hold sentences, and edits of plugins may: such a text becomes a reason with the code
+``text``, which reads the same in every language.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from string import Formatter
+from typing import Any, Union
+
+from refold.conversation.language import Language, count_things
+
+ReasonValue = Union[str, int, float, bool, None, "Reason"]
+_TEXT = "text"
+_DEPTH_MAX = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """A dotted code such as ``fold.hard``, and the values its words name. Without a code it is no reason, and false.
+
+    A value may be a reason itself: what was vetoed, say. ``values`` is never changed after construction.
+    """
+
+    code: str = ""
+    values: Mapping[str, ReasonValue] = field(default_factory=dict, hash=False)
+
+    def __bool__(self) -> bool:
+        return bool(self.code)
+
+    def __str__(self) -> str:
+        return say(self)
+
+    def is_a(self, kind: ReasonKind) -> bool:
+        """True if this reason is of a kind."""
+        return self.code == kind.code
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the code and the values for storage; ``read_reason`` reads it."""
+        values = {name: one.to_json() if isinstance(one, Reason) else one for name, one in self.values.items()}
+        return {"code": self.code, "values": values}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the code, the values and the English text, for JSON interfaces."""
+        return {**self.to_json(), "text": say(self)}
+
+    def to_header(self) -> str:
+        """Return the reason in one line of ASCII: ``fold.hard; tokens=131072; limit=128000``."""
+        return "; ".join((self.code, *(f"{name}={_quote(one)}" for name, one in _flatten(self, 0))))
+
+
+NO_REASON = Reason()
+
+
+def text_reason(text: str) -> Reason:
+    """Return words that have no code: those of an old record, a plugin or a provider."""
+    return Reason(_TEXT, {_TEXT: text}) if text else NO_REASON
+
+
+@dataclass(frozen=True, slots=True)
+class ReasonKind:
+    """A code with its template in each language. Call it with a value for each of its ``fields`` to make a reason."""
+
+    code: str
+    fields: tuple[str, ...]
+    words: Mapping[Language, str] = field(hash=False)
+
+    def __call__(self, **values: ReasonValue) -> Reason:
+        if values.keys() != set(self.fields):
+            raise TypeError(f"the reason {self.code!r} needs the values {self.fields}, not {tuple(values)}")
+        return Reason(self.code, values)
+
+
+CATALOGUE: dict[str, ReasonKind] = {}
+
+
+def define_reason(code: str, fields: str, en: str, zh: str) -> ReasonKind:
+    """Add a kind of reason to the catalogue; ``fields`` are the names of its values, apart by blanks."""
+    if code in CATALOGUE:
+        raise ValueError(f"the reason {code!r} is defined already")
+    CATALOGUE[code] = ReasonKind(code, tuple(fields.split()), {"en": en, "zh": zh})
+    return CATALOGUE[code]
+
+
+def say(reason: Reason, language: Language = "en") -> str:
+    """Return a reason in words. A code or values that nobody knows are shown as they are; this never raises."""
+    return _say(reason, language, 0)
+
+
+def _say(reason: Reason, language: Language, depth: int) -> str:
+    if reason.code == _TEXT:
+        return str(reason.values.get(_TEXT, ""))
+    kind = CATALOGUE.get(reason.code)
+    if kind is None or depth > _DEPTH_MAX:
+        return reason.to_header() if reason else ""
+    values = {
+        name: _say(one, language, depth + 1) if isinstance(one, Reason) else one for name, one in reason.values.items()
+    }
+    try:
+        return _WRITER.vformat(kind.words[language], (), values)
+    except (KeyError, ValueError, TypeError, IndexError, OverflowError):
+        return reason.to_header()
+
+
+class _TemplateWriter(Formatter):
+    """Fills templates. ``{requests:count request}`` writes a figure with its noun in the right number."""
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        noun = format_spec.removeprefix("count ")
+        return count_things(value, noun) if noun != format_spec else format(value, format_spec)
+
+
+_WRITER = _TemplateWriter()
+
+
+def read_reason(stored: object) -> Reason:
+    """Return a stored reason: the value of ``to_json``, or the plain sentence that an earlier version wrote."""
+    return _read(stored, 0)
+
+
+def _read(stored: object, depth: int) -> Reason:
+    if isinstance(stored, str):
+        return text_reason(stored)
+    if not isinstance(stored, Mapping) or not isinstance(stored.get("code"), str) or depth > _DEPTH_MAX:
+        return NO_REASON
+    values = stored.get("values")
+    found: dict[str, ReasonValue] = {}
+    for name, one in values.items() if isinstance(values, Mapping) else ():
+        if isinstance(one, Mapping):
+            found[str(name)] = _read(one, depth + 1)
+        elif one is None or isinstance(one, str | int | float):
+            found[str(name)] = one
+    return Reason(stored["code"], found)
+
+
+def is_plain(reason: Reason, depth: int = 0) -> bool:
+    """Tell whether a reason that others made can be stored and read again: a code, and plain values by name."""
+    code: object = reason.code
+    values: object = reason.values
+    if not isinstance(code, str) or not isinstance(values, Mapping) or depth > _DEPTH_MAX:
+        return False
+    return all(
+        isinstance(name, str)
+        and (is_plain(one, depth + 1) if isinstance(one, Reason) else one is None or isinstance(one, str | int | float))
+        for name, one in values.items()
+    )
+
+
+def describe(value: Any) -> dict[str, Any]:
+    """Return a dataclass as plain values like ``asdict``, its reasons with their English text, for JSON interfaces."""
+    return asdict(value, dict_factory=_make_dict)
+
+
+def _make_dict(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    return {**made, "text": say(read_reason(made))} if made.keys() == {"code", "values"} else made
+
+
+def _flatten(reason: Reason, depth: int) -> Iterator[tuple[str, object]]:
+    for name, one in reason.values.items():
+        if not isinstance(one, Reason):
+            yield name, one
+        elif depth < _DEPTH_MAX:
+            yield name, one.code
+            yield from ((f"{name}.{inner}", value) for inner, value in _flatten(one, depth + 1))
+
+
+def _quote(value: object) -> str:
+    """Return a value for the one-line form; text that could end it is a JSON string in ASCII."""
+    if isinstance(value, str) and value.isascii() and value.replace(".", "").replace("_", "").isalnum():
+        return value
+    return json.dumps(value)
