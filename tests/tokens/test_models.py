@@ -31,6 +31,15 @@ from refold.tokens.models import normalize_name
         ("meta-llama/Llama-3.3-70B-Instruct", "llama-3-3"),
         ("Qwen/Qwen3-32B", "qwen3"),
         ("deepseek-ai/DeepSeek-V3.2", "deepseek-v3-2"),
+        ("openai:gpt-5", "gpt-5"),
+        ("openai-responses:gpt-5-mini", "gpt-5-mini"),
+        ("anthropic:claude-sonnet-4-5", "claude-sonnet-4-5"),
+        ("bedrock:us.anthropic.claude-sonnet-4-5", "claude-sonnet-4-5"),
+        ("grok-4", "grok-4"),
+        ("xai/grok-4", "grok-4"),
+        ("mistral-large-latest", "mistral-large-latest"),
+        ("ollama/llama3.1", "llama-3-1"),
+        ("ollama:llama3.1:8b", "llama-3-1"),
     ],
 )
 def test_a_model_is_known_under_every_name_it_goes_by(name: str, row: str) -> None:

@@ -48,8 +48,11 @@ async def stream_events(
     if last_event_id is not None and last_event_id.isdecimal():
         start = min(int(last_event_id), 2**53)
     application = access.application
-    if application.streams >= STREAMS_MAX:
+    tenant_max = application.settings.tenant_streams_max
+    if sum(application.streams.values()) >= STREAMS_MAX:
         raise TooMany(f"there are {STREAMS_MAX} event streams already; try again later")
+    if access.tenant and application.streams[access.tenant] >= tenant_max:
+        raise TooMany(f"this tenant has {tenant_max} event streams already; close one")
     if start is None:
         start = await asyncio.to_thread(find_last_event, access.ledger)
     return StreamingResponse(_write_events(access, start, seconds), media_type="text/event-stream")
@@ -57,7 +60,7 @@ async def stream_events(
 
 async def _write_events(access: Access, after: int, seconds: float | None) -> AsyncIterator[bytes]:
     application = access.application
-    application.streams += 1
+    application.streams[access.tenant] += 1
     loop = asyncio.get_running_loop()
     until = None if seconds is None else loop.time() + seconds
     quiet = loop.time()
@@ -77,4 +80,4 @@ async def _write_events(access: Access, after: int, seconds: float | None) -> As
                     quiet = loop.time()
                 await asyncio.sleep(POLL_S)
     finally:
-        application.streams -= 1
+        application.streams[access.tenant] -= 1

@@ -7,6 +7,8 @@ It is plain ASGI, because the path of a request through the gateway must cost ne
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections import Counter
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
@@ -27,7 +29,7 @@ from refold.server.asking import (
     read_body,
     replay_body,
 )
-from refold.server.auth import Caller, KeyRing
+from refold.server.auth import Caller, KeyRing, hide_keys
 from refold.server.gateway import Gateway
 from refold.server.headers import find_header
 from refold.server.identity import Identities
@@ -41,15 +43,27 @@ from refold.server.upstream import Upstreams
 from refold.server.wires import find_side, write_error
 
 _LOCAL_NAMES = frozenset(("127.0.0.1", "localhost", "::1", ""))
+# What a browser sends to any site without asking it first.
+_FORM_TYPES = frozenset(("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"))
+log = logging.getLogger("refold.server")
 PAGE_PREFIX = "/ui"
 _INTERFACE = ("/api/", "/v1/compress", "/v1/usage")
 
 
 @lru_cache(maxsize=64)
-def _find_names(host: str, origin: str) -> frozenset[str]:
-    """Return the names that a request was sent to and came from; a page without a name is "null"."""
-    came_from = (urlsplit(origin).hostname or "null") if origin else ""
-    return frozenset((urlsplit(f"//{host}").hostname or "", came_from))
+def _find_name(host: str) -> str | None:
+    """Return the name in a Host header without its port; None if it is malformed."""
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return None
+
+
+def _may_be_form(headers: Any) -> bool:
+    """Tell whether a page of another site could have sent this without asking the browser: a form, without a key."""
+    kind = find_header(headers, b"content-type").partition(";")[0].strip().lower()
+    has_key = any(name in (b"authorization", b"x-api-key", b"api-key", b"anthropic-version") for name, _ in headers)
+    return kind in _FORM_TYPES and not has_key
 
 
 class Application:
@@ -77,7 +91,7 @@ class Application:
         self.gateway = Gateway(self.settings, self.upstreams, self.preparer, overflow, self.metrics)
         self.is_ready = False
         self.is_stopping = False
-        self.streams = 0
+        self.streams: Counter[str] = Counter()
         self._make_interface = make_interface
         self._interface: Any = None
         self.page: Any = make_page(self) if make_page is not None else None
@@ -110,7 +124,18 @@ class Application:
             if self._is_for_page(scope) and self._may_look(scope["headers"]):
                 await self.page(scope, receive, send)
             else:
-                await send({"type": "websocket.close", "code": 1000})
+                await self._decline_websocket(scope, send)
+
+    async def _decline_websocket(self, scope: Scope, send: Send) -> None:
+        """Answer 426: clients that prefer a websocket (Codex) then use plain HTTP at once."""
+        log.info("declined a websocket", extra={"fields": {"path": scope["path"][:200]}})
+        if "websocket.http.response" not in scope.get("extensions", {}):
+            await send({"type": "websocket.close", "code": 1000})
+            return
+        body = b'{"error":{"message":"refold: plain HTTP only, no websockets","type":"invalid_request_error"}}'
+        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+        await send({"type": "websocket.http.response.start", "status": 426, "headers": headers})
+        await send({"type": "websocket.http.response.body", "body": body})
 
     async def _live(self, receive: Receive, send: Send) -> None:
         while True:
@@ -129,10 +154,13 @@ class Application:
             await self._probe(path, scope, send)
             return
         headers = scope["headers"]
+        if path == "/" and scope["method"] == "HEAD":
+            await self._send_empty(send, 200)  # Claude Code asks so whether anybody is there.
+            return
         if self._is_for_page(scope) and self._may_look(headers):
             await self._show_page(scope, receive, send)
             return
-        refusal, caller = self._admit(headers)
+        refusal, caller = self._admit(scope["method"], headers)
         if caller is None:
             side = find_side(path, bool(find_header(headers, b"anthropic-version")))
             status = 401 if self.keys.is_required else 403
@@ -146,20 +174,22 @@ class Application:
             asked = Asked(
                 scope["method"],
                 raw.decode("latin-1"),
-                scope.get("query_string", b""),
+                hide_keys(scope.get("query_string", b"")),
                 headers,
                 caller.tenant,
                 caller.drop,
             )
             await self.gateway.serve(asked, receive, send)
 
-    def _admit(self, headers: Any) -> tuple[str, Caller | None]:
+    def _admit(self, method: str, headers: Any) -> tuple[str, Caller | None]:
         """Return who asks, or why nobody may."""
         caller = self.keys.identify(headers)
         if caller is None:
             return "a key of this gateway is needed: as x-refold-key, as bearer token or as x-api-key", None
         if not self.keys.is_required and not self._is_from_here(headers):
             return "requests of other sites are not answered; the gateway has no keys", None
+        if not self.keys.is_required and method == "POST" and _may_be_form(headers):
+            return "send JSON with content-type: application/json; the gateway has no keys", None
         return "", caller
 
     def _is_for_page(self, scope: Scope) -> bool:
@@ -174,14 +204,26 @@ class Application:
         if scope["path"] != "/":
             await self.page(scope, receive, send)
             return
-        headers = [(b"location", f"{PAGE_PREFIX}/".encode()), (b"content-length", b"0")]
-        await send({"type": "http.response.start", "status": 303, "headers": headers})
+        await self._send_empty(send, 303, (b"location", f"{PAGE_PREFIX}/".encode()))
+
+    async def _send_empty(self, send: Send, status: int, *headers: tuple[bytes, bytes]) -> None:
+        await send({"type": "http.response.start", "status": status, "headers": [*headers, (b"content-length", b"0")]})
         await send({"type": "http.response.body", "body": b""})
 
     def _is_from_here(self, headers: Any) -> bool:
-        """Tell whether a browser's request comes from this machine: without keys, a web page must not reach us."""
-        names = _find_names(find_header(headers, b"host"), find_header(headers, b"origin"))
-        return names <= {*_LOCAL_NAMES, self.settings.host}
+        """Tell whether a request was sent to this machine by name, and not by a page of another site.
+
+        Without keys a web page must not reach us, neither by a name that points here nor from another local port.
+        """
+        host, origin = find_header(headers, b"host"), find_header(headers, b"origin")
+        name = _find_name(host)
+        if name is None or name not in {*_LOCAL_NAMES, self.settings.host}:
+            return False
+        # A link on another site may lead here; a script or an image of it may not.
+        is_link = find_header(headers, b"sec-fetch-mode") == "navigate"
+        if find_header(headers, b"sec-fetch-site") in ("cross-site", "same-site") and not is_link:
+            return False
+        return not origin or origin.partition("://")[2].lower() == host.lower()
 
     async def _ask_interface(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Hand a request to the interface with its body read: it knows no limits of its own."""
@@ -219,8 +261,9 @@ class Application:
         elif path == "/readyz":
             is_ready, why = await self._check_ready()
             await send_json(send, 200 if is_ready else 503, {"status": "ok" if is_ready else why})
-        elif self.keys.is_required and self.keys.identify(scope["headers"]) is None:
-            await send_json(send, 401, {"error": "a key of this gateway is needed"})
+        elif self._admit("GET", scope["headers"])[1] is None:
+            status = 401 if self.keys.is_required else 403
+            await send_json(send, status, {"error": "metrics need a key of this gateway, or a request to this machine"})
         else:
             body = self.metrics.write()
             kind = b"text/plain; version=0.0.4; charset=utf-8"

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from urllib.parse import unquote_to_bytes
 
 from refold.errors import ConfigError
 from refold.memory.locking import lock_folder
@@ -28,6 +29,8 @@ _TENANT = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
 _ID_CHARS = 8
 _LOOK_AGAIN_S = 0.5
 _PLACES = (b"x-refold-key", b"authorization", b"x-api-key", b"api-key")
+# What a key looks like, wherever it stands: 32 random bytes in base64.
+_KEY = re.compile(rb"rk-[A-Za-z0-9_-]{43}(?![A-Za-z0-9_-])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ class StoredKey:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks. ``drop`` is the header that held the gateway's key and must not go upstream."""
+    """Who asks. ``drop`` names the headers that hold a key of a gateway and must not go upstream."""
 
     tenant: str
     drop: frozenset[bytes] = frozenset()
@@ -72,13 +75,14 @@ class KeyRing:
 
     def identify(self, headers: Headers) -> Caller | None:
         """Return who asks; None if a key is needed and none that works is there."""
+        drop = frozenset(name for name, value in headers if b"rk-" in value and _KEY.search(value))
         if not self.is_required:
-            return Caller("")
+            return Caller("", drop)
         for place in _PLACES:
             given = find_bearer(headers) if place == b"authorization" else find_header(headers, place)
             found = self._by_hash.get(hash_key(given)) if given.startswith(PREFIX) else None
             if found is not None:
-                return Caller(found.tenant, frozenset({place}))
+                return Caller(found.tenant, drop | {place})
         return None
 
     def find_key(self, key: str) -> StoredKey | None:
@@ -160,6 +164,13 @@ class KeyRing:
             self._by_hash = {one.hash: one for one in _read_keys(self.path)}
         except ConfigError:
             self._by_hash = {}
+
+
+def hide_keys(query: bytes) -> bytes:
+    """Return a query without the parameters that hold a key of a gateway."""
+    if b"rk-" not in query:
+        return query
+    return b"&".join(one for one in query.split(b"&") if not _KEY.search(unquote_to_bytes(one)))
 
 
 def hash_key(key: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from dataclasses import dataclass, field, replace
 
 import aiohttp
@@ -27,7 +28,7 @@ from refold.server.settings import GatewaySettings
 from refold.server.stream import AnswerReader
 from refold.server.upstream import Upstreams
 from refold.server.watching import TookTooLong, Watch
-from refold.server.wires import Side, Wire, find_path, find_side, find_wire, write_error
+from refold.server.wires import Side, Wire, find_path, find_side, find_wire, is_for_tenants, write_error
 
 
 @dataclass(slots=True)
@@ -65,6 +66,7 @@ class Gateway:
         self._preparer = preparer
         self._metrics = metrics
         self.requests = 0
+        self._by_tenant: Counter[str] = Counter()
 
     async def serve(self, asked: Asked, receive: Receive, send: Send) -> None:
         """Answer a request of a client."""
@@ -77,19 +79,33 @@ class Gateway:
             time.perf_counter(),
         )
         self.requests += 1
+        self._by_tenant[asked.tenant] += 1
         self._metrics.in_flight.inc()
         try:
             await self._serve_limited(passage, path, receive, send)
         finally:
             self.requests -= 1
+            self._by_tenant[asked.tenant] -= 1
+            if not self._by_tenant[asked.tenant]:
+                del self._by_tenant[asked.tenant]
             self._metrics.in_flight.dec()
             self._preparer.leave(passage.outgoing)
             self._metrics.count_passage(passage)
             log_request(passage)
 
     async def _serve_limited(self, passage: Passage, path: str | None, receive: Receive, send: Send) -> None:
+        asked, settings = passage.asked, self._settings
+        tenant = self._by_tenant.get(asked.tenant, 0)
         if path is None:
             await self._refuse(passage, send, 404, "there is nothing at this path")
+        elif (
+            asked.tenant
+            and settings.find_held_key(passage.side)
+            and not is_for_tenants(asked.method, path, settings.paths_for_tenants)
+        ):
+            await self._refuse(passage, send, 403, "this path is not open to tenants; gateway.tenant_paths opens it")
+        elif asked.tenant and tenant > settings.tenant_requests_max:
+            await self._refuse(passage, send, 429, f"{tenant - 1} requests of this tenant are under way; try again", 1)
         elif self.requests > self._settings.requests_max:
             await self._refuse(passage, send, 503, "the gateway has as many requests as it takes; try again", 1)
         else:

@@ -144,9 +144,10 @@ def read_request(wire: Wire, body: bytes, *, is_tail: bool = False) -> ReadReque
     messages = [{"role": "user", "content": found}] if isinstance(found, str) else found
     if not messages and not is_tail:
         raise Unreadable(because.NO_MESSAGES())
-    lead = 0 if is_tail else _count_lead(messages)
     try:
+        lead = 0 if is_tail else _count_lead(messages)
         digests = [digest_message(message, None, "message") for message in messages]
+        replies = tuple([_is_reply(message) for message in messages[lead:]])
     except (FormatError, AttributeError, TypeError):
         raise Unreadable(because.UNREADABLE_MESSAGE()) from None
     model = parsed.get("model")
@@ -155,7 +156,7 @@ def read_request(wire: Wire, body: bytes, *, is_tail: bool = False) -> ReadReque
         body=parsed,
         messages=messages,
         digests=tuple(digests[lead:]),
-        replies=tuple([_is_reply(message) for message in messages[lead:]]),
+        replies=replies,
         lead=lead,
         lead_digests=tuple(digests[:lead]),
         system_digest=_digest_system(parsed.get(wire.system) if wire.system else None, digests[:lead]),

@@ -49,6 +49,9 @@ class GatewaySettings:
     summaries: Literal["own", "client", "off"] = "own"
     body_bytes_max: int = 32_000_000
     requests_max: int = 1_000
+    tenant_requests_max: int = 200
+    tenant_streams_max: int = 16
+    tenant_paths: str = ""
     connect_timeout_s: float = 10.0
     upstream_stall_s: float = 600.0
     client_stall_s: float = 120.0
@@ -65,12 +68,24 @@ class GatewaySettings:
             value = getattr(self, one.name)
             if one.name.endswith(("_max", "_s", "_s_max")) and not value > 0:
                 raise ConfigError(f"gateway.{one.name} must be more than 0, not {value}")
+        for path in self.paths_for_tenants:
+            if not path.startswith("/v1/"):
+                raise ConfigError(f"gateway.tenant_paths holds {path[:40]!r}; a path begins with /v1/")
         if not 0 <= self.port <= 65_535:
             raise ConfigError(f"gateway.port must be 0 to 65535, not {self.port}")
         if self.cache_marks not in ("client", "auto"):
             raise ConfigError(f"gateway.cache_marks is client or auto, not {str(self.cache_marks)[:40]!r}")
         if self.summaries not in ("own", "client", "off"):
             raise ConfigError(f"gateway.summaries is own, client or off, not {str(self.summaries)[:40]!r}")
+
+    def find_held_key(self, side: str) -> str:
+        """Return the operator's key for an upstream, empty if clients bring their own."""
+        return self.openai_key if side == "openai" else self.anthropic_key
+
+    @property
+    def paths_for_tenants(self) -> tuple[str, ...]:
+        """Paths that tenants may reach with the operator's key, beside completions, embeddings and models."""
+        return tuple(one.strip() for one in self.tenant_paths.split(",") if one.strip())
 
     @property
     def is_local(self) -> bool:

@@ -89,7 +89,7 @@ class Upstreams:
             raise ProviderError(f"the request cannot be sent on ({type(error).__name__})") from None
 
     def _choose_headers(self, side: Side, asked: Asked, is_read: bool) -> Any:
-        held = self._settings.openai_key if side == "openai" else self._settings.anthropic_key
+        held = self._settings.find_held_key(side)
         drop = {*asked.drop, *(_CREDENTIALS if held else ())}
         headers = list(choose_request_headers(asked.headers, drop=drop, limit_codings=is_read))
         if held and side == "openai":

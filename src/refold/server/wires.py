@@ -7,7 +7,7 @@ read.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -61,15 +61,38 @@ ANTHROPIC = Wire(
 _COMPRESSED = {"/v1/chat/completions": CHAT, "/v1/responses": RESPONSES, "/v1/messages": ANTHROPIC}
 # Clients whose base URL was given without /v1.
 _ALIASES = {"/chat/completions": "/v1/chat/completions", "/responses": "/v1/responses", "/models": "/v1/models"}
-_CLIMBS = re.compile(r"(?:^|/)(?:\.|%2e){1,2}(?:/|$)|\\|%5c|//", re.I)
+_CLIMBS = re.compile(r"(?:^|/|%2f)(?:\.|%2e){1,2}(?:/|%2f|$)|\\|%5c|//", re.I)
+# An encoded slash is part of a model's name (meta-llama%2FLlama-3); elsewhere an upstream might read another path.
+_HIDES_SLASH = re.compile(r"%2f", re.I)
+_MODEL_PATH = "/v1/models/"
+# What tenants may reach with the operator's key: nothing that shows or changes what belongs to the whole account.
+_FOR_TENANTS = frozenset(
+    (
+        ("POST", "/v1/chat/completions"),
+        ("POST", "/v1/responses"),
+        ("POST", "/v1/messages"),
+        ("POST", "/v1/messages/count_tokens"),
+        ("POST", "/v1/embeddings"),
+        ("GET", "/v1/models"),
+    )
+)
 
 
 def find_path(path: str) -> str | None:
-    """Return the path as upstreams know it; None if it is none of the gateway's."""
+    """Return the path as upstreams know it; None if the gateway does not serve it."""
     path = _ALIASES.get(path, path)
     if not path.startswith("/v1/") or _CLIMBS.search(path):
         return None
+    if _HIDES_SLASH.search(path) and not path.startswith(_MODEL_PATH):
+        return None
     return path
+
+
+def is_for_tenants(method: str, path: str, more: Sequence[str] = ()) -> bool:
+    """Tell whether tenants that share the operator's key may ask for this; ``more`` are paths that he allows."""
+    if (method, path) in _FOR_TENANTS or (method == "GET" and path.startswith(_MODEL_PATH)):
+        return True
+    return any(path == one or path.startswith(f"{one.rstrip('/')}/") for one in more)
 
 
 def find_wire(method: str, path: str) -> Wire | None:

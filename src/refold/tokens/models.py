@@ -74,9 +74,13 @@ class ModelInfo:
     image_rule: ImageRule | None = None
 
 
+# A provider's name before a colon, as pydantic-ai and others write it; an Ollama tag (llama3:8b) has its colon behind.
+_PROVIDER = r"(?:(?:openai|anthropic|google|xai|x-ai|groq|mistral|deepseek|bedrock|azure|ollama|openrouter)[a-z-]*:)?"
 _PREFIX = re.compile(
-    r"^(?:.*/)?(?:(?:us|eu|apac|jp|au|global)-)?(?:anthropic-|openai-|amazon-|meta-(?=llama)|models-|ft:)?"
+    rf"^(?:.*/)?{_PROVIDER}(?:(?:us|eu|apac|jp|au|global)-)?(?:anthropic-|openai-|amazon-|meta-(?=llama)|models-|ft:)?"
 )
+# Ollama writes llama3.1, everybody else llama-3.1.
+_LLAMA = re.compile(r"^llama(?=\d)")
 # What may follow a row's name: nothing, or a suffix that is not another version number. Dates have four digits or more.
 _SUFFIX = re.compile(r"$|[-@:\[](?!\d{1,2}(?:-|$))")
 
@@ -89,7 +93,7 @@ def reserve_for(window: int) -> int:
 def normalize_name(model: str) -> str:
     """Return a model's name in the form of the table: lower case, no provider prefix, dashes for dots."""
     flat = model.strip().lower().replace(".", "-").replace("_", "-")
-    return _PREFIX.sub("", flat, count=1)
+    return _LLAMA.sub("llama-", _PREFIX.sub("", flat, count=1))
 
 
 @lru_cache(maxsize=256)
