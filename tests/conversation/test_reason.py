@@ -20,7 +20,7 @@ HARD = because.OVER_HARD(tokens=131_072, limit=128_000)
 
 def fill(kind: ReasonKind) -> Reason:
     """Make a reason of a kind with a likely value in each field: a reason, a text or a number."""
-    texts = {"ids", "error", "detail", "changes", "handles", "value", "cue"}
+    texts = {"ids", "error", "detail", "changes", "handles", "value", "cue", "law"}
     inner = {"because": HARD, "first": HARD, "second": HARD}
     return kind(**{name: inner.get(name, "qx" if name in texts else 7) for name in kind.fields})
 

@@ -114,4 +114,4 @@ def test_a_resent_history_does_not_wear_its_summary_down_where_a_count_stays_rea
     assert first.report.tokens_saved > 0
     assert again.report.reason.is_a(because.TOKENS)
     assert again.messages == first.messages
-    assert "nothing new to fold" in again.report.stages[0].rejected[0].why
+    assert again.report.stages[0].rejected[0].why.is_a(because.NOTHING_NEW)

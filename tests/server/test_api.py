@@ -228,6 +228,7 @@ def test_probes_answer_and_figures_are_counted(folded):
     wait_for(lambda: figures().get('refold_requests_total{status="2xx",wire="openai-chat"}') == "1.0")
     assert float(figures()["refold_tokens_before_total"]) > float(figures()["refold_tokens_after_total"]) > 0
     assert figures()["refold_compressions_total"] == "1.0"
+    assert figures()['refold_reasons_total{code="fold.hard"}'] == "1.0"
 
 
 def test_the_sidecar_compresses_once_without_storing_anything(rig):

@@ -87,7 +87,7 @@ def show_changes(console: Console, report: Report, messages: Sequence[Message]) 
             _show_wide(console, changes)
     for stage in report.stages:
         for refused in stage.rejected:
-            console.print(Text(f"not taken: {stage.stage}: {clean_line(refused.why)}", style="dim"))
+            console.print(Text(f"not taken: {stage.stage}: {clean_line(str(refused.why))}", style="dim"))
 
 
 def _show_wide(console: Console, changes: Sequence[Change]) -> None:

@@ -273,6 +273,19 @@ PIECE_TOO_LARGE = define_reason(
 )
 NO_ROOM_TO_THINK = define_reason("edit.no_thinking_room", "", "no room for thinking", "没有空间留给思考内容")
 
+# Why the ladder did not take an edit.
+WOULD_GROW = define_reason(
+    "rejected.growth",
+    "before after",
+    "would not shrink: {before:,} → {after:,} tokens",
+    "不会变小：{before:,} → {after:,} 词元",
+)
+OUT_OF_VIEW = define_reason("rejected.out_of_view", "", "its message is not in view", "其消息不在视图中")
+NOTHING_NEW = define_reason(
+    "rejected.nothing_new", "", "nothing new to fold: the earlier fold stays", "没有新内容可折叠：保留之前的折叠"
+)
+LAW_BROKEN = define_reason("rejected.law", "law detail", "{law}: {detail}", "{law}：{detail}")
+
 # Why snippets of hidden messages are recalled, or not.
 RECALL_OFF = define_reason("recall.off", "", "inject is off", "inject 已关闭")
 RECALL_ALWAYS = define_reason("recall.always", "", "inject is always", "inject 为 always")

@@ -11,10 +11,10 @@ from refold.conversation.reason import Reason
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """An edit that a stage proposed and the ladder did not take, with the reason."""
+    """An edit that a stage proposed and the ladder did not take, and why."""
 
     edit: Edit
-    why: str
+    why: Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Report:
                 "tokens_before": stage.tokens_before,
                 "tokens_after": stage.tokens_after,
                 "edits": [edit_to_dict(edit) for edit in stage.edits],
-                "rejected": [{"edit": edit_to_dict(r.edit), "why": r.why} for r in stage.rejected],
+                "rejected": [{"edit": edit_to_dict(r.edit), "why": r.why.to_dict()} for r in stage.rejected],
                 "note": stage.note,
             }
             for stage in self.stages

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from refold.conversation import because
 from refold.conversation.edit import Edit
 from refold.conversation.view import View, amend
 from refold.errors import LawBroken
@@ -31,7 +32,6 @@ Climbing = Generator[Ask, Reply, Climb]
 Answer = Callable[[Ask], Reply]
 AnswerAsync = Callable[[Ask], Awaitable[Reply]]
 Result = TypeVar("Result")
-_NOTHING_NEW = "nothing new to fold: the earlier fold stays as it is"
 
 
 def climb(view: View, goal: Goal, stages: Sequence[Stage], *, strict: bool = False) -> Climbing:
@@ -52,7 +52,7 @@ def climb(view: View, goal: Goal, stages: Sequence[Stage], *, strict: bool = Fal
         idle = _find_idle(view, told.edits) if forces and view.tokens <= limit and not goal.instructions else []
         wanted = [edit for edit in told.edits if edit not in idle]
         view, report = take_edits(view, wanted, stage.name, is_forced=forces, strict=strict)
-        rejected = (*report.rejected, *(Rejected(edit, _NOTHING_NEW) for edit in idle))
+        rejected = (*report.rejected, *(Rejected(edit, because.NOTHING_NEW()) for edit in idle))
         note = "; ".join(filter(None, (report.note, told.note)))
         report = replace(report, rejected=rejected, note=note, is_failed=told.is_failed)
         reports.append(report)
@@ -74,7 +74,7 @@ def take_edits(
     law, wrong = broken
     if strict:
         raise LawBroken(law, wrong)
-    rejected += [Rejected(edit, f"{law}: {wrong}") for edit in kept]
+    rejected += [Rejected(edit, because.LAW_BROKEN(law=law, detail=wrong)) for edit in kept]
     return view, StageReport(stage, view.tokens, view.tokens, (), tuple(rejected), note=f"{law}: {wrong}")
 
 
@@ -93,18 +93,18 @@ def _refuse_growth(view: View, proposed: Sequence[Edit], *, is_forced: bool) -> 
             if after < before or is_forced:
                 kept.append(counted)
             else:
-                rejected.append(Rejected(counted, f"would not shrink: {before} → {after} tokens"))
+                rejected.append(Rejected(counted, because.WOULD_GROW(before=before, after=after)))
         else:
             by_message.setdefault(edit.covers[0], []).append(edit)
     for message_id, edits in by_message.items():
         item = item_of.get(message_id)
         if item is None or item.is_fold:
-            rejected += [Rejected(edit, "its message is not in view") for edit in edits]
+            rejected += [Rejected(edit, because.OUT_OF_VIEW()) for edit in edits]
             continue
         changed = view.lens.edited(item.message, (*item.edits, *edits))
         after = changed.tokens if changed else 0
         if after >= item.tokens:
-            rejected += [Rejected(edit, f"would not shrink: {item.tokens} → {after} tokens") for edit in edits]
+            rejected += [Rejected(edit, because.WOULD_GROW(before=item.tokens, after=after)) for edit in edits]
         elif len(edits) == 1:
             kept.append(replace(edits[0], tokens_before=item.tokens, tokens_after=after))
         else:

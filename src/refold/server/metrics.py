@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from refold.conversation.reason import CATALOGUE
+
 if TYPE_CHECKING:
     from refold.server.gateway import Passage
 
@@ -41,6 +43,13 @@ class Metrics:
         self.prepare_seconds = Histogram(
             "refold_prepare_seconds", "Time that refold itself took per request.", buckets=_SECONDS, registry=registry
         )
+        self.reasons = Counter(
+            "refold_reasons",
+            "Requests by the code of what was done with them, as in x-refold-reason.",
+            ["code"],
+            registry=registry,
+        )
+        self._by_code: dict[str, Counter] = {}
         self._by_label: dict[tuple[str, str], Counter] = {}
         self.compressions = Counter("refold_compressions", "Compressions that were made.", registry=registry)
 
@@ -53,6 +62,8 @@ class Metrics:
         if counter is None:
             counter = self._by_label[wire, status] = self.requests.labels(wire, status)
         counter.inc()
+        if outgoing.reason:
+            self._count_reason(outgoing.reason.code)
         if outgoing.tokens_after:
             self.tokens_before.inc(outgoing.tokens_before)
             self.tokens_after.inc(outgoing.tokens_after)
@@ -64,6 +75,12 @@ class Metrics:
             self.retried.inc()
         if passage.problem and (passage.has_begun or not passage.status):
             self.broken.inc()
+
+    def _count_reason(self, code: str) -> None:
+        counter = self._by_code.get(code)
+        if counter is None:
+            counter = self._by_code[code] = self.reasons.labels(code if code in CATALOGUE else "other")
+        counter.inc()
 
     def write(self) -> bytes:
         """Return all figures as text."""

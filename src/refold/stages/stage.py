@@ -14,7 +14,7 @@ from refold.conversation.edit import Edit
 from refold.conversation.language import Language
 from refold.conversation.message import Message
 from refold.conversation.part import Part
-from refold.conversation.reason import NO_REASON, Reason
+from refold.conversation.reason import NO_REASON, Reason, text_reason
 from refold.conversation.view import Item, View
 
 When = Literal["arrival", "batch", "hard"]
@@ -96,7 +96,7 @@ class ArrivalStage(Stage, Protocol):
         ...
 
 
-def replace_part(item: Item, part: int, text: str, *, view: View, stage: str, reason: Reason) -> Edit | None:
+def replace_part(item: Item, part: int, text: str, *, view: View, stage: str, reason: Reason | str) -> Edit | None:
     """Return the edit that puts ``text`` in the place of one part of an item; None if that is not smaller."""
     seen = seen_part(item, part)
     if seen is None:
@@ -111,14 +111,14 @@ def replace_part(item: Item, part: int, text: str, *, view: View, stage: str, re
         covers=(item.message.id,),
         part=part,
         text=text,
-        reason=reason,
+        reason=text_reason(reason) if isinstance(reason, str) else reason,
         level=next_level(item, part),
         tokens_before=before,
         tokens_after=after,
     )
 
 
-def drop_part(item: Item, part: int, *, view: View, stage: str, reason: Reason) -> Edit | None:
+def drop_part(item: Item, part: int, *, view: View, stage: str, reason: Reason | str) -> Edit | None:
     """Return the edit that leaves one part of an item out; None if it is out already."""
     seen = seen_part(item, part)
     if seen is None:
@@ -128,7 +128,7 @@ def drop_part(item: Item, part: int, *, view: View, stage: str, reason: Reason) 
         stage=stage,
         covers=(item.message.id,),
         part=part,
-        reason=reason,
+        reason=text_reason(reason) if isinstance(reason, str) else reason,
         level=next_level(item, part),
         tokens_before=count_part(view, seen),
     )
