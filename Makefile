@@ -39,10 +39,10 @@ try: $(VENV)/.package  ## install, then compress a bundled session and show what
 	@echo "The session that fits is in $(RESULT). Another one: make try SAMPLE=session.json BUDGET=20000"
 
 test: $(VENV)/.dev  ## install what the tests need and run the quick suite: minutes
-	$(PYTEST) -n 2 -m "not slow" --hypothesis-profile quick $(ARGS)
+	$(PYTEST) -n 2 --dist loadfile -m "not slow" --hypothesis-profile quick $(ARGS)
 
 test-all: $(VENV)/.dev $(VENV)/.local  ## every test, with all examples of the property tests
-	$(PYTEST) -n 2 $(ARGS)
+	$(PYTEST) -n 2 --dist loadfile $(ARGS)
 
 check: $(VENV)/.dev  ## lint, formatting, types, layering
 	$(BIN)/ruff check .

@@ -5,14 +5,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.running import Shell
+from tests.cli.running import ProcessShell, Shell
 
 
 @pytest.fixture
 def shell(tmp_path: Path) -> Shell:
     # Settings are looked for upwards to the root of a repository: the folder is its own.
     (tmp_path / ".git").mkdir()
+    (tmp_path / "home").mkdir()
     return Shell(tmp_path)
+
+
+@pytest.fixture
+def process(shell: Shell) -> ProcessShell:
+    """The same folder, with a process for each command."""
+    return ProcessShell(shell.folder)
 
 
 def make_session(steps: int = 12) -> list[dict[str, object]]:

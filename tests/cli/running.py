@@ -1,15 +1,24 @@
-"""Runs the real command line in a process of its own, in a folder and a home of its own."""
+"""Runs the command line in a folder and a home of its own: inside this process, or in a process of its own.
 
+A process costs half a second and more, so most tests run the same entry point in this one.
+"""
+
+import io
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import chdir, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from refold.cli.ending import run_to_end
+from refold.cli.main import app
 
 
 @dataclass(frozen=True)
 class Ran:
-    """What a run left: exit code, standard output and standard error."""
+    """The result of a run: exit code, standard output and standard error."""
 
     code: int
     out: bytes
@@ -22,11 +31,22 @@ class Ran:
 
 @dataclass(frozen=True)
 class Shell:
-    """A folder to work in, where no setting of the person who runs the tests is seen."""
+    """A folder to work in. No setting of the person who runs the tests is visible; commands run in this process."""
 
     folder: Path
 
     def refold(self, *args: str, stdin: bytes | None = None, **environment: str) -> Ran:
+        with replace_process(args, stdin or b"", self.folder, self.make_environment(environment)) as (out, err):
+            code = run_to_end(app)
+        return Ran(code, out.getvalue(), err.getvalue().decode("utf-8", "replace"))
+
+    def write(self, name: str, content: str | bytes) -> Path:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content)
+        return path
+
+    def make_environment(self, more: dict[str, str]) -> dict[str, str]:
         home = self.folder / "home"
         home.mkdir(exist_ok=True)
         inherited = {
@@ -35,10 +55,18 @@ class Shell:
             if not name.startswith(("REFOLD_", "SYNAPSE_", "XDG_"))
             and name not in {"NO_COLOR", "FORCE_COLOR", "COLUMNS"}
         }
+        return {**inherited, "HOME": str(home), **more}
+
+
+@dataclass(frozen=True)
+class ProcessShell(Shell):
+    """The same, with a process per command: for what a process alone shows, such as its encoding and its end."""
+
+    def refold(self, *args: str, stdin: bytes | None = None, **environment: str) -> Ran:
         done = subprocess.run(
             [sys.executable, "-W", "error", "-m", "refold", *args],
             cwd=self.folder,
-            env={**inherited, "HOME": str(home), **environment},
+            env=self.make_environment(environment),
             input=stdin,
             stdin=subprocess.DEVNULL if stdin is None else None,
             capture_output=True,
@@ -47,8 +75,28 @@ class Shell:
         )
         return Ran(done.returncode, done.stdout, done.stderr.decode("utf-8", "replace"))
 
-    def write(self, name: str, content: str | bytes) -> Path:
-        path = self.folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content)
-        return path
+
+@contextmanager
+def replace_process(
+    args: tuple[str, ...], stdin: bytes, folder: Path, environment: dict[str, str]
+) -> Iterator[tuple[io.BytesIO, io.BytesIO]]:
+    """Give this process the arguments, streams, folder and environment of a command, and take them away again."""
+    before = (sys.argv, sys.stdin, sys.stdout, sys.stderr, sys.excepthook)
+    variables = dict(os.environ)
+    out, err = io.BytesIO(), io.BytesIO()
+    encoding = environment.get("PYTHONIOENCODING", "utf-8")
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.argv = ["refold", *args]
+    sys.stdin = io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8")
+    sys.stdout = io.TextIOWrapper(out, encoding=encoding, write_through=True)
+    sys.stderr = io.TextIOWrapper(err, encoding=encoding, errors="backslashreplace", write_through=True)
+    try:
+        with chdir(folder):
+            yield out, err
+    finally:
+        for stream in (sys.stdin, sys.stdout, sys.stderr):
+            stream.detach()  # Or its buffer would be closed with it.
+        sys.argv, sys.stdin, sys.stdout, sys.stderr, sys.excepthook = before
+        os.environ.clear()
+        os.environ.update(variables)

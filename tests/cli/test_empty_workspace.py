@@ -5,9 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_sessions import Inside, inside
-
-__all__ = ["inside"]
+from tests.cli.running import Shell
 
 READING = ["sessions", "show", "show --edits", "show --originals", "log", "stats", "recall port", "recall port --all"]
 READING += ["facts", "facts --all"]
@@ -16,38 +14,38 @@ NAMING = ["show", "log", "stats", "verify", "undo", "redo", "export", "recall po
 
 
 @pytest.mark.parametrize("command", READING)
-def test_a_reading_command_says_how_a_session_comes_to_be(inside: Inside, command: str) -> None:
-    before = set(inside.folder.iterdir())
-    ran = inside.refold(*command.split())
+def test_a_reading_command_says_how_a_session_comes_to_be(shell: Shell, command: str) -> None:
+    before = set(shell.folder.iterdir())
+    ran = shell.refold(*command.split())
     assert ran.code == 0
     assert ran.text.startswith("no sessions yet")
     assert all(word in ran.text for word in ("refold chat", "refold serve", "refold import", "--workspace"))
     assert ran.text.count("\n") == 1
-    assert json.loads(inside.refold(*command.split(), "--json").text) is not None
-    assert set(inside.folder.iterdir()) == before
+    assert json.loads(shell.refold(*command.split(), "--json").text) is not None
+    assert set(shell.folder.iterdir()) == before
 
 
 @pytest.mark.parametrize("command", NEEDING)
-def test_a_command_that_needs_a_session_fails_with_the_same_words(inside: Inside, command: str) -> None:
-    ran = inside.refold(*command.split())
+def test_a_command_that_needs_a_session_fails_with_the_same_words(shell: Shell, command: str) -> None:
+    ran = shell.refold(*command.split())
     assert (ran.code, ran.out) == (8, b"")
     assert "no sessions yet: 'refold chat'" in ran.err
 
 
 @pytest.mark.parametrize("command", NAMING)
-def test_a_session_that_is_not_there_is_told_alike(inside: Inside, command: str) -> None:
-    ran = inside.refold(*command.split(), "nobody")
+def test_a_session_that_is_not_there_is_told_alike(shell: Shell, command: str) -> None:
+    ran = shell.refold(*command.split(), "nobody")
     assert (ran.code, ran.out) == (8, b"")
     assert ran.err == "refold: there is no session 'nobody'; 'refold sessions' lists those there are\n"
 
 
 @pytest.mark.parametrize("command", [*READING, *NEEDING, "verify", "memory"])
-def test_a_workspace_that_is_no_folder_is_told_alike(inside: Inside, command: str) -> None:
-    ran = inside.refold(*command.split(), "--workspace", "absent")
+def test_a_workspace_that_is_no_folder_is_told_alike(shell: Shell, command: str) -> None:
+    ran = shell.refold(*command.split(), "--workspace", "absent")
     assert (ran.code, ran.out) == (3, b"")
     assert "'absent' is not a folder" in ran.err
 
 
-def test_another_workspace_is_named_in_the_sentence(inside: Inside) -> None:
+def test_another_workspace_is_named_in_the_sentence(shell: Shell) -> None:
     Path("elsewhere").mkdir()
-    assert inside.refold("sessions", "-w", "elsewhere").text.startswith("no sessions yet in 'elsewhere': ")
+    assert shell.refold("sessions", "-w", "elsewhere").text.startswith("no sessions yet in 'elsewhere': ")

@@ -1,16 +1,13 @@
 """How runs end: sentences that fit a terminal and stay whole in a pipe, closed pipes, poor terminals, the keyboard."""
 
 import json
-import os
-import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
 from tests.cli.conftest import make_session
-from tests.cli.running import Shell
+from tests.cli.running import ProcessShell, Shell
 from tests.repl.terminal import strip
 
 LONG = "x" * 90
@@ -94,14 +91,25 @@ def test_a_pipe_that_is_closed_early_is_no_error(shell: Shell, session: list[dic
     assert (ran.wait(60), told) == (0, b"")
 
 
+POOR = [*make_session(3), {"role": "assistant", "content": "端口 é → 😀"}, {"role": "user", "content": "ok"}]
+ENCODINGS = ("ascii", "iso-8859-1", "gbk")
+
+
 @pytest.mark.parametrize(
     "command", ["count session.json", "presets", "compact session.json -b 2k -n", "config explain"]
 )
-@pytest.mark.parametrize("encoding", ["ascii", "iso-8859-1", "gbk"])
+@pytest.mark.parametrize("encoding", ENCODINGS)
 def test_a_terminal_that_lacks_characters_gets_escapes_and_no_error(shell: Shell, command: str, encoding: str) -> None:
-    messages = [*make_session(3), {"role": "assistant", "content": "端口 é → 😀"}, {"role": "user", "content": "ok"}]
-    shell.write("session.json", json.dumps(messages))
-    ran = shell.refold(*command.split(), PYTHONIOENCODING=encoding, PYTHONUTF8="0")
+    shell.write("session.json", json.dumps(POOR))
+    ran = shell.refold(*command.split(), PYTHONIOENCODING=encoding)
+    assert ran.code == 0, ran.err
+    assert ran.out.decode(encoding)
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_a_process_with_a_poor_encoding_gets_escapes_and_no_error(process: ProcessShell, encoding: str) -> None:
+    process.write("session.json", json.dumps(POOR))
+    ran = process.refold("compact", "session.json", "-b", "2k", "-n", PYTHONIOENCODING=encoding, PYTHONUTF8="0")
     assert ran.code == 0, ran.err
     assert ran.out.decode(encoding)
 
@@ -114,19 +122,16 @@ def test_json_is_readable_where_it_can_be_and_valid_where_it_cannot(shell: Shell
 
 
 def test_ctrl_c_ends_a_long_command_with_130_and_no_traceback(shell: Shell) -> None:
+    pexpect = pytest.importorskip("pexpect", reason="pexpect is not installed")
     shell.write("session.json", json.dumps(make_session(25_000)))
-    ran = subprocess.Popen(
-        [sys.executable, "-m", "refold", "replay", "session.json", "--window", "20k"],
-        cwd=shell.folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
-    )
-    time.sleep(3.0)
-    ran.send_signal(signal.SIGINT)
-    _, told = ran.communicate(timeout=60)
-    assert ran.returncode == 130
-    assert b"Traceback" not in told
+    command = ["-m", "refold", "replay", "session.json", "--window", "20k"]
+    child = pexpect.spawn(sys.executable, command, cwd=str(shell.folder), encoding="utf-8", timeout=120)
+    child.expect("replaying")
+    child.sendintr()
+    seen = child.read()
+    child.close()
+    assert child.exitstatus == 130
+    assert "Traceback" not in seen
 
 
 def test_a_question_that_is_denied_changes_nothing_and_says_so(shell: Shell) -> None:

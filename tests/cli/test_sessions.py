@@ -1,75 +1,37 @@
-"""The commands over stored sessions: what they say, what they change, how they end.
-
-Most run inside this process, for a process costs more than the command; the last tests start real ones.
-"""
+"""The commands over stored sessions: what they print, what they change, how they end."""
 
 import json
-import os
-from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from refold import CompressionConfig, ContextCompressionManager
-from refold.cli.main import app
-from refold.errors import RefoldError
-from tests.cli.running import Ran, Shell
+from tests.cli.running import ProcessShell, Shell
 from tests.manager.sessions import agent, chat
 
 OFFLOAD = CompressionConfig.preset("offload").replace(window=12_000, reserve=500, compact_trigger_threshold=500)
 
 
-@dataclass(frozen=True)
-class Inside:
-    """The command line in this process, in a folder of its own; errors end as they do in a real one."""
-
-    folder: Path
-
-    def refold(self, *args: str, stdin: bytes | None = None) -> Ran:
-        ran = CliRunner().invoke(app, args, input=stdin)
-        if isinstance(ran.exception, RefoldError):
-            return Ran(ran.exception.exit_code, ran.stdout_bytes, f"refold: {ran.exception}\n")
-        if ran.exception is not None and not isinstance(ran.exception, SystemExit):
-            raise ran.exception
-        return Ran(ran.exit_code, ran.stdout_bytes, ran.stderr)
-
-    def write(self, name: str, content: str) -> None:
-        (self.folder / name).write_text(content, encoding="utf-8")
-
-
 @pytest.fixture
-def inside(tmp_path: Path, empty_home: Path, monkeypatch: pytest.MonkeyPatch) -> Inside:
-    folder = tmp_path / "work"
-    (folder / ".git").mkdir(parents=True)
-    monkeypatch.chdir(folder)
-    for name in [name for name in os.environ if name.startswith(("REFOLD_", "SYNAPSE_"))]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("COLUMNS", "80")
-    return Inside(folder)
-
-
-@pytest.fixture
-def stored(inside: Inside) -> Inside:
+def stored(shell: Shell) -> Shell:
     """A workspace with a folded session, one with a strange name, and one that nothing happened to."""
-    manager = ContextCompressionManager(CompressionConfig(window=4_000, reserve=500), inside.folder)
+    manager = ContextCompressionManager(CompressionConfig(window=4_000, reserve=500), shell.folder)
     manager.prepare_context_sync("s1", agent(30), model="gpt-5")
     manager.prepare_context_sync("../会话 一", chat(3))
     manager.append("quiet", chat(2))
     manager.close()
-    return inside
+    return shell
 
 
-def test_in_an_empty_workspace_nothing_is_listed_and_nothing_is_made(inside: Inside) -> None:
-    before = set(inside.folder.iterdir())
-    assert "no sessions yet" in inside.refold("sessions").text
-    assert json.loads(inside.refold("sessions", "--json").text) == []
-    assert "no pages yet" in inside.refold("memory").text
-    assert "nothing differs" in inside.refold("verify").text
-    assert set(inside.folder.iterdir()) == before
+def test_in_an_empty_workspace_nothing_is_listed_and_nothing_is_made(shell: Shell) -> None:
+    before = set(shell.folder.iterdir())
+    assert "no sessions yet" in shell.refold("sessions").text
+    assert json.loads(shell.refold("sessions", "--json").text) == []
+    assert "no pages yet" in shell.refold("memory").text
+    assert "nothing differs" in shell.refold("verify").text
+    assert set(shell.folder.iterdir()) == before
 
 
-def test_sessions_lists_what_is_there(stored: Inside) -> None:
+def test_sessions_lists_what_is_there(stored: Shell) -> None:
     ran = stored.refold("sessions")
     assert ran.code == 0
     assert all(name in ran.text for name in ("s1", "../会话 一", "quiet", "gpt-5"))
@@ -77,31 +39,31 @@ def test_sessions_lists_what_is_there(stored: Inside) -> None:
     assert {row["id"]: row["messages"] for row in rows} == {"s1": 61, "../会话 一": 3, "quiet": 2}
 
 
-def test_in_a_pipe_an_id_is_never_cut(inside: Inside) -> None:
+def test_in_a_pipe_an_id_is_never_cut(shell: Shell) -> None:
     name = "agent-" + "0123456789" * 15
-    with ContextCompressionManager(workspace_path=inside.folder) as manager:
+    with ContextCompressionManager(workspace_path=shell.folder) as manager:
         manager.append(name, chat(2))
-    assert name in inside.refold("sessions").text.splitlines()[-1].split()
+    assert name in shell.refold("sessions").text.splitlines()[-1].split()
 
 
-def test_any_conversation_can_be_imported_and_is_called_after_its_file(inside: Inside) -> None:
-    inside.write("会话.json", json.dumps(agent(3)))
-    assert "imported '会话': 7 messages" in inside.refold("import", "会话.json").text
-    assert json.loads(inside.refold("show", "会话", "--json").text) == agent(3)
-    again = inside.refold("import", "会话.json")
+def test_any_conversation_can_be_imported_and_is_called_after_its_file(shell: Shell) -> None:
+    shell.write("会话.json", json.dumps(agent(3)))
+    assert "imported '会话': 7 messages" in shell.refold("import", "会话.json").text
+    assert json.loads(shell.refold("show", "会话", "--json").text) == agent(3)
+    again = shell.refold("import", "会话.json")
     assert (again.code, "give another name with --as" in again.err) == (4, True)
     rows = "\n".join(json.dumps(row) for row in agent(3)).encode()
-    assert inside.refold("import", "-", "--as", "piped", stdin=rows).code == 0
-    nameless = inside.refold("import", "-", stdin=rows)
+    assert shell.refold("import", "-", "--as", "piped", stdin=rows).code == 0
+    nameless = shell.refold("import", "-", stdin=rows)
     assert (nameless.code, "give one with --as" in nameless.err) == (3, True)
-    assert json.loads(inside.refold("verify", "--json").text)["left"] == []
+    assert json.loads(shell.refold("verify", "--json").text)["left"] == []
 
 
-def test_a_name_that_is_nearly_right_is_told_the_right_one(stored: Inside) -> None:
+def test_a_name_that_is_nearly_right_is_told_the_right_one(stored: Shell) -> None:
     assert "(did you mean 'quiet'?)" in stored.refold("show", "quite").err
 
 
-def test_small_things_are_said_and_not_left_to_guess(stored: Inside) -> None:
+def test_small_things_are_said_and_not_left_to_guess(stored: Shell) -> None:
     assert stored.refold("export", "s1", "--out", "s1.json").err == "wrote s1.json\n"
     nothing = stored.refold("recall", "  ")
     assert (nothing.code, "nothing to look for" in nothing.err) == (2, True)
@@ -111,7 +73,7 @@ def test_small_things_are_said_and_not_left_to_guess(stored: Inside) -> None:
     assert "'refold config explain' lists them all" in stored.refold("config", "explain", "zzz").err
 
 
-def test_a_handle_of_another_session_is_found_there(stored: Inside) -> None:
+def test_a_handle_of_another_session_is_found_there(stored: Shell) -> None:
     handle = json.loads(stored.refold("show", "s1", "--originals", "--json").text)[0]["handle"]
     assert json.loads(stored.refold("sessions", "--json").text)[0]["id"] == "quiet"
     found = stored.refold("expand", handle)
@@ -120,13 +82,13 @@ def test_a_handle_of_another_session_is_found_there(stored: Inside) -> None:
     assert stored.refold("expand", "m:ffffffff").code == 6
 
 
-def test_a_gateway_in_a_folder_that_is_not_there_is_refused_and_makes_none(inside: Inside) -> None:
-    ran = inside.refold("serve", "--port", "0", "--workspace", "typo")
+def test_a_gateway_in_a_folder_that_is_not_there_is_refused_and_makes_none(shell: Shell) -> None:
+    ran = shell.refold("serve", "--port", "0", "--workspace", "typo")
     assert (ran.code, "'typo' is not a folder" in ran.err) == (3, True)
-    assert not (inside.folder / "typo").exists()
+    assert not (shell.folder / "typo").exists()
 
 
-def test_show_tells_the_view_the_originals_and_the_edits(stored: Inside) -> None:
+def test_show_tells_the_view_the_originals_and_the_edits(stored: Shell) -> None:
     view = stored.refold("show", "s1")
     assert view.code == 0
     assert "61 messages, " in view.text
@@ -145,25 +107,25 @@ def test_show_tells_the_view_the_originals_and_the_edits(stored: Inside) -> None
     assert json.loads(stored.refold("show", "s1", "--edits", "--json").text)[0]["is_active"] is True
 
 
-def test_an_edit_that_a_later_fold_took_in_is_not_called_in_force(inside: Inside) -> None:
-    with ContextCompressionManager(CompressionConfig(retention_count=4), inside.folder) as manager:
+def test_an_edit_that_a_later_fold_took_in_is_not_called_in_force(shell: Shell) -> None:
+    with ContextCompressionManager(CompressionConfig(retention_count=4), shell.folder) as manager:
         for new in (agent(10), agent(20)[len(agent(10)) :]):
             manager.append("grown", new)
             manager.compress("grown")
-    edits = json.loads(inside.refold("show", "grown", "--edits", "--json").text)
-    told = inside.refold("show", "grown", "--edits").text
+    edits = json.loads(shell.refold("show", "grown", "--edits", "--json").text)
+    told = shell.refold("show", "grown", "--edits").text
     assert all(edit["is_active"] for edit in edits)
     assert told.count("in force") + told.count("covered") == len(edits)
     assert "covered" in told
 
 
-def test_show_takes_one_question_at_a_time(stored: Inside) -> None:
+def test_show_takes_one_question_at_a_time(stored: Shell) -> None:
     ran = stored.refold("show", "s1", "--edits", "--originals")
     assert ran.code == 3
     assert "give one of" in ran.err
 
 
-def test_undo_and_redo_say_what_became_of_the_view(stored: Inside) -> None:
+def test_undo_and_redo_say_what_became_of_the_view(stored: Shell) -> None:
     assert "undone" in stored.refold("undo", "s1").text
     assert json.loads(stored.refold("show", "s1", "--json").text) == agent(30)
     redone = json.loads(stored.refold("redo", "s1", "--json").text)
@@ -174,7 +136,7 @@ def test_undo_and_redo_say_what_became_of_the_view(stored: Inside) -> None:
     assert stored.refold("redo", "quiet").code == 6
 
 
-def test_log_and_stats_tell_what_happened(stored: Inside) -> None:
+def test_log_and_stats_tell_what_happened(stored: Shell) -> None:
     assert "compressed" in stored.refold("log", "s1").text
     assert json.loads(stored.refold("log", "s1", "--json").text)[0]["kind"] == "compressed"
     assert "nothing happened" in stored.refold("log", "quiet").text
@@ -185,7 +147,7 @@ def test_log_and_stats_tell_what_happened(stored: Inside) -> None:
     assert json.loads(stored.refold("stats", "quiet", "--json").text)["compressions"] == 0
 
 
-def test_memory_prints_the_page(stored: Inside) -> None:
+def test_memory_prints_the_page(stored: Shell) -> None:
     page = stored.refold("memory").text
     assert page.startswith("---\nid: ")
     assert "## Session s1... context archived" in page
@@ -195,39 +157,39 @@ def test_memory_prints_the_page(stored: Inside) -> None:
     assert stored.refold("memory", "../../etc/passwd").code == 4
 
 
-def test_verify_ends_with_one_and_a_list_if_anything_differs(inside: Inside) -> None:
-    manager = ContextCompressionManager(OFFLOAD, inside.folder)
+def test_verify_ends_with_one_and_a_list_if_anything_differs(shell: Shell) -> None:
+    manager = ContextCompressionManager(OFFLOAD, shell.folder)
     manager.prepare_context_sync("s1", agent(45))
     manager.close()
-    assert inside.refold("verify").code == 0
-    victim = next((inside.folder / "offloaded" / "s1").glob("*.txt"))
+    assert shell.refold("verify").code == 0
+    victim = next((shell.folder / "offloaded" / "s1").glob("*.txt"))
     victim.unlink()
-    ran = inside.refold("verify")
+    ran = shell.refold("verify")
     assert ran.code == 1
     assert victim.name in ran.text
-    assert json.loads(inside.refold("verify", "--json").text)["findings"][0]["is_derived"] is True
-    assert inside.refold("verify", "--repair").code == 0
-    assert inside.refold("verify").code == 0
+    assert json.loads(shell.refold("verify", "--json").text)["findings"][0]["is_derived"] is True
+    assert shell.refold("verify", "--repair").code == 0
+    assert shell.refold("verify").code == 0
     assert victim.exists()
 
 
-def test_an_imported_conversation_keeps_the_model_that_it_names(inside: Inside) -> None:
-    inside.write("request.json", json.dumps({"model": "gpt-5.2", "messages": chat(3)}))
-    assert inside.refold("import", "request.json").code == 0
-    told = json.loads(inside.refold("sessions", "--json").text)
+def test_an_imported_conversation_keeps_the_model_that_it_names(shell: Shell) -> None:
+    shell.write("request.json", json.dumps({"model": "gpt-5.2", "messages": chat(3)}))
+    assert shell.refold("import", "request.json").code == 0
+    told = json.loads(shell.refold("sessions", "--json").text)
     assert told[0]["model"] == "gpt-5.2"
-    assert "counted by o200k_base" in inside.refold("show", "request").text
+    assert "counted by o200k_base" in shell.refold("show", "request").text
 
 
 @pytest.mark.parametrize("model", ["\ud800", "m" * 5_000, "", 7, None])
-def test_a_strange_model_does_not_keep_a_conversation_out(inside: Inside, model: object) -> None:
-    inside.write("request.json", json.dumps({"model": model, "messages": chat(3)}))
-    assert inside.refold("import", "request.json").code == 0
-    assert inside.refold("sessions").code == 0
-    assert inside.refold("verify").code == 0
+def test_a_strange_model_does_not_keep_a_conversation_out(shell: Shell, model: object) -> None:
+    shell.write("request.json", json.dumps({"model": model, "messages": chat(3)}))
+    assert shell.refold("import", "request.json").code == 0
+    assert shell.refold("sessions").code == 0
+    assert shell.refold("verify").code == 0
 
 
-def test_a_pinned_message_is_listed_stays_in_view_and_can_be_let_go(stored: Inside) -> None:
+def test_a_pinned_message_is_listed_stays_in_view_and_can_be_let_go(stored: Shell) -> None:
     assert "nothing is pinned" in stored.refold("pin", "--session", "quiet").text
     original = json.loads(stored.refold("show", "s1", "--originals", "--json").text)[3]
     handle = original["handle"]
@@ -239,13 +201,13 @@ def test_a_pinned_message_is_listed_stays_in_view_and_can_be_let_go(stored: Insi
     assert "nothing is pinned" in stored.refold("pin", handle, "--off", "-s", "s1").text
 
 
-def test_what_cannot_be_pinned_is_said(stored: Inside) -> None:
+def test_what_cannot_be_pinned_is_said(stored: Shell) -> None:
     assert stored.refold("pin", "m:00000000", "-s", "s1").code == 6
     assert stored.refold("pin", "--off", "-s", "s1").code == 3
     assert stored.refold("pin", "m:00000000", "-s", "nobody").code == 8
 
 
-def test_export_and_import_move_a_session_byte_for_byte(stored: Inside) -> None:
+def test_export_and_import_move_a_session_byte_for_byte(stored: Shell) -> None:
     stored.refold("undo", "s1")
     stored.refold("redo", "s1")
     assert stored.refold("export", "s1", "--out", "s1.json").code == 0
@@ -269,13 +231,13 @@ def test_export_and_import_move_a_session_byte_for_byte(stored: Inside) -> None:
 
 
 @pytest.mark.parametrize("content", ["[]", "{}", '{"refold_session": 1}', '{"refold_session": 2}', "no json"])
-def test_what_is_no_export_is_refused_and_nothing_is_made(inside: Inside, content: str) -> None:
-    inside.write("x.json", content)
-    assert inside.refold("import", "x.json").code == 4
-    assert json.loads(inside.refold("sessions", "--json").text) == []
+def test_what_is_no_export_is_refused_and_nothing_is_made(shell: Shell, content: str) -> None:
+    shell.write("x.json", content)
+    assert shell.refold("import", "x.json").code == 4
+    assert json.loads(shell.refold("sessions", "--json").text) == []
 
 
-def test_an_export_that_was_changed_is_refused(stored: Inside) -> None:
+def test_an_export_that_was_changed_is_refused(stored: Shell) -> None:
     value = json.loads(stored.refold("export", "s1").out)
     value["messages"][3]["raw"]["content"] = "put in afterwards"
     stored.write("changed.json", json.dumps(value))
@@ -289,7 +251,7 @@ def test_an_export_that_was_changed_is_refused(stored: Inside) -> None:
     assert "copy" not in stored.refold("sessions").text
 
 
-def test_delete_and_forget_do_nothing_unasked(stored: Inside) -> None:
+def test_delete_and_forget_do_nothing_unasked(stored: Shell) -> None:
     for command in (("delete", "s1"), ("forget", "s1", "m:" + "0" * 8)):
         ran = stored.refold(*command)
         assert ran.code != 0
@@ -299,7 +261,7 @@ def test_delete_and_forget_do_nothing_unasked(stored: Inside) -> None:
     assert stored.refold("show", "s1").code == 8
 
 
-def test_forget_erases_what_is_behind_a_handle(stored: Inside) -> None:
+def test_forget_erases_what_is_behind_a_handle(stored: Shell) -> None:
     handle = json.loads(stored.refold("show", "quiet", "--originals", "--json").text)[0]["handle"]
     assert "give --yes" in stored.refold("forget", "quiet", handle).err
     assert "forgot 1 message" in stored.refold("forget", "quiet", handle, "--yes").text
@@ -310,39 +272,39 @@ def test_forget_erases_what_is_behind_a_handle(stored: Inside) -> None:
 @pytest.mark.parametrize(
     "command", [("show", "nobody"), ("undo", "nobody"), ("redo", "nobody"), ("log", "nobody"), ("stats", "nobody")]
 )
-def test_a_session_that_is_not_there_is_one_clear_line(stored: Inside, command: tuple[str, ...]) -> None:
+def test_a_session_that_is_not_there_is_one_clear_line(stored: Shell, command: tuple[str, ...]) -> None:
     ran = stored.refold(*command)
     assert ran.code == 8
     assert ran.err == "refold: there is no session 'nobody'; 'refold sessions' lists those there are\n"
 
 
-def test_a_workspace_that_is_not_there_is_one_clear_line(inside: Inside) -> None:
-    ran = inside.refold("sessions", "--workspace", "nowhere")
+def test_a_workspace_that_is_not_there_is_one_clear_line(shell: Shell) -> None:
+    ran = shell.refold("sessions", "--workspace", "nowhere")
     assert ran.code == 3
     assert "'nowhere' is not a folder" in ran.err
 
 
-def test_what_a_session_says_cannot_move_the_cursor(inside: Inside) -> None:
-    manager = ContextCompressionManager(CompressionConfig(), inside.folder)
+def test_what_a_session_says_cannot_move_the_cursor(shell: Shell) -> None:
+    manager = ContextCompressionManager(CompressionConfig(), shell.folder)
     manager.append("\x1b[2Jname", [{"role": "user", "content": "\x1b[2J[bold]words\u202e"}])
     manager.close()
     for command in (("sessions",), ("show", "\x1b[2Jname"), ("show", "\x1b[2Jname", "--originals")):
-        ran = inside.refold(*command)
+        ran = shell.refold(*command)
         assert ran.code == 0
         assert "\x1b" not in ran.text
-    assert "[bold]words" in inside.refold("show", "\x1b[2Jname").text
+    assert "[bold]words" in shell.refold("show", "\x1b[2Jname").text
 
 
-def test_in_real_processes_a_session_is_shown_undone_exported_and_deleted(shell: Shell) -> None:
-    manager = ContextCompressionManager(CompressionConfig(window=4_000, reserve=500), shell.folder)
+def test_in_real_processes_a_session_is_shown_undone_exported_and_deleted(process: ProcessShell) -> None:
+    manager = ContextCompressionManager(CompressionConfig(window=4_000, reserve=500), process.folder)
     manager.prepare_context_sync("s1", agent(30))
     manager.close()
-    assert "⟨f:" in shell.refold("show", "s1").text
-    assert json.loads(shell.refold("undo", "s1", "--json").text)["undone"]
-    exported = shell.refold("export", "s1").out
-    assert shell.refold("delete", "s1", "--yes").code == 0
-    assert shell.refold("import", "-", stdin=exported).code == 0
-    missing = shell.refold("log", "nobody")
+    assert "⟨f:" in process.refold("show", "s1").text
+    assert json.loads(process.refold("undo", "s1", "--json").text)["undone"]
+    exported = process.refold("export", "s1").out
+    assert process.refold("delete", "s1", "--yes").code == 0
+    assert process.refold("import", "-", stdin=exported).code == 0
+    missing = process.refold("log", "nobody")
     assert missing.code == 8
     assert missing.err == "refold: there is no session 'nobody'; 'refold sessions' lists those there are\n"
 

@@ -27,6 +27,7 @@ from refold.testing import (
 from tests.web.served import PAYLOAD, Browser, is_harmless, is_within, need_browser, serve
 
 need_browser()
+pytestmark = pytest.mark.slow  # test_payloads and test_context are the browser tests of the quick suite.
 SLOW = "Word after word it comes, **slowly**. " * 15
 
 
@@ -239,7 +240,6 @@ def test_without_any_model_one_sentence_says_how_to_get_one(browser: Browser, tm
         browser.close_pages()
 
 
-@pytest.mark.slow
 def test_without_a_key_the_small_local_model_answers_and_says_what_it_is(browser: Browser, tmp_path: Path) -> None:
     if find_local_model() is None:
         pytest.skip("the small local model is not installed; 'refold local install' gets it")

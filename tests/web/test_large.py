@@ -12,6 +12,7 @@ from tests.web.served import Browser, need_browser, serve
 from tests.web.stories import leave_no_sample, open_manager, write_large, write_long
 
 need_browser()
+pytestmark = pytest.mark.slow  # test_payloads and test_context are the browser tests of the quick suite.
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +55,6 @@ def test_ten_thousand_messages_open_at_the_newest_and_scroll_to_the_oldest(brows
     page.locator(".turn").get_by_text("Answer 9999").wait_for()
 
 
-@pytest.mark.slow
 def test_a_reader_further_up_is_not_moved_by_what_is_said_meanwhile(
     browser: Browser, url: str, workspace: Path
 ) -> None:
