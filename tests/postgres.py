@@ -18,6 +18,8 @@ import pytest
 
 from refold.testing.postgres import ENVIRONMENT, PostgresServer, find_binaries
 
+# The value of a fixture that runs its tests on both stores: those on the server are slow, the smoke tests are not.
+ON_POSTGRES = pytest.param("postgres", marks=pytest.mark.slow)
 _NUMBERS = count()
 _STARTED: list[PostgresServer] = []
 

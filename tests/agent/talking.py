@@ -14,7 +14,7 @@ from refold.agent.wire import ChatModel
 from refold.ledger.encode import load_json
 from refold.testing import ScriptedProvider, find_violations
 
-FAST = AgentLimits(delay_s=0.01, delay_max_s=0.05, answer_stall_s=5.0, tool_timeout_s=5.0)
+FAST = AgentLimits(delay_s=0.01, delay_max_s=0.05, answer_stall_s=60.0, tool_timeout_s=60.0)
 WIRES = ("openai-chat", "anthropic")
 both = pytest.mark.parametrize("wire", WIRES)
 

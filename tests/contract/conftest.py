@@ -1,7 +1,7 @@
 """Every store keeps one contract: a test that takes ``ledger`` runs once for each of them.
 
-To add a store, add a line to STORES: a function that opens it, given an empty folder. Opening it twice in one folder
-gives two handles on one record, as two processes have.
+To add a store, add it to STORES, with a function that opens it in an empty folder, and to the fixture's params.
+Opening it twice in one folder gives two handles on one record, as two processes have.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pytest
 
 from refold.ledger.ledger import Ledger
 from refold.ledger.sqlite import SqliteLedger
-from tests.postgres import schema_of, server_url
+from tests.postgres import ON_POSTGRES, schema_of, server_url
 
 OpenLedger = Callable[[], Ledger]
 STORES: dict[str, Callable[[Path], Ledger]] = {
@@ -29,7 +29,7 @@ def open_postgres(folder: Path) -> Ledger:
     return PostgresLedger(url, schema=schema_of(folder))
 
 
-@pytest.fixture(params=sorted(STORES))
+@pytest.fixture(params=[ON_POSTGRES, "sqlite"])
 def open_ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OpenLedger]:
     """Opens another handle on the same record."""
     opened: list[Ledger] = []

@@ -111,11 +111,11 @@ def test_it_does_not_wait_for_another_writer_unless_it_may(quick: SqliteLedger) 
     def hold() -> None:
         with quick._file.write():
             is_held.set()
-            may_end.wait(10)
+            may_end.wait(60)
 
     holder = threading.Thread(target=hold)
     holder.start()
-    is_held.wait(10)
+    is_held.wait(60)
     try:
         assert quick.extend([wanted]) is None
     finally:
@@ -135,7 +135,7 @@ def test_the_log_is_moved_into_the_file_by_a_thread(quick: SqliteLedger) -> None
             break
     mover = quick._file._mover
     assert mover is not None
-    mover.join(10)
+    mover.join(60)
     assert not mover.is_alive()
     assert is_sound(quick)
 

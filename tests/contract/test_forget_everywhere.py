@@ -15,7 +15,7 @@ from refold.ledger.sqlite import SqliteLedger
 from tests.contract.conftest import open_postgres
 from tests.contract.talk import NOW
 from tests.contract.transfers import FOLDING, OFFLOADING, handle_of, make_step
-from tests.postgres import own_server, schema_of
+from tests.postgres import ON_POSTGRES, own_server, schema_of
 
 # Of each word the index writes only what differs from the one before it, so the last letters are looked for.
 SECRET = "qzxv-hunter2"
@@ -63,7 +63,7 @@ def tell_story(manager: ContextCompressionManager, session: str) -> str:
     return first[3]["content"]  # type: ignore[no-any-return]
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", ON_POSTGRES])
 def record(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ledger]:
     folder = tmp_path / "workspace" / ".refold"
     folder.mkdir(parents=True)
@@ -135,6 +135,7 @@ def find_rows(folder: Path) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_after_vacuum_full_no_page_of_a_server_holds_it(tmp_path: Path) -> None:
     import psycopg
 

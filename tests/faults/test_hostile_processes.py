@@ -24,12 +24,12 @@ from refold.manager.transfer import export_session
 from tests.contract.transfers import FOLDING, make_session
 from tests.faults.test_kill import SESSION, check
 from tests.faults.worker import open_store
-from tests.postgres import empty_database, own_server, server_url
+from tests.postgres import ON_POSTGRES, empty_database, own_server, server_url
 
 WORKERS = 8
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", ON_POSTGRES])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """Where the record is: a file, or a database of its own."""
     if request.param == "sqlite":
@@ -74,7 +74,7 @@ class Growing:
     def kill(self, at: int) -> None:
         worker = self._running.pop(at)
         worker.kill()
-        worker.wait(30)
+        worker.wait(60)
 
     def kill_all(self) -> None:
         while self._running:
@@ -199,6 +199,7 @@ def cut_connections(url: str, times: int, crowd: Growing, workers: int) -> None:
     raise AssertionError(f"only {cut} connections could be cut")
 
 
+@pytest.mark.slow
 def test_connections_are_cut_by_the_server_while_processes_write(
     own_url: str, project_root: Path, tmp_path: Path
 ) -> None:
@@ -257,6 +258,7 @@ def start_import(place: str, file: Path, root: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
+@pytest.mark.slow
 def test_of_processes_that_import_one_file_at_once_one_succeeds(place: str, project_root: Path, tmp_path: Path) -> None:
     file, content = write_export(tmp_path)
     importers = [start_import(place, file, project_root) for _ in range(3)]
@@ -296,6 +298,7 @@ def kill_imports(place: str, file: Path, content: bytes, root: Path, rounds: int
     return seen
 
 
+@pytest.mark.slow
 def test_an_import_that_is_killed_is_whole_or_did_not_happen(place: str, project_root: Path, tmp_path: Path) -> None:
     file, content = write_export(tmp_path)
     assert kill_imports(place, file, content, project_root, 2).total() == 2
@@ -346,6 +349,7 @@ def spoil_counts(place: str) -> bool:
         return bool(server.execute(sql).rowcount)
 
 
+@pytest.mark.slow
 def test_tuning_while_another_process_writes(tmp_path: Path, project_root: Path) -> None:
     from refold import CompressionConfig, ContextCompressionManager
     from refold.config import load_config

@@ -109,6 +109,7 @@ def number_places(sql: str) -> str:
     return re.sub("%[sb]", lambda _: f"${next(places)}", sql)
 
 
+@pytest.mark.slow
 def test_every_frequent_statement_finds_its_rows_by_an_index(url: str, statements: dict[str, Any]) -> None:
     import psycopg
 

@@ -149,13 +149,14 @@ def test_without_the_driver_the_error_says_how_to_install_it(project_root: Path)
     assert "pip install 'refold[postgres]'" in ran.stderr
 
 
+@pytest.mark.slow
 def test_a_server_that_stays_away_is_waited_for_once_and_not_at_every_call(
     own_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = own_server()
     ledger = open_ledger(own_url)
     send(ledger, ["a"])
-    monkeypatch.setattr("refold.ledger.postgres.server._PATIENCE_S", 1.0)
+    monkeypatch.setattr("refold.ledger.postgres.server._PATIENCE_S", 4.0)
     server.stop()
     try:
         started = time.monotonic()
@@ -166,19 +167,18 @@ def test_a_server_that_stays_away_is_waited_for_once_and_not_at_every_call(
         for _ in range(3):
             with pytest.raises(LedgerError, match="cannot be reached"):
                 ledger.read_session(SESSION)
-        assert waited >= 1.0 > time.monotonic() - started
+        assert waited >= 4.0 > time.monotonic() - started
     finally:
         server.start()
     assert read_texts(ledger) == ["a"]
     ledger.close()
 
 
-def test_a_server_that_is_not_there_is_an_error_that_says_so_at_once() -> None:
+def test_a_server_that_is_not_there_is_an_error_that_says_so_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("refold.ledger.postgres.server._PATIENCE_S", 600.0)
     ledger = open_ledger(f"postgresql://bob:{SECRET}@127.0.0.1:1/db")
-    started = time.monotonic()
     with pytest.raises(LedgerError, match=r"bob:\*\*\*@127.0.0.1:1/db: the server cannot be reached") as caught:
         ledger.read_session(SESSION)
-    assert time.monotonic() - started < 5
     assert SECRET not in tell_everything(caught.value)
 
 
@@ -203,6 +203,7 @@ def test_a_wrong_password_is_an_error_that_names_the_user_and_never_the_password
     good.close()
 
 
+@pytest.mark.slow
 def test_a_database_that_cannot_hold_every_text_is_refused(own_url: str) -> None:
     import psycopg
 
@@ -214,6 +215,7 @@ def test_a_database_that_cannot_hold_every_text_is_refused(own_url: str) -> None
         db.execute("DROP DATABASE narrow")
 
 
+@pytest.mark.slow
 def test_a_role_that_may_only_read_reads_and_is_told_that_it_may_not_write(own_url: str) -> None:
     import psycopg
 
@@ -234,6 +236,7 @@ def test_a_role_that_may_only_read_reads_and_is_told_that_it_may_not_write(own_u
         db.execute("DROP ROLE reader")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at_once", [False, True])
 def test_a_restart_between_two_calls_is_not_noticed(own_url: str, at_once: bool) -> None:
     server = own_server()
@@ -247,6 +250,7 @@ def test_a_restart_between_two_calls_is_not_noticed(own_url: str, at_once: bool)
     ledger.close()
 
 
+@pytest.mark.slow
 def test_a_call_waits_for_a_server_that_is_being_restarted(own_url: str) -> None:
     server = own_server()
     ledger = open_ledger(own_url)
@@ -260,6 +264,7 @@ def test_a_call_waits_for_a_server_that_is_being_restarted(own_url: str) -> None
     ledger.close()
 
 
+@pytest.mark.slow
 def test_a_connection_that_the_server_cuts_in_the_middle_of_a_call_costs_nothing_and_nobody_complains(
     url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -285,7 +290,7 @@ def test_a_connection_that_the_server_cuts_in_the_middle_of_a_call_costs_nothing
             time.sleep(0.02)
         else:
             pytest.fail("nobody waited for the lock")
-    caller.join(20)
+    caller.join(60)
     assert len(done) == 1
     assert read_texts(ledger) == ["a", "b"]
     assert is_sound(ledger)
@@ -293,6 +298,7 @@ def test_a_connection_that_the_server_cuts_in_the_middle_of_a_call_costs_nothing
     ledger.close()
 
 
+@pytest.mark.slow
 def test_a_session_that_another_process_keeps_locked_is_an_error_in_time(url: str) -> None:
     import psycopg
 
@@ -307,6 +313,7 @@ def test_a_session_that_another_process_keeps_locked_is_an_error_in_time(url: st
     ledger.close()
 
 
+@pytest.mark.slow
 def test_a_statement_that_takes_too_long_is_stopped(url: str) -> None:
     ledger = open_ledger(url, timeout_s=0.2)
     ledger.open_session(SESSION, NOW)
@@ -316,6 +323,7 @@ def test_a_statement_that_takes_too_long_is_stopped(url: str) -> None:
     ledger.close()
 
 
+@pytest.mark.slow
 def test_when_all_connections_are_busy_a_call_waits_and_then_says_so(url: str) -> None:
     ledger = open_ledger(url, connections_max=1, timeout_s=0.3)
     ledger.open_session(SESSION, NOW)
@@ -323,19 +331,20 @@ def test_when_all_connections_are_busy_a_call_waits_and_then_says_so(url: str) -
 
     def stay(db: object) -> None:
         inside.set()
-        leave.wait(10)
+        leave.wait(60)
 
     holder = threading.Thread(target=lambda: ledger._server.ask(stay))
     holder.start()
-    assert inside.wait(10)
+    assert inside.wait(60)
     with pytest.raises(LedgerError, match="all 1 connections were busy"):
         ledger.read_session(SESSION)
     leave.set()
-    holder.join(10)
+    holder.join(60)
     assert ledger.read_session(SESSION)
     ledger.close()
 
 
+@pytest.mark.slow
 def test_many_threads_share_few_connections(url: str) -> None:
     import psycopg
 
@@ -354,7 +363,7 @@ def test_many_threads_share_few_connections(url: str) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     assert failures == []
     with psycopg.connect(url) as db:
         sql = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'refold' AND datname = current_database()"
@@ -384,6 +393,7 @@ ledger.close()
 """
 
 
+@pytest.mark.slow
 def test_a_child_process_opens_connections_of_its_own(url: str, project_root: Path) -> None:
     ran = subprocess.run(
         [sys.executable, "-W", "error", "-c", FORK, url], cwd=project_root, capture_output=True, text=True, timeout=60
@@ -391,6 +401,7 @@ def test_a_child_process_opens_connections_of_its_own(url: str, project_root: Pa
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
 
 
+@pytest.mark.slow
 def test_forgotten_content_is_in_no_row_any_more(url: str, ledger: PostgresLedger) -> None:
     import psycopg
 
@@ -407,6 +418,7 @@ def test_forgotten_content_is_in_no_row_any_more(url: str, ledger: PostgresLedge
     assert is_sound(ledger)
 
 
+@pytest.mark.slow
 def test_a_ledger_that_nobody_closes_leaves_no_connection_behind(url: str) -> None:
     import psycopg
 
@@ -423,6 +435,7 @@ def test_a_ledger_that_nobody_closes_leaves_no_connection_behind(url: str) -> No
             pytest.fail("a connection is left")
 
 
+@pytest.mark.slow
 def test_the_environment_names_the_ledger(url: str, tmp_path: Path, empty_home: Path) -> None:
     environment = {**os.environ, "REFOLD_LEDGER": url}
     ran = subprocess.run(

@@ -44,7 +44,7 @@ def serve_bytes(pieces: Pieces, *, status: str = "200 OK", headers: tuple[str, .
         with suppress(OSError):
             listener.shutdown(socket.SHUT_RDWR)
         listener.close()
-        thread.join(5)
+        thread.join(60)
 
 
 def _read_request(client: socket.socket) -> None:

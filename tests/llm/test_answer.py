@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from types import SimpleNamespace
@@ -115,18 +115,16 @@ async def test_what_will_not_change_is_asked_once(status: int) -> None:
 @pytest.mark.parametrize("pause", [3_600, datetime(2999, 1, 1, tzinfo=UTC)], ids=["seconds", "date"])
 async def test_a_pause_longer_than_the_time_left_is_not_waited_for(status: int, pause: float | datetime) -> None:
     model = ScriptedModel(fail(status, retry_after=pause))
-    start = time.monotonic()
-    reply = await answer_async(ASK, model, limits=QUICK)
+    reply = await answer_async(ASK, model, limits=replace(QUICK, timeout_s=600))
     assert str(status) in reply.error
     assert len(model.requests) == 1
-    assert time.monotonic() - start < QUICK.timeout_s
 
 
 async def test_the_time_out_holds_for_all_attempts_together() -> None:
     model = ScriptedModel(fail(500), hang())
-    limits = Limits(attempts_max=3, timeout_s=0.2, delay_s=0.001, delay_max_s=0.001)
+    limits = Limits(attempts_max=3, timeout_s=2, delay_s=0.001, delay_max_s=0.001)
     reply = await answer_async(ASK, model, limits=limits)
-    assert "no answer within 0.2 s" in reply.error
+    assert "no answer within 2 s" in reply.error
     assert len(model.requests) == 2
 
 
@@ -135,7 +133,7 @@ class Blocks:
         self.released = threading.Event()
 
     async def complete(self, prompt: str) -> Completion:
-        self.released.wait(20)
+        self.released.wait(60)
         return Completion("too late")
 
 

@@ -158,7 +158,7 @@ async def test_it_serves_over_http_on_loopback(tmp_path: Path) -> None:
         assert post_greeting(port, "evil.example") in (403, 421)
     finally:
         server.terminate()
-        server.wait(10)
+        server.wait(60)
 
 
 def test_it_refuses_to_listen_for_other_machines(tmp_path: Path) -> None:

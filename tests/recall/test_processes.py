@@ -66,7 +66,7 @@ def test_a_process_killed_while_it_indexes_leaves_an_index_that_verifies(tmp_pat
         time.sleep(0.001)
     time.sleep(wait_s)
     other.send_signal(signal.SIGKILL)
-    other.wait(30)
+    other.wait(60)
     other.stdout.close()
     assert workspace.recall.verify_index() == []
     again = Recall(workspace.ledger, index_path(tmp_path / "ledger.db"), RecallOptions(embeddings="off"))
@@ -88,7 +88,7 @@ def test_what_upkeep_did_not_finish_the_next_process_goes_on_with(tmp_path: Path
     again = Recall(workspace.ledger, index_path(tmp_path / "ledger.db"), RecallOptions(embeddings="off"))
     again.upkeep.ask("s")
     again.upkeep.ask("missing")
-    assert again.upkeep.join(30.0)
+    assert again.upkeep.join(60.0)
     mark = again.index.find_mark("s")
     assert mark is not None
     assert mark.seq == 1_500

@@ -12,7 +12,7 @@ from refold.errors import LedgerError
 from refold.ledger.ledger import Ledger
 from refold.ledger.sqlite import SqliteLedger
 from refold.manager.transfer import export_session, import_session
-from tests.postgres import schema_of, server_url
+from tests.postgres import ON_POSTGRES, schema_of, server_url
 
 SECRET = "hunter2gone"
 HISTORY = [
@@ -22,7 +22,7 @@ HISTORY = [
 ]
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", ON_POSTGRES])
 def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ledger]:
     if request.param == "sqlite":
         ledger: Ledger = SqliteLedger(tmp_path / "shared.db")

@@ -124,7 +124,7 @@ def chatting(
         child.close(force=True)
 
 
-def wait_for(condition: object, seconds: float = 10.0) -> None:
+def wait_for(condition: object, seconds: float = 60.0) -> None:
     """Wait until a function says yes."""
     until = time.monotonic() + seconds
     while not condition():  # type: ignore[operator]

@@ -122,7 +122,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 5.0) -> None:
+def wait_for(condition: Callable[[], object], seconds: float = 60.0) -> None:
     """Wait until something is so; fail if it does not happen."""
     until = time.monotonic() + seconds
     while not condition():

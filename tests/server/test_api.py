@@ -174,7 +174,7 @@ def test_events_are_streamed_as_they_happen_and_can_be_taken_up_again(start):
     listener = threading.Thread(target=listen)
     listener.start()
     rig.post("openai-chat", make_body("openai-chat", make_dialog(30)), x_refold_session="talk")
-    listener.join(10)
+    listener.join(60)
     assert "event: compressed" in got
     last = next(line for line in got if line.startswith("id:")).partition(": ")[2]
     answer = rig.http.get("/api/events", params={"seconds": 0.2}, headers={"last-event-id": "999999"})

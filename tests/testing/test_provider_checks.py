@@ -170,7 +170,7 @@ def test_closing_leaves_no_thread_even_while_an_answer_hangs() -> None:
     while not provider.requests:
         waiting.join(0.01)
     provider.close()
-    waiting.join(5)
+    waiting.join(60)
     assert set(threading.enumerate()) <= before
     with pytest.raises(urllib.error.URLError):
         urllib.request.urlopen(f"{address}/v1/models", timeout=2)

@@ -251,5 +251,5 @@ def test_without_the_extra_the_gateway_serves_and_says_how_to_get_a_page(tmp_pat
         assert ask(url[0], "/livez")[0].status == 200
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(60)
         process.stderr.close()

@@ -182,7 +182,7 @@ def test_a_server_killed_in_the_middle_of_an_answer_is_told_and_the_page_comes_b
         page.wait_for_url("**/session?name=*")
         page.locator(".live-text").wait_for()
         started[0].kill()
-        started[0].wait(10)
+        started[0].wait(60)
         page.locator("#popup:visible", has_text="The connection to refold is lost").wait_for()
     with serve(tmp_path, port, **list_variables(provider)):
         page.locator(".turn.by-user", has_text="endless, please").wait_for(timeout=60_000)

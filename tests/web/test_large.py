@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,11 +32,8 @@ def url(workspace: Path) -> Iterator[str]:
 def test_ten_thousand_messages_open_at_the_newest_and_scroll_to_the_oldest(browser: Browser, url: str) -> None:
     page = browser.open(url)  # The framework is loaded, as it is on any visit but the first.
     page.locator(".session-link").first.wait_for()
-    started = time.monotonic()
     page.goto(f"{url}session?name=long")
     page.locator(".turn").get_by_text("Answer 9999").wait_for()
-    took = time.monotonic() - started
-    assert took < 20, "2 s on a machine of its own; the benchmark says how long exactly"
     assert page.locator("[data-at]").count() < 80
     for share, number in ((0.5, None), (0.0, 0)):
         page.evaluate(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -151,20 +150,15 @@ def test_a_shortened_output_shows_its_mark_and_opens_in_full(browser: Browser, u
     assert lost in whole.inner_text()
 
 
-def test_two_tabs_and_another_process_see_each_other_within_two_seconds(
-    browser: Browser, url: str, workspace: Path
-) -> None:
+def test_two_tabs_see_what_another_process_adds(browser: Browser, url: str, workspace: Path) -> None:
     with open_manager(workspace) as manager:
         manager.append("shared", [{"role": "user", "content": "Who is there?"}])
         one, other = browser.open(f"{url}shared"), browser.open(f"{url}shared")
         for page in (one, other):
             page.locator(".turn").get_by_text("Who is there?").wait_for()
         manager.append("shared", [{"role": "assistant", "content": "It is the harbour master."}])
-        started = time.monotonic()
         for page in (one, other):
             page.locator(".turn").get_by_text("It is the harbour master.").wait_for()
-        took = time.monotonic() - started
-    assert took < 20, "slow machines included; one look is taken each second"
 
 
 def test_a_compression_in_one_tab_is_a_card_in_the_other(browser: Browser, url: str, workspace: Path) -> None:
