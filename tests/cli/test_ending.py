@@ -8,7 +8,7 @@ import pytest
 
 from tests.cli.conftest import make_session
 from tests.cli.running import ProcessShell, Shell
-from tests.repl.terminal import strip
+from tests.repl.terminal import hear_interrupts, strip
 
 LONG = "x" * 90
 WRONG = ("count", f"{LONG}.json")
@@ -125,7 +125,14 @@ def test_ctrl_c_ends_a_long_command_with_130_and_no_traceback(shell: Shell) -> N
     pexpect = pytest.importorskip("pexpect", reason="pexpect is not installed")
     shell.write("session.json", json.dumps(make_session(25_000)))
     command = ["-m", "refold", "replay", "session.json", "--window", "20k"]
-    child = pexpect.spawn(sys.executable, command, cwd=str(shell.folder), encoding="utf-8", timeout=120)
+    child = pexpect.spawn(
+        sys.executable,
+        command,
+        cwd=str(shell.folder),
+        encoding="utf-8",
+        timeout=120,
+        preexec_fn=hear_interrupts,
+    )
     child.expect("replaying")
     child.sendintr()
     seen = child.read()

@@ -52,7 +52,11 @@ def reader(tmp_path: Path, empty_home: Path, monkeypatch: pytest.MonkeyPatch) ->
     return dict(os.environ)
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=name_document)
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=() if path.name == "README.md" else pytest.mark.slow) for path in DOCUMENTS],
+    ids=name_document,
+)
 def test_a_document_does_what_it_shows(path: Path, reader: dict[str, str]) -> None:
     namespace: dict[str, object] = {"__name__": "__main__"}
     for block in read_blocks(path.read_text(encoding="utf-8")):

@@ -18,7 +18,9 @@ def test_every_program_is_tried() -> None:
     assert {path.name for path in EXAMPLES.glob("*.py")} == set(SAYS)
 
 
-@pytest.mark.parametrize("name", SAYS)
+@pytest.mark.parametrize(
+    "name", ["long_chat.py", *(pytest.param(n, marks=pytest.mark.slow) for n in SAYS if n != "long_chat.py")]
+)
 def test_a_program_does_what_it_says(name: str, tmp_path: Path, empty_home: Path) -> None:
     ran = subprocess.run(
         [sys.executable, str(EXAMPLES / name)], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False

@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -57,7 +58,7 @@ class Terminal:
         """Press a key together with Ctrl."""
         self.child.sendcontrol(key)
 
-    def expect(self, text: str, timeout: float = 30) -> str:
+    def expect(self, text: str, timeout: float = 120) -> str:
         """Wait until this is on the screen; return what came before it."""
         until = time.monotonic() + timeout
         while True:
@@ -92,7 +93,7 @@ class Terminal:
 
     def end(self) -> int:
         """Leave by Ctrl-D and return the exit code."""
-        for _ in range(40):  # Pressed before the prompt is there, it says nothing.
+        for _ in range(240):  # Pressed before the prompt is there, it says nothing.
             self.child.sendcontrol("d")
             try:
                 self.child.expect(pexpect.EOF, timeout=0.5)
@@ -101,6 +102,11 @@ class Terminal:
                 continue
         self.child.close()
         return int(self.child.exitstatus if self.child.exitstatus is not None else -1)
+
+
+def hear_interrupts() -> None:
+    """Undo what a shell does to its background jobs: they, and all they start, ignore Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @contextmanager
@@ -116,7 +122,8 @@ def chatting(
         env=make_environment(folder, **environment),  # type: ignore[arg-type]
         dimensions=(30, columns),
         encoding="utf-8",
-        timeout=20,
+        timeout=120,
+        preexec_fn=hear_interrupts,
     )
     try:
         yield Terminal(child)

@@ -33,6 +33,7 @@ def test_an_answer_is_shown_as_markdown_and_the_gauge_follows(tmp_path: Path) ->
         assert chat.end() == 0
 
 
+@pytest.mark.slow
 def test_commands_work_before_and_after_the_first_message(tmp_path: Path) -> None:
     with ScriptedProvider("All right.") as provider, chatting(tmp_path, provider) as chat:
         chat.begin()
@@ -66,6 +67,7 @@ def test_commands_work_before_and_after_the_first_message(tmp_path: Path) -> Non
     assert (tmp_path / "out.json").stat().st_size > 100
 
 
+@pytest.mark.slow
 def test_compact_says_before_and_after_and_undo_takes_it_back(tmp_path: Path) -> None:
     with make_manager(tmp_path) as manager:
         manager.append("long", write_history("openai-chat", 60), format="openai-chat")
@@ -91,6 +93,7 @@ def test_compact_says_before_and_after_and_undo_takes_it_back(tmp_path: Path) ->
         assert chat.end() == 0
 
 
+@pytest.mark.slow
 def test_a_compression_is_announced_told_and_the_gauge_shows_the_new_figure(tmp_path: Path) -> None:
     with make_manager(tmp_path) as manager:
         manager.append("long", write_history("openai-chat", 60), format="openai-chat")
@@ -111,6 +114,7 @@ def test_a_compression_is_announced_told_and_the_gauge_shows_the_new_figure(tmp_
         assert chat.end() == 0
 
 
+@pytest.mark.slow
 def test_who_goes_on_with_a_session_sees_what_was_said_last(tmp_path: Path) -> None:
     with make_manager(tmp_path) as manager:
         talk = [("user", "Where is it?"), ("assistant", "In shed 7.\x1b[2J"), ("user", "And the key?")]
@@ -123,6 +127,7 @@ def test_who_goes_on_with_a_session_sees_what_was_said_last(tmp_path: Path) -> N
     assert "Where is it?" not in chat.raw
 
 
+@pytest.mark.slow
 def test_ctrl_c_at_the_prompt_says_how_to_leave_and_leaves_the_second_time(tmp_path: Path) -> None:
     with ScriptedProvider("All right.") as provider, chatting(tmp_path, provider) as chat:
         chat.begin()
@@ -155,6 +160,7 @@ def test_ctrl_c_during_an_answer_stops_the_answer_and_not_the_chat(tmp_path: Pat
         check_stored(manager, "openai-chat")
 
 
+@pytest.mark.slow
 def test_ctrl_c_during_a_compression_leaves_everything_as_it_was(tmp_path: Path) -> None:
     with make_manager(tmp_path) as manager:
         manager.append("s", write_history("openai-chat", 60), format="openai-chat")
@@ -184,6 +190,7 @@ def test_ctrl_c_during_a_compression_leaves_everything_as_it_was(tmp_path: Path)
         check_stored(manager, "openai-chat")
 
 
+@pytest.mark.slow
 def test_a_resize_in_the_middle_of_an_answer_does_no_harm(tmp_path: Path) -> None:
     script = drip("A line of words that is wrapped to the width of the terminal. " * 30, pause_s=0.03)
     with ScriptedProvider(script) as provider, chatting(tmp_path, provider) as chat:
@@ -197,6 +204,7 @@ def test_a_resize_in_the_middle_of_an_answer_does_no_harm(tmp_path: Path) -> Non
         assert chat.end() == 0
 
 
+@pytest.mark.slow
 def test_after_kill_9_the_session_goes_on_where_it_stood(tmp_path: Path) -> None:
     script = [call_tool("run_command", {"command": "touch started; sleep 30"}), say("I know what happened.")]
     with ScriptedProvider(script) as provider:
@@ -216,6 +224,7 @@ def test_after_kill_9_the_session_goes_on_where_it_stood(tmp_path: Path) -> None
         check_stored(manager, "openai-chat")
 
 
+@pytest.mark.slow
 def test_a_paste_of_a_megabyte_is_one_message_and_is_quick(tmp_path: Path) -> None:
     pasted = "\n".join(f"line {number} of the log, all of it" for number in range(32_000))
     assert len(pasted) > 1_000_000
@@ -232,6 +241,7 @@ def test_a_paste_of_a_megabyte_is_one_message_and_is_quick(tmp_path: Path) -> No
         assert chat.end() == 0
 
 
+@pytest.mark.slow
 def test_it_speaks_chinese_in_forty_columns_without_colour(tmp_path: Path) -> None:
     answer = "端口是 **7341**，已经写入配置文件。\n\n- 第一点\n- 第二点\n"
     with ScriptedProvider(answer) as provider, chatting(tmp_path, provider, columns=40, NO_COLOR="1") as chat:
@@ -245,6 +255,7 @@ def test_it_speaks_chinese_in_forty_columns_without_colour(tmp_path: Path) -> No
         assert chat.end() == 0
 
 
+@pytest.mark.slow
 def test_what_a_model_says_cannot_move_the_cursor(tmp_path: Path) -> None:
     with ScriptedProvider("before \x1b[2J\x1b]0;owned\x07 after") as provider, chatting(tmp_path, provider) as chat:
         chat.begin()
@@ -269,6 +280,7 @@ def test_a_tool_asks_and_no_means_no(tmp_path: Path) -> None:
     assert not (tmp_path / "x.txt").exists()
 
 
+@pytest.mark.slow
 def test_what_is_typed_while_it_still_loads_is_not_lost(tmp_path: Path) -> None:
     with ScriptedProvider("Here I am.") as provider, chatting(tmp_path, provider) as chat:
         chat.send("are you there?")
@@ -277,6 +289,7 @@ def test_what_is_typed_while_it_still_loads_is_not_lost(tmp_path: Path) -> None:
         assert chat.end() == 0
 
 
+@pytest.mark.slow
 def test_a_wrong_option_ends_it_with_a_sentence_and_the_terminal_as_it_was(tmp_path: Path) -> None:
     with ScriptedProvider("x") as provider, chatting(tmp_path, provider, "--tools", "web") as chat:
         chat.expect("there is no group of tools 'web'; there are files, shell")

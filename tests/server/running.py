@@ -71,7 +71,7 @@ def start_rig(
         application = Application(manager, gateway)
         with (
             BackgroundServer(application) as server,
-            httpx2.Client(base_url=server.url, timeout=30, trust_env=False) as http,
+            httpx2.Client(base_url=server.url, timeout=60, trust_env=False, verify=False) as http,
         ):
             yield Rig(server.url, upstreams, application, http)
 
