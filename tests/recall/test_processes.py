@@ -53,7 +53,7 @@ def test_two_processes_that_index_while_a_third_appends_index_every_message_once
     workspace.ledger.close()
 
 
-@pytest.mark.parametrize("wait_s", [0.0, 0.05, 0.15])
+@pytest.mark.parametrize("wait_s", [0.05, *(pytest.param(wait, marks=pytest.mark.slow) for wait in (0.0, 0.15))])
 def test_a_process_killed_while_it_indexes_leaves_an_index_that_verifies(tmp_path: Path, wait_s: float) -> None:
     workspace = Workspace(tmp_path)
     say_many(workspace, 3_000)
