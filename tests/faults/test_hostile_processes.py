@@ -285,7 +285,7 @@ def kill_imports(place: str, file: Path, content: bytes, root: Path, rounds: int
         importer.stdin.flush()
         time.sleep(dice.uniform(0, 0.15))
         importer.kill()
-        out, _ = importer.communicate(timeout=30)
+        out, _ = importer.communicate(timeout=60)
         ledger = open_store(place)
         assert ledger.verify() == []
         is_there = ledger.read_session(SESSION) is not None

@@ -68,7 +68,7 @@ def test_what_a_process_was_told_is_stored_is_there_after_the_server_restarts(
                 break
         time.sleep(0.2)
         worker.kill()
-        rest, errors = worker.communicate(timeout=30)
+        rest, errors = worker.communicate(timeout=60)
     if worker.returncode == 1:
         assert b"whether it was is not known, read again" in errors, errors.decode()
     lines = [json.loads(line) for line in (told[0] + rest).split(b"\n")[:-1]]

@@ -315,17 +315,17 @@ def test_a_session_that_another_process_keeps_locked_is_an_error_in_time(url: st
 
 @pytest.mark.slow
 def test_a_statement_that_takes_too_long_is_stopped(url: str) -> None:
-    ledger = open_ledger(url, timeout_s=0.2)
+    ledger = open_ledger(url, timeout_s=2)
     ledger.open_session(SESSION, NOW)
     with pytest.raises(LedgerError, match="took too long"):
-        ledger._server.ask(lambda db: db.execute("SELECT pg_sleep(5)"))
+        ledger._server.ask(lambda db: db.execute("SELECT pg_sleep(60)"))
     assert ledger.read_session(SESSION)
     ledger.close()
 
 
 @pytest.mark.slow
 def test_when_all_connections_are_busy_a_call_waits_and_then_says_so(url: str) -> None:
-    ledger = open_ledger(url, connections_max=1, timeout_s=0.3)
+    ledger = open_ledger(url, connections_max=1, timeout_s=2)
     ledger.open_session(SESSION, NOW)
     inside, leave = threading.Event(), threading.Event()
 

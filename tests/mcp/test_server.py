@@ -130,7 +130,7 @@ def post_greeting(port: int, host: str) -> int:
     kinds = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
     asked = urllib.request.Request(f"http://127.0.0.1:{port}/mcp", body, {"Host": host, **kinds})
     try:
-        with urllib.request.urlopen(asked, timeout=10) as answer:
+        with urllib.request.urlopen(asked, timeout=60) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
         error.close()

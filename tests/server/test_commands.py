@@ -49,7 +49,7 @@ def run_gateway(folder, *args, **environment):
 
 def ask(url, stream=False):
     body = make_body("openai-chat", make_dialog(1), stream=stream)
-    return httpx2.post(f"{url}/v1/chat/completions", json=body, trust_env=False, timeout=30)
+    return httpx2.post(f"{url}/v1/chat/completions", json=body, trust_env=False, timeout=60)
 
 
 def wait_ready(url):
@@ -180,7 +180,7 @@ def test_two_gateways_on_one_ledger_and_one_after_a_restart_find_a_session_by_it
     def say(url, count):
         messages = dialog[: 2 * count - 1]
         answer = httpx2.post(
-            f"{url}/v1/chat/completions", json=make_body("openai-chat", messages), trust_env=False, timeout=30
+            f"{url}/v1/chat/completions", json=make_body("openai-chat", messages), trust_env=False, timeout=60
         )
         assert answer.status_code == 200
         return answer.headers["x-refold-session"], answer.headers["x-refold-reason"]
@@ -199,11 +199,11 @@ def test_two_gateways_on_one_ledger_and_one_after_a_restart_find_a_session_by_it
                     "openai-chat", [dialog[0], {"role": "assistant", "content": "Another talk."}, dialog[2]]
                 ),
                 trust_env=False,
-                timeout=30,
+                timeout=60,
             )
             assert other.headers["x-refold-session"] != session
         with run_gateway(tmp_path, *args) as (third, _):
             wait_ready(third)
             assert say(third, 3) == (session, "unchanged")
-            stored = httpx2.get(f"{third}/api/sessions/{session}/originals", trust_env=False, timeout=30).json()
+            stored = httpx2.get(f"{third}/api/sessions/{session}/originals", trust_env=False, timeout=60).json()
     assert len(stored["messages"]) == len(dialog)

@@ -157,7 +157,7 @@ def test_a_client_that_vanishes_before_the_answer_begins_leaves_nothing_behind(s
 def test_a_client_that_sends_its_body_too_slowly_is_let_go(start):
     rig = start(settings={"client_stall_s": 0.3})
     host, port = rig.url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=10) as client:
+    with socket.create_connection((host, int(port)), timeout=60) as client:
         client.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\n{")
         assert b" 408 " in client.recv(4_096)
     wait_for(lambda: is_idle(rig))
@@ -239,7 +239,7 @@ def test_stopping_finishes_streams_first(start, tmp_path):
         whole = threading.Event()
 
         def ask():
-            with httpx2.Client(base_url=rig.url, trust_env=False, timeout=30) as client:
+            with httpx2.Client(base_url=rig.url, trust_env=False, timeout=60) as client:
                 answer = client.post(PATHS["openai-chat"], json=make_body("openai-chat", HELLO, stream=True))
                 got.append(answer.content)
                 whole.set()

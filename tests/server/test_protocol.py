@@ -17,7 +17,7 @@ def say(rig, *pieces: bytes) -> bytes:
     """Send raw bytes; return all that comes until the gateway closes the connection."""
     host, port = rig.url.removeprefix("http://").split(":")
     heard = b""
-    with socket.create_connection((host, int(port)), timeout=10) as line:
+    with socket.create_connection((host, int(port)), timeout=60) as line:
         try:
             for piece in pieces:
                 line.sendall(piece)

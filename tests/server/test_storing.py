@@ -121,7 +121,7 @@ def test_a_gateway_that_is_killed_has_stored_all_that_it_answered(tmp_path):
                         f"{url}/v1/chat/completions",
                         json=make_body("openai-chat", messages),
                         trust_env=False,
-                        timeout=30,
+                        timeout=60,
                         headers={"x-refold-session": "mine"},
                     )
                     assert answer.status_code == 200

@@ -185,7 +185,7 @@ def test_a_gateway_client_on_the_same_session_disturbs_nothing(browser: Browser,
             orjson.dumps({"model": "gpt-5", "messages": messages}),
             {"content-type": "application/json", "authorization": "Bearer sk-x", "x-refold-session": name},
         )
-        with urllib.request.urlopen(asked, timeout=20) as reply:
+        with urllib.request.urlopen(asked, timeout=60) as reply:
             messages.append(orjson.loads(reply.read())["choices"][0]["message"])
     page.click(".composer >> text=Stop")
     rest(page)

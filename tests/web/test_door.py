@@ -49,7 +49,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Pat
 
 
 def ask(url: str, path: str, method: str = "GET", body: str = "", **headers: str) -> tuple[HTTPResponse, str]:
-    connection = HTTPConnection(urlsplit(url).netloc, timeout=30)
+    connection = HTTPConnection(urlsplit(url).netloc, timeout=60)
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     try:
         connection.request(method, path, body or None, named)
@@ -74,7 +74,7 @@ def try_socket(url: str, **headers: str) -> bool:
             try:
                 target = f"{url}/ui/_nicegui_ws/socket.io/?EIO=4&transport=websocket"
                 async with session.ws_connect(target, headers=headers) as socket:
-                    return (await socket.receive(timeout=10)).type is aiohttp.WSMsgType.TEXT
+                    return (await socket.receive(timeout=60)).type is aiohttp.WSMsgType.TEXT
             except aiohttp.WSServerHandshakeError:
                 return False
 

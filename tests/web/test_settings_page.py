@@ -61,7 +61,7 @@ def save(page: Any) -> None:
 
 
 def in_force(address: str) -> dict[str, Any]:
-    with urllib.request.urlopen(f"{address}/api/config", timeout=10) as answer:
+    with urllib.request.urlopen(f"{address}/api/config", timeout=60) as answer:
         return {one["name"]: one["value"] for one in json.load(answer)["settings"]}
 
 
