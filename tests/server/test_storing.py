@@ -1,9 +1,9 @@
 """What requests bring is in the ledger before their answers begin, whatever else happens to the ledger meanwhile."""
 
 import json
-import sqlite3
 import threading
 
+import apsw
 import pytest
 
 from refold.ledger.sqlite import SqliteLedger
@@ -68,7 +68,8 @@ def test_another_writer_makes_a_request_wait_and_fail_nothing(start, tmp_path):
     messages = make_dialog(1)
     session = rig.post("openai-chat", make_body("openai-chat", messages)).headers["x-refold-session"]
     talk(rig, messages, 1)
-    held = sqlite3.connect(tmp_path / "work" / ".refold" / "ledger.db", isolation_level=None, check_same_thread=False)
+    # The same SQLite library as the ledger's: locks are per process, so another copy of it would not be kept out.
+    held = apsw.Connection(str(tmp_path / "work" / ".refold" / "ledger.db"))
     held.execute("BEGIN IMMEDIATE")
     released = threading.Event()
 
