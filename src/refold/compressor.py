@@ -16,6 +16,7 @@ from refold.conversation.message import Message, is_user_turn
 from refold.conversation.turn import find_cuts
 from refold.errors import ConfigError
 from refold.formats import detect, parse_messages
+from refold.stages.extract.frame import CLOSING
 from refold.stages.extract.summary import ExtractOptions, extract_summary
 from refold.stages.prompts.archive import write_archive_prompt, write_facts_prompt
 from refold.stages.verify import Answer, Ground, find_rejection, verify_words
@@ -23,10 +24,6 @@ from refold.stages.verify.check import find_wrong
 from refold.tokens import TokenCounter
 
 OPENING = "[历史对话摘要]"
-_CLOSING: dict[Language, str] = {
-    "zh": "（以上为较早对话的摘要，回答时请与下面的对话一并考虑。）",
-    "en": "(The above sums up the earlier conversation; read it together with what follows.)",
-}
 FACTS_MAX = 50
 SUMMARY_TOKENS_MAX = 800
 # Of a few short messages even a fair summary may be longer than they are.
@@ -54,7 +51,10 @@ class CountsMessages(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CompressionResult:
-    """A compressed conversation: the summary with the recent messages, and what was archived behind it."""
+    """A compressed conversation: the summary with the recent messages, and what was archived behind it.
+
+    ``by`` says who wrote the summary: "llm", or "extract" for rules. ``error`` says why a model did not.
+    """
 
     compressed_messages: list[object]
     recent_messages: list[object]
@@ -63,6 +63,8 @@ class CompressionResult:
     key_facts: list[str]
     original_token_count: int
     compressed_token_count: int
+    by: str = "llm"
+    error: str = ""
 
 
 class ContextCompressor:
@@ -76,17 +78,21 @@ class ContextCompressor:
     async def compress(self, messages: Sequence[object], retention_count: int) -> CompressionResult:
         """Archive all but the newest ``retention_count`` messages.
 
-        The cut moves back to where no call loses its result. System messages are never archived. With no more
-        messages than are retained, nothing is archived.
+        The cut moves back to where no call loses its result. System messages are never archived, except for an
+        earlier summary of this kind, which the new one takes in. With no more messages than are retained, nothing is
+        archived.
         """
         _check_count(retention_count)
+        self.last_error = ""
         form = detect(messages)
         parsed = parse_messages(form, messages)
         cut = max((at for at in find_cuts(parsed) if at <= len(parsed) - retention_count), default=0)
-        archived = [message for message in parsed[:cut] if message.role != "system"]
-        system = [message.raw for message in parsed[:cut] if message.role == "system"]
+        archived = [message for message in parsed[:cut] if message.role != "system" or _is_summary(message)]
+        system = [message.raw for message in parsed[:cut] if message.role == "system" and not _is_summary(message)]
         recent = [message.raw for message in parsed[cut:]]
-        summary, facts = await self._sum_up(archived) if archived else ("", [])
+        if all(_is_summary(message) for message in archived):
+            archived, recent = [], [*(message.raw for message in archived), *recent]
+        summary, facts, by = await self._sum_up(archived) if archived else ("", [], "extract")
         compressed = [*system, *(self._build_compressed_messages(recent, summary, form) if archived else recent)]
         return CompressionResult(
             compressed_messages=compressed,
@@ -96,9 +102,12 @@ class ContextCompressor:
             key_facts=facts,
             original_token_count=self.token_counter.count_messages(messages),
             compressed_token_count=self.token_counter.count_messages(compressed),
+            by=by,
+            error=self.last_error,
         )
 
-    async def _sum_up(self, archived: Sequence[Message]) -> tuple[str, list[str]]:
+    async def _sum_up(self, archived: Sequence[Message]) -> tuple[str, list[str], str]:
+        """Return the summary, the facts, and who wrote the summary."""
         language = _language_of(archived)
         counter = TokenCounter()
         options = ExtractOptions(tokens_max=SUMMARY_TOKENS_MAX, style="short", opening=OPENING)
@@ -110,7 +119,8 @@ class ContextCompressor:
         told = [fact for fact in _parse_facts(listed) if find_wrong(fact, ground) is None]
         facts = told or [fact.text for fact in extract.fold.facts]
         # A sentence that names what nobody said is dropped whole.
-        return verify_words(summary, ground).text or extract.fold.summary, facts[:FACTS_MAX]
+        words = verify_words(summary, ground).text
+        return words or extract.fold.summary, facts[:FACTS_MAX], "llm" if words else "extract"
 
     async def _ask(self, prompt: str, chars_max: int) -> str:
         """Return what the model answers; nothing if there is none, it fails or says more than there was to sum up.
@@ -143,8 +153,13 @@ class ContextCompressor:
         form = form or detect(recent_messages)
         after = parse_messages(form, recent_messages[:1])
         role = form.allow_role("system", None, after[0].role if after else None)
-        closing = _CLOSING[detect_language([summary])]
+        closing = CLOSING[detect_language([summary])]
         return [form.write_summary(f"{OPENING}\n{summary}\n\n{closing}", role), *recent_messages]
+
+
+def _is_summary(message: Message) -> bool:
+    """Tell whether a system message is a summary that this compressor wrote before."""
+    return message.role == "system" and any(part.text.startswith(OPENING) for part in message.parts)
 
 
 def _check_count(count: object) -> None:

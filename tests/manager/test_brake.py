@@ -3,10 +3,20 @@
 from pathlib import Path
 
 from refold import CompressionConfig, ContextCompressionManager
-from tests.manager.sessions import SMALL, agent, chat, steps
+from tests.manager.sessions import SMALL, Model, agent, chat, steps
 
-# Four kept messages alone are more than the threshold: no compression can help.
-HOPELESS = CompressionConfig(threshold_tokens=50, retention_count=4)
+# Four kept messages alone are more than the threshold: no compression gets below it.
+HOPELESS = CompressionConfig(window=4_000, reserve=500, trigger_ratio=0.02, target_ratio=0.015, retention_count=4)
+# The same by a count: each compression archives what it was asked to archive.
+COUNTED = CompressionConfig(threshold_tokens=50, retention_count=4)
+# A summary is wanted, and without one the history stays as it is.
+KEEPING = CompressionConfig(threshold_rounds=10, keep_last=4, fold={"on_failure": "keep"}, compact_retry_count=1)
+
+
+def send(manager: ContextCompressionManager, history: list[object], **given: str) -> list[object]:
+    """Prepare a first request, whose messages are all new; return its messages."""
+    manager.prepare_context_sync("s1", history, **given)  # type: ignore[arg-type]
+    return history
 
 
 def grow(manager: ContextCompressionManager, history: list[object], times: int, **given: str) -> list[bool]:
@@ -22,12 +32,56 @@ def grow(manager: ContextCompressionManager, history: list[object], times: int, 
 
 def test_two_compressions_in_a_row_that_did_not_help_stop_the_automatic_ones(tmp_path: Path) -> None:
     manager = ContextCompressionManager(HOPELESS, tmp_path)
-    history = chat(10)
+    history = send(manager, chat(10))
     assert grow(manager, history, 6) == [True, True, False, False, False, False]
     report = manager.prepare_context_sync("s1", history).report
     assert report is not None
     assert any("automatic compression has stopped after 2 failed attempts" in note for note in report.notes)
     assert "did not help" in str(manager.status("s1").stopped)
+
+
+def test_a_view_that_has_grown_is_compressed_again(tmp_path: Path) -> None:
+    manager = ContextCompressionManager(HOPELESS, tmp_path)
+    history = send(manager, chat(10))
+    acted = grow(manager, history, 40)
+    assert acted[:4] == [True, True, False, False]
+    assert 4 <= sum(acted) <= 8
+
+
+def test_a_compression_that_archived_something_is_no_failure_however_much_is_left(tmp_path: Path) -> None:
+    manager = ContextCompressionManager(COUNTED, tmp_path)
+    assert all(grow(manager, chat(10), 12))
+    assert not manager.status("s1").stopped
+
+
+def test_two_failures_within_a_turn_stop_the_attempts_and_the_next_turn_tries_again(tmp_path: Path) -> None:
+    model = Model(RuntimeError("no"))
+    manager = ContextCompressionManager(KEEPING, tmp_path, llm=model)
+    history = [*chat(10), *agent(1)]
+    asked = []
+    for step in range(1, 5):
+        manager.prepare_context_sync("s1", history)
+        asked.append(len(model.prompts))
+        history += steps(1, start=step)
+    assert asked == [1, 2, 2, 2]
+    assert "did not help" in str(manager.status("s1").stopped)
+    history += chat(2)
+    history.append({"role": "user", "content": "And now?"})
+    manager.prepare_context_sync("s1", history)
+    assert len(model.prompts) == 3
+
+
+def test_a_run_without_new_turns_is_tried_again_after_ten_messages(tmp_path: Path) -> None:
+    model = Model(RuntimeError("no"))
+    manager = ContextCompressionManager(KEEPING, tmp_path, llm=model)
+    history = [*chat(10), *agent(1)]
+    tried = []
+    for step in range(1, 15):
+        asked = len(model.prompts)
+        manager.prepare_context_sync("s1", history)
+        tried.append(len(model.prompts) > asked)
+        history += steps(1, start=step)
+    assert [at for at, is_tried in enumerate(tried) if is_tried] == [0, 1, 6, 11]
 
 
 def test_the_reason_is_logged_once_not_at_every_call(tmp_path: Path) -> None:
@@ -52,7 +106,7 @@ def test_a_manual_compression_starts_the_automatic_ones_again(tmp_path: Path) ->
 
 def test_another_model_starts_the_automatic_ones_again(tmp_path: Path) -> None:
     manager = ContextCompressionManager(HOPELESS, tmp_path)
-    history = chat(10)
+    history = send(manager, chat(10), model="gpt-5")
     assert grow(manager, history, 4, model="gpt-5") == [True, True, False, False]
     assert grow(manager, history, 1, model="gpt-4o") == [True]
 

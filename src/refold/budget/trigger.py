@@ -38,7 +38,8 @@ class Trigger:
 class Counts:
     """What the view measures: tokens (system prompt and tools included), messages, turns; usage as reported.
 
-    ``unsent_tokens`` are those of messages that no request has contained yet.
+    ``unsent_tokens`` are those of messages that no request has contained yet. ``spoken`` is how many messages are not
+    system messages; None if nobody counted them.
     """
 
     tokens: int
@@ -46,16 +47,21 @@ class Counts:
     turns: int = 0
     reported_tokens: int | None = None
     unsent_tokens: int = 0
+    spoken: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """Counts at which to act (reached, not passed); None means never."""
+    """Counts at which to act (reached, not passed); None means never.
+
+    With no more than ``kept`` spoken messages there is nothing to compress, whatever the counts say.
+    """
 
     rounds: int | None = None
     tokens: int | None = None
     turns: int | None = None
     reported_ratio: float | None = None
+    kept: int = 0
 
 
 QUIET = Trigger("none")
@@ -126,4 +132,8 @@ def decide(counts: Counts, budget: Budget, thresholds: Thresholds | None = None)
         check_turns(counts, thresholds),
         check_reported(counts, thresholds, budget),
     )
-    return max(found, key=lambda trigger: _ORDER[trigger.strength])
+    strongest = max(found, key=lambda trigger: _ORDER[trigger.strength])
+    if strongest.by_count and counts.spoken is not None and counts.spoken <= thresholds.kept:
+        why = because.TOO_FEW(because=strongest.reason, messages=counts.spoken, kept=thresholds.kept)
+        return Trigger("warn", why)
+    return strongest

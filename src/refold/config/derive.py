@@ -195,6 +195,7 @@ def find_thresholds(config: CompressionConfig) -> Thresholds:
         tokens=config.threshold_tokens,
         turns=config.max_turns,
         reported_ratio=config.context_compression_threshold,
+        kept=config.fold.min_messages,
     )
 
 

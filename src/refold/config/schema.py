@@ -21,7 +21,7 @@ from refold.config import derive
 from refold.config.complain import refuse_values
 from refold.config.layers import Layer, LayerName, Source
 from refold.config.layers import merge as merge_layers
-from refold.config.presets import check_preset, preset_layers
+from refold.config.presets import check_preset, find_implied, preset_layers
 from refold.config.reading import Known, flatten, show
 from refold.config.values import Attempts, Count, LanguageName, Limit, Names, Place, Positive, Score, Seconds, Share
 from refold.errors import ConfigError
@@ -136,6 +136,8 @@ class CompressionConfig(BaseModel):
 
     def __init__(self, layers: Sequence[Layer] = (), /, **settings: Any) -> None:
         given = [*layers, *([read_layer("call", settings)] if settings else [])]
+        if (implied := find_implied(given)) is not None:
+            given.insert(0, implied)
         merged = merge_layers([*preset_layers(_find_preset(given), read_layer), *given])
         ready = derive.fill_options(merged, type(self).known)
         try:

@@ -57,6 +57,12 @@ REPORTED = define_reason(
     "the provider reported {tokens:,} tokens, {share:.0%} of the window",
     "服务商报告 {tokens:,} 词元，占窗口的 {share:.0%}",
 )
+TOO_FEW = define_reason(
+    "trigger.too_few",
+    "because messages kept",
+    "{because}, but nothing can be compressed yet: there are {messages:,} messages, and {kept:,} are kept",
+    "{because}，但还没有可压缩的内容：共 {messages:,} 条消息，保留 {kept:,} 条",
+)
 OVERFLOW = define_reason(
     "trigger.overflow",
     "",
@@ -112,9 +118,9 @@ HAD_TO = define_reason(
 BRAKED = define_reason(
     "auto.braked",
     "misses because",
-    "automatic compression has stopped after {misses:,} failed attempts ({because}); compress manually, choose another "
-    "model or change the settings to restart it",
-    "自动压缩连续 {misses:,} 次没有效果，已停止（{because}）；手动压缩、更换模型或修改设置即可恢复",
+    "automatic compression has stopped after {misses:,} failed attempts ({because}); new messages, a manual "
+    "compression, another model or other settings restart it",
+    "自动压缩连续 {misses:,} 次没有效果，已停止（{because}）；新消息、手动压缩、更换模型或修改设置即可恢复",
 )
 STOPPED = define_reason(
     "auto.stopped",

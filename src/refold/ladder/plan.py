@@ -204,6 +204,7 @@ def _count_view(view: View, reported_tokens: int | None, unsent: frozenset[str])
         messages=len(view.items),
         turns=len(find_turns([item for item in view.items if not item.is_fold])),
         reported_tokens=reported_tokens,
+        spoken=sum(item.role != "system" for item in view.items),
     )
 
 

@@ -7,10 +7,13 @@ Nothing is asked over the network before there is a question.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
 from copy import copy
-from typing import TYPE_CHECKING, Self
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self, TypeVar
 
+from refold.errors import Unavailable
 from refold.llm.answer import Redact, answer_async, answer_sync
 from refold.llm.choose import Choice, Endpoint, choose_model, read_own
 from refold.llm.conversation_model import find_conversation
@@ -22,11 +25,14 @@ from refold.stages.stage import Ask, Reply
 if TYPE_CHECKING:
     from refold.config import CompressionConfig
 
+Result = TypeVar("Result")
+
 NO_MODEL = "no model is configured"
 # Without a tokenizer at hand: no text has more tokens than this per character, give or take.
 _TOKENS_PER_CHAR = 0.4
 # A prompt is counted by our counter, which may not be the model's: so much of its window is left free.
 WINDOW_SHARE = 0.7
+ANSWER_TOKENS_MAX = 1_000
 
 
 class Summariser:
@@ -120,6 +126,46 @@ class Summariser:
     @property
     def _redact(self) -> Redact | None:
         return redact_text if self.is_masking else None
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """What a summariser answered, as ``complete(prompt)`` returns it."""
+
+    content: str
+    finish_reason: str = "stop"
+
+
+class AskedModel:
+    """A summariser as a model with ``complete(prompt)``: with its limits, its retries and its mask.
+
+    Which summariser that is follows from the conversation at hand (``ask_as``); ``find`` returns the one for any other.
+    """
+
+    def __init__(self, find: Callable[[], Summariser]) -> None:
+        self._find = find
+
+    async def complete(self, prompt: str) -> Completed:
+        """Return the answer to a prompt; Unavailable if there is none."""
+        summariser = _AT_HAND.get(self._find)()
+        if summariser is None:
+            raise Unavailable(NO_MODEL)
+        reply = await summariser.answer(Ask(prompt, ANSWER_TOKENS_MAX))
+        if reply.error:
+            raise Unavailable(reply.error)
+        return Completed(reply.text, reply.finish_reason)
+
+
+_AT_HAND: ContextVar[Callable[[], Summariser | None]] = ContextVar("refold_summariser")
+
+
+async def ask_as(summariser: Summariser | None, make: Callable[[], Awaitable[Result]]) -> Result:
+    """Run a coroutine in which every ``AskedModel`` asks this summariser, or none."""
+    token = _AT_HAND.set(lambda: summariser)
+    try:
+        return await make()
+    finally:
+        _AT_HAND.reset(token)
 
 
 def find_own(config: CompressionConfig, conversation: Endpoint | None) -> Endpoint | None:

@@ -17,11 +17,12 @@ from refold.errors import ChangeRefused, LedgerError, RefoldError, SessionBusy
 from refold.ladder.plan import Outcome, Plan, count_unsent, detect_view_language, order_stages, prepare
 from refold.ledger.ledger import Batch
 from refold.llm.redact import find_secrets, redact_text
+from refold.llm.summariser import NO_MODEL, Summariser, ask_as
 from refold.manager.archived import Archived, describe_archived
 from refold.manager.deciding import decide_plain
 from refold.manager.events import make_event
 from refold.manager.files import named_files
-from refold.manager.flow import Flow, Question
+from refold.manager.flow import Await, Flow, Question
 from refold.manager.injecting import give_up_recalled, leave_out_recalled, put_back_recalled
 from refold.manager.keeper import Keeper
 from refold.manager.lease import give_lease, take_lease
@@ -34,7 +35,8 @@ from refold.manager.undoing import REDO
 from refold.manager.wish import Made, Wish, describe_made
 from refold.stages.fold import Fold
 from refold.stages.offload import files_of
-from refold.stages.stage import Reply
+from refold.stages.prompts.demands import FACTS_MARK
+from refold.stages.stage import Ask, Reply
 
 SOFT_WAIT_S = 5.0
 HARD_WAIT_S = 150.0
@@ -102,15 +104,18 @@ def is_vetoed(keeper: Keeper, session: OpenSession, wish: Wish) -> bool:
 
 
 def commit_outcome(keeper: Keeper, session: OpenSession, wish: Wish, view: View, outcome: Outcome, owner: str) -> Made:
-    """Store what a run of the ladder made; a run that made nothing counts as one that did not help."""
+    """Store what a run of the ladder made; a run that failed counts as one that did not help (L9)."""
+    if outcome.edits and not _shows_the_same(view, outcome.view):
+        return _commit(keeper, session, wish, view, outcome, owner)
     failure = redact_text("; ".join(report.note for report in outcome.stages if report.is_failed))
-    if not outcome.edits or _shows_the_same(view, outcome.view):
-        why = because.STAGE_FAILED(detail=failure) if failure else because.EXHAUSTED()
-        if failure:
-            keeper.tell(Notice("failed", session.id, why, view.tokens, view.tokens, keeper.clock()))
-        missed = miss(keeper, session, wish, why)
-        return replace(missed, is_failed=bool(failure))
-    return _commit(keeper, session, wish, view, outcome, owner)
+    if failure:
+        why = because.STAGE_FAILED(detail=failure)
+        keeper.tell(Notice("failed", session.id, why, view.tokens, view.tokens, keeper.clock()))
+        return replace(miss(keeper, session, wish, why), is_failed=True)
+    # Having nothing to compress is not an attempt: the next message is looked at afresh.
+    if FORCED in session.row.settings and not wish.is_manual:
+        keeper.update_settings(session, {FORCED: None})
+    return Made("idle", reason=because.EXHAUSTED(), tokens_before=view.tokens)
 
 
 def tell_failed(
@@ -139,8 +144,8 @@ def plan_batch(keeper: Keeper, session: OpenSession, wish: Wish, view: View, own
     said = leave_out_recalled(view)
     summariser = keeper.find_summariser(session.row, is_manual=wish.is_manual)
     stages = order_stages(keeper.batch_stages(session.id, summariser.settle()))
-    if wish.asks_no_model:
-        stages = tuple(replace(one, summariser="extract") if isinstance(one, Fold) else one for one in stages)
+    asks_model = any(isinstance(one, Fold) and one.summariser == "llm" for one in stages)
+    stages = tuple(_choose_writer(one, wish) if isinstance(one, Fold) else one for one in stages)
     plan = Plan(
         budget=wish.budget,
         stages=stages,
@@ -156,13 +161,39 @@ def plan_batch(keeper: Keeper, session: OpenSession, wish: Wish, view: View, own
     try:
         ask = next(asking)
         while True:
-            reply: Reply = yield Question(ask, summariser)
+            if ask.archived:
+                reply = yield from _have_compressed(keeper, ask, summariser if asks_model else None)
+            else:
+                reply = yield Question(ask, summariser)
             if owner and not keeper.prolong(session.id, owner):
                 raise LedgerError(f"the lease on {session.id!r} ran out while a model was asked; nothing was changed")
             ask = asking.send(reply)
     except StopIteration as done:
         outcome: Outcome = done.value
         return replace(outcome, view=put_back_recalled(view, outcome.view, wish.budget.hard))
+
+
+def _choose_writer(fold: Fold, wish: Wish) -> Fold:
+    """Return the fold with who writes its summary: rules where no model may be waited for, else whoever is set."""
+    if wish.asks_no_model:
+        return replace(fold, summariser="extract")
+    return replace(fold, summariser="llm") if fold.by_compressor else fold
+
+
+def _have_compressed(keeper: Keeper, ask: Ask, summariser: Summariser | None) -> Flow[Reply]:
+    """Have the manager's compressor write a summary: it takes messages and how many of them stay."""
+    compressor = keeper.find_compressor()
+    messages, kept = [*ask.archived, *ask.kept], len(ask.kept)
+    result = yield Await(lambda: ask_as(summariser, lambda: compressor.compress(messages, kept)))
+    if isinstance(result, Exception):
+        return Reply(error=f"the compressor failed: {type(result).__name__}: {result}"[:300])
+    if getattr(result, "by", "llm") == "extract":
+        return Reply(declined=True) if summariser is None else Reply(error=getattr(result, "error", "") or NO_MODEL)
+    summary, facts = getattr(result, "summary", ""), getattr(result, "key_facts", ())
+    if not isinstance(summary, str) or not summary.strip():
+        return Reply(error="the compressor wrote no summary")
+    listed = "".join(f"- {fact}\n" for fact in facts if isinstance(fact, str)) if isinstance(facts, list) else ""
+    return Reply(f"{summary.strip()}\n\n{FACTS_MARK['en']}\n{listed}" if listed else summary.strip())
 
 
 def _commit(keeper: Keeper, session: OpenSession, wish: Wish, view: View, outcome: Outcome, owner: str) -> Made:
@@ -247,14 +278,18 @@ def _take_over(keeper: Keeper, session: OpenSession, outcome: Outcome) -> None:
 
 
 def _move_brake(keeper: Keeper, session: OpenSession, wish: Wish, outcome: Outcome) -> None:
-    """Count a compression that left its own trigger standing; release the brake after any other."""
+    """Release the brake, unless a compression by tokens left its own trigger standing.
+
+    One that a count asked for did what it was asked for: it archived something, however much is left.
+    """
     changes: dict[str, object] = {}
-    brake = Brake.read(session.row.settings)
-    if wish.is_manual or not _still_fires(keeper, session, wish, outcome):
+    tokens = outcome.view.tokens
+    if wish.is_manual or wish.trigger.by_count or not _still_fires(keeper, session, wish, outcome):
         changes[BRAKE] = None
     else:
-        why = because.STILL_LARGE(tokens=outcome.view.tokens, messages=len(outcome.view.items))
-        changes[BRAKE] = brake.missed(wish.model, why).to_settings()
+        why = because.STILL_LARGE(tokens=tokens, messages=len(outcome.view.items))
+        brake = Brake.read(session.row.settings).missed(wish.model, why, len(session.ids), tokens)
+        changes[BRAKE] = brake.to_settings()
     changes |= {FORCED: None, REDO: None}
     known = session.row.settings
     if any(known.get(key) != value for key, value in changes.items()):
@@ -268,9 +303,15 @@ def _still_fires(keeper: Keeper, session: OpenSession, wish: Wish, outcome: Outc
 
 
 def miss(keeper: Keeper, session: OpenSession, wish: Wish, why: Reason) -> Made:
-    """Return a compression that came to nothing; the brake counts it unless a person asked."""
+    """Return a compression that failed; the brake counts it unless a person asked.
+
+    Attempts are counted from the last new turn on, not for the life of the session.
+    """
     if not wish.is_manual:
-        brake = Brake.read(session.row.settings).missed(wish.model, why)
+        before = Brake.read(session.row.settings)
+        if session.has_turn_since(before.messages):
+            before = Brake()
+        brake = before.missed(wish.model, why, len(session.ids))
         keeper.update_settings(session, {BRAKE: brake.to_settings(), FORCED: None})
     return Made("missed", reason=why, tokens_before=session.item_tokens + wish.fixed_tokens)
 

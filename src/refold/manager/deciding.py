@@ -14,6 +14,10 @@ from refold.manager.session import OpenSession
 from refold.manager.session_settings import FORCED, Brake
 from refold.tokens.models import ModelInfo
 
+# What releases the brake beside a new turn: so many messages, or such a share of the room.
+RELEASE_MESSAGES = 10
+RELEASE_SHARE = 0.1
+
 
 @dataclass(frozen=True, slots=True)
 class Decision:
@@ -27,9 +31,8 @@ class Decision:
 
 def decide_plain(session: OpenSession, config: CompressionConfig, budget: Budget, tokens: int) -> Trigger:
     """Return the trigger that the view's own size fires."""
-    return decide(
-        Counts(tokens, len(session.items), session.turns), above_fixed(session, budget, tokens), config.thresholds()
-    )
+    counts = Counts(tokens, len(session.items), session.turns, spoken=session.spoken)
+    return decide(counts, above_fixed(session, budget, tokens), config.thresholds())
 
 
 def above_fixed(session: OpenSession, budget: Budget, tokens: int) -> Budget:
@@ -54,9 +57,8 @@ def decide_now(
     head_tokens: int = 0,
 ) -> Decision:
     """Say whether a trigger fires and whether anything holds it back. *hard* is never held back (L1)."""
-    counts = Counts(
-        tokens, len(session.items), session.turns, reported_tokens, count_unsent(session.items, session.unsent)
-    )
+    unsent = count_unsent(session.items, session.unsent)
+    counts = Counts(tokens, len(session.items), session.turns, reported_tokens, unsent, session.spoken)
     trigger = decide(counts, budget, config.thresholds())
     forced = read_reason(session.row.settings.get(FORCED))
     if forced and trigger.strength != "hard":
@@ -72,9 +74,20 @@ def decide_now(
     if not config.is_auto:
         return Decision(trigger, False, because.HELD_OFF(because=trigger.reason), True)
     brake = Brake.read(session.row.settings)
-    if brake.is_on(model, config.max_compaction_attempts):
+    if brake.is_on(model, config.max_compaction_attempts) and not is_released(brake, session, tokens, budget.hard):
         return Decision(trigger, False, because.BRAKED(misses=brake.misses, because=brake.why), True)
     return Decision(trigger, True)
+
+
+def is_released(brake: Brake, session: OpenSession, tokens: int, hard: int) -> bool:
+    """Tell whether enough came since the last compression that did not help for the next one to be worth a try (L9).
+
+    A failed one is tried again with the next turn. One that worked but left its own trigger standing would do so
+    again at once: it waits until the view has grown.
+    """
+    if brake.tokens:
+        return tokens >= brake.tokens + RELEASE_SHARE * hard
+    return len(session.ids) >= brake.messages + RELEASE_MESSAGES or session.has_turn_since(brake.messages)
 
 
 def make_economics(config: CompressionConfig, info: ModelInfo, carry: Carry) -> Economics | None:

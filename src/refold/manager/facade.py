@@ -19,7 +19,7 @@ from refold.conversation.view import Item
 from refold.errors import ConfigError
 from refold.ledger.choose import choose_ledger
 from refold.ledger.ledger import Extension, Finding, Ledger
-from refold.llm.summariser import Summariser
+from refold.llm.summariser import AskedModel, Summariser
 from refold.manager import controls, forgetting, going_on, manual, pages, preparing
 from refold.manager.archived import Archived
 from refold.manager.background import Background
@@ -58,7 +58,7 @@ class ContextCompressionManager(Recalling):
         self._llm = llm
         self.config = pages.apply_folder(config or CompressionConfig(), self.compression_folder)
         self.token_counter = TokenCounter()
-        self.compressor = ContextCompressor(llm, self.token_counter)  # type: ignore[arg-type]
+        self.compressor = ContextCompressor(AskedModel(lambda: self._keeper.summariser), self.token_counter)
         self.md_sync = MarkdownSync(self.workspace_path)
         if ledger is None or isinstance(ledger, str):
             ledger = choose_ledger(self.workspace_path, ledger or self.config.ledger)
@@ -66,6 +66,7 @@ class ContextCompressionManager(Recalling):
         self._background = Background(self._keeper, self._remember)
         self._keeper.background = self._background
         self._keeper.recalling = lambda: self.recalling
+        self._keeper.find_compressor = lambda: self.compressor
 
     @property
     def ledger(self) -> Ledger:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from refold.budget import Budget, Carry
+from refold.compressor import ContextCompressor
 from refold.config import CompressionConfig
 from refold.conversation import because
 from refold.conversation.view import Lens
@@ -74,6 +75,7 @@ class Slot:
     unsent: set[str] = field(default_factory=set)
     prepared_at: float = 0.0
     told: str = ""
+    idle: tuple[object, ...] = ()  # The view in which nothing could be compressed.
     fixed: tuple[object, ...] = ()
     fixed_tokens: int = REPLY_TOKENS
     system_tokens: int = 0
@@ -104,6 +106,7 @@ class Keeper:
         self._arrival: tuple[CompressionConfig, list[ArrivalStage]] | None = None
         self.background: Background | None = None
         self.recalling: Callable[[], Recall] | None = None
+        self.find_compressor: Callable[[], ContextCompressor] = ContextCompressor
 
     def prolong(self, session_id: str, owner: str) -> bool:
         """Take the lease on a session, or prolong it; False if somebody else has it."""

@@ -36,7 +36,7 @@ from refold.manager.originals import StoredOriginals
 from refold.manager.request import Request
 from refold.manager.rounds import Rounds
 from refold.manager.session import OpenSession
-from refold.manager.session_settings import Reported, is_refused
+from refold.manager.session_settings import PINNED, Reported, is_refused
 from refold.manager.wish import Made, Wish
 from refold.prepared import PreparedContext
 from refold.tokens import model_info
@@ -85,7 +85,7 @@ def _prepare_held(
         if make_room(keeper, session, fixed, budget.hard):
             session = keeper.open_stored(slot, session.id)
             continue
-        if not decision.acts:
+        if not decision.acts or (decision.trigger.strength != "hard" and slot.idle == _name_view(keeper, session)):
             break
         asks_no_model = waited_in_vain or is_refused(session.row.settings)
         wish = Wish(
@@ -109,11 +109,19 @@ def _prepare_held(
             break
         slot.session = None
         session = keeper.open_stored(slot, session.id)
+    if made is not None and made.ending == "idle":
+        slot.idle = _name_view(keeper, session)
     yield from finish(keeper, session, made, remember)
     _tell_skipped(keeper, slot, session, decision, made)
     is_compressed = made is not None and made.ending == "done"
     recalled = add_recalled(keeper, session, budget.hard - session.item_tokens - fixed, is_compressed=is_compressed)
     return _hand_back(keeper, slot, session, request, decision, made, budget, fixed, recalled)
+
+
+def _name_view(keeper: Keeper, session: OpenSession) -> tuple[object, ...]:
+    """Return what a run of the ladder depends on: the same view gives the same result."""
+    row = session.row
+    return session.path_version, row.edits_version, row.model, row.settings.get(PINNED), id(keeper.config)
 
 
 def _may_wait(keeper: Keeper, session: OpenSession, decision: Decision) -> bool:
@@ -269,7 +277,7 @@ def _write_report(
     notes = [str(decision.note)] if decision.note and not decision.acts else []
     if made is not None:
         notes += made.notes
-        notes += [str(made.reason)] if made.ending in ("held", "vetoed", "missed", "begun") else []
+        notes += [str(made.reason)] if made.ending in ("held", "vetoed", "missed", "idle", "begun") else []
     if model and not model_info(model).is_known:
         notes.append(f"the model {model!r} is not known: a window of {budget.window:,} tokens is assumed")
     notes += [recalled] if recalled else []

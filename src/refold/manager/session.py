@@ -31,7 +31,8 @@ class OpenSession:
     ``messages`` are those that stand in the view as they came, by id. ``shown`` is the provider's object of each item,
     ``places`` where an untouched one stands on the path, -1 for other items. ``switched_off`` are edits by id,
     ``undone`` the messages that they had hidden. ``unsent`` are the messages that no prepared context contained yet, as
-    far as this process knows: what it found in the ledger counts as sent.
+    far as this process knows: what it found in the ledger counts as sent. ``spoken`` counts the items that are not
+    system messages.
     """
 
     row: SessionRow
@@ -47,6 +48,7 @@ class OpenSession:
     places: list[int] = field(default_factory=list)
     item_tokens: int = 0
     turns: int = 0
+    spoken: int = 0
     undone: frozenset[str] = frozenset()
     switched_off: frozenset[str] = frozenset()
     batch_edits: frozenset[str] = frozenset()
@@ -96,7 +98,7 @@ class OpenSession:
         place = {message_id: at for at, message_id in enumerate(self.ids)}
         self.edits = list(view.edits)
         self.items, self.shown, self.places, self.messages = [], [], [], {}
-        self.item_tokens = self.turns = 0
+        self.item_tokens = self.turns = self.spoken = 0
         for item in view.items:
             self._add_item(item, -1 if item.is_fold else place[item.message.id])
         self.lens.forget_all(self.items)
@@ -116,6 +118,16 @@ class OpenSession:
         self.places.append(place if is_own else -1)
         self.item_tokens += item.tokens
         self.turns += is_user_turn(item.role, item.parts)
+        self.spoken += item.role != "system"
+
+    def has_turn_since(self, count: int) -> bool:
+        """Tell whether a user spoke after the path had ``count`` messages: O(new)."""
+        for item, place in zip(reversed(self.items), reversed(self.places), strict=True):
+            if 0 <= place < count or item.is_fold:
+                return False
+            if is_user_turn(item.role, item.parts):
+                return True
+        return False
 
     def change_last(self, item: Item, edit: Edit) -> None:
         """Show the last message under an edit that was made just now."""

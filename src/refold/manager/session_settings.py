@@ -23,11 +23,17 @@ PINNED = "pinned"
 
 @dataclass(frozen=True, slots=True)
 class Brake:
-    """How many compressions in a row did not help, with which model, and what the last one said."""
+    """How many compressions in a row did not help, with which model, and what the last one said.
+
+    ``messages`` is how many the session had then. ``tokens`` is what the last one left in view if it changed
+    anything, 0 if it failed.
+    """
 
     misses: int = 0
     model: str = ""
     why: Reason = NO_REASON
+    messages: int = 0
+    tokens: int = 0
 
     @classmethod
     def read(cls, settings: Mapping[str, object]) -> Brake:
@@ -35,19 +41,24 @@ class Brake:
         stored = settings.get(BRAKE)
         if not isinstance(stored, Mapping) or not isinstance(stored.get("misses"), int):
             return cls()
-        return cls(stored["misses"], str(stored.get("model", "")), read_reason(stored.get("why")))
+        figures = [stored.get(name) for name in ("messages", "tokens")]
+        messages, tokens = (figure if isinstance(figure, int) else 0 for figure in figures)
+        return cls(stored["misses"], str(stored.get("model", "")), read_reason(stored.get("why")), messages, tokens)
 
     def to_settings(self) -> dict[str, object] | None:
         """Return what is stored; None takes the setting away."""
-        return {"misses": self.misses, "model": self.model, "why": self.why.to_json()} if self.misses else None
+        if not self.misses:
+            return None
+        counted = {"misses": self.misses, "messages": self.messages, "tokens": self.tokens}
+        return {**counted, "model": self.model, "why": self.why.to_json()}
 
     def is_on(self, model: str, attempts_max: int) -> bool:
         """Tell whether automatic compressions are stopped for this model."""
         return self.misses >= attempts_max and self.model == model
 
-    def missed(self, model: str, why: Reason) -> Brake:
+    def missed(self, model: str, why: Reason, messages: int, tokens: int = 0) -> Brake:
         """Return the brake after one more compression that did not help."""
-        return Brake(self.misses + 1 if self.model == model else 1, model, why)
+        return Brake(self.misses + 1 if self.model == model else 1, model, why, messages, tokens)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from refold.conversation import because
 from refold.conversation.reason import NO_REASON, Reason, describe, read_reason
 from refold.ledger.ledger import Event, Ledger
-from refold.manager.deciding import above_fixed, decide_plain
+from refold.manager.deciding import above_fixed, decide_plain, is_released
 from refold.manager.events import read_all_events
 from refold.manager.keeper import Keeper
 from refold.manager.preparing import count_fixed
@@ -74,7 +74,9 @@ def describe_session(keeper: Keeper, session_id: str, beside: Request | None = N
         stopped = NO_REASON
         if not keeper.config.is_auto:
             stopped = because.AUTO_OFF()
-        elif brake.is_on(row.model, keeper.config.max_compaction_attempts):
+        elif brake.is_on(row.model, keeper.config.max_compaction_attempts) and not is_released(
+            brake, session, tokens, budget.hard
+        ):
             stopped = because.STOPPED(misses=brake.misses, because=brake.why)
         return SessionStatus(
             session_id=session_id,

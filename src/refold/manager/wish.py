@@ -20,7 +20,7 @@ from refold.stages.stage import FOLD
 
 _NOTE_CHARS_MAX = 2_000
 
-Ending = Literal["done", "stale", "refused", "held", "vetoed", "missed", "begun"]
+Ending = Literal["done", "stale", "refused", "held", "vetoed", "missed", "idle", "begun"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +48,9 @@ class Wish:
 class Made:
     """How a compression ended.
 
-    ``stale``: somebody else changed the session, look again. ``refused``: the record did not take it, although nobody
-    did. ``begun``: it goes on in the background. ``is_failed``: a summary was wanted and could not be had (S2.7).
+    ``stale``: another process changed the session, so look again. ``refused``: the ledger refused it although nothing
+    had changed. ``idle``: there was nothing to compress. ``begun``: it continues in the background. ``is_failed``: a
+    summary was wanted and could not be had (S2.7).
     """
 
     ending: Ending

@@ -23,20 +23,30 @@ FOLD = "fold"
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A question to a model. Whoever drives the stage answers it, or says why it cannot."""
+    """A question to a model. Whoever drives the stage answers it, or says why it cannot.
+
+    ``archived`` are the provider messages that the words will stand for, and ``kept`` those that stay in view after
+    them, where something other than a prompt may write the words.
+    """
 
     prompt: str
     tokens_max: int
     system: str = ""
+    archived: tuple[object, ...] = ()
+    kept: tuple[object, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The answer to an Ask. ``error`` says why there is none; ``finish_reason`` as the provider named it."""
+    """The answer to an Ask. ``error`` says why there is none; ``finish_reason`` as the provider named it.
+
+    ``declined``: there is no model, and none was expected. The extract is wanted; nothing failed.
+    """
 
     text: str = ""
     finish_reason: str = "stop"
     error: str = ""
+    declined: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from refold.conversation.edit import Fact, FactKind
 from refold.conversation.language import count_things
@@ -40,18 +40,32 @@ _FENCE = re.compile(r"\A```\w*\n(.*)\n```\s*\Z", re.S)
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A model's verified words, or why there are none. ``notes`` say what was dropped and added."""
+    """A model's verified words, or why there are none. ``notes`` say what was dropped and added.
+
+    ``declined``: there is no model to write them, which is no failure.
+    """
 
     text: str = ""
     facts: tuple[Fact, ...] = ()
     notes: tuple[str, ...] = ()
     failure: str = ""
+    declined: bool = False
 
 
 def ask_words(
-    source: Source, view: View, goal: Goal, demands: Demands, room: Room, opening: str = ""
+    source: Source,
+    view: View,
+    goal: Goal,
+    demands: Demands,
+    room: Room,
+    opening: str = "",
+    kept: tuple[object, ...] | None = None,
 ) -> Generator[Ask, Reply, Told]:
-    """Ask for the words of a fold, at most twice."""
+    """Ask for the words of a fold, at most twice.
+
+    With ``kept``, the provider messages that stay in view after the fold, something other than the prompt may write
+    them the first time.
+    """
     question = write_question(
         source.fresh,
         source.previous,
@@ -64,9 +78,13 @@ def ask_words(
     )
     ground = Ground.of_messages(source.messages, (source.asked, *goal.restored.values()))
     reasons: list[str] = []
+    archived = () if kept is None else tuple(item.raw for item in source.items)
     for _ in range(ROUNDS_MAX):
         prompt = write_repair(question, reasons[-1], goal.language) if reasons else question.prompt
-        reply = yield Ask(prompt, tokens_max=demands.tokens_max * 6 // 5)
+        ask = Ask(prompt, tokens_max=demands.tokens_max * 6 // 5)
+        reply = yield ask if reasons else replace(ask, archived=archived, kept=kept or ())
+        if reply.declined:
+            return Told(declined=True)
         if reply.error:
             reasons.append(reply.error)
             break

@@ -34,6 +34,12 @@ _SMALL = {
 }
 _END = {"en": "end of record", "zh": "记录结束"}
 
+# The sentence after a summary that stands among system messages, where a reader could take it for a rule.
+CLOSING: dict[Language, str] = {
+    "zh": "（以上为较早对话的摘要，回答时请与下面的对话一并考虑。）",
+    "en": "(The above sums up the earlier conversation; read it together with what follows.)",
+}
+
 _MARKER = re.compile(r"\[[^\]\n]+\]")
 
 

@@ -48,13 +48,14 @@ class ExtractOptions:
     """How a summary is written. ``chars_max`` of 0 sets no limit in characters; ``opening`` of "" is the full frame.
 
     ``words_share`` is how much of the room the words may take where the index does not need its own; ``instructions``
-    say what a person wants kept.
+    say what a person wants kept. ``closing`` is a sentence below the summary, before the handle.
     """
 
     tokens_max: int = 4_000
     index_tokens_max: int = 1_500
     style: Style = "sections"
     opening: str = ""
+    closing: str = ""
     chars_max: int = 0
     words_share: float = 1.0
     instructions: str = ""
@@ -150,7 +151,7 @@ def read_span(whole: Sequence[Message], fresh: Sequence[Message], previous: Sequ
 
 def _make_frame(options: ExtractOptions, size: int, handle: str, language: Language) -> tuple[str, str]:
     if options.opening:
-        return options.opening, mark(handle)
+        return options.opening, f"{options.closing}\n{mark(handle)}" if options.closing else mark(handle)
     small = options.is_small
     opening = open_frame(count=size, turns=options.turn_range, handle=handle, language=language, is_small=small)
     return opening, close_frame(language=language, is_small=small)

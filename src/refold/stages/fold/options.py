@@ -19,7 +19,8 @@ class FoldOptions:
 
     Summaries may have ``summary_share`` of the room, of a small one more, up to ``summary_tokens_least``. With
     ``standing_share`` a new fold leaves the earlier ones as they are, cached, until they fill that share of the
-    summaries' room; each takes ``fresh_share`` of what is left of it.
+    summaries' room; each takes ``fresh_share`` of what is left of it. ``closing`` adds a sentence that says what the
+    text above it is. With ``by_compressor`` a manager has its ``compressor`` write the summary.
     """
 
     name: ClassVar[str] = "fold"
@@ -33,6 +34,7 @@ class FoldOptions:
     offload_freed_min: int | None = None
     role: Role = "user"
     opening: str = ""
+    closing: bool = False
     style: Style = "sections"
     summariser: Literal["extract", "llm"] = "extract"
     summary_tokens_max: int = 10_000
@@ -49,6 +51,7 @@ class FoldOptions:
     prompt_style: PromptStyle = "sections"
     prompt: str = ""
     ask_facts: bool = False
+    by_compressor: bool = False
     extract_opening: str = ""
     on_failure: Literal["extract", "keep"] = "extract"
     # What importance goes by; in a config it is a block of its own.

@@ -16,6 +16,7 @@ from refold.conversation.edit import Edit
 from refold.conversation.turn import Unit
 from refold.conversation.view import View
 from refold.stages.extract.facts import merge_facts
+from refold.stages.extract.frame import CLOSING
 from refold.stages.extract.source import Source, find_turn_range
 from refold.stages.extract.summary import Extract, ExtractOptions
 from refold.stages.fold.options import FoldOptions
@@ -71,7 +72,9 @@ class Fold(FoldOptions):
             extract = source.extract(view, self._open_extract(options), goal)
             demands = self._make_demands(options)
             room = Room(self.tool_chars_max, self.prompt_chars_max, self.prompt_tokens_max, view.lens.count_text)
-            told = yield from ask_words(source, view, goal, demands, room, self.opening)
+            told = yield from ask_words(
+                source, view, goal, demands, room, self.opening, self._list_kept(view, goal, span)
+            )
             plain = self._make_edit(view, source, extract, _bind_force(goal, view, span, spans))
             edit = self._write_told(view, goal, source, extract, options, told) if told.text else None
             if edit is not None and plain is not None and _only_plain_fits(view, goal, (*edits, edit), (*edits, plain)):
@@ -79,6 +82,9 @@ class Fold(FoldOptions):
             if edit is not None:
                 edits.append(edit)
                 notes.append("; ".join(("summary by a model", *told.notes, *_note_index(edit, told))))
+                continue
+            if told.declined:
+                edits += [plain] if plain is not None else []
                 continue
             is_failed = True
             why = told.failure or "with the answer the context would not be small enough"
@@ -94,6 +100,15 @@ class Fold(FoldOptions):
     def _find_place(self, view: View, span: Sequence[Unit]) -> int:
         """Return where the fold of a span stands: where it begins, but before the important ones that stay (S1.3)."""
         return span[0].start if self.importance_threshold is None else find_head(view, span)
+
+    def _list_kept(self, view: View, goal: Goal, span: Sequence[Unit]) -> tuple[object, ...] | None:
+        """Return what stays after a span, for a compressor that writes the summary; None if a prompt asks for it.
+
+        A compressor takes messages and a count: it knows neither a person's instructions nor another prompt.
+        """
+        if not self.by_compressor or goal.instructions or self.prompt:
+            return None
+        return tuple(item.raw for item in view.items[span[-1].stop :])
 
     def _open_extract(self, options: ExtractOptions) -> ExtractOptions:
         return replace(options, opening=self.extract_opening) if self.extract_opening else options
@@ -139,6 +154,7 @@ class Fold(FoldOptions):
                 index_tokens_max=min(self.index_tokens_max, index * share // max(1, total)),
                 style=self.style,
                 opening=self.opening,
+                closing=CLOSING[goal.language] if self.closing else "",
                 chars_max=self.summary_chars_max,
                 words_share=STANDING_WORDS_SHARE if self.stands(goal) else 1.0,
                 turn_range=find_turn_range(view, items),
