@@ -79,7 +79,14 @@ def test_edits_events_and_summaries_tell_what_was_done(folded):
     edits = get(folded, "/api/sessions/talk/edits")
     assert edits["edits"]
     assert edits["compressions"][0]["tokens_after"] < edits["compressions"][0]["tokens_before"]
-    kinds = [event["kind"] for event in get(folded, "/api/sessions/talk/events")["events"]]
+    events = get(folded, "/api/sessions/talk/events")["events"]
+    kinds = [event["kind"] for event in events]
+    reason = next(event["reason"] for event in events if event["kind"] == "compressed")
+    assert reason["code"] == "fold.hard"
+    tokens, limit = reason["values"]["tokens"], reason["values"]["limit"]
+    assert reason["text"] == f"{tokens:,} tokens are over the limit of {limit:,}"
+    assert edits["compressions"][0]["reason"] == reason
+    assert all(edit["reason"]["text"] for edit in edits["edits"])
     assert "compressed" in kinds
     assert isinstance(get(folded, "/api/sessions/talk/summaries")["summaries"], list)
     assert get(folded, "/api/sessions/talk/stats")["compressions"] == 1

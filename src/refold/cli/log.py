@@ -11,7 +11,7 @@ from refold.cli.render import clean_line, make_console, make_table
 from refold.cli.workspace import choose_session, open_workspace, tell_empty, tell_time, write_line
 from refold.conversation.reason import read_reason
 from refold.ledger.ledger import Event
-from refold.manager.events import read_all_events
+from refold.manager.events import describe_fields, read_all_events
 
 
 def run(workspace: str, session: str | None, limit: int, *, as_json: bool) -> None:
@@ -23,7 +23,9 @@ def run(workspace: str, session: str | None, limit: int, *, as_json: bool) -> No
             return
         events = list(islice(read_all_events(manager.ledger, name), limit))
     if as_json:
-        write_json([{"id": event.id, "kind": event.kind, "at": event.created_at, **event.fields} for event in events])
+        write_json(
+            [{"id": event.id, "kind": event.kind, "at": event.created_at, **describe_fields(event)} for event in events]
+        )
         return
     if not events:
         write_line("nothing happened to this session yet but messages")

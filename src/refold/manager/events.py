@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
+from refold.conversation.reason import read_reason
 from refold.ledger.ledger import Event, Ledger
 from refold.manager.notices import Notice
 
@@ -19,6 +20,14 @@ def make_event(notice: Notice) -> Event:
     if notice.seconds:
         fields["seconds"] = round(notice.seconds, 4)
     return Event(notice.kind, notice.time, fields)
+
+
+def describe_fields(event: Event) -> dict[str, object]:
+    """Return the fields of an event for JSON interfaces: its reason with code, values and English text."""
+    told = dict(event.fields)
+    if "reason" in told:
+        told["reason"] = read_reason(told["reason"]).to_dict()
+    return told
 
 
 def read_all_events(ledger: Ledger, session_id: str | None, after: int = 0) -> Iterator[Event]:

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict
 from refold.conversation.reason import describe
 from refold.ledger.encode import load_json
 from refold.llm.conversation_model import converse_with
+from refold.manager.events import describe_fields
 from refold.server.interface import PAGE_MAX, Access, Asker, Handle, Json, Name, Text, describe_row
 
 router = APIRouter(prefix="/api/sessions", tags=["sessions"])
@@ -138,7 +139,7 @@ def describe_event(access: Access, event: Any) -> dict[str, object]:
         "session": access.name(event.session_id),
         "kind": event.kind,
         "time": event.created_at,
-        **{key: value for key, value in event.fields.items() if key not in ("id", "session", "kind", "time")},
+        **{key: value for key, value in describe_fields(event).items() if key not in ("id", "session", "kind", "time")},
     }
 
 
