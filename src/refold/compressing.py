@@ -54,7 +54,6 @@ def compress(
     """
     settings, named = _choose_config(preset, config), _check_model(model)
     model = named or settings.model
-    edits = _check_edits(edits)
     form = detect(messages, system=system, tools=tools, name=format)
     summariser = None if answer is not None or dry_run else _find_summariser(settings, llm, named or "", form.name)
     if summariser is not None:
@@ -65,7 +64,7 @@ def compress(
     lens = Lens(form, counter.count_parts, counter.count_text)
     fixed = 2 + counter.count_text(form.read_system(system)) + counter.count_tools(tools)
     keep = frozenset(parsed[at].id for at in _check_pinned(pinned, len(parsed)))
-    view = apply(parsed, edits, lens, fixed_tokens=fixed, pinned=keep)
+    view = apply(parsed, _check_edits(edits), lens, fixed_tokens=fixed, pinned=keep)
     plan = Plan(
         budget=room,
         stages=order_stages(settings.stages()),

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from refold.errors import Unavailable
-from refold.llm.client import NO_KEY, ProviderModel, Question
+from refold.llm.client import NO_KEY, Prompt, ProviderModel
 from refold.llm.model import Completion, Usage
 from refold.llm.reading import Collected, make_http_client, name_body
 
@@ -35,7 +35,7 @@ class AnthropicModel(ProviderModel):
             http_client=make_http_client(library),
         )
 
-    def _write(self, question: Question, tokens_max: int) -> dict[str, Any]:
+    def _write(self, question: Prompt, tokens_max: int) -> dict[str, Any]:
         body: dict[str, Any] = {
             "messages": [{"role": "user", "content": question.prompt}],
             "max_tokens": tokens_max,

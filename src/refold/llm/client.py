@@ -24,7 +24,7 @@ ROUNDS_MAX = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class Prompt:
     """What is asked; ``tokens_max`` is for the answer, thinking apart."""
 
     prompt: str
@@ -56,7 +56,7 @@ class ProviderModel(ABC):
     ) -> Completion:
         """Return the answer to one prompt; raise a ProviderError if there is none."""
         library = await load_library(self.library)
-        question = Question(prompt, system, tokens_max, temperature)
+        question = Prompt(prompt, system, tokens_max, temperature)
         try:
             async with asyncio.timeout(self.timeout_s), self._open(library) as client:
                 return await self._ask_until_known(library, client, question)
@@ -65,7 +65,7 @@ class ProviderModel(ABC):
         except Exception as error:  # noqa: BLE001 - the client's errors, and those of what it stands on
             raise classify(error, source=self.source, secrets=(self.key,)) from None
 
-    async def _ask_until_known(self, library: Any, client: Any, question: Question) -> Completion:
+    async def _ask_until_known(self, library: Any, client: Any, question: Prompt) -> Completion:
         """Ask; and again, differently, where the answer says what the model does not take or needs more of."""
         for _ in range(ROUNDS_MAX):
             room = THINKING_TOKENS if THINKS in self._learned else 0
@@ -101,7 +101,7 @@ class ProviderModel(ABC):
         """Return the official client, to be entered."""
 
     @abstractmethod
-    def _write(self, question: Question, tokens_max: int) -> dict[str, Any]:
+    def _write(self, question: Prompt, tokens_max: int) -> dict[str, Any]:
         """Return the body of the request, without what the model was found not to take."""
 
     @abstractmethod

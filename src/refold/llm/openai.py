@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from refold.errors import ProviderError, Unavailable
-from refold.llm.client import NO_KEY, ProviderModel, Question
+from refold.llm.client import NO_KEY, Prompt, ProviderModel
 from refold.llm.model import Completion, Usage
 from refold.llm.reading import Collected, make_http_client, name_body
 
@@ -43,7 +43,7 @@ class OpenAIModel(ProviderModel):
             http_client=make_http_client(library),
         )
 
-    def _write(self, question: Question, tokens_max: int) -> dict[str, Any]:
+    def _write(self, question: Prompt, tokens_max: int) -> dict[str, Any]:
         limit = "max_completion_tokens" if self.url.startswith(URL) else "max_tokens"
         wanted = {limit: tokens_max, "temperature": question.temperature, "stream_options": {"include_usage": True}}
         messages = [{"role": "system", "content": question.system}] if question.system else []

@@ -35,7 +35,7 @@ from refold.server.headers import find_header
 from refold.server.identity import Identities
 from refold.server.managers import Managers
 from refold.server.metrics import Metrics
-from refold.server.overflow import Overflow
+from refold.server.overflow import OverflowRecovery
 from refold.server.preparing import Preparer
 from refold.server.relay import send_json
 from refold.server.settings import GatewaySettings
@@ -87,7 +87,7 @@ class Application:
         self.identities = Identities(self.settings.sessions_known_max)
         self.preparer = Preparer(self.settings, self.managers, self.identities)
         self.upstreams = Upstreams(self.settings)
-        overflow = Overflow(self.preparer, self.managers)
+        overflow = OverflowRecovery(self.preparer, self.managers)
         self.gateway = Gateway(self.settings, self.upstreams, self.preparer, overflow, self.metrics)
         self.is_ready = False
         self.is_stopping = False

@@ -20,7 +20,7 @@ from refold.server.headers import write_own
 from refold.server.logs import log_request
 from refold.server.metrics import Metrics
 from refold.server.outgoing import Outgoing
-from refold.server.overflow import Overflow
+from refold.server.overflow import OverflowRecovery
 from refold.server.preparing import Preparer
 from refold.server.refusing import Look, look_for_refusal
 from refold.server.relay import BrokenOff, relay_answer, send_json
@@ -57,7 +57,7 @@ class Gateway:
         settings: GatewaySettings,
         upstreams: Upstreams,
         preparer: Preparer,
-        overflow: Overflow,
+        overflow: OverflowRecovery,
         metrics: Metrics,
     ) -> None:
         self._settings = settings

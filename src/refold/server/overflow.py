@@ -27,7 +27,7 @@ _SHARES = (0.7, 0.5)
 _OUTPUT_MIN = 1_024
 
 
-class Overflow:
+class OverflowRecovery:
     """Answers refusals."""
 
     def __init__(self, preparer: Preparer, managers: Managers) -> None:
