@@ -146,3 +146,11 @@ def test_a_reason_that_contains_itself_many_times_ends() -> None:
 def test_words_without_a_code_are_a_reason_too() -> None:
     assert str(text_reason("a plugin's own words")) == "a plugin's own words"
     assert text_reason("") is NO_REASON
+
+
+def test_the_reason_is_no_part_of_an_edits_id_so_views_and_ledgers_stay_as_they_are() -> None:
+    ids = {
+        Edit("drop", "prune", ("00",), part=0, reason=reason).id
+        for reason in (NO_REASON, HARD, because.MANUAL(), text_reason("old observation"))
+    }
+    assert len(ids) == 1

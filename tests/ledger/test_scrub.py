@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
-from refold.ledger.ledger import Event, Ledger
+from refold.conversation import because
+from refold.conversation.edit import Edit
+from refold.conversation.reason import Reason, text_reason
+from refold.ledger.ledger import Batch, Event, Ledger
 from refold.ledger.scrub import GONE, Words
 from refold.ledger.sqlite import SqliteLedger
 from tests.contract.talk import NOW, SESSION, send
@@ -48,6 +52,27 @@ def test_of_what_is_gone_already_every_sentence_goes() -> None:
     fields = {"reason": "anything", "tokens": 7, "model": "gpt-5", "summaries": {"note": "more", "by": ["llm"]}}
     wanted = {"reason": GONE, "tokens": 7, "model": "gpt-5", "summaries": {"note": GONE, "by": ["llm"]}}
     assert Words([SAID, None]).take_out(fields) == wanted
+
+
+def test_a_reason_keeps_its_code_and_figures_and_loses_what_it_quotes() -> None:
+    failed = because.ERROR(error="LedgerError", detail="hunter2 was in the way")
+    told = {"reason": because.STOPPED(misses=4471, because=failed).to_json()}
+    kept = because.STOPPED(misses=4471, because=because.ERROR(error="LedgerError", detail=GONE)).to_json()
+    assert Words([SAID]).take_out(told) == {"reason": kept}
+    plain = {"reason": because.OVER_HARD(tokens=4471, limit=9).to_json()}
+    assert Words([SAID, None]).take_out(plain) == plain, "a reason that quotes nothing has nothing to lose"
+
+
+@pytest.mark.parametrize("reason", [text_reason("words: hunter2"), because.WARNED(detail="words: hunter2")])
+def test_the_reason_of_a_compression_loses_what_it_quotes(tmp_path: Path, reason: Reason) -> None:
+    ledger = SqliteLedger(f"{tmp_path}/ledger.db")
+    ids = send(ledger, ["my key is hunter2", "noted", "go on", "done"])
+    batch = Batch("b1", (Edit("drop", "prune", (ids[3],), part=0),), reason, created_at=NOW)
+    assert ledger.commit(SESSION, batch, now=NOW)
+    ledger.forget(SESSION, ids[:1], NOW)
+    (stored,) = ledger.read_batches(SESSION)
+    assert (stored.reason.code, str(stored.reason)) == (reason.code, GONE)
+    ledger.close()
 
 
 def test_forgetting_again_cleans_the_log_of_an_earlier_version(tmp_path: object) -> None:

@@ -9,6 +9,7 @@ import apsw
 
 from refold import CompressionConfig, ContextCompressionManager
 from refold.conversation.reason import say
+from refold.ledger.choose import LEDGER_FILE
 from refold.manager.status import gather_statistics
 from refold.manager.transfer import export_session, import_session
 from tests.manager.sessions import agent, chat
@@ -19,8 +20,7 @@ CONFIG = CompressionConfig(window=4_000, reserve=500)
 
 def write_old_form(workspace: Path) -> None:
     """Put sentences where this version writes codes and values, as an earlier version did."""
-    (path,) = workspace.rglob("*.db")
-    with apsw.Connection(str(path)) as db:
+    with apsw.Connection(str(workspace / LEDGER_FILE)) as db:
         db.execute("UPDATE batch SET reason = ?", (SENTENCE,))
         for key, payload in db.execute("SELECT key, payload FROM edit").fetchall():
             told = json.loads(payload) | {"reason": "old observation"}
@@ -60,7 +60,7 @@ def test_what_an_old_version_put_into_a_session_settings_still_forces_and_brakes
         prepared = manager.prepare_context_sync("s1")
         assert prepared.report is not None
         assert str(prepared.report.reason) == forced["forced"]
-        brake = {"misses": 9, "model": "", "why": "nothing is left that could be compressed"}
+        brake = {"misses": 9, "model": "", "why": "nothing is left that could be compressed", "messages": 6}
         manager.ledger.update_session("s1", {"settings": {"brake": brake}}, 2.0)
         stopped = manager.status("s1").stopped
         assert str(stopped) == "9 compressions in a row did not help: nothing is left that could be compressed"

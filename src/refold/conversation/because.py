@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from refold.conversation.reason import define_reason
 
+# Words without a code of their own, see ``text_reason``.
+TEXT = define_reason("text", "text", "{text}", "{text}")
+
 # When to act.
 OVER_HARD = define_reason(
     "fold.hard",

@@ -94,8 +94,6 @@ def say(reason: Reason, language: Language = "en") -> str:
 
 
 def _say(reason: Reason, language: Language, depth: int) -> str:
-    if reason.code == _TEXT:
-        return str(reason.values.get(_TEXT, ""))
     kind = CATALOGUE.get(reason.code)
     if kind is None or depth > _DEPTH_MAX:
         return reason.to_header() if reason else ""
