@@ -46,11 +46,10 @@ def compress(
 ) -> PreparedContext:
     """Return the conversation within ``budget`` tokens, system prompt and tools included.
 
-    Without ``budget`` the window of ``model`` counts. Messages that need no change come out as the very objects that
-    came in. ``edits`` are those of an earlier call, to be kept; ``pinned`` are positions that must not change.
-    ``dry_run`` reports what would be done and changes nothing; it asks no model. ``llm`` writes the summaries: anything
-    with ``complete(prompt)``; without it the model set for summaries, or ``model`` itself where ``load_config`` found a
-    key for its provider, else rules. ``answer`` takes the place of all.
+    Without ``budget`` the model's window counts. Messages that need no change come out as the objects that came in.
+    ``edits`` are those of an earlier call, to be kept; ``pinned`` are positions that must not change. ``dry_run`` only
+    reports, and asks no model. ``llm`` writes the summaries: anything with ``complete(prompt)``; without it the model
+    set for summaries, or ``model`` itself where its provider's key is known, else rules. ``answer`` replaces all of it.
     """
     settings, named = _choose_config(preset, config), _check_model(model)
     model = named or settings.model
@@ -76,7 +75,6 @@ def compress(
         find_secrets=_find_secrets if settings.redact else None,
     )
     outcome = drive(prepare(view, plan), answer or answer_nothing)
-    report = _write_report(view, outcome, room, counter, _notes(model, budget))
     shown = view if dry_run else outcome.view
     return PreparedContext(
         messages=[item.raw for item in shown.items],
@@ -85,7 +83,7 @@ def compress(
         system=system,
         tools=tools,
         edits=outcome.view.edits,
-        report=report,
+        report=_write_report(view, outcome, room, counter, _notes(model, budget)),
         originals=Originals(parsed, fold_originals(outcome.view.edits, parsed)),
     )
 

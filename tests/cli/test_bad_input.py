@@ -225,7 +225,14 @@ def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no full device to write to")
-@pytest.mark.parametrize("command", ["compact input.json --budget 1000", "count input.json", "presets", "--help"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "compact input.json --budget 1000",
+        "--help",
+        *(pytest.param(more, marks=pytest.mark.slow) for more in ("count input.json", "presets")),
+    ],
+)
 def test_a_full_disk_behind_standard_output_is_told(shell: Shell, command: str) -> None:
     import subprocess
     import sys

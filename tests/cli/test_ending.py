@@ -72,7 +72,14 @@ def test_a_wrong_command_line_is_told_as_any_error_is(shell: Shell, args: tuple[
     assert says in ran.err
 
 
-@pytest.mark.parametrize("command", ["count session.json", "presets", "--help", "count session.json --json"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "--help",
+        "count session.json --json",
+        *(pytest.param(more, marks=pytest.mark.slow) for more in ("count session.json", "presets")),
+    ],
+)
 def test_a_pipe_that_is_closed_early_is_no_error(shell: Shell, session: list[dict[str, object]], command: str) -> None:
     # Larger than what a pipe holds, so that the reader is gone before all is written.
     shell.write("session.json", json.dumps(make_session(400)))

@@ -204,7 +204,7 @@ def check_forged(told: Told, seed: int, folder: Path) -> bool:
     return True
 
 
-@pytest.mark.parametrize("start", [0, 1_000])
+@pytest.mark.parametrize("start", [0, pytest.param(1_000, marks=pytest.mark.slow)])
 def test_whatever_is_changed_in_a_file_it_is_refused_or_it_is_a_sound_session(
     told: Told, start: int, tmp_path: Path
 ) -> None:

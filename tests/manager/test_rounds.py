@@ -32,6 +32,7 @@ for number in range(count):
 """
 
 
+@pytest.mark.slow
 def test_two_processes_that_race_on_one_session_both_get_through(tmp_path: Path) -> None:
     names, count = ("ann", "bob"), 40
     command = [sys.executable, "-W", "error", "-c", RACE, str(tmp_path)]

@@ -53,6 +53,7 @@ def test_three_processes_on_one_session_lose_no_message(tmp_path: Path) -> None:
     check_all_said(tmp_path, names, 12, ["s1"])
 
 
+@pytest.mark.slow
 def test_eight_processes_on_four_sessions_lose_nothing_and_fold_nothing_twice(tmp_path: Path) -> None:
     names = [f"p{number}" for number in range(8)]
     run_together(tmp_path, names, 8, "a,b,c,d")

@@ -109,7 +109,7 @@ BITING = CompressionConfig(
 )
 
 
-@settings(max_examples=up_to(25), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=up_to(25, quick=8), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(talk=talks(), cuts=st.lists(st.integers(1, 4), min_size=1, max_size=6), data=st.data())
 def test_undo_after_any_number_of_compressions_gives_back_the_exact_view(
     tmp_path_factory: pytest.TempPathFactory, talk: Talk, cuts: list[int], data: st.DataObject
@@ -147,7 +147,7 @@ def test_undo_after_any_number_of_compressions_gives_back_the_exact_view(
     manager.close()
 
 
-@settings(max_examples=up_to(15), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=up_to(15, quick=5), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(talk=talks())
 def test_undoing_one_compression_after_the_other_walks_back_through_every_view(
     tmp_path_factory: pytest.TempPathFactory, talk: Talk
@@ -169,7 +169,7 @@ def test_undoing_one_compression_after_the_other_walks_back_through_every_view(
     manager.close()
 
 
-@settings(max_examples=up_to(15), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=up_to(15, quick=5), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(talk=talks())
 def test_what_is_in_memory_is_what_the_ledger_gives_after_a_restart(
     tmp_path_factory: pytest.TempPathFactory, talk: Talk

@@ -267,6 +267,7 @@ def test_what_a_model_says_cannot_move_the_cursor(tmp_path: Path) -> None:
         assert chat.end() == 0
 
 
+@pytest.mark.slow
 def test_a_tool_asks_and_no_means_no(tmp_path: Path) -> None:
     script = [call_tool("write_file", {"path": "x.txt", "content": "hello"}), say("As you like.")]
     with ScriptedProvider(script) as provider, chatting(tmp_path, provider, "--tools", "files") as chat:

@@ -185,7 +185,7 @@ def test_errors_reach_the_clients_as_their_own_exceptions(start, clients):
         clients(rig, anthropic.Anthropic).messages.create(model="claude-x", max_tokens=5, messages=long)
 
 
-@pytest.mark.parametrize("lead", ["system", "developer"])
+@pytest.mark.parametrize("lead", ["system", pytest.param("developer", marks=pytest.mark.slow)])
 def test_responses_input_without_types_that_begins_with_a_system_item_is_compressed(start, clients, lead):
     rig = start(say("fine"), config=SMALL, window=8_000)
     client = clients(rig)

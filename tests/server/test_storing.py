@@ -111,6 +111,7 @@ def test_what_an_answer_cost_is_stored_with_the_next_request_or_soon_after(start
     assert all(usage.input_tokens > 0 for usage in rig.manager.ledger.read_usage(session, limit=10))
 
 
+@pytest.mark.slow
 def test_a_gateway_that_is_killed_has_stored_all_that_it_answered(tmp_path):
     messages = make_dialog(1, words=5)
     with ScriptedProvider("Answer.") as provider:

@@ -21,6 +21,7 @@ IMPURE_BUILTINS = {"open", "print", "input", "breakpoint", "exec", "eval", "comp
 PURE_EXCEPTION = "__hash__"  # A value's own hash is asked for by sets and dicts, and never leaves the process.
 
 
+@pytest.mark.slow
 def test_the_layers_import_only_downwards() -> None:
     ran = subprocess.run(
         [

@@ -27,7 +27,7 @@ from refold.testing import (
 from tests.web.served import PAYLOAD, Browser, is_harmless, is_within, need_browser, serve
 
 need_browser()
-pytestmark = pytest.mark.slow  # test_payloads and test_context are the browser tests of the quick suite.
+pytestmark = pytest.mark.slow  # test_payloads.py opens the pages in the quick suite.
 SLOW = "Word after word it comes, **slowly**. " * 15
 
 

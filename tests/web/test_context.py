@@ -15,6 +15,7 @@ from tests.web.served import Browser, need_browser, serve
 from tests.web.stories import leave_no_sample, open_manager, sample_messages
 
 need_browser()
+pytestmark = pytest.mark.slow  # test_payloads.py opens the pages in the quick suite.
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +103,6 @@ def test_compress_now_folds_and_the_figures_follow(browser: Browser, url: str, w
     page.locator(".gauge-of", has_text=f"{after:,} of").wait_for()
 
 
-@pytest.mark.slow
 def test_while_it_runs_every_tab_says_that_the_context_is_being_optimised(browser: Browser, tmp_path: Path) -> None:
     leave_no_sample(tmp_path)
     (tmp_path / ".git").mkdir()

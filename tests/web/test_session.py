@@ -13,7 +13,7 @@ from tests.web.served import Browser, is_within, need_browser, serve
 from tests.web.stories import LINES, leave_no_sample, open_manager, write_folded
 
 need_browser()
-pytestmark = pytest.mark.slow  # test_payloads and test_context are the browser tests of the quick suite.
+pytestmark = pytest.mark.slow  # test_payloads.py opens the pages in the quick suite.
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from tests.web.served import PAYLOAD, Browser, is_harmless, is_within, need_brow
 from tests.web.stories import leave_no_sample
 
 need_browser()
-pytestmark = pytest.mark.slow  # test_payloads and test_context are the browser tests of the quick suite.
+pytestmark = pytest.mark.slow  # test_payloads.py opens the pages in the quick suite.
 MODEL = "gpt-5"
 TURNS = 26
 
