@@ -17,7 +17,7 @@ from refold.errors import FormatError
 from refold.ledger.encode import decode_edit, dump_json
 from refold.ledger.ledger import Ledger
 from refold.ledger.sqlite import SqliteLedger
-from refold.manager.transfer import export_session, import_session
+from refold.manager.export import export_session, import_session
 from tests.contract.transfers import FOLDING, OFFLOADING, make_session
 
 NOW = 2_000_000_000.0

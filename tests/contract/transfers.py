@@ -9,7 +9,7 @@ from typing import Any
 from refold import CompressionConfig, ContextCompressionManager
 from refold.ledger.encode import dump_json
 from refold.ledger.ledger import Event, Ledger
-from refold.manager.transfer import export_session
+from refold.manager.export import export_session
 
 OFFLOADING = CompressionConfig.preset("offload").replace(
     window=3_000, reserve=300, compact_trigger_threshold=300, threshold_rounds=14

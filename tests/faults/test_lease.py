@@ -13,9 +13,8 @@ import pytest
 from refold import ContextCompressionManager
 from refold.errors import LedgerError
 from refold.manager.flow import run_flow
-from refold.manager.heartbeat import Heartbeat
-from refold.manager.keeper import LEASE_S
-from refold.manager.lease import give_lease, take_lease
+from refold.manager.lease import Heartbeat, give_lease, take_lease
+from refold.manager.store import LEASE_S
 from tests.faults.holding import CONFIG
 from tests.fold_llm.talk import working
 

@@ -8,7 +8,7 @@ import pytest
 
 from refold import CompressionConfig, ContextCompressionManager
 from refold.ledger.ledger import Usage
-from refold.manager.bill import price_usage, read_figures
+from refold.manager.usage import price_usage, read_figures
 from refold.tokens import model_info
 
 MODEL = "gpt-5"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from refold import CompressionConfig, ContextCompressionManager
-from refold.manager.keeper import LEASE_S
+from refold.manager.store import LEASE_S
 from tests.manager.sessions import SMALL, agent, chat
 
 HOUR, DAY = 3_600.0, 86_400.0

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refold import CompressionConfig, ContextCompressionManager, HandleUnknown
-from refold.manager.going_on import Billed
-from refold.manager.request import Request
+from refold.manager.append import Request
+from refold.manager.prepare import Billed
 from refold.testing.convert import to_anthropic, to_responses
 from tests.effort import up_to
 

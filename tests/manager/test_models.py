@@ -42,7 +42,7 @@ def test_a_model_that_does_not_answer_is_given_up(tmp_path: Path) -> None:
             await asyncio.sleep(60)
 
     manager = ContextCompressionManager(COUNTED, tmp_path, llm=Silent())
-    manager._model.timeout_s = 0.05
+    manager._keeper.summariser.timeout_s = 0.05
     assert manager.prepare_context_sync("s1", chat(12)).summary
 
 
@@ -79,7 +79,7 @@ async def test_s3_8_an_abort_while_a_model_is_asked_changes_nothing(tmp_path: Pa
     # Neither the session nor its lease is left held.
     quick = ContextCompressionManager(COUNTED, tmp_path)
     assert quick.prepare_context_sync("s1", chat(12)).summary
-    manager._model.llm = Model(WORDS)
+    manager._keeper.summariser.llm = Model(WORDS)
     assert (await manager.prepare_context("s1", chat(12))).summary
 
 

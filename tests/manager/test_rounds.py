@@ -14,7 +14,7 @@ from refold.conversation import because
 from refold.conversation.edit import Edit
 from refold.ledger.ledger import Batch
 from refold.ledger.sqlite import SqliteLedger
-from refold.manager.rounds import PAUSE_MAX_S, PAUSE_S, ROUNDS_MAX, Rounds, explain_refusal
+from refold.manager.flow import PAUSE_MAX_S, PAUSE_S, ROUNDS_MAX, Rounds, explain_refusal
 from tests.manager.sessions import SMALL, Model, agent, chat
 
 COUNTED = CompressionConfig(threshold_rounds=10, retention_count=4, background=False)

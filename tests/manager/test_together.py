@@ -119,7 +119,7 @@ def test_a_lease_that_another_process_holds_puts_a_soft_compression_off(
 ) -> None:
     manager = ContextCompressionManager(COUNTED, tmp_path)
     manager.append("s1", chat(12))
-    monkeypatch.setattr("refold.manager.batch.SOFT_WAIT_S", 0.1)
+    monkeypatch.setattr("refold.manager.compress.SOFT_WAIT_S", 0.1)
     assert manager.ledger.acquire_lease("s1", "somebody", seconds=60, now=manager._keeper.clock())
     prepared = manager.prepare_context_sync("s1")
     assert prepared.messages == chat(12)

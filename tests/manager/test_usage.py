@@ -8,7 +8,7 @@ import pytest
 
 from refold import CompressionConfig, ContextCompressionManager, FormatError
 from refold.conversation import because
-from refold.manager.controls import read_usage
+from refold.manager.usage import read_usage
 from tests.manager.sessions import agent, chat
 
 HYBRID = CompressionConfig.preset("hybrid").replace(window=100_000, reserve=1_000)

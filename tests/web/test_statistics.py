@@ -11,7 +11,7 @@ import pytest
 
 from refold import CompressionConfig, ContextCompressionManager
 from refold.ledger.ledger import Event
-from refold.manager.bill import read_figures
+from refold.manager.usage import read_figures
 from tests.web.served import PAYLOAD, Browser, is_harmless, is_within, need_browser, serve
 from tests.web.stories import leave_no_sample
 

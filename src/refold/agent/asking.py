@@ -18,7 +18,7 @@ from refold.agent.overflow import Lowered, digest_messages, judge_window, lower_
 from refold.agent.wire import ChatReply, ChatRequest, Delta
 from refold.budget import Budget
 from refold.errors import ContextOverflow, RateLimited, Unavailable
-from refold.manager.controls import read_usage
+from refold.manager.usage import read_usage
 from refold.prepared import PreparedContext
 
 if TYPE_CHECKING:

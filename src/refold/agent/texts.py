@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from refold.conversation.language import Language, count_things
 from refold.conversation.reason import say
-from refold.manager.manual import CompactResult
+from refold.manager.compress import CompactResult
 from refold.manager.status import SessionStatus
 from refold.memory import ContextSummary
 

@@ -27,7 +27,7 @@ from refold.conversation.edit import Edit
 from refold.conversation.handle import mark
 from refold.ladder.report import StageReport, edit_to_dict
 from refold.manager import ContextCompressionManager
-from refold.manager.manual import CompactResult
+from refold.manager.compress import CompactResult
 
 
 @dataclass(frozen=True, slots=True)

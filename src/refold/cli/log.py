@@ -11,7 +11,7 @@ from refold.cli.render import clean_line, make_console, make_table
 from refold.cli.workspace import choose_session, open_workspace, tell_empty, tell_time, write_line
 from refold.conversation.reason import read_reason
 from refold.ledger.ledger import Event
-from refold.manager.events import describe_fields, read_all_events
+from refold.manager.notices import describe_fields, read_all_events
 
 
 def run(workspace: str, session: str | None, limit: int, *, as_json: bool) -> None:

@@ -11,7 +11,7 @@ from refold.conversation.handle import mark
 from refold.errors import ConfigError
 from refold.ledger.encode import load_json
 from refold.ledger.ledger import StoredMessage
-from refold.manager.session_settings import read_pinned
+from refold.manager.session import read_pinned
 
 _WORDS_CHARS = 80
 

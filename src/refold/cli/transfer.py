@@ -19,7 +19,7 @@ from refold.formats import read_conversation
 from refold.ledger.encode import dump_json
 from refold.ledger.exporting import MARK
 from refold.manager import ContextCompressionManager
-from refold.manager.transfer import export_session, import_session
+from refold.manager.export import export_session, import_session
 from refold.offload.writing import write_whole
 
 _MODEL_CHARS_MAX = 200

@@ -5,7 +5,7 @@ from __future__ import annotations
 from refold.cli.reading import write_json
 from refold.cli.render import count_things
 from refold.cli.workspace import need_session, open_workspace, write_line
-from refold.manager.undoing import Switched
+from refold.manager.undo import Switched
 
 
 def run_undo(workspace: str, session: str | None, edit: str | None, *, as_json: bool) -> None:

@@ -1,5 +1,5 @@
-"""The one place where the core meets IO: sessions that are stored, prepared, compressed and undone."""
+"""Sessions that are stored, prepared, compressed and undone: the one place where the core meets IO."""
 
-from refold.manager.facade import ContextCompressionManager
+from refold.manager.manager import ContextCompressionManager
 
 __all__ = ["ContextCompressionManager"]

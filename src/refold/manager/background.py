@@ -1,9 +1,8 @@
-"""Folds in the background: between *soft* and *hard* a model writes a summary while the conversation goes on.
+"""Folds in the background: between *soft* and *hard* a model writes a summary while the conversation continues.
 
-One worker per manager, one fold at a time for a session. A fold is made over a snapshot and swapped in when it is
-ready, if what it covers is unchanged; the session may have grown meanwhile. Nothing is stored before that moment, so
-a process that ends leaves nothing half-done: the next request asks for the fold again. The worker is a thread that
-ends when there is nothing left to do.
+Each manager has one worker thread, which ends when its queue is empty, and each session at most one job. A fold is made
+over a snapshot and committed if what it covers is unchanged; the session may have grown since. Nothing is stored before
+that, so a process that ends leaves nothing half done: the next request asks for the fold again.
 """
 
 from __future__ import annotations
@@ -18,17 +17,17 @@ from refold.conversation import because
 from refold.conversation.view import View
 from refold.errors import RefoldError
 from refold.ladder.plan import Outcome
-from refold.manager.batch import commit_outcome, is_vetoed, make_full_view, miss, plan_batch, tell_failed
+from refold.manager.commit import Made, Wish, commit_outcome, miss, tell_failed
+from refold.manager.compress import Remember, finish, is_vetoed, make_full_view, plan_batch
 from refold.manager.flow import Flow, Pause, run_flow_async
-from refold.manager.keeper import Keeper
 from refold.manager.lease import give_lease, take_lease
 from refold.manager.notices import Notice
-from refold.manager.preparing import Remember, finish
-from refold.manager.session import OpenSession, load_session
-from refold.manager.session_settings import read_pinned
-from refold.manager.wish import Made, Wish
+from refold.manager.session import OpenSession, load_session, read_pinned
+from refold.manager.store import Keeper
 
 WAITING_MAX = 1_000
+
+
 _PAUSE_S = 0.01
 
 

@@ -10,12 +10,13 @@ from refold.config import CompressionConfig
 from refold.conversation import because
 from refold.conversation.reason import NO_REASON, Reason, read_reason
 from refold.ladder.plan import count_unsent
-from refold.manager.session import OpenSession
-from refold.manager.session_settings import FORCED, Brake
+from refold.manager.session import FORCED, Brake, OpenSession
 from refold.tokens.models import ModelInfo
 
 # What releases the brake beside a new turn: so many messages, or such a share of the room.
 RELEASE_MESSAGES = 10
+
+
 RELEASE_SHARE = 0.1
 
 

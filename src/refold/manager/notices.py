@@ -1,17 +1,19 @@
-"""Notices: what the manager tells whoever listens, and how they may object.
+"""Notices to listeners, and the same facts as events in the log.
 
-``before_compress`` may veto by returning False. A listener that raises is reported and otherwise ignored: it can
-neither break a compression nor lose one.
+A ``before_compress`` listener may veto by returning False. A listener that raises is reported and otherwise ignored: it
+can neither break nor lose a compression.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 
-from refold.conversation.reason import NO_REASON, Reason
+from refold.conversation.reason import NO_REASON, Reason, read_reason
 from refold.errors import ConfigError
+from refold.ledger.ledger import Event, Ledger
 
 KINDS = ("before_compress", "compressed", "offloaded", "skipped", "failed", "warned", "undone", "redone")
 
@@ -67,3 +69,51 @@ class Listeners:
             except Exception as error:  # noqa: BLE001 - a listener must not break what it listens to
                 problems.append(f"a listener of {notice.kind} failed: {type(error).__name__}: {error}"[:300])
         return answers, problems
+
+
+PAGE = 1_000
+
+
+def make_event(notice: Notice) -> Event:
+    """Return a notice as the ledger logs it."""
+    fields: dict[str, object] = {"reason": notice.reason.to_json(), **notice.fields}
+    if notice.tokens_before or notice.tokens_after:
+        fields |= {"tokens_before": notice.tokens_before, "tokens_after": notice.tokens_after}
+    if notice.seconds:
+        fields["seconds"] = round(notice.seconds, 4)
+    return Event(notice.kind, notice.time, fields)
+
+
+def describe_fields(event: Event) -> dict[str, object]:
+    """Return the fields of an event for JSON interfaces: its reason with code, values and English text."""
+    told = dict(event.fields)
+    if "reason" in told:
+        told["reason"] = read_reason(told["reason"]).to_dict()
+    return told
+
+
+def read_all_events(ledger: Ledger, session_id: str | None, after: int = 0) -> Iterator[Event]:
+    """Yield every event of a session or of all, oldest first; only those with a greater id than ``after``."""
+    while page := ledger.read_events(session_id, after=after, limit=PAGE):
+        yield from page
+        after = page[-1].id
+
+
+def list_events(ledger: Ledger, session_id: str | None, limit: int) -> list[Event]:
+    """Return the newest events of a session or of all, newest first; of all, ids without an event count as well."""
+    after = 0 if session_id is not None else max(0, find_last_event(ledger) - limit)
+    return list(deque(read_all_events(ledger, session_id, after), maxlen=limit))[::-1]
+
+
+def find_last_event(ledger: Ledger) -> int:
+    """Return the id of the newest event, found by doubling: the ledger lists events upwards only."""
+    low, high = 0, 1
+    while ledger.read_events(None, after=high, limit=1):
+        low, high = high, high * 2
+    while low < high:
+        middle = (low + high) // 2
+        if ledger.read_events(None, after=middle, limit=1):
+            low = middle + 1
+        else:
+            high = middle
+    return low

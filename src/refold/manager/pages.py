@@ -1,7 +1,7 @@
-"""What people and other programs read of a session: the page of the day, and the files in ``.compression`` (S1.6).
+"""What people and other programs read: daily memory pages and the files in ``.compression`` (S1.6).
 
-Secrets are masked in all of it, unless somebody switched that off. The ledger stays the truth: what cannot be written
-here is a warning, never a failed compression.
+Secrets are masked unless masking is off. The ledger stays the truth: a page that cannot be written is a warning,
+never a failed compression.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from refold.config import CompressionConfig
 from refold.conversation.edit import Edit
 from refold.errors import ConfigError, LedgerError
 from refold.llm.redact import redact_text
-from refold.manager.controls import list_session_summaries
-from refold.manager.keeper import Keeper
-from refold.memory import CompressionFolder
+from refold.manager.commit import list_summaries
+from refold.manager.store import Keeper
+from refold.memory import CompressionFolder, ContextSummary
 from refold.memory.compression_folder import SETTINGS
 from refold.memory.entry import Entry, write_entry
 
@@ -69,3 +69,19 @@ def apply_folder(config: CompressionConfig, folder: CompressionFolder) -> Compre
         return config.replace(**changed) if changed else config
     except ConfigError as error:
         raise ConfigError(f"{folder.folder / 'config.json'}: {error}") from None
+
+
+def list_session_summaries(
+    keeper: Keeper, session_id: str, folds: Sequence[Edit] | None = None
+) -> list[ContextSummary]:
+    """Return the summaries in force of a session; none if there is no such session.
+
+    Whoever has the folds hands them in: reading hundreds of old ones after every compression would take seconds.
+    """
+    if folds is None:
+        return list_summaries([(one.edit, one.created_at) for one in keeper.ledger.read_edits(session_id)])
+    batches = enumerate(keeper.ledger.read_batches(session_id), start=1)
+    # In the order they were made, which is not that of their times where a clock was set back.
+    made = {edit: (number, batch.created_at) for number, batch in batches for edit in batch.edits}
+    listed = sorted((*made.get(edit.id, (0, 0.0)), at) for at, edit in enumerate(folds))
+    return list_summaries([(folds[at], time) for _, time, at in listed])

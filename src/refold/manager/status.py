@@ -1,4 +1,4 @@
-"""How a session stands: how full it is, what was done to it, and what holds back the next compression."""
+"""How full a session is, what was done to it, what holds back the next compression, and statistics."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from dataclasses import dataclass, field, replace
 from refold.conversation import because
 from refold.conversation.reason import NO_REASON, Reason, describe, read_reason
 from refold.ledger.ledger import Event, Ledger
+from refold.manager.append import Request
 from refold.manager.deciding import above_fixed, decide_plain, is_released
-from refold.manager.events import read_all_events
-from refold.manager.keeper import Keeper
-from refold.manager.preparing import count_fixed
-from refold.manager.request import Request
-from refold.manager.session_settings import Brake, read_pinned
+from refold.manager.notices import read_all_events
+from refold.manager.prepare import count_fixed
+from refold.manager.session import Brake, read_pinned
+from refold.manager.store import Keeper
 from refold.tokens.counter import REPLY_TOKENS
 
 # The newest decisions are told one by one.
 DECISIONS_MAX = 20
+
+
 DECISION_KINDS = ("compressed", "waited", "skipped", "failed")
 
 

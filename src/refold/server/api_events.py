@@ -14,7 +14,7 @@ from fastapi import APIRouter, Header, Query
 from fastapi.responses import StreamingResponse
 
 from refold.errors import RefoldError
-from refold.manager.events import find_last_event
+from refold.manager.notices import find_last_event
 from refold.server.api_sessions import describe_event
 from refold.server.interface import Access, Asker
 from refold.server.reading import dump_json

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 from refold.conversation.reason import describe
 from refold.ledger.encode import load_json
 from refold.llm.conversation_model import converse_with
-from refold.manager.events import describe_fields
+from refold.manager.notices import describe_fields
 from refold.server.interface import PAGE_MAX, Access, Asker, Handle, Json, Name, Text, describe_row
 
 router = APIRouter(prefix="/api/sessions", tags=["sessions"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from refold.manager.going_on import Billed
+from refold.manager.prepare import Billed
 from refold.server.fixed import FixedCounter
 from refold.server.identity import KnownSession
 from refold.server.limits import Limits

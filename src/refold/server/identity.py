@@ -19,7 +19,7 @@ from itertools import compress
 from refold.conversation.edit import Edit
 from refold.errors import FormatError
 from refold.ledger.align import count_common
-from refold.manager.going_on import Billed
+from refold.manager.prepare import Billed
 from refold.server.reading import ReadRequest
 
 NAME_CHARS_MAX = 128

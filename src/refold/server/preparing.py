@@ -17,7 +17,7 @@ from typing import Any
 from refold.conversation import because
 from refold.conversation.reason import NO_REASON
 from refold.errors import BudgetTooSmall, RefoldError
-from refold.manager.going_on import Billed
+from refold.manager.prepare import Billed
 from refold.prepared import PreparedContext
 from refold.server.answered import Answered
 from refold.server.asking import Asked

@@ -17,7 +17,7 @@ from refold.errors import RefoldError
 from refold.ledger.ledger import Event
 from refold.llm.overflow import find_overflow
 from refold.manager import ContextCompressionManager
-from refold.manager.going_on import Billed
+from refold.manager.prepare import Billed
 from refold.server.answered import Answered
 from refold.server.identity import KnownSession
 from refold.server.managers import Managers

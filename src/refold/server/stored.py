@@ -11,8 +11,8 @@ from refold.conversation.reason import NO_REASON, Reason
 from refold.conversation.view import Item
 from refold.ledger.ledger import SessionRow
 from refold.manager import ContextCompressionManager
-from refold.manager.going_on import Billed, WentOn
-from refold.manager.request import Request
+from refold.manager.append import Request
+from refold.manager.prepare import Billed, WentOn
 from refold.manager.session import FORGOTTEN
 from refold.prepared import PreparedContext
 from refold.server.identity import KnownSession

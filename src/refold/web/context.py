@@ -15,7 +15,7 @@ from refold.conversation.edit import Edit
 from refold.conversation.reason import Reason
 from refold.ladder.report import StageReport
 from refold.llm.conversation_model import converse_with
-from refold.manager.manual import CompactResult
+from refold.manager.compress import CompactResult
 from refold.manager.session import parse_stored
 from refold.manager.status import SessionStatus
 from refold.server.interface import Access

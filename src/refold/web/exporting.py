@@ -9,7 +9,7 @@ from fastapi import Request, Response
 
 from refold.errors import RefoldError
 from refold.ledger.encode import dump_json
-from refold.manager.transfer import export_session
+from refold.manager.export import export_session
 from refold.server.interface import Access
 from refold.web.source import Source
 

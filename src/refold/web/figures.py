@@ -13,8 +13,8 @@ from math import ceil
 from weakref import WeakKeyDictionary
 
 from refold.ledger.ledger import Event, Ledger, SessionRow
-from refold.manager.bill import Bill, FoldFigures, RequestFigures, SessionFigures, read_figures
-from refold.manager.events import list_events
+from refold.manager.notices import list_events
+from refold.manager.usage import Bill, FoldFigures, RequestFigures, SessionFigures, read_figures
 from refold.server.interface import Access
 from refold.web.reading import find_title
 

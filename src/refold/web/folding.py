@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from refold.manager.undoing import Switched
+from refold.manager.undo import Switched
 from refold.server.interface import Access
 from refold.web.sample import find_manager
 

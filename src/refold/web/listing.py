@@ -6,8 +6,8 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from refold.ledger.ledger import SessionRow
-from refold.manager.bill import read_figures
 from refold.manager.session import FORGOTTEN
+from refold.manager.usage import read_figures
 from refold.server.interface import Access
 from refold.web.markup import clean
 from refold.web.reading import SAMPLE, find_title, read_opening

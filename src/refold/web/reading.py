@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from refold.conversation.reason import NO_REASON, Reason
 from refold.ledger.encode import load_json
 from refold.ledger.ledger import MessagePath, SessionRow, StoredEdit
-from refold.manager.undoing import REDO, read_redo
+from refold.manager.session import REDO
+from refold.manager.undo import read_redo
 from refold.server.interface import Access
 
 TITLE = "title"

@@ -249,7 +249,7 @@ def resume(chat: ChatSession, screen: Screen, argument: str) -> None:
 
 def export(chat: ChatSession, screen: Screen, argument: str) -> None:
     from refold.ledger.encode import dump_json
-    from refold.manager.transfer import export_session
+    from refold.manager.export import export_session
 
     path = Path(argument or f"{Path(chat.session_id).name or 'session'}.json")
     if path.exists():

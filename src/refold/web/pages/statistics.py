@@ -12,7 +12,7 @@ from nicegui import ui
 
 from refold.conversation.reason import read_reason
 from refold.ledger.ledger import Event
-from refold.manager.bill import Bill, SessionFigures
+from refold.manager.usage import Bill, SessionFigures
 from refold.tokens.model_table import AS_OF
 from refold.web.charts import draw_bill, draw_tokens
 from refold.web.figures import Overview, read_overview

@@ -1,7 +1,7 @@
 """``ContextCompressionManager``: sessions that are stored, prepared, compressed, undone and forgotten.
 
-The public face of the library for whoever runs a conversation. It does nothing by itself: making one creates no file,
-reads no environment and starts no thread. Every public method is safe from any thread.
+The public face of the library for anyone who runs a conversation. Constructing a manager creates no file, reads no
+environment and starts no thread. Every public method is safe to call from any thread.
 """
 
 from __future__ import annotations
@@ -20,20 +20,18 @@ from refold.errors import ConfigError
 from refold.ledger.choose import choose_ledger
 from refold.ledger.ledger import Extension, Finding, Ledger
 from refold.llm.summariser import AskedModel, Summariser
-from refold.manager import controls, forgetting, going_on, manual, pages, preparing
-from refold.manager.archived import Archived
+from refold.manager import compress, forget, pages, prepare, undo, usage
+from refold.manager.append import Request, append_new, check_messages, check_session, make_request
 from refold.manager.background import Background
+from refold.manager.commit import Archived
+from refold.manager.compress import CompactResult
 from refold.manager.flow import Flow, run_flow, run_flow_async, wait_out
-from refold.manager.going_on import Billed, WentOn
-from refold.manager.intake import append_new, check_messages
-from refold.manager.keeper import Keeper
-from refold.manager.manual import CompactResult
 from refold.manager.notices import Listener
-from refold.manager.originals import StoredOriginals
-from refold.manager.recalling import Recalling
-from refold.manager.request import Request, check_session, make_request
+from refold.manager.prepare import Billed, StoredOriginals, WentOn
+from refold.manager.recall_injection import Recalling
 from refold.manager.status import SessionStatus, describe_session
-from refold.manager.undoing import Switched
+from refold.manager.store import Keeper
+from refold.manager.undo import Switched
 from refold.memory import CompressionFolder, ContextSummary, MarkdownSync
 from refold.memory.entry import Entry
 from refold.prepared import PreparedContext
@@ -94,7 +92,7 @@ class ContextCompressionManager(Recalling):
         request = make_request(
             session_id, messages, current_messages, system_prompt, tools, model, format, window, reserve
         )
-        return await run_flow_async(preparing.prepare_flow(self._keeper, request, self._remember))
+        return await run_flow_async(prepare.prepare_flow(self._keeper, request, self._remember))
 
     def prepare_context_sync(
         self,
@@ -113,7 +111,7 @@ class ContextCompressionManager(Recalling):
         request = make_request(
             session_id, messages, current_messages, system_prompt, tools, model, format, window, reserve
         )
-        return run_flow(preparing.prepare_flow(self._keeper, request, self._remember))
+        return run_flow(prepare.prepare_flow(self._keeper, request, self._remember))
 
     def append(self, session_id: str, new_messages: Sequence[Any], *, format: str | None = None) -> int:  # noqa: A002
         """Add messages at the end of a session, durably; return how many it has now."""
@@ -123,11 +121,11 @@ class ContextCompressionManager(Recalling):
 
     def go_on(self, request: Request, billed: Sequence[Billed] = ()) -> WentOn | None:
         """Take in what is new in a request of an open session, in memory; None if that takes more (see going_on.py)."""
-        return going_on.go_on(self._keeper, request, billed)
+        return prepare.go_on(self._keeper, request, billed)
 
     def store(self, extensions: Sequence[Extension], *, may_wait: bool = False) -> list[bool] | None:
         """Store what sessions went on with; say of each whether it was, None if another writer is at work."""
-        return going_on.store(self._keeper, extensions, may_wait=may_wait)
+        return prepare.store(self._keeper, extensions, may_wait=may_wait)
 
     def compress(self, session_id: str, instructions: str = "", dry_run: bool = False) -> CompactResult:
         """Compress a session now, because a person asks; ``dry_run`` says what would go and changes nothing."""
@@ -140,34 +138,34 @@ class ContextCompressionManager(Recalling):
     def _compress_flow(self, session_id: str, instructions: str, dry_run: bool) -> Flow[CompactResult]:
         # Who asks now does not wait for what was begun by itself.
         yield from self._background.cancel_flow(check_session(session_id))
-        asked = manual.compress_flow(self._keeper, session_id, instructions, self._remember, dry_run=dry_run)
+        asked = compress.compress_flow(self._keeper, session_id, instructions, self._remember, dry_run=dry_run)
         return (yield from asked)
 
     def undo(self, session_id: str, edit_id: str | None = None) -> Switched:
         """Take the last compression back, or one edit by its id; what was made from it goes with it."""
         self._background.cancel(check_session(session_id))
-        switched = controls.undo(self._keeper, session_id, edit_id)
+        switched = undo.undo(self._keeper, session_id, edit_id)
         self._write_summaries(session_id)
         return switched
 
     def redo(self, session_id: str, edit_id: str | None = None) -> Switched:
         """Put what was undone last in force again, or one undone edit by its id."""
         self._background.cancel(check_session(session_id))
-        switched = controls.redo(self._keeper, session_id, edit_id)
+        switched = undo.redo(self._keeper, session_id, edit_id)
         self._write_summaries(session_id)
         return switched
 
     def pin(self, session_id: str, handle: str) -> tuple[str, ...]:
         """Keep the message behind a handle from being edited; return the ids of what is pinned now."""
-        return controls.pin(self._keeper, check_session(session_id), handle, on=True)
+        return undo.pin(self._keeper, check_session(session_id), handle, on=True)
 
     def unpin(self, session_id: str, handle: str) -> tuple[str, ...]:
         """Let the message behind a handle be edited again."""
-        return controls.pin(self._keeper, check_session(session_id), handle, on=False)
+        return undo.pin(self._keeper, check_session(session_id), handle, on=False)
 
     def read_view(self, session_id: str) -> list[Item]:
         """Return what the model sees of a session now, item by item; nothing is compressed."""
-        return controls.read_view(self._keeper, check_session(session_id))
+        return undo.read_view(self._keeper, check_session(session_id))
 
     def status(
         self, session_id: str, system_prompt: Any = None, *, tools: object = None, model: str | None = None
@@ -193,7 +191,7 @@ class ContextCompressionManager(Recalling):
         ``finish_reason`` "length" and ``is_overflow`` (the provider refused the request as too long) force a
         compression before the next request.
         """
-        controls.observe_usage(
+        usage.observe_usage(
             self._keeper, check_session(session_id), reported, finish_reason=finish_reason, is_overflow=is_overflow
         )
 
@@ -204,14 +202,14 @@ class ContextCompressionManager(Recalling):
 
     def summaries(self, session_id: str, limit: int | None = None) -> list[ContextSummary]:
         """Return the summaries in force, oldest first, or the newest ``limit`` of them."""
-        found = controls.list_session_summaries(self._keeper, check_session(session_id))
+        found = pages.list_session_summaries(self._keeper, check_session(session_id))
         return found if limit is None else found[max(0, len(found) - max(0, limit)) :]
 
-    def forget(self, session_id: str, handle: str | None = None) -> forgetting.Forgotten:
+    def forget(self, session_id: str, handle: str | None = None) -> forget.Forgotten:
         """Erase for good what is behind a handle, or the whole session: ledger, files, pages. There is no undo."""
         self._background.cancel(check_session(session_id))
         self.forget_recalled(check_session(session_id), handle)
-        forgotten = forgetting.forget(self._keeper, session_id, handle, self.md_sync)
+        forgotten = forget.forget(self._keeper, session_id, handle, self.md_sync)
         self._write_summaries(session_id)
         return forgotten
 
@@ -219,13 +217,13 @@ class ContextCompressionManager(Recalling):
         """Erase a session and its folder of files; daily pages stay. False if there was none."""
         self._background.cancel(check_session(session_id))
         self.forget_recalled(check_session(session_id))
-        is_gone = forgetting.delete(self._keeper, session_id)
+        is_gone = forget.delete(self._keeper, session_id)
         self._write_summaries(session_id)
         return is_gone
 
     def verify(self, session_id: str | None = None, *, repair: bool = False) -> list[Finding]:
         """Recompute all that is derived, files included, and say what differs; ``repair`` rebuilds it."""
-        findings = forgetting.verify(self._keeper, session_id, repair=repair)
+        findings = forget.verify(self._keeper, session_id, repair=repair)
         return findings + self.verify_recalled(session_id, repair=repair)
 
     def on(self, event: str, listener: Listener) -> None:

@@ -1,7 +1,7 @@
-"""The keeper: what all flows of one manager share, and the sessions that are open in this process.
+"""Per-manager state: configuration, ledger, and an LRU cache of loaded sessions, each behind its own lock.
 
-Sessions are opened when used, at most so many at once, the least recently used going first. Another process may
-change a session at any time: every opening reads one row, and what is no longer true is loaded again.
+Another process may change a session at any time, so every use reads the session's row first and reloads the session if
+the row no longer matches what is in memory.
 """
 
 from __future__ import annotations
@@ -26,12 +26,10 @@ from refold.errors import LedgerError, SessionBusy
 from refold.ledger.ledger import Ledger, SessionRow
 from refold.ledger.session_row import format_of, merge_settings
 from refold.llm.summariser import Summariser
-from refold.manager.events import make_event
 from refold.manager.flow import Flow, Pause, wait_out
-from refold.manager.heartbeat import Heartbeat
-from refold.manager.notices import Listeners, Notice
-from refold.manager.session import OpenSession, load_session
-from refold.manager.session_settings import read_calibration
+from refold.manager.lease import Heartbeat
+from refold.manager.notices import Listeners, Notice, make_event
+from refold.manager.session import OpenSession, load_session, read_calibration
 from refold.offload import OffloadFolder
 from refold.stages.fold import Fold
 from refold.stages.offload import Offload
@@ -43,12 +41,23 @@ if TYPE_CHECKING:
     from refold.manager.background import Background
     from refold.recall.facade import Recall
 
+
 SESSIONS_OPEN_MAX = 512
+
+
 # What open sessions hold in memory, measured by their views: some 15 bytes a token.
 TOKENS_OPEN_MAX = 8_000_000
+
+
 BUDGETS_MAX = 256
+
+
 MARGIN_STEPS = 200
+
+
 LOCK_WAIT_S = 300.0
+
+
 LEASE_S = 6.0
 
 

@@ -1,31 +1,76 @@
-"""Taking in what a caller hands in: the session is made or opened, its format and model settled, what is new stored.
+"""Appending: find what is new in a history, settle format and model, and store it.
 
-What is made of a message on arrival is a pure function of message and config (L10), stored with it in one transaction,
-and replayed for ever (L6). Nothing is shown that is not stored. Another process may do the same to the session at any
-time: who comes second reads it anew and tries again.
+Rendering on arrival is a pure function of message and configuration (L10). It is stored with its message in one
+transaction and replayed for ever (L6). Nothing is shown before it is stored. Another process may append to the same
+session at any time: the loser reads the session again and retries.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 from refold.conversation import because
 from refold.conversation.edit import Edit
 from refold.conversation.message import Message
-from refold.errors import FormatError
+from refold.errors import ConfigError, FormatError
 from refold.formats import detect, digest_message
 from refold.ledger.chain import Link, chain_path, chain_tail
 from refold.ledger.encode import dump_json, load_json
 from refold.ledger.ledger import Ledger, SessionRow, Splice, StoredMessage
-from refold.manager.flow import Flow
-from refold.manager.keeper import Keeper, Slot
-from refold.manager.request import Request
-from refold.manager.rounds import Rounds
+from refold.manager.flow import Flow, Rounds
 from refold.manager.session import OpenSession
+from refold.manager.store import Keeper, Slot
 from refold.stages.arrival import render_arrival
 from refold.stages.stage import ArrivalStage
 from refold.tokens import model_info
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a caller wants prepared. ``messages`` is the whole history, or None for what the ledger has.
+
+    ``window`` and ``reserve`` hold for this call only, in the place of the model's and of the settings'.
+    """
+
+    session_id: str
+    messages: Sequence[object] | None = None
+    system: object = ""
+    tools: object = None
+    model: str | None = None
+    format: str | None = None
+    window: int | None = None
+    reserve: int | None = None
+    follows: tuple[int, str] | None = None  # How many messages there were before, and the digest of the last.
+
+
+def check_session(session_id: object) -> str:
+    """Return the name of a session; FormatError if it is none."""
+    if not isinstance(session_id, str) or not 1 <= len(session_id) <= 256:
+        raise FormatError(f"a session id is a text of 1 to 256 characters, not {str(session_id)[:40]!r}")
+    return session_id
+
+
+def make_request(
+    session_id: str,
+    messages: Sequence[Any] | None,
+    current_messages: Sequence[Any] | None,
+    system: object,
+    tools: object,
+    model: str | None,
+    wire: str | None,
+    window: int | None,
+    reserve: int | None,
+) -> Request:
+    """Return what was asked for; ConfigError if it was asked for twice, or with a window that is none."""
+    if messages is not None and current_messages is not None:
+        raise ConfigError("give either messages= or current_messages=; they are one argument with two names")
+    given = messages if messages is not None else current_messages
+    for name, value in (("window", window), ("reserve", reserve)):
+        if value is not None and (type(value) is not int or value < 0):
+            raise ConfigError(f"{name} is a whole number of tokens, not {str(value)[:40]!r}")
+    return Request(check_session(session_id), given, system, tools, model, wire, window, reserve)
 
 
 def check_messages(messages: object) -> Sequence[object]:

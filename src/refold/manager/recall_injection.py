@@ -1,27 +1,30 @@
-"""Recalled text at the tail: what the newest user message refers to and an edit hides goes below its words (S0.10).
+"""Recall for a manager, and recalled text below the newest user message (S0.10).
 
-It is an edit of that message like any other, stored when it is made: the next request shows the same bytes, whatever
-the client resends (L6), and forgetting what is quoted takes the quote with it. It is made only while the message is the
-last one, so nothing before it changes. Nothing that was said gives way to it: where there is no room it goes first, and
-a compression is made as if nothing had been recalled; what was recalled comes back above it if there is room.
+Recalled text is an edit of that message, stored when it is made: the next request shows the same bytes whatever the
+client resends (L6), and forgetting what is quoted removes the quote. It is made only while the message is the last one,
+so nothing before it changes. It yields to everything that was said: without room it goes first, and a compression runs
+as if nothing had been recalled.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import threading
+from collections.abc import Sequence
 
 from refold.conversation import because
 from refold.conversation.edit import Edit
 from refold.conversation.message import is_user_turn
 from refold.conversation.view import Item, View, amend, apply
 from refold.errors import RefoldError
-from refold.ledger.ledger import Event
-from refold.manager.keeper import Keeper
+from refold.ledger.choose import find_index_file, find_place
+from refold.ledger.ledger import Event, Finding
 from refold.manager.session import RECALL, OpenSession
+from refold.manager.store import Keeper
+from refold.recall.expand import find_handle
+from refold.recall.facade import Recall
+from refold.recall.facts import KnownFact
 from refold.recall.inject import Injection, find_cause
-
-if TYPE_CHECKING:
-    from refold.recall.facade import Recall
+from refold.recall.search import Recalled
 
 _NOTE = "recall: "
 
@@ -183,3 +186,62 @@ def give_up_recalled(keeper: Keeper, session: OpenSession, shown: View) -> int:
     now = keeper.clock()
     event = Event("recalled", now, {"reason": because.TAKEN_BACK().to_json(), "edits": lost})
     return keeper.ledger.switch_edits(session.id, lost, on=False, now=now, event=event)
+
+
+class Recalling:
+    """Recall over the ledger and the workspace of a keeper."""
+
+    _keeper: Keeper
+    _recall: Recall | None = None
+    _recall_guard = threading.Lock()
+
+    @property
+    def recalling(self) -> Recall:
+        """The index beside the ledger, opened when first asked for; it goes by the settings of the moment."""
+        keeper, config = self._keeper, self._keeper.config
+        options, variables = config.recall, config.variables
+        if self._recall is None:
+            with self._recall_guard:
+                if self._recall is None:
+                    path = find_index_file(keeper.workspace, find_place(keeper.ledger, config.ledger))
+                    self._recall = Recall(keeper.ledger, path, options, variables=variables, complain=keeper.warn)
+        self._recall.configure(options, variables)
+        return self._recall
+
+    def recall(
+        self, session_id: str | None, query: str, limit: int | None = None, *, tokens_max: int | None = None
+    ) -> list[Recalled]:
+        """Return what a session holds about a query, best first, within 1,500 tokens unless asked for more.
+
+        None searches all sessions of the workspace.
+        """
+        return self.recalling.recall(session_id, query, limit, tokens_max=tokens_max)
+
+    def facts(self, session_id: str | None, *, with_history: bool = False) -> list[KnownFact]:
+        """Return the facts that hold; with ``with_history`` also those that a later one replaced."""
+        return self.recalling.facts(session_id, with_history=with_history)
+
+    def find_injection(self, session_id: str, newest: str, hidden: Sequence[str], in_view: str = "") -> Injection:
+        """Decide what is added at the tail for the newest user message, and why."""
+        return self.recalling.inject(session_id, newest, hidden, in_view=in_view)
+
+    def forget_recalled(self, session_id: str, handle: str | None = None) -> None:
+        """Take what is behind a handle, or a whole session, out of the index: before the ledger forgets it."""
+        # What is being indexed at this moment must not come in behind it.
+        self.recalling.upkeep.close()
+        if handle is None:
+            self.recalling.delete_session(session_id)
+            return
+        row = self._keeper.ledger.read_session(session_id)
+        if row is not None:
+            ids = [stored.id for stored in find_handle(self._keeper.ledger, row, handle)]
+            self.recalling.forget(session_id, ids)
+
+    def verify_recalled(self, session_id: str | None = None, *, repair: bool = False) -> list[Finding]:
+        """Compare the index with the ledger."""
+        return self.recalling.verify_index(session_id, repair=repair)
+
+    def close_recall(self) -> None:
+        """Close the index, if it was opened."""
+        if self._recall is not None:
+            self._recall.close()

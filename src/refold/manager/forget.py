@@ -1,8 +1,8 @@
-"""Erasing for good, and checking what is there.
+"""Erasing for good, and verifying what is stored.
 
-``forget`` is the one thing that erases content: in the ledger, in offloaded files, in daily pages. What it leaves in
-the place of a message has its shape (roles, call ids, names) and none of its words, so that the view stays valid.
-It cannot reach what left the workspace: exports, backups, what a provider was sent.
+``forget`` is the only operation that erases content: in the ledger, in offloaded files, in daily pages. The stub it
+leaves has the shape of the message (roles, call ids, names) and none of its words, so the view stays valid. It cannot
+reach exports, backups or what was sent to a provider.
 """
 
 from __future__ import annotations
@@ -17,13 +17,12 @@ from refold.errors import LedgerError
 from refold.formats import digest_message
 from refold.ledger.ledger import Event, Finding, SessionRow, StoredMessage
 from refold.ledger.scrub import GONE, Words
-from refold.manager.events import read_all_events
-from refold.manager.files import find_files, remove_others, write_named
-from refold.manager.keeper import Keeper, Slot
+from refold.manager.commit import find_files, remove_others, write_named
 from refold.manager.lease import leased
-from refold.manager.session import FORGOTTEN, parse_stored
-from refold.manager.session_settings import BRAKE, FORCED
-from refold.manager.undoing import with_descendants
+from refold.manager.notices import read_all_events
+from refold.manager.session import BRAKE, FORCED, FORGOTTEN, parse_stored
+from refold.manager.store import Keeper, Slot
+from refold.manager.undo import with_descendants
 from refold.memory import MarkdownSync
 from refold.memory.entry import is_section_of
 from refold.recall.expand import find_handle

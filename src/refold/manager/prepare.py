@@ -1,48 +1,45 @@
-"""Preparing a context: take in what is new, compress if something asks for it, hand back what fits (L1).
+"""Preparing a context: append what is new, compress if a trigger fires, return what fits (L1).
 
-A flow for sync and async callers. When nothing asks for a compression it costs O(new messages): no view is built, and
-nothing is written but the new messages.
+One flow serves sync and async callers. If nothing triggers a compression it costs O(new messages): no view is built,
+and nothing is written except the new messages. A request that only appends to a session in memory is decided in
+memory and stored in one short transaction.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import cast
 
 import orjson
 
 from refold.budget import Budget
 from refold.conversation import because
+from refold.conversation.edit import Edit
+from refold.conversation.handle import read_handle
+from refold.conversation.message import Message
 from refold.conversation.reason import NO_REASON, Reason
-from refold.conversation.view import View
+from refold.conversation.view import Item, View
 from refold.ladder.plan import check_fit
 from refold.ladder.report import Report
-from refold.manager.archived import Archived
-from refold.manager.batch import run_batch
-from refold.manager.deciding import (
-    Decision,
-    above_fixed,
-    advance_carry,
-    decide_now,
-    make_economics,
-)
-from refold.manager.events import make_event
-from refold.manager.flow import Await, Flow
-from refold.manager.injecting import add_recalled, make_room
-from refold.manager.intake import take_in
-from refold.manager.keeper import Keeper, Sent, Slot
-from refold.manager.notices import Notice
-from refold.manager.originals import StoredOriginals
-from refold.manager.request import Request
-from refold.manager.rounds import Rounds
-from refold.manager.session import OpenSession
-from refold.manager.session_settings import PINNED, Reported, is_refused
-from refold.manager.wish import Made, Wish
-from refold.prepared import PreparedContext
+from refold.ledger.encode import dump_json
+from refold.ledger.ledger import Extension, QuickLedger, SessionRow, StoredMessage, Usage
+from refold.ledger.session_row import extend_row
+from refold.manager.append import Request, take_in
+from refold.manager.commit import Made, Wish
+from refold.manager.compress import Remember, finish, run_batch
+from refold.manager.deciding import Decision, above_fixed, advance_carry, decide_now, make_economics
+from refold.manager.flow import Flow, Rounds
+from refold.manager.notices import Notice, make_event
+from refold.manager.recall_injection import add_recalled, make_room, may_recall
+from refold.manager.session import PINNED, OpenSession, Reported, is_refused, parse_stored
+from refold.manager.store import Keeper, Sent, Slot
+from refold.manager.usage import describe_usage
+from refold.prepared import Originals, PreparedContext
+from refold.recall.expand import find_handle
+from refold.stages.arrival import render_arrival
 from refold.tokens import model_info
 from refold.tokens.counter import REPLY_TOKENS
-
-Remember = Callable[[str, Archived], Awaitable[object]]
 
 
 def prepare_flow(keeper: Keeper, request: Request, remember: Remember) -> Flow[PreparedContext]:
@@ -128,18 +125,6 @@ def _may_wait(keeper: Keeper, session: OpenSession, decision: Decision) -> bool:
     """Tell whether a compression may come later: there is room, nobody counts on it now, and a model writes it."""
     is_soft = decision.trigger.strength == "soft" and not decision.trigger.by_count
     return is_soft and keeper.config.background and keeper.asks_model(session.row)
-
-
-def finish(keeper: Keeper, session: OpenSession, made: Made | None, remember: Remember) -> Flow[None]:
-    """Write what people read of a compression; a failure is a warning, the compression stands."""
-    if made is None or made.ending != "done" or made.archived is None or not made.archived.count:
-        return
-    archived = made.archived
-    failure = yield Await(lambda: remember(session.id, archived))
-    if isinstance(failure, Exception):
-        keeper.complain(
-            session.id, [f"what people read of it was not written: {type(failure).__name__}: {failure}"[:300]]
-        )
 
 
 def count_fixed(slot: Slot, session: OpenSession, request: Request) -> int:
@@ -294,3 +279,151 @@ def _write_report(
         stages=outcome.stages if outcome else (),
         notes=tuple(notes),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Billed:
+    """What a provider said of the request before: its usage object, and how the answer ended."""
+
+    usage: object
+    finish_reason: str | None = None
+    is_overflow: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WentOn:
+    """What became of it. ``extension`` is still to be stored. Unless ``is_ready``, something asks for more."""
+
+    extension: Extension
+    is_ready: bool
+    row: SessionRow
+    tokens: int = 0
+    messages: int = 0
+    items: Sequence[Item] = field(default=(), repr=False)
+    edits: Sequence[Edit] = field(default=(), repr=False)
+
+
+def go_on(keeper: Keeper, request: Request, billed: Sequence[Billed] = ()) -> WentOn | None:
+    """Take in what is new in a request, ``messages`` being that only; None, and nothing changed, if it is not plain."""
+    slot = keeper.hold_now(request.session_id) if hasattr(keeper.ledger, "extend") else None
+    if slot is None:
+        return None
+    try:
+        session = slot.session
+        if session is None or not _is_alike(session, request):
+            return None
+        messages = _parse(keeper, session, request.messages or ())
+        if messages is None:
+            return None
+        extension = _describe(keeper, slot, session, messages, billed)
+        session.row = extend_row(session.row, extension)
+        session.path_version = session.row.path_version
+        session.counter = keeper.find_counter(session.row)
+        session.extend(messages, ())
+        return _judge(keeper, slot, session, request, extension)
+    finally:
+        keeper.let_go(slot)
+
+
+def store(keeper: Keeper, extensions: Sequence[Extension], *, may_wait: bool = False) -> list[bool] | None:
+    """Store what sessions went on with; say of each whether it was. None if another writer is at work."""
+    rows = cast("QuickLedger", keeper.ledger).extend(extensions, may_wait=may_wait)
+    if rows is None:
+        return None
+    for row, extension in zip(rows, extensions, strict=True):
+        if row is None:
+            keeper.drop(extension.seen.id)
+        else:
+            _settle(keeper, row)
+    return [row is not None for row in rows]
+
+
+def _settle(keeper: Keeper, row: SessionRow) -> None:
+    """Take over the row as it was stored: another process may have changed settings of the session."""
+    slot = keeper.hold_now(row.id)
+    if slot is None:
+        return
+    session = slot.session
+    if session is not None and session.path_version == row.path_version:
+        session.row = row
+    keeper.let_go(slot)
+
+
+def _is_alike(session: OpenSession, request: Request) -> bool:
+    """Tell whether format and model are those of the session as it is open."""
+    row = session.row
+    is_settled = row.path_version == session.path_version
+    if request.follows is not None and request.follows != (len(session.ids), session.digests[-1]):
+        return False  # Another process went on with it: what is new here does not follow its last message.
+    return is_settled and request.format == row.wire and (request.model or "") == row.model
+
+
+def _parse(keeper: Keeper, session: OpenSession, raws: Sequence[object]) -> list[Message] | None:
+    """Return new messages; None if something is made of one on arrival."""
+    parent, stages = session.ids[-1] if session.ids else "", keeper.arrival_stages()
+    messages: list[Message] = []
+    for at, raw in enumerate(raws):
+        message = session.lens.format.parse(raw, parent, f"messages[{at}]")
+        if stages and render_arrival(stages, message):
+            return None
+        messages.append(message)
+        parent = message.id
+    return messages
+
+
+def _describe(
+    keeper: Keeper, slot: Slot, session: OpenSession, messages: Sequence[Message], billed: Sequence[Billed]
+) -> Extension:
+    now = keeper.clock()
+    stored: list[StoredMessage] = []
+    parent = session.ids[-1] if session.ids else ""
+    for message in messages:
+        body, tokens = dump_json(message.raw), session.lens.plain(message).tokens
+        stored.append(StoredMessage(message.id, parent, message.digest, message.role, body, tokens, now))
+        parent = message.id
+    usages: list[Usage] = []
+    settings: dict[str, object] = {}
+    for one in billed:
+        known = {**session.row.settings, **settings}
+        usage, changes = describe_usage(
+            keeper, slot, session, one.usage, one.finish_reason, is_overflow=one.is_overflow, settings=known
+        )
+        usages.append(usage)
+        settings |= changes
+    return Extension(session.row, stored, now, usages, settings)
+
+
+def _judge(keeper: Keeper, slot: Slot, session: OpenSession, request: Request, extension: Extension) -> WentOn:
+    """Return the session as it goes upstream, if it may go as it is."""
+    fixed = count_fixed(slot, session, request)
+    row, tokens = session.row, session.item_tokens + fixed
+    decision, budget = decide_held(keeper, slot, session, request, fixed)
+    is_plain = not (decision.acts or decision.is_held) and tokens <= budget.hard
+    # What is logged when it begins or ends is logged by the whole way; while it lasts there is nothing to log.
+    if not is_plain or slot.told != name_wait(decision.trigger.reason) or may_recall(keeper, session):
+        return WentOn(extension, False, row)
+    if keeper.config.economic:
+        slot.carry = advance_carry(slot.carry, tokens, above_fixed(session, budget, tokens))
+    slot.prepared_at = extension.now
+    slot.sent = Sent(row.model, tokens, session.marker, len(session.ids))
+    slot.unsent.clear()
+    # The lists go on growing: whoever looks at them does so before the next request.
+    return WentOn(extension, True, row, tokens, len(session.ids), session.items, session.edits)
+
+
+class StoredOriginals(Originals):
+    """Originals of one session, by handle."""
+
+    def __init__(self, keeper: Keeper, session_id: str) -> None:
+        super().__init__(())
+        self._keeper = keeper
+        self._session_id = session_id
+
+    def find(self, handle: str) -> list[Message]:
+        """Return the messages behind a handle: each content once, or all that a fold stands for."""
+        row = self._keeper.need_row(self._session_id)
+        lens = self._keeper.make_lens(row)
+        found = find_handle(self._keeper.ledger, row, handle)
+        if not (read_handle(handle) or "").startswith("f:"):
+            found = list({stored.digest: stored for stored in found}.values())
+        return [parse_stored(stored, row, lens) for stored in found]

@@ -1,25 +1,141 @@
-"""What requests of a session were and cost, beside what they would have been without compression.
+"""Reported usage: what a provider billed, what it says about the view, and what a session's requests cost.
 
-Sent tokens, cached tokens and answers are what providers reported. What the same request would have been is estimated:
-sent, and all that compressions in force at that time had taken out. Prices are list prices; a model without a known one
-has no bill. Nothing here writes, and nothing rounds before the end.
+Sent tokens, cached tokens and answers are the provider's figures. What a request would have been without compression is
+estimated. Prices are list prices; a model without a known price has no bill.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import fsum
 
 from refold.budget.economics import Request, Tariff, charge_ask, charge_request
-from refold.conversation.reason import Reason
+from refold.conversation import because
+from refold.conversation.reason import NO_REASON, Reason
+from refold.errors import FormatError
 from refold.ledger.ledger import Event, Ledger, StoredBatch, StoredEdit, Usage
-from refold.manager.events import read_all_events
+from refold.manager.notices import read_all_events
+from refold.manager.session import (
+    CALIBRATION,
+    FORCED,
+    REPORTED,
+    OpenSession,
+    Reported,
+    read_calibration,
+    write_calibration,
+)
+from refold.manager.store import Keeper, Slot
 from refold.tokens.models import NO_CACHE, ModelInfo, model_info
 
+# S4.6: a cut-off answer says that the window is full only if the request came near it.
+NEAR_WINDOW = 0.9
+
+
+def observe_usage(
+    keeper: Keeper, session_id: str, reported: object, *, finish_reason: str | None, is_overflow: bool
+) -> None:
+    """Record what a provider billed; correct counting by it, and remember what it says about the view."""
+    keeper.need_row(session_id)
+    with keeper.held(session_id) as slot:
+        session = keeper.open_stored(slot, session_id)
+        usage, changes = describe_usage(keeper, slot, session, reported, finish_reason, is_overflow=is_overflow)
+        keeper.ledger.add_usage(session_id, usage)
+        if changes:
+            keeper.update_settings(session, changes)
+
+
+def describe_usage(
+    keeper: Keeper,
+    slot: Slot,
+    session: OpenSession,
+    reported: object,
+    finish_reason: str | None,
+    *,
+    is_overflow: bool = False,
+    settings: Mapping[str, object] | None = None,
+) -> tuple[Usage, dict[str, object]]:
+    """Return what is recorded of a provider's bill, and the settings that follow from it.
+
+    ``settings`` are the session's, where a bill before this one changed them and they are not stored yet.
+    """
+    sent = slot.sent
+    model = sent.model if sent else session.row.model
+    usage = Usage(
+        created_at=keeper.clock(),
+        model=model,
+        counted_tokens=sent.tokens if sent else 0,
+        path_length=sent.messages if sent else len(session.ids),
+        edits_version=session.row.edits_version,
+        **read_usage(reported),
+    )
+    changes: dict[str, object] = {}
+    if sent is not None and usage.input_tokens > 0:
+        known = session.row.settings if settings is None else settings
+        calibration = read_calibration(known).observe(model, sent.tokens, usage.input_tokens)
+        changes[CALIBRATION] = write_calibration(calibration)
+        changes[REPORTED] = Reported(model, usage.input_tokens, sent.tokens, sent.marker).to_settings()
+    forced = _find_force(keeper, session, usage, finish_reason, is_overflow=is_overflow)
+    if forced:
+        changes[FORCED] = forced.to_json()
+    return usage, changes
+
+
+def _find_force(
+    keeper: Keeper, session: OpenSession, usage: Usage, finish_reason: str | None, *, is_overflow: bool
+) -> Reason:
+    if is_overflow:
+        return because.OVERFLOW()
+    if finish_reason not in ("length", "max_tokens"):
+        return NO_REASON
+    window = keeper.find_budget(usage.model, session.counter).window
+    used = usage.input_tokens + usage.output_tokens
+    # S4.6: in this preset always; else it was the cap on the answer unless the window was nearly full.
+    if keeper.config.preset_name == "turns" or used >= NEAR_WINDOW * window:
+        return because.CUT_OFF()
+    return NO_REASON
+
+
+def read_usage(reported: object) -> dict[str, int]:
+    """Return a provider's usage in our names: a number of input tokens, or a usage object of any provider."""
+    if isinstance(reported, bool):
+        raise FormatError("usage is a number of input tokens or the provider's usage object, not a switch")
+    if isinstance(reported, int | float):
+        return {"input_tokens": _whole(reported)}
+    fields = reported if isinstance(reported, Mapping) else getattr(reported, "__dict__", None)
+    if not isinstance(fields, Mapping):
+        raise FormatError(
+            f"usage is a number of input tokens or the provider's usage object, not {type(reported).__name__}"
+        )
+    read, write = _whole(fields.get("cache_read_input_tokens")), _whole(fields.get("cache_creation_input_tokens"))
+    if "prompt_tokens" in fields:
+        given, answered = _whole(fields["prompt_tokens"]), _whole(fields.get("completion_tokens"))
+    else:
+        # Anthropic counts cached tokens apart from the input; OpenAI counts them in.
+        given, answered = _whole(fields.get("input_tokens")) + read + write, _whole(fields.get("output_tokens"))
+    details = fields.get("prompt_tokens_details") or fields.get("input_tokens_details")
+    details = details if isinstance(details, Mapping) else getattr(details, "__dict__", {})
+    return {
+        "input_tokens": given,
+        "output_tokens": answered,
+        "cache_read_tokens": read or _whole(details.get("cached_tokens")),
+        "cache_write_tokens": write,
+    }
+
+
+def _whole(figure: object) -> int:
+    if isinstance(figure, bool) or not isinstance(figure, int | float) or figure != figure:
+        return 0
+    return int(min(max(figure, 0), 1_000_000_000))
+
+
 REQUESTS_MAX = 5_000
+
+
 _MILLION = 1_000_000
+
+
 # Those who write summaries without asking a model.
 _MECHANICAL = frozenset({"", "extract", "window"})
 
@@ -228,14 +344,3 @@ def _price_summaries(edits: Sequence[StoredEdit], usages: Sequence[Usage]) -> fl
     asked = [one.edit for one in edits if one.edit.fold is not None and one.edit.fold.by not in _MECHANICAL]
     charges = [charge_ask(edit.tokens_before, edit.tokens_after, tariff).total for edit in asked]
     return fsum(charges) * info.prices.input / _MILLION
-
-
-__all__ = [
-    "Bill",
-    "FoldFigures",
-    "RequestFigures",
-    "SessionFigures",
-    "price_usage",
-    "read_figures",
-    "sum_requests",
-]

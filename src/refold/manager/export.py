@@ -1,8 +1,7 @@
-"""A session as one JSON value: taken out of a ledger with all that belongs to it, and put into another one.
+"""A session as one JSON value: exported with everything that belongs to it, and imported into another ledger.
 
-What comes out goes in and comes out again byte for byte, whatever the stores: messages, forgotten ones too, the path,
-edits in force or undone, facts, events, usage, settings. What comes in is believed in nothing: it is checked, and its
-view computed, before anything is stored; it is stored whole or not at all, and never over a session that is there.
+An export and an import round-trip byte for byte between stores. Imported data is untrusted: it is validated and its
+view computed before anything is stored. It is stored whole or not at all, and never over an existing session.
 """
 
 from __future__ import annotations
@@ -20,8 +19,7 @@ from refold.ledger.ledger import Ledger
 from refold.ledger.records import StoredEdit, Whole
 from refold.ledger.session_row import format_of
 from refold.llm.conversation_model import PLACE
-from refold.manager.session import parse_stored
-from refold.manager.session_settings import read_calibration
+from refold.manager.session import parse_stored, read_calibration
 from refold.offload import OffloadFolder
 from refold.stages.offload import files_of, offloaded_path
 
