@@ -83,6 +83,7 @@ async def test_every_context_tool_answers_over_stdio(tmp_path: Path) -> None:
     assert json.loads((tmp_path / ".compression" / "config.json").read_text())["keepRecent"] == 4
 
 
+@pytest.mark.slow
 async def test_a_session_is_named_by_argument_by_option_by_environment_or_is_the_newest(tmp_path: Path) -> None:
     fill(tmp_path, "older")
     with make_manager(tmp_path) as manager:

@@ -63,7 +63,9 @@ def check_session(session: dict[str, Any], wire: str, preset: str) -> None:
         assert written or not prepared.edits or all(edit.kind == "drop" for edit in prepared.edits)
 
 
-@pytest.mark.parametrize("name", CHATS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name == "agent_long" else ()) for name in CHATS]
+)
 def test_the_laws_hold_on_recorded_sessions(shared_data: Path, name: str) -> None:
     seen = 0
     for session in read_records(shared_data, name, QUICK.get(name, 1)):
@@ -72,6 +74,7 @@ def test_the_laws_hold_on_recorded_sessions(shared_data: Path, name: str) -> Non
     assert seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wire", ["anthropic", "openai-responses"])
 def test_the_laws_hold_on_recorded_sessions_in_the_other_formats(shared_data: Path, wire: str) -> None:
     for name in ("tau_airline", "swe_mini", "agent_native_misc"):

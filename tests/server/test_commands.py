@@ -174,6 +174,7 @@ def test_a_port_in_use_is_told_in_one_line(tmp_path):
     assert "--port" in ran.err
 
 
+@pytest.mark.slow
 def test_two_gateways_on_one_ledger_and_one_after_a_restart_find_a_session_by_its_messages(tmp_path):
     dialog = make_dialog(2, words=5)
 

@@ -57,7 +57,9 @@ def test_the_room_for_the_answer_is_left_alone_where_a_smaller_context_helps(sta
     assert "x-refold-max-tokens" not in answer.headers
 
 
-@pytest.mark.parametrize("wire", ["openai-chat", "anthropic", "openai-responses"])
+@pytest.mark.parametrize(
+    "wire", ["anthropic", *(pytest.param(wire, marks=pytest.mark.slow) for wire in ("openai-chat", "openai-responses"))]
+)
 def test_a_growing_session_is_refused_at_most_twice_whatever_the_upstream_says(start, wire):
     """The scripted Responses interface states no limit, the others do."""
     rig = start(config={"window": 400_000}, window=12_000)
