@@ -108,7 +108,7 @@ def test_the_tables_are_whole_in_a_terminal_of_eighty_columns(logs: Shell) -> No
     assert ran.code == 0, ran.err
     assert "…" not in ran.text
     assert ran.text.splitlines()[0].endswith("found")
-    assert any(line.startswith("preset") and line.endswith("re-run") for line in ran.text.splitlines())
+    assert any(line.startswith("preset") and line.endswith("whole bill") for line in ran.text.splitlines())
     assert any(line.startswith("distance 6-10") for line in ran.text.splitlines())
 
 
