@@ -30,10 +30,10 @@ from typing import Any
 
 from refold.budget import Budget, Tariff, window_budget
 from refold.config import CompressionConfig
+from refold.readers.request_log import read_session
 from refold.replay.baselines import find_baselines
 from refold.replay.policy import LadderPolicy, Policy, Room
 from refold.replay.record import SessionRecord
-from refold.replay.request_log import read_session
 from refold.replay.run import Measured, replay_session
 from refold.replay.tally import Probed, group_distances
 from refold.tokens import CacheRules, counter_for

@@ -20,10 +20,10 @@ from hindsight import Trace, compare_costs, find_best_schedule, find_unavoidable
 
 from refold.budget import Economics, window_budget
 from refold.config import CompressionConfig
+from refold.readers.request_log import read_session
+from refold.readers.session import Session
 from refold.replay.batch import Job, Terms, run_jobs
 from refold.replay.record import SessionRecord
-from refold.replay.request_log import read_session
-from refold.replay.session import Session
 
 
 def make_trace(record: SessionRecord, raw: SessionRecord) -> Trace | None:

@@ -35,10 +35,10 @@ from refold.config import CompressionConfig
 from refold.conversation.message import Message
 from refold.conversation.view import Lens
 from refold.formats.detect import make_format
+from refold.readers.request_log import read_session
+from refold.readers.session import Session
 from refold.replay.policy import LadderPolicy, Room
-from refold.replay.request_log import read_session
 from refold.replay.run import Measured, measure_session
-from refold.replay.session import Session
 from refold.stages.stage import Ask, Reply
 from refold.tokens import CacheRules, counter_for
 

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from refold.budget import Budget, Tariff
+from refold.readers.session import Session
 from refold.replay.baselines import BASELINES, Raw
 from refold.replay.copied import CopyIndex
 from refold.replay.policy import Room, Step
 from refold.replay.record import SessionRecord
 from refold.replay.run import replay_session
-from refold.replay.session import Session
 from refold.replay.tally import tally_preset
 from refold.tokens import CacheRules, counter_for
 

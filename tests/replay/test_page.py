@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from refold.readers.session import Session
 from refold.replay.batch import Job, Terms, run_jobs
 from refold.replay.page import write_page
 from refold.replay.report import Report
-from refold.replay.session import Session
 from tests.replay.files import agent_messages
 
 CHROMIUM = Path("/usr/bin/chromium")

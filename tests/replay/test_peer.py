@@ -6,12 +6,11 @@ import pytest
 
 from refold.budget import Budget, Tariff
 from refold.errors import FormatError
-from refold.replay.baselines import find_baselines
+from refold.readers.session import Session
+from refold.replay.baselines import Allowance, PeerPolicy, find_baselines
 from refold.replay.batch import Job, Terms
-from refold.replay.peer import Allowance, PeerPolicy
 from refold.replay.record import SessionRecord
 from refold.replay.run import replay_session
-from refold.replay.session import Session
 from refold.testing.convert import to_anthropic
 from refold.tokens import CacheRules, counter_for
 from tests.replay.files import agent_messages

@@ -9,15 +9,14 @@ from refold.budget import Budget, Tariff
 from refold.config import CompressionConfig
 from refold.conversation import because
 from refold.errors import ConfigError
+from refold.readers.session import Probe, Session
 from refold.replay.baselines import BASELINES
 from refold.replay.batch import Job, Terms, check_presets, run_jobs
 from refold.replay.page import write_page
 from refold.replay.policy import LadderPolicy
 from refold.replay.record import SessionRecord
-from refold.replay.report import Report, describe
+from refold.replay.report import Report, describe, write_bill_rows, write_probe_rows, write_rows
 from refold.replay.run import replay_session
-from refold.replay.session import Probe, Session
-from refold.replay.tables import write_bill_rows, write_probe_rows, write_rows
 from refold.replay.tally import tally_preset
 from refold.testing.convert import to_anthropic, to_responses
 from refold.tokens import CacheRules, counter_for

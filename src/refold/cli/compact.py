@@ -7,6 +7,7 @@ the result is not there. The input file is never changed.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from refold.cli.reading import (
     STDIN,
     OutputError,
     format_document,
+    note_broken,
     read_document,
     refuse_same_file,
     write_json,
@@ -23,7 +25,8 @@ from refold.cli.reading import (
 from refold.compressing import compress
 from refold.config import CompressionConfig, load_config
 from refold.errors import FormatError
-from refold.formats import Conversation, parse_messages, read_conversation, write_conversation
+from refold.formats import Conversation, parse_messages, write_conversation
+from refold.readers import find_conversations
 
 if TYPE_CHECKING:
     from refold.conversation.message import Message
@@ -53,7 +56,8 @@ def run(wish: Wish) -> None:
     refuse_same_file(wish.file, wish.out)
     config = load_config(call={"preset": wish.preset, "model": wish.model})
     document = read_document(wish.file)
-    conversation = read_conversation(document.value, wish.format)
+    note_broken(document.broken)
+    conversation = take_one(find_conversations(document.value, document.place, wish.format), document.place)
     prepared = compress(
         conversation.messages,
         wish.budget,
@@ -70,6 +74,15 @@ def run(wish: Wish) -> None:
         write_offloaded(prepared, conversation, config, wish.out)
         write_result(content, wish.out)
     report(wish, conversation, prepared)
+
+
+def take_one(found: Sequence[tuple[str, Conversation]], place: str) -> Conversation:
+    """Return the only conversation of a file, or the main one beside its sub-agents; raise FormatError otherwise."""
+    main, first = found[0]
+    if all(name.startswith(f"{main}/") for name, _ in found[1:]):
+        return first
+    names = ", ".join(name[:60] for name, _ in found[:3])
+    raise FormatError(f"{place} holds {len(found)} conversations ({names}, …); 'refold import' takes all of them")
 
 
 def refuse_session_name(file: str, workspace: str) -> None:

@@ -6,15 +6,17 @@ It reads and counts; it changes nothing. The numbers are those that ``compact`` 
 from __future__ import annotations
 
 from collections import Counter as Tally
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from refold.cli.reading import read_document, write_json
+from refold.cli.reading import note_broken, read_document, write_json
 from refold.config import load_config
 from refold.config.derive import window_of
 from refold.conversation.message import Message
 from refold.conversation.view import Lens
-from refold.formats import Conversation, parse_messages, read_conversation
+from refold.formats import Conversation, parse_messages
+from refold.readers import find_conversations
 from refold.tokens import Counter, counter_for, model_info
 from refold.tokens.counter import REPLY_TOKENS
 
@@ -50,18 +52,36 @@ class Tokens:
 
 
 def run(file: str, model: str | None, form: str | None, *, as_json: bool) -> None:
-    """Count a conversation and print the counts."""
+    """Count the conversations of a file and print the counts."""
     config = load_config(call={"model": model})
     document = read_document(file)
-    conversation = read_conversation(document.value, form)
-    name = config.model or conversation.model or ""
-    counter = counter_for(name or None, config.tokenizer)
-    window = window_of(config, name) or model_info(name or None).window
-    counted = count_conversation(conversation, counter, name, window)
+    counted: dict[str, Tokens] = {}
+    for title, conversation in find_conversations(document.value, document.place, form):
+        name = config.model or conversation.model or ""
+        counter = counter_for(name or None, config.tokenizer)
+        window = window_of(config, name) or model_info(name or None).window
+        counted[title] = count_conversation(conversation, counter, name, window)
+    note_broken(document.broken)
+    first = next(iter(counted.values()))
     if as_json:
-        write_json(asdict(counted))
-        return
-    show(counted, "standard input" if file == "-" else Path(file).name)
+        write_json(asdict(first) if len(counted) == 1 else {title: asdict(one) for title, one in counted.items()})
+    elif len(counted) == 1:
+        show(first, "standard input" if file == "-" else Path(file).name)
+    else:
+        show_all(counted)
+
+
+def show_all(counted: Mapping[str, Tokens]) -> None:
+    """Print one line for each conversation of a file."""
+    from refold.cli.render import clean_line, make_console, make_table
+
+    table = make_table("conversation", "format", "messages", "tokens", numbers=("messages", "tokens"))
+    for title, one in counted.items():
+        table.add_row(clean_line(title, 60), one.format, f"{len(one.lines):,}", f"{one.total:,}")
+    table.add_section()
+    messages, tokens = (sum(len(one.lines) for one in counted.values()), sum(one.total for one in counted.values()))
+    table.add_row("total", "", f"{messages:,}", f"{tokens:,}")
+    make_console(err=False).print(table)
 
 
 def count_conversation(conversation: Conversation, counter: Counter, model: str, window: int) -> Tokens:

@@ -14,13 +14,16 @@ import re
 import secrets
 import sys
 import zlib
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 
 from refold.errors import FormatError, RefoldError
+from refold.readers import is_session_file
 
 STDIN = "-"
 BYTES_MAX = 1_000_000_000
+BROKEN_SHOWN = 20
 _INDENT = re.compile(r"\s*[\[{]\r?\n([ \t]+)")
 _GZIP = b"\x1f\x8b"
 
@@ -39,6 +42,7 @@ class Document:
     place: str
     is_rows: bool = False
     indent: str | None = None
+    broken: tuple[str, ...] = ()
 
 
 def read_document(source: str) -> Document:
@@ -101,18 +105,23 @@ def parse_document(text: str, place: str) -> Document:
         return Document(json.loads(text), place, indent=found[1] if found else None)
     except json.JSONDecodeError as error:
         # What follows a whole first line may be the next row.
-        rows = _parse_rows(text, place) if error.msg == "Extra data" else None
+        broken: list[str] = []
+        rows = _parse_rows(text, place, broken) if error.msg == "Extra data" else None
         if rows is None:
             raise FormatError(f"{place}:{error.lineno}:{error.colno}: not JSON: {_lower(error.msg)}") from None
-        return Document(rows, place, is_rows=True)
+        return Document(rows, place, is_rows=True, broken=tuple(broken))
     except RecursionError:
         raise FormatError(f"{place}: nested too deeply to be a conversation") from None
     except ValueError as error:
         raise FormatError(f"{place}: not JSON that can be read: {_lower(str(error))[:200]}") from None
 
 
-def _parse_rows(text: str, place: str) -> list[object] | None:
-    """Return the rows of JSONL; None if the first line alone is no JSON, so that it is not JSONL at all."""
+def _parse_rows(text: str, place: str, broken: list[str]) -> list[object] | None:
+    """Return the rows of JSONL; None if the first line alone is not JSON, so that it is not JSONL at all.
+
+    Agents that are killed leave half a line in their session files. Such lines are noted in ``broken``; in any other
+    file they are an error.
+    """
     rows: list[object] = []
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
@@ -124,8 +133,20 @@ def _parse_rows(text: str, place: str) -> list[object] | None:
                 return None
             column = getattr(error, "colno", 1)
             problem = _lower(getattr(error, "msg", str(error)))[:200]
-            raise FormatError(f"{place}:{number}:{column}: not JSON: {problem}") from None
+            broken.append(f"{place}:{number}:{column}: not JSON: {problem}")
+    if broken and not is_session_file(rows):
+        raise FormatError(broken[0])
     return rows
+
+
+def note_broken(broken: Sequence[str], doing: str = "not read") -> None:
+    """Name what was passed over on standard error, the first of it in full."""
+    from refold.cli.render import clean_line
+
+    for why in broken[:BROKEN_SHOWN]:
+        sys.stderr.write(f"{doing}: {clean_line(why, 400)}\n")
+    if len(broken) > BROKEN_SHOWN:
+        sys.stderr.write(f"{doing}: {len(broken) - BROKEN_SHOWN:,} more\n")
 
 
 def _lower(text: str) -> str:

@@ -5,21 +5,19 @@ Files are only read. The table goes to standard output, progress and what could 
 
 from __future__ import annotations
 
-import re
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 
-from refold.cli.reading import refuse_same_file, write_json, write_result
+from refold.cli.progress import show_progress
+from refold.cli.reading import note_broken, refuse_same_file, write_json, write_result
 from refold.errors import FormatError
+from refold.readers import FileReading, list_files, read_files
+from refold.readers.session import Broken
 from refold.replay.batch import Job, Terms, check_presets, run_jobs, unique_ids
 from refold.replay.page import write_page
-from refold.replay.reading import FileReading, read_files
-from refold.replay.report import BROKEN_MAX, Report, describe
-from refold.replay.tables import write_bill_rows, write_probe_rows, write_rows
+from refold.replay.probes import add_probes
+from refold.replay.report import Report, describe, write_bill_rows, write_probe_rows, write_rows
 from refold.replay.tally import sum_times
 
 PRESETS = "raw,default"
@@ -36,8 +34,6 @@ LEGEND = (
 # Windows that are worth a look: in one of this share of the largest request something has to go.
 WINDOW_SHARE = 0.4
 WINDOW_MIN = 2_000
-FILES_MAX = 100_000
-_SESSIONS = re.compile(r"\.jsonl?(\.gz)?$")
 TIME_SHOWN_MS = 0.05  # Less would be shown as none.
 
 
@@ -66,14 +62,14 @@ def run(wish: Wish) -> None:
     for path in paths:
         refuse_same_file(path, wish.report, "--report")
     files = tuple(read_files(paths))
-    sessions = tuple(unique_ids([session for file in files for session in file.sessions]))
+    sessions = tuple(add_probes(one) for one in unique_ids([one for file in files for one in file.sessions]))
     if not sessions:
         tell_broken(files)
         told = count_things(len(files), "file")
         raise FormatError(f"there is no session in {told}; see 'refold replay --help' for what is read")
     terms = Terms(wish.model, wish.window)
     jobs = [Job(session, preset, terms) for session in sessions for preset in presets]
-    with show_progress() as tell:
+    with show_progress("replaying") as tell:
         records = run_jobs(jobs, processes=wish.jobs, keep=Path(wish.resume) if wish.resume else None, tell=tell)
     report = Report(terms, tuple(presets), sessions, tuple(records), files)
     if wish.report is not None:
@@ -83,21 +79,6 @@ def run(wish: Wish) -> None:
     else:
         show_table(report)
     tell_broken(files)
-
-
-def list_files(paths: Sequence[str]) -> list[str]:
-    """Return the files that are meant: a folder stands for the JSON in it and below, in the order of their names."""
-    files: list[str] = []
-    for path in paths:
-        if not Path(path).is_dir():
-            files.append(path)
-            continue
-        inside = islice((one for one in Path(path).rglob("*") if _SESSIONS.search(one.name)), FILES_MAX)
-        found = sorted(str(one) for one in inside if one.is_file())
-        if not found:
-            raise FormatError(f"{path} is a folder without any .json or .jsonl file; name another one, or a file")
-        files += found
-    return files
 
 
 def show_table(report: Report) -> None:
@@ -145,26 +126,9 @@ def suggest_window(report: Report) -> str:
 
 def tell_broken(files: Sequence[FileReading]) -> None:
     """Name the lines that could not be read."""
-    from refold.cli.render import clean_line
-
-    broken = [(file.path, one) for file in files for one in file.broken]
-    for path, one in broken[:BROKEN_MAX]:
-        where = f"{path}, line {one.line}: " if one.line else "" if one.why.startswith(path) else f"{path}: "
-        sys.stderr.write(f"not read: {clean_line(f'{where}{one.why}', 400)}\n")
-    if len(broken) > BROKEN_MAX:
-        sys.stderr.write(f"not read: {len(broken) - BROKEN_MAX:,} more lines\n")
+    note_broken([_place_line(file.path, one) for file in files for one in file.broken])
 
 
-@contextmanager
-def show_progress() -> Iterator[Callable[[int, int], None]]:
-    """Show how far it is, where somebody is watching."""
-    if not sys.stderr.isatty():
-        yield lambda _done, _all: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("replaying"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("replaying", total=None)
-        yield lambda done, whole: progress.update(task, completed=done, total=whole)
+def _place_line(path: str, one: Broken) -> str:
+    where = f"{path}, line {one.line}: " if one.line else "" if one.why.startswith(path) else f"{path}: "
+    return f"{where}{one.why}"

@@ -222,8 +222,9 @@ def export(
 
 
 def import_(
-    file: Annotated[
-        str, typer.Argument(metavar="FILE", help="What export wrote, or a conversation; '-': standard input.")
+    files: Annotated[
+        list[str],
+        typer.Argument(metavar="FILE...", help="What export wrote, conversations, or folders; '-': standard input."),
     ],
     name: Annotated[
         str | None, typer.Option("--as", metavar="ID", help="The session's id; unset: its own, or the file's name.")
@@ -231,10 +232,14 @@ def import_(
     workspace: Workspace = ".",
     as_json: AsJson = False,
 ) -> None:
-    """Put an exported session, or a conversation, into this workspace."""
+    """Put conversations into this workspace: one session each.
+
+    It reads what 'refold export' wrote, messages and request logs of OpenAI and Anthropic, session files of Claude Code
+    and Codex, ShareGPT, and exports of LangSmith and Langfuse. A folder means every .json and .jsonl file below it.
+    """
     from refold.cli.transfer import run_import
 
-    run_import(workspace, file, name, as_json=as_json)
+    run_import(workspace, files, name, as_json=as_json)
 
 
 def delete(

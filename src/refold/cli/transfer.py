@@ -1,28 +1,35 @@
 """``refold export`` and ``refold import``: a session as one JSON value, from one workspace to another.
 
-A conversation that refold has never seen, as clients send it, can be imported too: it becomes a session.
+Import also takes what other programs wrote, one file or folders of them: every conversation becomes a session.
 """
 
 from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import typer
 
-from refold.cli.reading import STDIN, Document, OutputError, read_document, write_json
+from refold.cli.progress import show_progress
+from refold.cli.reading import STDIN, Document, OutputError, note_broken, read_document, write_json
 from refold.cli.render import count_things
 from refold.cli.workspace import need_session, open_workspace, write_line
 from refold.errors import ConfigError, FormatError
-from refold.formats import read_conversation
 from refold.ledger.encode import dump_json
 from refold.ledger.exporting import MARK
 from refold.manager import ContextCompressionManager
+from refold.manager.append import KEPT
 from refold.manager.export import export_session, import_session
+from refold.manager.status import SessionStatus
 from refold.offload.writing import write_whole
+from refold.readers import Session, find_title, list_files, read_files, read_value
 
+TITLE = "title"
+SESSIONS_SHOWN = 20
 _MODEL_CHARS_MAX = 200
+_NAME_CHARS_MAX = 256
 
 
 def run_export(workspace: str, session: str | None, out: str | None) -> None:
@@ -40,23 +47,44 @@ def run_export(workspace: str, session: str | None, out: str | None) -> None:
     typer.echo(f"wrote {out}", err=True)
 
 
-def run_import(workspace: str, file: str, name: str | None, *, as_json: bool) -> None:
-    """Put a session that was exported, or any conversation, into the ledger of a workspace."""
-    document = read_document(file)
+def run_import(workspace: str, files: Sequence[str], name: str | None, *, as_json: bool) -> None:
+    """Put exported sessions, or conversations of any kind that is read, into the ledger of a workspace."""
+    paths = list_files(files)
+    is_one = len(paths) == 1 and not Path(files[0]).is_dir()
+    if name is not None and not is_one:
+        raise ConfigError("--as names one session; leave it away to import several")
+    # What cannot be read is refused before a workspace is made.
+    document = read_document(paths[0]) if is_one else None
+    exported = _find_export(document) if document else None
+    sessions = _read_sessions(document, name) if document and exported is None else ()
     with open_workspace(workspace) as manager:
-        exported = _find_export(document)
-        if exported is None:
-            session = _store_conversation(manager, document, name or _name_after(file))
+        broken: list[str] = []
+        if exported is not None:
+            found = [_store_export(manager, exported, name)]
+        elif document is not None:
+            found = [_store_new(manager, one, name or _name_session(one, paths[0])) for one in sessions]
         else:
-            root = manager.config.offload.folder
-            session = import_session(manager.ledger, exported, now=time.time(), session_id=name, root=root)
-            manager.verify(session, repair=True)  # Writes the files that the view names.
-        status = manager.status(session)
+            found, broken = _store_files(manager, paths)
+        statuses = {session: manager.status(session) for session in found}
     if as_json:
-        write_json({"session": session, **status.to_dict()})
+        rows = [{"session": session, **status.to_dict()} for session, status in statuses.items()]
+        write_json(rows[0] if len(rows) == 1 else rows)
     else:
+        _show_imported(statuses, len(paths))
+    note_broken(broken, "not imported")
+    if not found:
+        raise FormatError(f"nothing was imported from {count_things(len(paths), 'file')}")
+
+
+def _show_imported(statuses: Mapping[str, SessionStatus], files: int) -> None:
+    for session, status in list(statuses.items())[:SESSIONS_SHOWN]:
+        count = count_things(status.messages, "message")
+        write_line(f"imported {session!r}: {count}, {status.messages_in_view:,} in view")
+    if len(statuses) > 1:
+        messages = sum(status.messages for status in statuses.values())
         write_line(
-            f"imported {session!r}: {count_things(status.messages, 'message')}, {status.messages_in_view:,} in view"
+            f"{count_things(len(statuses), 'session')} from {count_things(files, 'file')}, "
+            f"{count_things(messages, 'message')}; 'refold sessions' lists them"
         )
 
 
@@ -66,20 +94,73 @@ def _find_export(document: Document) -> object | None:
     return value if isinstance(value, dict) and MARK in value else None
 
 
-def _store_conversation(manager: ContextCompressionManager, document: Document, name: str) -> str:
-    """Store the messages of a conversation as a session of this name. System prompt and tools come with requests."""
-    conversation = read_conversation(document.value)
-    if not conversation.messages:
-        raise FormatError(f"{document.place} has no messages; give what 'refold export' wrote, or a conversation")
+def _store_export(manager: ContextCompressionManager, exported: object, name: str | None) -> str:
+    root = manager.config.offload.folder
+    session = import_session(manager.ledger, exported, now=time.time(), session_id=name, root=root)
+    manager.verify(session, repair=True)  # Writes the files that the view names.
+    return session
+
+
+def _read_sessions(document: Document, name: str | None) -> tuple[Session, ...]:
+    """Return the conversations of one file; name the lines of it that could not be read."""
+    reading = read_value(document.value, document.place)
+    note_broken([*document.broken, *(f"{document.place}, row {one.line}: {one.why}" for one in reading.broken)])
+    if len(reading.sessions) > 1 and name is not None:
+        raise ConfigError(f"--as names one session, and {document.place} holds {len(reading.sessions)}")
+    return reading.sessions
+
+
+def _store_new(manager: ContextCompressionManager, session: Session, name: str) -> str:
     if manager.ledger.read_session(name) is not None:
         raise FormatError(f"there is a session {name[:80]!r} already; give another name with --as, or delete it first")
-    manager.append(name, conversation.messages, format=conversation.format.name)
-    if conversation.model:  # Else the session would be counted, and its window assumed, as for any model.
-        manager.ledger.update_session(name, {"model": conversation.model[:_MODEL_CHARS_MAX]}, time.time())
+    return _store_session(manager, session, name)
+
+
+def _store_files(manager: ContextCompressionManager, paths: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Store the sessions of many files; return their names, and why others were not stored."""
+    stored: list[str] = []
+    broken: list[str] = []
+    with show_progress("importing") as advance:
+        for done, reading in enumerate(read_files(paths)):
+            advance(done, len(paths))
+            if not reading.sessions:
+                broken += [one.why for one in reading.broken[:1]]
+            for session in reading.sessions:
+                name = _name_session(session, reading.path)
+                if manager.ledger.read_session(name) is not None:
+                    broken.append(f"{reading.path}: there is a session {name[:80]!r} already")
+                    continue
+                try:
+                    stored.append(_store_session(manager, session, name))
+                except FormatError as error:
+                    broken.append(f"{reading.path}: {error}")
+        advance(len(paths), len(paths))
+    return stored, broken
+
+
+def _store_session(manager: ContextCompressionManager, session: Session, name: str) -> str:
+    """Store a conversation with its title, its model, and the system prompt and tools that belong to it."""
+    if not session.messages:
+        raise FormatError(
+            f"{session.source or name} has no messages; give a conversation, or what 'refold export' wrote"
+        )
+    manager.append(name, list(session.messages), format=session.format)
+    beside = {"system": session.system, "tools": session.tools}
+    kept = {key: value for key, value in beside.items() if value}
+    changes: dict[str, object] = {"settings": {TITLE: find_title(session) or None, KEPT: kept or None}}
+    if session.model:  # Otherwise the session would be counted, and its window assumed, as for any model.
+        changes["model"] = session.model[:_MODEL_CHARS_MAX]
+    manager.ledger.update_session(name, changes, time.time())
     return name
 
 
-def _name_after(file: str) -> str:
-    if file == STDIN:
+def _name_session(session: Session, path: str) -> str:
+    """Return the session's own id, or the name of its file if it has none."""
+    place = "standard input" if path == STDIN else Path(path).name
+    if not session.id.startswith(place):
+        return session.id[:_NAME_CHARS_MAX]
+    if path == STDIN:
         raise ConfigError("a conversation from the standard input has no name; give one with --as")
-    return Path(file).name.split(".")[0] or file
+    rest = session.id.removeprefix(place).removeprefix(":")
+    stem = Path(path).name.split(".")[0] or path
+    return (stem if rest in ("", "1") else f"{stem}-{rest}")[:_NAME_CHARS_MAX]

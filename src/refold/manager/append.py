@@ -7,7 +7,7 @@ session at any time: the loser reads the session again and retries.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,6 +26,9 @@ from refold.stages.arrival import render_arrival
 from refold.stages.stage import ArrivalStage
 from refold.tokens import model_info
 
+# The setting that holds the system prompt and the tools of an imported conversation.
+KEPT = "kept"
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -43,6 +46,13 @@ class Request:
     window: int | None = None
     reserve: int | None = None
     follows: tuple[int, str] | None = None  # How many messages there were before, and the digest of the last.
+
+    def add_kept(self, settings: Mapping[str, object]) -> Request:
+        """Return the request with the system prompt and tools that an imported session brought, if it has none."""
+        kept = settings.get(KEPT)
+        if self.messages is not None or self.system or self.tools is not None or not isinstance(kept, Mapping):
+            return self
+        return replace(self, system=kept.get("system") or "", tools=kept.get("tools"))
 
 
 def check_session(session_id: object) -> str:

@@ -73,6 +73,7 @@ def _prepare_held(
 ) -> Flow[PreparedContext | None]:
     """Prepare a session that is held; None if a fold in the background has to be waited for first."""
     model = session.row.model
+    request = request.add_kept(session.row.settings)
     fixed = count_fixed(slot, session, request)
     made: Made | None = None
     rounds = Rounds(keeper, session.id)

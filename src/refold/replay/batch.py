@@ -18,11 +18,11 @@ from refold.budget import Budget, Tariff
 from refold.config import CompressionConfig
 from refold.config.presets import PRESETS
 from refold.errors import ConfigError, FormatError, RefoldError
+from refold.readers.session import Session
 from refold.replay.baselines import find_baselines
 from refold.replay.policy import LadderPolicy, Policy, Room
 from refold.replay.record import SessionRecord
 from refold.replay.run import Measured, replay_session
-from refold.replay.session import Session
 from refold.tokens import counter_for, model_info
 
 JOBS_MAX = 64

@@ -12,11 +12,10 @@ from importlib import resources
 from refold.budget.economics import CAUSES
 from refold.conversation import because
 from refold.conversation.language import count_things
+from refold.readers.session import Session
 from refold.replay.charts import COLOURS, Curve, draw_curves, draw_groups, draw_legend, draw_stacks
 from refold.replay.record import SessionRecord
-from refold.replay.report import BROKEN_MAX, Report, choose_shown
-from refold.replay.session import Session
-from refold.replay.tables import write_bill_rows, write_probe_rows, write_rows
+from refold.replay.report import BROKEN_MAX, Report, choose_shown, write_bill_rows, write_probe_rows, write_rows
 from refold.replay.tally import Probed, Tally, name_distances
 
 SHOWN_MAX = 12

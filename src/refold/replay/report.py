@@ -5,19 +5,22 @@ The same records give the same bytes. Times, which no two runs share, stand apar
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from refold.budget import Tariff
+from refold.budget.economics import CAUSES
+from refold.readers.file import FileReading
+from refold.readers.session import Broken, Session
 from refold.replay.batch import Terms
-from refold.replay.reading import FileReading
 from refold.replay.record import SessionRecord
-from refold.replay.rows import Broken
-from refold.replay.session import Session
-from refold.replay.tally import Probed, Tally, sum_times, tally_preset
+from refold.replay.tally import Probed, Tally, name_distances, sum_times, tally_preset
 from refold.tokens import counter_for, model_info
 from refold.tokens.model_table import AS_OF
 
 BROKEN_MAX = 20
+_DISTANCES = tuple(name_distances())
+_NONE = Probed(0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,3 +174,73 @@ def choose_shown(report: Report, most: int) -> list[Session]:
     ranked = sorted(report.sessions, key=lambda session: (-sizes.get(session.id, 0), session.id))[:most]
     chosen = {session.id for session in ranked}
     return [session for session in report.sessions if session.id in chosen]
+
+
+def write_rows(report: Report) -> Sequence[tuple[str, ...]]:
+    """Return the table: a heading row and one row per preset, as text; shares in percent, bills as parts of raw's."""
+    tallies = report.tallies()
+    raw = next((tally.charge.total for tally in tallies if tally.preset == "raw"), None)
+    head = ("preset", "fits", "valid", "peak", "breaks", "÷ raw", "whole", "copied", "values", "far", "found")
+    return [head, *(_write_row(tally, raw) for tally in tallies)]
+
+
+def _write_row(tally: Tally, raw: float | None) -> tuple[str, ...]:
+    return (
+        tally.preset,
+        _percent(tally.fit.percent),
+        _percent(tally.valid.percent),
+        f"{tally.tokens_peak:,}",
+        f"{tally.breaks:,}",
+        f"{tally.charge.total / raw:.2f}" if raw else "–",
+        f"{tally.whole_bill / raw:.2f}" if raw else "–",
+        _percent(tally.copied.percent),
+        _percent(tally.probes.view_percent),
+        _percent(tally.probes_far.view_percent),
+        _percent(tally.probes.found_percent),
+    )
+
+
+def write_bill_rows(report: Report) -> Sequence[tuple[str, ...]]:
+    """Return the bill by cause, in thousands of uncached input tokens, and the cost of reading again."""
+    head = ("preset", "bill", *CAUSES, "asked", "re-reads", "for", "whole bill")
+    return [
+        head,
+        *(
+            (
+                tally.preset,
+                f"{tally.charge.total / 1000:,.0f}k",
+                *(f"{getattr(tally.charge, cause) / 1000:,.0f}k" for cause in CAUSES),
+                f"{tally.asked:,}",
+                f"{tally.rereads:,}",
+                f"{tally.reread_cost / 1000:,.0f}k",
+                f"{tally.whole_bill / 1000:,.0f}k",
+            )
+            for tally in report.tallies()
+        ),
+    ]
+
+
+def write_probe_rows(report: Report) -> Sequence[tuple[str, ...]]:
+    """Return probes by class and by distance: a row per kind, for each preset what was in view, and found at all."""
+    tallies = report.tallies()
+    head = ("used again", "of", *(tally.preset for tally in tallies))
+    rows: list[tuple[str, ...]] = []
+    for title, tables in (("", [one.by_sort for one in tallies]), ("distance ", [one.by_distance for one in tallies])):
+        names = {name for table in tables for name in table}
+        for name in [*sorted(names - set(_DISTANCES)), *(one for one in _DISTANCES if one in names)]:
+            found = [table.get(name, _NONE) for table in tables]
+            cells = (_write_probed(one) for one in found)
+            rows.append((f"{title}{name or 'other'}", f"{max(one.whole for one in found):,}", *cells))
+    return [head, *rows]
+
+
+def _write_probed(probed: Probed) -> str:
+    """Return the share in view, and the share found at all where that is more."""
+    if probed.view_percent is None or probed.found_percent is None:
+        return "–"
+    more = f" / {probed.found_percent:.0f}" if probed.found > probed.in_view else ""
+    return f"{probed.view_percent:.0f}{more}"
+
+
+def _percent(percent: float | None) -> str:
+    return "–" if percent is None else f"{percent:.1f}"

@@ -17,11 +17,11 @@ from refold.conversation.view import Item, Lens
 from refold.formats import parse_messages
 from refold.formats.detect import make_format
 from refold.ladder.laws import common_prefix
+from refold.readers.session import Probe, Session
 from refold.replay.copied import Copied, CopyIndex
 from refold.replay.policy import Policy, Room, Step
-from refold.replay.recalling import RecallCheck
+from refold.replay.probes import RecallCheck
 from refold.replay.record import ProbeRecord, RequestRecord, SessionRecord
-from refold.replay.session import Probe, Session
 from refold.testing.provider_rules import find_violations
 from refold.tokens import Counter
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from refold.budget import Budget, Tariff
 from refold.config import CompressionConfig
 from refold.errors import RefoldError
+from refold.readers.session import Session
 from refold.replay.policy import LadderPolicy, Policy, Room
 from refold.replay.record import SessionRecord
 from refold.replay.run import Measured, replay_session
-from refold.replay.session import Session
 from refold.replay.tally import Tally, tally_preset
 from refold.tokens import counter_for, model_info
 from refold.tokens.models import ModelInfo

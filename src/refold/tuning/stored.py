@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from refold.ledger.encode import load_json
 from refold.ledger.ledger import Ledger
+from refold.readers.session import Session
 from refold.replay.probes import find_probes
-from refold.replay.session import Session
 
 SESSIONS_MAX = 12
 MESSAGES_MAX = 4_000

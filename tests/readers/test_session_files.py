@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from refold.errors import FormatError
-from refold.replay.reading import read_file, read_files
-from refold.replay.rows import read_time
+from refold.readers.file import read_file, read_files
+from refold.readers.session import read_time
+from refold.replay.probes import add_probes
 from refold.testing.convert import to_anthropic, to_responses
 from refold.testing.provider_rules import find_violations
 from tests.replay.files import ClaudeFile, agent_messages, claude_rows, codex_rows, write_rows
@@ -165,7 +166,7 @@ def test_an_export_brings_its_probes_and_other_files_get_theirs(tmp_path: Path) 
     )
     assert [one.value for one in told.sessions[0].probes] == ["PARSE-4711"]
     found = read_file(str(write_rows(tmp_path / "b.jsonl", [{"id": "x", "messages": agent_messages(12)}]))).sessions[0]
-    reused = [one for one in found.probes if one.value == "lib/used_003.py"]
+    reused = [one for one in add_probes(found).probes if one.value == "lib/used_003.py"]
     assert [(one.step, one.distance, one.is_hard) for one in reused] == [(18, 9, True)]
 
 

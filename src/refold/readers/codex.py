@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from refold.replay.rows import Broken, Row, read_time, settle_times
-from refold.replay.session import Session
+from refold.readers.session import Broken, Row, Session, read_time, settle_times
 
 KIND = "codex"
 _WRAPPERS = frozenset(("session_meta", "response_item", "event_msg", "turn_context", "compacted"))

@@ -1,7 +1,8 @@
 """Logs of requests in any of the three formats, and exports: a row is a request, a session or a single message.
 
-Clients resend the whole history: rows of which one goes on where another ended are one session, told once. A row may
-wrap its request in ``request``, ``body`` or ``json``; an answer beside it (``response``) is not needed.
+Clients resend the whole history, so rows that continue one another become one session. A row may wrap its request in
+``request``, ``body`` or ``json``; an answer beside it (``response``) is not needed. Items of a type that no provider
+has are refused: they would become messages that nobody can read.
 """
 
 from __future__ import annotations
@@ -10,19 +11,54 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from refold.errors import RefoldError
-from refold.formats import read_conversation
-from refold.replay.rows import Broken, Row, read_time, settle_times
-from refold.replay.session import Probe, Session
+from refold.errors import FormatError, RefoldError
+from refold.formats import Conversation, read_conversation
+from refold.readers.session import Broken, Probe, Row, Session, read_time, settle_times
 
 KIND = "requests"
 _WRAPPERS = ("request", "body", "json", "data")
+# Items of the Responses API, beside messages.
+_ITEMS = frozenset(
+    (
+        *("message", "reasoning", "item_reference", "compaction", "compaction_summary", "context_compaction"),
+        *("function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output"),
+        *("local_shell_call", "local_shell_call_output", "shell_call", "shell_call_output"),
+        *("apply_patch_call", "apply_patch_call_output", "computer_call", "computer_call_output"),
+        *("web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call"),
+        *("tool_search_call", "tool_search_output"),
+        *("mcp_call", "mcp_list_tools", "mcp_approval_request", "mcp_approval_response"),
+    )
+)
 _TIMES = ("timestamp", "time", "created", "created_at", "ts")
 
 
 def knows(row: dict[str, Any]) -> bool:
     """Tell whether a row is a request, a session or a message."""
-    return _find_body(row) is not None or "role" in row
+    return _find_body(row) is not None or "role" in row or is_item(row)
+
+
+def is_item(row: dict[str, Any]) -> bool:
+    """Tell whether a row is an item of the Responses API."""
+    return row.get("type") in _ITEMS
+
+
+def is_plain(row: dict[str, Any]) -> bool:
+    """Tell whether a row is itself a request body, not a wrapping of one."""
+    return _find_body(row) is row
+
+
+def check_known(conversation: Conversation) -> None:
+    """Raise FormatError if a message is none that a provider has; its place and what it is are named."""
+    for at, message in enumerate(conversation.messages):
+        if not isinstance(message, dict):
+            raise FormatError(f"messages[{at}] is no message but a {type(message).__name__}")
+        kind = message.get("type")
+        if "role" in message and (kind in (None, "message") or conversation.format.name != "openai-responses"):
+            continue
+        if not is_item(message):
+            fields = ", ".join(list(map(str, message))[:6]) or "no fields"
+            what = f"of type {str(kind)[:40]!r}" if kind else "without a role or type"
+            raise FormatError(f"messages[{at}] is an object {what} (it has {fields}), which is not a message")
 
 
 def read_rows(rows: Sequence[Row], name: str) -> tuple[list[Session], list[Broken]]:
@@ -52,6 +88,7 @@ def read_rows(rows: Sequence[Row], name: str) -> tuple[list[Session], list[Broke
 def read_session(row: dict[str, Any], name: str) -> Session:
     """Read one row: a request body, or a session of an export with its probes."""
     conversation = read_conversation(row)
+    check_known(conversation)
     time = next((found for key in _TIMES if (found := read_time(row.get(key))) is not None), None)
     count = len(conversation.messages)
     times = row.get("times")
@@ -92,7 +129,7 @@ def _find_body(row: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _join(told: list[Session], session: Session) -> list[Session]:
-    """Add a session, or let it take the place of the newest one that it goes on from."""
+    """Add a session, or replace the newest one that it continues."""
     prints = [_print(message) for message in session.messages]
     for at in range(len(told) - 1, max(-1, len(told) - 9), -1):
         known = told[at]
@@ -117,7 +154,7 @@ def _join(told: list[Session], session: Session) -> list[Session]:
 
 def _print(message: object) -> str:
     if isinstance(message, dict):
-        # A moved breakpoint of the cache makes no other message.
+        # A moved cache breakpoint does not make another message.
         message = {key: value for key, value in message.items() if key != "cache_control"}
     return json.dumps(message, sort_keys=True, default=str).replace(', "cache_control": {"type": "ephemeral"}', "")
 
@@ -126,6 +163,7 @@ def _read_loose(rows: Sequence[Row], name: str, broken: list[Broken]) -> list[Se
     """Read rows that are single messages: together they are one conversation."""
     try:
         conversation = read_conversation([row.value for row in rows])
+        check_known(conversation)
     except RefoldError as error:
         broken.append(Broken(rows[0].line, str(error)[:300]))
         return []

@@ -1,0 +1,216 @@
+"""Files of recorded sessions: finding them, taking their rows apart, and choosing the reader that knows them.
+
+A file that cannot be read at all raises FormatError. A line that cannot be read is counted and named, and the rest is
+read. Unknown fields are left alone, missing ones have defaults. Nothing is written, and no file refers to another.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+
+from refold.errors import FormatError, RefoldError
+from refold.formats import Conversation, read_conversation
+from refold.formats.detect import make_format
+from refold.formats.request import Shape
+from refold.readers import claude_code, codex, request_log, sharegpt, traces
+from refold.readers.session import Broken, Row, Session
+
+BYTES_MAX = 1_000_000_000
+FILES_MAX = 100_000
+_GZIP = b"\x1f\x8b"
+_NAMES = re.compile(r"\.jsonl?(\.gz)?$")
+_READERS = (claude_code, codex, sharegpt, traces, request_log)
+KNOWN = (
+    "messages or request bodies of OpenAI and Anthropic, session files of Claude Code and Codex, ShareGPT, and exports "
+    "of LangSmith and Langfuse"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FileReading:
+    """What one file holds: its sessions, and the lines that could not be read, by number and reason."""
+
+    path: str
+    sessions: tuple[Session, ...] = ()
+    broken: tuple[Broken, ...] = ()
+    kind: str = ""
+    bytes: int = field(default=0, compare=False)
+
+
+def list_files(paths: Sequence[str]) -> list[str]:
+    """Return the files meant: a folder means every .json and .jsonl file in it and below, sorted by name."""
+    files: list[str] = []
+    for path in paths:
+        if not Path(path).is_dir():
+            files.append(path)
+            continue
+        inside = islice((one for one in Path(path).rglob("*") if _NAMES.search(one.name)), FILES_MAX)
+        found = sorted(str(one) for one in inside if one.is_file())
+        if not found:
+            raise FormatError(f"{path} is a folder without any .json or .jsonl file; name another one, or a file")
+        files += found
+    return files
+
+
+def read_file(path: str) -> FileReading:
+    """Read every session of a file; raise FormatError if it holds none."""
+    content = _read_bytes(path)
+    rows, broken = _read_rows(content)
+    reading = _read_sessions(rows, Path(path).name)
+    broken += reading.broken
+    if not reading.sessions:
+        first = f"; line {broken[0].line}: {broken[0].why}" if broken else ""
+        raise FormatError(f"{path} holds no session: {len(rows)} rows were read, {len(broken)} are broken{first}")
+    # Replay speed is given in bytes: a session gets its share of the file.
+    share = len(content) // len(reading.sessions)
+    placed = tuple(replace(one, source=path, bytes=share) for one in reading.sessions)
+    return FileReading(path, placed, tuple(broken), reading.kind, len(content))
+
+
+def read_files(paths: Iterable[str]) -> Iterator[FileReading]:
+    """Read files one after the other; one that cannot be read comes back without sessions and with the reason."""
+    for path in paths:
+        try:
+            yield read_file(path)
+        except RefoldError as error:
+            yield FileReading(path, (), (Broken(0, str(error)),), "unreadable")
+
+
+def is_session_file(rows: Sequence[object]) -> bool:
+    """Tell whether rows come from the session file of an agent, which may end in the middle of a line."""
+    agents = (claude_code, codex)
+    return any(reader.knows(row) for row in rows if isinstance(row, dict) for reader in agents)
+
+
+def read_value(value: object, place: str) -> FileReading:
+    """Read the sessions of parsed JSON; raise FormatError if no reader knows it. ``place`` is named in errors."""
+    rows = _split_value(value)
+    reading = _read_sessions([Row(at, row) for at, row in enumerate(rows, 1)], Path(place).name)
+    if not reading.sessions:
+        raise FormatError(f"{place} holds no conversation: {_find_fault(value, reading)}; refold reads {KNOWN}")
+    return replace(reading, path=place)
+
+
+def _find_fault(value: object, reading: FileReading) -> str:
+    """Return what is wrong with a value that holds no session, as exactly as it can be said."""
+    if reading.kind not in ("unknown", request_log.KIND):
+        return reading.broken[0].why if reading.broken else "it has no messages"
+    try:
+        request_log.check_known(read_conversation(value))
+    except RefoldError as error:
+        return str(error)
+    return "it has no messages"
+
+
+def find_conversations(value: object, place: str, form: str | None = None) -> list[tuple[str, Conversation]]:
+    """Return the conversations of parsed JSON by name; raise FormatError if no reader knows it.
+
+    A list of messages or a request body keeps its wrapping. If ``form`` names a format, the value is read as that.
+    """
+    if form is not None or not isinstance(value, list | dict) or not value:
+        return [(place, read_conversation(value, form))]
+    rows = _split_value(value)
+    known = [reader for reader in _READERS[:-1] if any(reader.knows(row) for row in rows)]
+    if not known and len(rows) == 1 and request_log.is_plain(rows[0]):
+        conversation = read_conversation(value)
+        request_log.check_known(conversation)
+        return [(place, conversation)]
+    return [(session.id, _wrap_session(session)) for session in read_value(value, place).sessions]
+
+
+def _wrap_session(session: Session) -> Conversation:
+    """Return a session as a conversation: a bare list, or a request body if a system prompt or tools belong to it."""
+    form = make_format(session.format)
+    conversation = Conversation(form, list(session.messages), session.system, session.tools, session.model)
+    if session.system is None and session.tools is None:
+        return conversation
+    is_responses = form.name == "openai-responses"
+    beside = {"instructions" if is_responses else "system": session.system, "tools": session.tools}
+    body = {key: value for key, value in beside.items() if value is not None}
+    return replace(conversation, shape=Shape("body", "input" if is_responses else "messages", body))
+
+
+def _read_bytes(path: str) -> bytes:
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read(BYTES_MAX + 1)
+        if content.startswith(_GZIP):
+            with gzip.GzipFile(fileobj=io.BytesIO(content)) as packed:
+                content = packed.read(BYTES_MAX + 1)
+    except (OSError, EOFError, ValueError, zlib.error) as error:
+        raise FormatError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if len(content) > BYTES_MAX:
+        raise FormatError(f"{path} is larger than {BYTES_MAX:,} bytes; split it")
+    return content
+
+
+def _read_rows(content: bytes) -> tuple[list[Row], list[Broken]]:
+    """Read JSONL, or one JSON document as its rows."""
+    text = content.decode("utf-8", "replace").removeprefix("\ufeff")
+    whole = _parse_whole(text)
+    if whole is not None:
+        return [Row(1, value) for value in whole], []
+    rows: list[Row] = []
+    broken: list[Broken] = []
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            broken.append(Broken(number, f"no JSON: {error}"[:200]))
+            continue
+        if isinstance(value, dict):
+            rows.append(Row(number, value))
+        else:
+            broken.append(Broken(number, f"a row must be an object, not {type(value).__name__}"))
+    return rows, broken
+
+
+def _parse_whole(text: str) -> list[dict[str, object]] | None:
+    """Return the rows of a file that is one JSON document; None if it is JSONL."""
+    if "\n" in text.strip() and _is_json(text.strip().partition("\n")[0]):
+        return None
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return _split_value(value) or None
+
+
+def _is_json(line: str) -> bool:
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _split_value(value: object) -> list[dict[str, object]]:
+    """Return the rows of one JSON value: an object is a row, a list of messages one conversation, else a row each."""
+    if isinstance(value, dict):
+        # An API answers a page of rows under one of these.
+        inside = next((value[key] for key in ("data", "runs") if isinstance(value.get(key), list)), None)
+        return [value] if inside is None or request_log.knows(value) else _split_value(inside)
+    if not isinstance(value, list) or not value or not all(isinstance(one, dict) for one in value):
+        return []
+    is_conversation = all("role" in one or request_log.is_item(one) for one in value)
+    return [{"messages": value}] if is_conversation else list(value)
+
+
+def _read_sessions(rows: Sequence[Row], name: str) -> FileReading:
+    """Let the first reader that knows these rows read them."""
+    for reader in _READERS:
+        if any(reader.knows(row.value) for row in rows):
+            sessions, broken = reader.read_rows(rows, name)
+            return FileReading(name, tuple(sessions), tuple(broken), reader.KIND)
+    broken = [Broken(row.line, "neither a message, a request nor a known session file") for row in rows]
+    return FileReading(name, (), tuple(broken), "unknown")

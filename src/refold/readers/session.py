@@ -1,0 +1,109 @@
+"""A recorded session, and what every reader shares: numbered rows, broken ones, times as seconds.
+
+Only values. ``probes`` are facts that a later step of the recording used; ``times`` are seconds, one per message,
+where the recording has them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from refold.conversation.turn import find_turns
+from refold.errors import RefoldError
+from refold.formats import parse_messages
+from refold.formats.detect import make_format
+
+TITLE_CHARS = 80
+YEAR_S = 31_557_600.0
+_MILLISECONDS_FROM = 1e11
+# Agents write into the user's place, too: reminders, the environment, standing instructions.
+_INJECTED = ("<", "# AGENTS.md instructions", "Caveat: ")
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A value that the message at ``step`` took from an earlier one, ``distance`` messages back."""
+
+    step: int
+    value: str
+    sort: str = ""
+    distance: int = 0
+    is_hard: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Session:
+    """One recorded session. ``format`` names the wire format; ``system`` and ``tools`` stand beside the messages."""
+
+    id: str
+    messages: tuple[object, ...]
+    format: str = "openai-chat"
+    system: object = None
+    tools: object = None
+    probes: tuple[Probe, ...] = ()
+    times: tuple[float, ...] = ()
+    model: str = ""
+    source: str = ""
+    bytes: int = 0
+
+    def idle_before(self, at: int, since: int) -> float:
+        """Return the seconds between two messages; 0 where the recording does not tell."""
+        if not self.times or not 0 <= since < at < len(self.times):
+            return 0.0
+        return max(0.0, self.times[at] - self.times[since])
+
+
+def find_title(session: Session) -> str:
+    """Return the first words that a person wrote, as a title; empty if there are none."""
+    try:
+        messages = parse_messages(make_format(session.format), session.messages)
+    except RefoldError:
+        return ""
+    texts = [part.text for at in find_turns(messages) for part in messages[at].parts if part.kind == "text"]
+    spoken = [text for text in texts if text.strip() and not text.lstrip().startswith(_INJECTED)]
+    words = " ".join((spoken or texts or [""])[0][:2_000].split())
+    return words if len(words) <= TITLE_CHARS else f"{words[: TITLE_CHARS - 1].rstrip()}…"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One JSON object of a file, with the number of its line."""
+
+    line: int
+    value: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A line that could not be read, and why; line 0 stands for the whole file."""
+
+    line: int
+    why: str
+
+
+def read_time(value: object) -> float | None:
+    """Return a timestamp in seconds: ISO text, seconds or milliseconds; None if it is none of them."""
+    if isinstance(value, str):
+        try:
+            return datetime.fromisoformat(value).timestamp()
+        except ValueError:
+            return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return value / 1000.0 if value > _MILLISECONDS_FROM else float(value)
+
+
+def settle_times(times: list[float | None]) -> tuple[float, ...]:
+    """Return times for all messages, each missing one as late as the one before it; none at all if none is known."""
+    known = [time for time in times if time is not None]
+    if not known:
+        return ()
+    settled: list[float] = []
+    last = known[0]
+    for time in times:
+        last = max(last, time) if time is not None else last
+        settled.append(last)
+    return tuple(settled)

@@ -1,0 +1,100 @@
+"""``refold import``, ``count`` and ``compact`` on what people have: session files, logs, folders of them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from refold import ContextCompressionManager
+from refold.cli.compact import Wish
+from refold.cli.compact import run as run_compact
+from refold.cli.count import run as run_count
+from refold.cli.transfer import run_import
+from refold.errors import ConfigError, FormatError
+from refold.testing.convert import to_anthropic
+from tests.replay.files import agent_messages, claude_rows, codex_rows, write_rows
+
+
+@pytest.fixture
+def folder(tmp_path: Path, empty_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What a person may have: a project of Claude Code, a rollout of Codex, a log, and files of other kinds."""
+    (tmp_path / ".git").mkdir()
+    monkeypatch.chdir(tmp_path)
+    files = tmp_path / "files"
+    (files / "project").mkdir(parents=True)
+    write_rows(files / "project" / "claude.jsonl", claude_rows())
+    write_rows(files / "rollout-1.jsonl", codex_rows())
+    body = {**to_anthropic(agent_messages(3)), "system": "Be careful.", "model": "claude-opus-5-5"}
+    (files / "request.json").write_text(json.dumps(body))
+    (files / "package.json").write_text(json.dumps({"name": "x", "version": "1"}))
+    return files
+
+
+def test_a_folder_is_imported_whole_and_what_is_no_conversation_is_named(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_import(".", [str(folder)], None, as_json=False)
+    told = capsys.readouterr()
+    assert "imported 's-1': 7 messages" in told.out
+    assert "4 sessions from 4 files" in told.out
+    assert "package.json" in told.err
+    with ContextCompressionManager(workspace_path=".") as manager:
+        titles = {row.id: row.settings.get("title") for row in manager.ledger.list_sessions()}
+    assert set(titles) == {"s-1", "s-1/a7", "r-7", "request"}
+    assert titles["r-7"] == "List the files of lib_9001"
+    with pytest.raises(FormatError, match="nothing was imported"):
+        run_import(".", [str(folder)], None, as_json=False)
+
+
+def test_a_claude_code_file_is_messages_never_opaque_rows(folder: Path) -> None:
+    run_import(".", [str(folder / "project" / "claude.jsonl")], None, as_json=False)
+    with ContextCompressionManager(workspace_path=".") as manager:
+        prepared = manager.prepare_context_sync("s-1")
+        assert manager.status("s-1").model == "claude-opus-5-5"
+    assert [message["role"] for message in prepared.messages][:2] == ["user", "assistant"]
+    kinds = {block["type"] for message in prepared.messages for block in message["content"]}
+    assert kinds <= {"text", "thinking", "tool_use", "tool_result"}
+
+
+def test_the_system_prompt_of_an_anthropic_request_is_kept_and_counted(folder: Path) -> None:
+    run_import(".", [str(folder / "request.json")], "mine", as_json=False)
+    with ContextCompressionManager(workspace_path=".") as manager:
+        kept = manager.prepare_context_sync("mine")
+        other = manager.prepare_context_sync("mine", system_prompt="Another one, much longer than the first. " * 5)
+    assert kept.system == "Be careful."
+    assert "".join(str(other.system)).startswith("Another one")
+    assert other.total_tokens > kept.total_tokens
+
+
+def test_one_name_is_for_one_session(folder: Path) -> None:
+    with pytest.raises(ConfigError, match="--as names one session"):
+        run_import(".", [str(folder)], "mine", as_json=False)
+    with pytest.raises(ConfigError, match="holds 2"):
+        run_import(".", [str(folder / "project" / "claude.jsonl")], "mine", as_json=False)
+
+
+def test_count_reads_session_files_and_lists_several(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_count(str(folder / "rollout-1.jsonl"), None, None, as_json=True)
+    assert json.loads(capsys.readouterr().out)["format"] == "openai-responses"
+    run_count(str(folder / "project" / "claude.jsonl"), None, None, as_json=False)
+    told = capsys.readouterr()
+    assert "s-1/a7" in told.out
+    assert "not JSON" in told.err, "the half line at its end is named"
+
+
+def test_compact_writes_the_main_conversation_of_a_session_file(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_compact(Wish(str(folder / "project" / "claude.jsonl"), 2_000, str(tmp_path / "out.json")))
+    written = json.loads((tmp_path / "out.json").read_text().splitlines()[0])
+    assert written["role"] == "user"
+    run_compact(Wish(str(folder / "rollout-1.jsonl"), 2_000, str(tmp_path / "codex.json")))
+    capsys.readouterr()
+    assert json.loads((tmp_path / "codex.json").read_text())["instructions"] == "Be brief."
+
+
+def test_compact_of_several_conversations_says_what_to_do(folder: Path) -> None:
+    rows = [{"id": f"s{at}", "messages": [{"role": "user", "content": f"Question {at}"}]} for at in range(3)]
+    write_rows(folder / "log.jsonl", rows)
+    with pytest.raises(FormatError, match=r"holds 3 conversations .*refold import"):
+        run_compact(Wish(str(folder / "log.jsonl"), 2_000))
