@@ -10,7 +10,7 @@ import pytest
 from refold import CompressionConfig, ContextCompressionManager
 from refold.config import load_config
 from refold.tuning import KNOBS, apply, propose, read_stored, watch
-from refold.tuning.proposing import Figures, _is_better
+from refold.tuning.proposal import Figures, _is_better
 from tests.cli.conftest import make_session
 from tests.cli.running import Shell
 

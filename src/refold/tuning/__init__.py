@@ -1,11 +1,9 @@
-"""Tuning (S1.10): stored sessions are replayed with other settings, and what would have served them better is proposed.
+"""Tuning: stored sessions are replayed with other settings, and settings that would have served them better proposed.
 
-``propose`` only looks; ``apply`` changes what holds from now on, within the bounds of ``knobs``, and logs it.
+``propose`` only looks; ``apply`` changes the settings, within the bounds of the knobs, and logs it.
 """
 
-from refold.tuning.applying import apply, watch
-from refold.tuning.knobs import KNOBS, Knob
-from refold.tuning.proposing import Figures, Tuning, propose
-from refold.tuning.stored import read_stored
+from refold.tuning.change import apply, watch
+from refold.tuning.proposal import KNOBS, Figures, Knob, Tuning, propose, read_stored
 
 __all__ = ["KNOBS", "Figures", "Knob", "Tuning", "apply", "propose", "read_stored", "watch"]

@@ -1,7 +1,8 @@
-"""What would have served the stored sessions better: one knob after the other, each tried on all of them.
+"""Settings that would have served the stored sessions better: one knob after the other, each tried on all of them.
 
-A change is proposed only if every request still fits and is valid, as many values stay in view as now, and the bill is
-lower by enough to matter. The search is short and takes the same way every time; nothing is changed here.
+A change is proposed only if every request still fits and is valid, as many values stay in view as now, and the whole
+bill (with re-reads of hidden text) is lower by enough to matter. A knob has bounds; anything outside them is for a
+person to set. The search is short and deterministic. Nothing is changed here.
 """
 
 from __future__ import annotations
@@ -12,25 +13,68 @@ from dataclasses import dataclass, field
 from refold.budget import Budget, Tariff
 from refold.config import CompressionConfig
 from refold.errors import RefoldError
+from refold.ledger.encode import load_json
+from refold.ledger.ledger import Ledger
 from refold.readers.session import Session
 from refold.replay.policy import LadderPolicy, Policy, Room
+from refold.replay.probes import add_probes
 from refold.replay.record import SessionRecord
 from refold.replay.run import Measured, replay_session
 from refold.replay.tally import Tally, tally_preset
 from refold.tokens import counter_for, model_info
 from refold.tokens.models import ModelInfo
-from refold.tuning.knobs import KNOBS
 
 # A change breaks cached prefixes and people's habits: it has to be worth that.
 SAVING_MIN = 0.03
 # Values in view may be fewer by no more than this, in points of a hundred.
 VIEW_LOSS_MAX = 1.0
 TRIALS_MAX = 24
+SESSIONS_MAX = 12
+MESSAGES_MAX = 4_000
+# A session of a few messages says nothing about folding.
+MESSAGES_MIN = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    """One setting, its bounds, and the values that are tried; factors multiply what is in force.
+
+    ``switch`` names the setting without which this one does nothing.
+    """
+
+    name: str
+    least: float
+    most: float
+    values: tuple[float, ...] = ()
+    factors: tuple[float, ...] = ()
+    switch: str = ""
+
+    def find_values(self, config: CompressionConfig) -> list[float]:
+        """Return the values to try beside the one in force; none where these settings do not use the knob."""
+        held = getattr(config, self.name)
+        if held is None or (self.switch and not getattr(config, self.switch)):
+            return []
+        tried = [*self.values, *(round(held * factor) for factor in self.factors)]
+        within = {min(self.most, max(self.least, value)) for value in tried}
+        return sorted(type(held)(value) for value in within if value != held)
+
+
+KNOBS = (
+    Knob("trigger_ratio", 0.5, 0.98, values=(0.6, 0.75, 0.9, 0.98)),
+    Knob("target_ratio", 0.1, 0.5, values=(0.1, 0.15, 0.25, 0.4)),
+    Knob("economic_ratio", 0.1, 0.8, values=(0.2, 0.4, 0.6), switch="economic"),
+    Knob("threshold_rounds", 20, 400, factors=(0.5, 1.5, 2.0)),
+    Knob("threshold_tokens", 2_000, 400_000, factors=(0.5, 1.5, 2.0)),
+    Knob("retention_count", 4, 200, factors=(0.5, 1.5)),
+    Knob("max_turns", 10, 200, factors=(0.5, 1.5, 2.0)),
+    Knob("keep_recent", 3, 50, factors=(0.5, 1.5)),
+    Knob("keep_last_turns", 2, 50, factors=(0.5, 1.5)),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What settings gave over all sessions. ``cost`` is in input tokens at the plain price."""
+    """What settings gave over all sessions. ``cost`` is the whole bill in input tokens at the plain price."""
 
     cost: float
     in_view_percent: float | None
@@ -42,7 +86,7 @@ class Figures:
     def of(cls, tally: Tally) -> Figures:
         """Take what counts out of a tally."""
         is_sound = tally.fit.part == tally.fit.whole and tally.valid.part == tally.valid.whole and not tally.problems
-        return cls(tally.charge.total, tally.probes.view_percent, tally.tokens_peak, tally.breaks, is_sound)
+        return cls(tally.whole_bill, tally.probes.view_percent, tally.tokens_peak, tally.breaks, is_sound)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +106,28 @@ class Tuning:
         return 1 - self.then.cost / self.now.cost if self.now.cost else 0.0
 
 
+def read_stored(ledger: Ledger, sessions_max: int = SESSIONS_MAX) -> list[Session]:
+    """Return the sessions that changed last and are long enough to say something: originals only, with their probes."""
+    found: list[Session] = []
+    for row in ledger.list_sessions(limit=sessions_max * 10):
+        ids = ledger.read_path(row.id).ids[:MESSAGES_MAX]
+        if len(ids) < MESSAGES_MIN:
+            continue
+        stored = [message for message in ledger.read_messages(row.id, ids) if not message.is_forgotten]
+        session = Session(
+            id=row.id,
+            messages=tuple(load_json(message.raw) for message in stored),
+            format=row.wire,
+            times=tuple(message.created_at for message in stored),
+            model=row.model,
+            bytes=sum(len(message.raw) for message in stored),
+        )
+        found.append(add_probes(session))
+        if len(found) == sessions_max:
+            break
+    return found
+
+
 def propose(
     sessions: Sequence[Session],
     config: CompressionConfig,
@@ -74,7 +140,7 @@ def propose(
     now = best = Figures.of(first)
     changes: dict[str, float] = {}
     trials = 1
-    # Twice: what one knob may do depends on where the others stand.
+    # Twice: what one knob can save depends on the others.
     for knob in (*KNOBS, *KNOBS) if first.requests else ():
         held = config.replace(**changes) if changes else config
         for value in knob.find_values(held):
@@ -85,7 +151,7 @@ def propose(
             try:
                 tried = Figures.of(_try_settings(sessions, held.replace(**{knob.name: value})))
             except RefoldError:
-                continue  # A target above its trigger, a reserve above its window: no settings at all.
+                continue  # These settings conflict, such as a target above its trigger.
             if _is_better(tried, best, now):
                 best, changes = tried, {**changes, knob.name: value}
     if now.cost and 1 - best.cost / now.cost < SAVING_MIN:

@@ -1,7 +1,7 @@
-"""Putting a proposal in force, by hand or by itself, and writing down that it was done.
+"""Applies a proposal to the settings, on request or automatically, and logs it.
 
-``watch`` is for ``tune: auto``: after so many compressions it looks again, in a thread of its own, and changes what
-holds within the bounds of the knobs. A failure is logged and costs nothing else.
+``watch`` serves ``tune: auto``: after a number of compressions it looks for better settings in its own thread and
+applies them within the bounds of the knobs. A failure is noted and has no other effect.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from refold.conversation import because
 from refold.ledger.ledger import Event, Ledger
 from refold.manager import ContextCompressionManager
 from refold.manager.notices import Notice
-from refold.tuning.proposing import Tuning, propose
-from refold.tuning.stored import read_stored
+from refold.tuning.proposal import Tuning, propose, read_stored
 
-# So many compressions between two looks: a change must have had time to show.
+# Compressions between two looks: a change needs time to show.
 COMPRESSIONS_BETWEEN = 20
 SESSIONS_WATCHED = 4
 
@@ -36,7 +35,7 @@ def apply(workspace: str | Path, ledger: Ledger, tuning: Tuning, now: float, by:
 
 
 def watch(manager: ContextCompressionManager, workspace: str | Path, every: int = COMPRESSIONS_BETWEEN) -> Watch:
-    """Tune a manager's settings by themselves from now on."""
+    """Tune a manager's settings automatically from now on."""
     watching = Watch(manager, workspace, every)
     manager.on("compressed", watching.see)
     return watching
@@ -56,7 +55,7 @@ class Watch:
         self.problem = ""
 
     def see(self, notice: Notice) -> None:
-        """Take note of a compression; look again when there were enough."""
+        """Count a compression; look again after enough of them."""
         with self._lock:
             self._count += 1
             is_due = self._count >= self._every and not (self._thread and self._thread.is_alive())
@@ -78,7 +77,7 @@ class Watch:
             self.last = tuning
             if tuning.changes:
                 apply(self._workspace, manager.ledger, tuning, now, by="tune: auto")
-                # On top of what holds: a caller's own settings stand in no file.
+                # On top of the current settings: a caller's own are in no file.
                 manager.adopt(manager.config.replace(**tuning.changes))
         except Exception as error:  # noqa: BLE001 - a look for better settings must never end a conversation
             self.problem = f"{type(error).__name__}: {error}"
