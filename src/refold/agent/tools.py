@@ -20,7 +20,7 @@ from refold.errors import ConfigError
 
 ARGUMENT_CHARS_MAX = 1_000_000
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_ARGUMENT_LINE = re.compile(r"^\s*(?:``)?(\w+)(?:``)?\s*(?:\([^)]*\))?\s*:\s*(\S.*)$")
+_ARGUMENT_LINE = re.compile(r"^\s*+(?:``)?(\w++)(?:``)?\s*+(?:\([^)]*+\)\s*+)?:\s*+(\S.*)$")
 
 
 class ArgumentError(ValueError):

@@ -32,7 +32,7 @@ EXTRAS = {
     "web": "the page of refold serve",
     "mcp": "refold mcp",
 }
-_REQUIREMENT = re.compile(r"^([A-Za-z0-9_.-]+).*\bextra == ['\"]([\w-]+)['\"]")
+_REQUIREMENT = re.compile(r"^([A-Za-z0-9_.-]++).*\bextra == ['\"]([\w-]+)['\"]")
 _MARKS = {"ok": ("✓", "green"), "hint": ("!", "yellow"), "broken": ("✗", "bold red")}
 
 

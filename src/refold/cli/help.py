@@ -25,8 +25,8 @@ PANELS: dict[str, tuple[str, ...]] = {
 }
 COLUMNS_MAX = 100
 _HEADING = re.compile(r"^[A-Z][a-z ]+:(?=$| refold| 0 )", re.M)
-_TYPE = re.compile(r" <[^>]*>")
-_EXTRA = re.compile(r"\s*\[([^][]+)\]$")
+_TYPE = re.compile(r" <[^<>]*+>")
+_EXTRA = re.compile(r"(?<!\s)\s*+\[([^][]++)\]$")
 _LIMIT = re.compile(r"^x[<>]=?-?\d+$")
 _RANGE = re.compile(r"^(-?\d+)<=x<=(-?\d+)$")
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from yaml.nodes import Node
 
 _NODES_MAX = 500_000
-_PASSWORD = re.compile(r"(://[^\s:/@]*:)\S*@")
+_PASSWORD = re.compile(r"(://[^\s:/@]{0,300}:)\S{0,1000}@")
 _SHORT = Repr()
 _SHORT.maxstring = _SHORT.maxother = 60
 _SHORT.maxdict, _SHORT.maxlist, _SHORT.maxlevel = 3, 4, 2

@@ -22,7 +22,7 @@ from refold.offload.writing import write_whole
 FILE = "refold.yaml"
 FOREIGN = "x-agent.yaml"
 # A comment after a value that has no quotes: what stands in quotes may look like one.
-_COMMENT = re.compile(r"(?<=[^'\"\s])\s+#[^'\"]*(?=\n)")
+_COMMENT = re.compile(r"(?<=[^'\"\s])\s++#[^'\"\n]{0,500}+(?=\n)")
 
 
 def find_file(workspace: str | Path) -> Path:

@@ -25,7 +25,8 @@ _OPTIONS = orjson.OPT_SORT_KEYS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_
 # orjson reads integers over 64 bits as floats, so that two ids could become one.
 _LONG_NUMBER = re.compile(r"[0-9]{19}")
 _LEVELS = 2  # Blocks stand in a message, in a result, in a document; nothing nests further.
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+# A string without an end runs to the end of the text: searching for its end again from each quote would be quadratic.
+_STRING = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 _BRACKET = re.compile(r"[\[{\]}]")
 _TEXT_TYPES = frozenset(("text", "input_text", "output_text"))
 _STRINGS = frozenset((str,))

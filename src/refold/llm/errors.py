@@ -38,7 +38,7 @@ _GARBLED = {"APIResponseValidationError", "JSONDecodeError", "UnicodeDecodeError
 _NO_CREDIT = re.compile(r"insufficient_quota|exceeded your current quota|credit balance is too low|billing", re.I)
 _WAIT = re.compile(r"rate_limit|rate limit|too many requests|throttl|resource_exhausted", re.I)
 _BUSY = re.compile(r"overloaded|server_error|api_error|unavailable|internal error|timed? ?out", re.I)
-_TRY_IN = re.compile(r"(?:try again in|retry(?: after| in)|retryDelay\W+)\s*(\d+(?:\.\d+)?)\s*(ms|s|m)\b", re.I)
+_TRY_IN = re.compile(r"(?:try again in|retry(?: after| in)|retryDelay\W++)\s*+(\d++(?:\.\d++)?)\s*+(ms|s|m)\b", re.I)
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0}
 
 

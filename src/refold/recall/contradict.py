@@ -14,7 +14,7 @@ from refold.recall.english import STOP_WORDS, stem
 from refold.recall.words import find_words
 
 _SENTENCE_CHARS_MAX = 400
-_VALUE = re.compile(r"v?\d[\w.:/-]*|[\w.-]*/[\w./-]+|`[^`]{1,60}`|\"[^\"]{1,60}\"|“[^”]{1,60}”")
+_VALUE = re.compile(r"v?\d[\w.:/-]*|(?<![\w.-])[\w.-]*+/[\w./-]+|`[^`]{1,60}`|\"[^\"]{1,60}\"|“[^”]{1,60}”")
 _FILLER = re.compile(
     r"(?:\s|[=:：]|\b(?:is|are|was|were|to|at|on|be|will|now|the|a|an|number|version|of|as|set|use|using|changed|moved|"
     r"switched|updated|from)\b|是|为|改为|改成|改到|换成|用|在|到|号|了|现在|定为)+$",

@@ -12,7 +12,8 @@ import re
 from refold.conversation.language import Language
 from refold.stages.gist import disarm_marks, first_line, read_json
 
-_STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.S)
+# Possessive, and a string without an end runs to the end of the text: no text is read twice.
+_STRING = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.S)
 _SPACE = re.compile(r"[ \t\r\n]*")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _HEAD_CHARS = 60

@@ -20,7 +20,7 @@ from refold.conversation.turn import Unit
 from refold.conversation.view import View, amend
 from refold.stages.span import items_of
 from refold.stages.stage import Goal, When, count_part, drop_part, next_level, seen_part
-from refold.stages.truncate import Truncate
+from refold.stages.truncate import OutputText, Truncate
 from refold.stages.window import fold_units
 
 _TRIES = 12
@@ -81,22 +81,26 @@ class Clamp:
         """Cut every piece that is larger than a common size: the one that makes the view fit, at least the minimum."""
         size = _common_size([piece.tokens for piece in pieces], view.tokens - hard, self.tokens_min)
         edits: list[Edit] = []
+        sources: dict[_Piece, OutputText] = {}
         for _ in range(_TRIES):
-            edits = [edit for piece in pieces if (edit := self._cut_piece(view, piece, size)) is not None]
+            edits = [edit for piece in pieces if (edit := self._cut_piece(view, piece, size, sources)) is not None]
             over = _tokens_with(view, edits) - hard
             if over <= 0 or size <= self.tokens_min:
                 break
             size = max(self.tokens_min, size - max(1, over // max(1, len(edits))) - 1)
         return edits
 
-    def _cut_piece(self, view: View, piece: _Piece, size: int) -> Edit | None:
+    def _cut_piece(self, view: View, piece: _Piece, size: int, sources: dict[_Piece, OutputText]) -> Edit | None:
         item = view.items[piece.at]
         seen = seen_part(item, piece.part)
         if seen is None or piece.tokens <= size:
             return None
         original = item.message.parts[piece.part]
         handle = message_handle(item.message, piece.part)
-        text = _shorten(view, original, piece.tokens if original is seen else count_part(view, original), size, handle)
+        tokens = piece.tokens if original is seen else count_part(view, original)
+        if piece not in sources:
+            sources[piece] = OutputText(original.text, original.name, is_cut_again=True)
+        text = _Cutter(view, original, handle, sources[piece]).shorten(tokens, size)
         return Edit(
             kind="replace",
             stage=self.name,
@@ -170,30 +174,40 @@ def _common_size(sizes: Sequence[int], over: int, least: int) -> int:
     return least
 
 
-def _shorten(view: View, part: Part, tokens: int, size: int, handle: str) -> str:
-    """Return head and tail of a part within ``size`` tokens, the cut marked with its exact length."""
-    if part.kind == "media" or not part.text:
-        return f"[{part.name or part.kind}, too large for the budget: {mark(handle)}]"
-    best, low, high = _cut_middle(part, 0, handle), 0.0, min(1.0, size / max(1, tokens))
-    share = high
-    # Cuts fall on lines and tokens do not follow characters evenly: what is still free is looked for by halves.
-    for _ in range(_TRIES):
-        text = _cut(part, int(len(part.text) * share), handle)
-        if (found := view.lens.count_text(text)) <= size:
-            best, low = text, share
-            if found >= size * _FILLED or share == high:
-                break
-        else:
-            high = share
-        share = (low + high) / 2
-    return best
+@dataclass(frozen=True, slots=True)
+class _Cutter:
+    """Cuts one part to a size. What was read of its text is shared by all tries."""
 
+    view: View
+    part: Part
+    handle: str
+    source: OutputText
 
-def _cut(part: Part, chars: int, handle: str) -> str:
-    """Cut as truncate does, on lines and with what failed kept, where there is room for that."""
-    if part.kind == "call" or chars < _LINES_CHARS_MIN:
-        return _cut_middle(part, chars, handle)
-    return Truncate(chars_max=chars, bytes_max=_NO_LIMIT, lines_max=_NO_LIMIT).cut(part.text, handle, part.name)
+    def shorten(self, tokens: int, size: int) -> str:
+        """Return head and tail of the part within ``size`` tokens, the cut marked with its exact length."""
+        part = self.part
+        if part.kind == "media" or not part.text:
+            return f"[{part.name or part.kind}, too large for the budget: {mark(self.handle)}]"
+        best, low, high = _cut_middle(part, 0, self.handle), 0.0, min(1.0, size / max(1, tokens))
+        share = high
+        # Cuts fall on lines and tokens do not follow characters evenly: what is still free is looked for by halves.
+        for _ in range(_TRIES):
+            text = self._cut(int(len(part.text) * share))
+            if (found := self.view.lens.count_text(text)) <= size:
+                best, low = text, share
+                if found >= size * _FILLED or share == high:
+                    break
+            else:
+                high = share
+            share = (low + high) / 2
+        return best
+
+    def _cut(self, chars: int) -> str:
+        """Cut as truncate does, on lines and with what failed kept, where there is room for that."""
+        if self.part.kind == "call" or chars < _LINES_CHARS_MIN:
+            return _cut_middle(self.part, chars, self.handle)
+        stage = Truncate(chars_max=chars, bytes_max=_NO_LIMIT, lines_max=_NO_LIMIT)
+        return stage.cut_read(self.source, self.handle)
 
 
 def _cut_middle(part: Part, keep: int, handle: str) -> str:

@@ -26,9 +26,9 @@ KEYWORDS_ZH = (
 )  # fmt: skip
 
 _CODE = re.compile(
-    r"```|^\s*(?:\$|>>>|#!)\s?\S|^\s*(?:def|class|import|from|function|const|let|return|public|private|SELECT|INSERT|"
-    r"UPDATE|DELETE)\b.*[(){};:=*]|^\s*(?:sudo|git|pip|npm|npx|yarn|docker|kubectl|make|curl|cd|python3?|pytest|cargo|go)"
-    r"\s+[-\w./]+|`[^`\n]{2,}`",
+    r"```|^[^\S\n]*+(?:(?:\$|>>>|#!)\s?\S|(?:def|class|import|from|function|const|let|return|public|private|SELECT|"
+    r"INSERT|UPDATE|DELETE)\b.*[(){};:=*]|(?:sudo|git|pip|npm|npx|yarn|docker|kubectl|make|curl|cd|python3?|pytest|cargo|"
+    r"go)[^\S\n]++[-\w./]+)|`[^`\n]{2,}+`",
     re.M,
 )
 _HAN = re.compile(r"[\u3400-\u9fff\uf900-\ufaff]")

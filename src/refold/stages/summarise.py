@@ -34,7 +34,7 @@ FACTS_MAX = 40
 # No answer of the length that was asked for has more characters: what has is not even read.
 CHARS_PER_TOKEN_MAX, CHARS_FREE = 20, 4_000
 _SHOWN_MAX = 3
-_QUOTE = re.compile(r"^(\s*)[UA]>[ \t]*(.*)$", re.M)
+_QUOTE = re.compile(r"^([^\S\n]*+)[UA]>[ \t]*+(.*)$", re.M)
 _FENCE = re.compile(r"\A```\w*\n(.*)\n```\s*\Z", re.S)
 
 

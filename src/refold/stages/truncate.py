@@ -49,6 +49,25 @@ class Room:
         return other.lines <= self.lines and other.bytes <= self.bytes and other.chars <= self.chars
 
 
+class OutputText:
+    """A text that is cut, once or to several sizes, with what its middle says: that is looked for once."""
+
+    def __init__(self, text: str, tool: str = "", *, is_cut_again: bool = False) -> None:
+        self.text = text
+        self.is_log = names_shell(tool) or looks_like_log(text)
+        self._is_cut_again = is_cut_again
+        self._landmarks: list[Landmark] | None = None
+
+    def find_landmarks(self, head: int, tail: int) -> list[Landmark]:
+        """Return the telling lines between head and tail."""
+        if not self._is_cut_again:
+            return find_landmarks(self.text, head, tail, is_log=self.is_log)
+        if self._landmarks is None:
+            self._landmarks = find_landmarks(self.text, 0, len(self.text), is_log=self.is_log)
+            self._landmarks.sort(key=lambda one: (one.rank, one.start))
+        return [one for one in self._landmarks if head < one.start and one.stop < tail]
+
+
 @dataclass(frozen=True)
 class Truncate(OutputStage):
     """Options of the stage. An output over any of its limits is cut to fit all of them.
@@ -96,16 +115,20 @@ class Truncate(OutputStage):
 
     def cut(self, text: str, handle: str, tool: str = "") -> str:
         """Return a text cut to the limits, with ``handle`` in its markers; the text itself if it is within them."""
+        return self.cut_read(OutputText(text, tool), handle)
+
+    def cut_read(self, source: OutputText, handle: str) -> str:
+        """The same for a text that may be cut again, to another size: what was read of it is kept."""
+        text = source.text
         room = Room(self.lines_max, self.bytes_max, len(text) if self.chars_max is None else self.chars_max)
         if _fits(text, room):
             return text
         language = detect_language([text]) if self.language == "auto" else self.language
         marker_cost = _measure_marker(len(text), handle, language)
-        is_log = names_shell(tool) or looks_like_log(text)
-        ratio = _SHELL_HEAD if is_log else _OTHER_HEAD
+        ratio = _SHELL_HEAD if source.is_log else _OTHER_HEAD
         room = room.less(marker_cost)
         head, tail = _find_ends(text, room.share(1 - _LANDMARK_SHARE), ratio)
-        found = find_landmarks(text, head, tail, is_log=is_log) if self.landmarks_max else []
+        found = source.find_landmarks(head, tail) if self.landmarks_max else []
         kept, used = _choose_landmarks(text, found, room.share(_LANDMARK_SHARE), marker_cost, self.landmarks_max)
         head, tail = _find_ends(text, room.less(used), ratio)
         spans = [(0, head), *(span for span in kept if head < span[0] and span[1] < tail), (tail, len(text))]
@@ -145,13 +168,14 @@ def _find_ends(text: str, room: Room, ratio: float) -> tuple[int, int]:
 def _find_head(text: str, room: Room) -> int:
     """Return the end of the longest start of the text within the room; before a line break where it can."""
     limit = max(1, min(room.chars, room.bytes))
-    end = -1
-    for _ in range(max(1, room.lines)):
-        at = text.find("\n", end + 1, limit + 1)
-        if at < 0:
-            end = limit
-            break
-        end = at
+    end = limit
+    if text.count("\n", 0, limit + 1) >= room.lines:
+        end = -1
+        for _ in range(max(1, room.lines)):
+            end = text.find("\n", end + 1, limit + 1)
+            if end < 0:
+                end = limit
+                break
     piece = text[: max(1, end)]
     if not piece.isascii():
         encoded = piece.encode("utf-8", "surrogatepass")
@@ -172,11 +196,12 @@ def _find_tail(text: str, room: Room) -> int:
     start = max(0, size - limit)
     # A line break at the very end closes the last line; it opens no new one.
     at = size - 1
-    for _ in range(max(1, room.lines)):
-        at = text.rfind("\n", start, at)
-        if at < 0:
-            break
-    start = max(start, at + 1)
+    if text.count("\n", start, at) >= room.lines:
+        for _ in range(max(1, room.lines)):
+            at = text.rfind("\n", start, at)
+            if at < 0:
+                break
+        start = max(start, at + 1)
     piece = text[start:]
     if not piece.isascii():
         encoded = piece.encode("utf-8", "surrogatepass")

@@ -40,19 +40,22 @@ _SHELLS = re.compile(r"bash|shell|exec|terminal|command|run_|console|powershell"
 _WRITES = re.compile(r"write|create|edit|replace|patch|insert|update|append|save|touch|echo|modify|mkdir", re.I)
 _DELETES = re.compile(r"delete|remove|unlink|^rm", re.I)
 _PATCHED = re.compile(r"^\*\*\* (Update|Add|Delete) File: (.{1,300})$", re.M)
-_HEREDOC = re.compile(r"<<-?\s*['\"]?(\w{1,40})['\"]?([^\n]*)\n.*?(?:^\1[ \t]*$|\Z)", re.M | re.S)
+_HEREDOC = re.compile(r"<<-?\s*+['\"]?(\w{1,40}+)['\"]?([^\n]{0,1000}+)\n.*?(?:^\1[ \t]*+$|\Z)", re.M | re.S)
 _PATH = r"['\"]?((?:[\w.@+~-]|/){2,200}\w)['\"]?"
+# Where a command begins, and its options. Possessive and within a line: a run of blank lines is read once.
+_START = r"(?:^|[;&|\n])[^\S\n]*+"
+_OPTIONS = r"(?:-\w++\s++)*+"
 _QUOTED = r"(?:'[^'\n]{0,2000}'|\"[^\"\n]{0,2000}\"|\S{1,200})"
 # What a redirection points to must look like a file: "a > b" also stands in code.
 _FILE = re.compile(r"[\w.@+~/-]*(?:/[A-Za-z_.]|[A-Za-z_-]\.[A-Za-z]|^\.[A-Za-z]|[A-Z]\w+file$)[\w.@+~/-]*")
 _SHELL_TOUCHES: tuple[tuple[Touch, re.Pattern[str]], ...] = (
-    ("deleted", re.compile(rf"(?:^|[;&|\n]\s*)(?:git\s+)?rm\s+(?:-\w+\s+)*{_PATH}")),
-    ("deleted", re.compile(rf"(?:^|[;&|\n]\s*)(?:git\s+)?mv\s+(?:-\w+\s+)*{_PATH}\s")),
-    ("written", re.compile(rf"(?:^|[;&|\n]\s*)(?:git\s+)?(?:mv|cp)\s+(?:-\w+\s+)*\S+\s+{_PATH}")),
+    ("deleted", re.compile(rf"{_START}(?:git\s++)?rm\s++{_OPTIONS}{_PATH}")),
+    ("deleted", re.compile(rf"{_START}(?:git\s++)?mv\s++{_OPTIONS}{_PATH}\s")),
+    ("written", re.compile(rf"{_START}(?:git\s++)?(?:mv|cp)\s++{_OPTIONS}\S++\s++{_PATH}")),
     ("written", re.compile(rf"(?<![0-9&<>=-])>{{1,2}}\s*{_PATH}")),
-    ("written", re.compile(rf"(?:^|[;&|\n]\s*)(?:tee|touch)\s+(?:-\w+\s+)*{_PATH}")),
+    ("written", re.compile(rf"{_START}(?:tee|touch)\s++{_OPTIONS}{_PATH}")),
     ("written", re.compile(rf"\bsed\s+(?:-[a-zA-Z]+\s+)*-i\S*\s+(?:''\s+|\"\"\s+)?(?:-e\s+)?{_QUOTED}\s+{_PATH}")),
-    ("read", re.compile(rf"(?:^|[;&|\n]\s*)(?:cat|head|tail|less|more|nl|bat|wc)\s+(?:-\w+\s+(?:\d+\s+)?)*{_PATH}")),
+    ("read", re.compile(rf"{_START}(?:cat|head|tail|less|more|nl|bat|wc)\s++(?:-\w++\s++(?:\d++\s++)?)*+{_PATH}")),
     ("read", re.compile(rf"\bsed\s+-n\s+{_QUOTED}\s+{_PATH}")),
 )
 _EXIT = re.compile(
@@ -61,7 +64,7 @@ _EXIT = re.compile(
     re.I,
 )
 _ERROR = re.compile(
-    r"^(?:E\s+)?(?:[\w.]{0,80}(?:Error|Exception|Warning: )\b.{0,200}"
+    r"^(?:E[ \t]{1,20}+)?(?:[\w.]{0,80}(?:Error|Exception|Warning: )\b.{0,200}"
     r"|.{0,60}\b(?:error|fatal|panic|FAILED|FAIL|denied|not found)\b[: ].{0,200}"
     r"|.{0,60}No such file or directory.{0,40}|.{0,40}(?:错误|失败|异常)[:：].{0,100})$",
     re.M,

@@ -27,7 +27,7 @@ def _any(*cues: str) -> re.Pattern[str]:
     return re.compile("|".join(cues))
 
 
-QUESTION = re.compile(r"[?？]\s*$|[吗呢么]\s*[?？。]?\s*$")
+QUESTION = re.compile(r"[?？]\s*+$|[吗呢么]\s*+(?:[?？。]\s*+)?$")
 # Conditions, orders and questions without their mark state nothing.
 STATES_NOT = re.compile(
     r"(?:when|if|what|how|why|where|who|which|can|could|would|please|let|see|run|show|try|use|make|do|does|is|are|"

@@ -40,7 +40,7 @@ CLOSING: dict[Language, str] = {
     "en": "(The above sums up the earlier conversation; read it together with what follows.)",
 }
 
-_MARKER = re.compile(r"\[[^\]\n]+\]")
+_MARKER = re.compile(r"\[[^\[\]\n]++\]")
 
 
 def neutralise(text: str) -> str:

@@ -50,7 +50,7 @@ _READING = re.compile(
 )
 _BULLET = re.compile(r"\A(?:[-*•]\s+)+")
 _TODO_TOOL = re.compile(r"todo|plan|task", re.I)
-_CHECKBOX = re.compile(r"^\s*(?:[-*]|\d+\.)\s*\[( |x|X|~|-)\].{1,200}$", re.M)
+_CHECKBOX = re.compile(r"^[^\S\n]*+(?:[-*]|\d++\.)[^\S\n]*+\[( |x|X|~|-)\].{1,200}$", re.M)
 # Everything that some reader takes for the end of a line.
 _LINE_END = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
 _LEFT_OUT = {"en": "[… {count} characters left out, {handle}]", "zh": "[…… 省略 {count} 字，{handle}]"}

@@ -45,7 +45,7 @@ _INTENT = re.compile(
     r"(?:let me|let's|I'll|I will|I should|I need to|I'm going to|maybe|now (?:run|check|insert))\b",
     re.I,
 )
-_QUESTION = re.compile(r"[?？]\s*$|吗\s*[?？。]?\s*$")
+_QUESTION = re.compile(r"[?？]\s*+$|吗\s*+(?:[?？。]\s*+)?$")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,114 @@
+"""What reads a text by hand is linear too, through the functions that the rest of the program calls."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import refold
+from refold.conversation.message import Message
+from refold.formats import detect, parse_messages
+from refold.formats.canonical import digest_message
+from refold.llm.redact import redact_text
+from refold.recall.words import find_words
+from refold.stages.arguments import shorten_arguments
+from refold.stages.densify import Densify
+from refold.stages.extract.actions import find_actions
+from refold.stages.extract.values import find_values
+from refold.stages.extract.words import split_sentences
+from refold.stages.landmarks import find_landmarks, looks_like_log
+from refold.stages.score import ScoreOptions, score_message
+from refold.stages.truncate import Truncate
+from tests.hostile.patterns import find_growth
+
+TEXTS: dict[str, Callable[[int], str]] = {
+    "newlines": lambda chars: "\n" * chars,
+    "spaces": lambda chars: " " * chars,
+    "one letter": lambda chars: "a" * chars,
+    "capitals": lambda chars: "AB" * (chars // 2),
+    "digits": lambda chars: "1234567890" * (chars // 10),
+    "quotes and backslashes": lambda chars: '"\\' * (chars // 2),
+    "open brackets, then quotes": lambda chars: "[" * 101 + '"\\' * (chars // 2),
+    "open brackets": lambda chars: "[" * chars,
+    "braces and quotes": lambda chars: '{"a":' * (chars // 5),
+    "dots": lambda chars: "a." * (chars // 2),
+    "slashes": lambda chars: "a/" * (chars // 2),
+    "dashes": lambda chars: "a-" * (chars // 2),
+    "backticks": lambda chars: "`a " * (chars // 3),
+    "errors": lambda chars: "E   error: failed\n" * (chars // 18),
+    "checkboxes": lambda chars: "- [ " * (chars // 4),
+    "heredocs": lambda chars: "cat <<EOF " * (chars // 10),
+    "commands": lambda chars: "\n;rm -rf " * (chars // 9),
+    "records": lambda chars: json.dumps([{"id": at, "x": [at] * 3, "y": "z" * 9} for at in range(chars // 40)]),
+    "nested": lambda chars: "[" * 60 + "1,2,3 " * (chars // 6) + "]" * 60,
+    "log": lambda chars: "2026-01-01 10:00:00 INFO x=1 y=2 worker[12]: done\n" * (chars // 50),
+    "bracketed log": lambda chars: "[a [b [c [d " * (chars // 12),
+    "addresses": lambda chars: "https://a.b/c?" * (chars // 14),
+    "mail": lambda chars: "a@b." * (chars // 4),
+    "keys": lambda chars: "sk-ABCDEF0123456789" * (chars // 19),
+    "Chinese": lambda chars: "是吗 " * (chars // 3),
+}
+
+
+def _parse(raws: list[Any]) -> list[Message]:
+    return parse_messages(detect(raws), raws)
+
+
+def _call(text: str, name: str = "bash") -> list[dict[str, Any]]:
+    call = {"id": "c", "type": "function", "function": {"name": name, "arguments": text}}
+    return [
+        {"role": "user", "content": "Look at it."},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c", "content": "done"},
+    ]
+
+
+def _result(text: str) -> list[dict[str, Any]]:
+    return [*_call('{"command": "make"}')[:2], {"role": "tool", "tool_call_id": "c", "content": text}]
+
+
+def _older(text: str) -> list[dict[str, Any]]:
+    """A hostile answer with enough after it that it is folded."""
+    said = [{"role": "user", "content": "What is it?"}, {"role": "assistant", "content": text}]
+    for turn in range(4):
+        said += [{"role": "user", "content": f"And {turn}?"}, {"role": "assistant", "content": f"It is {turn}."}]
+    return [*said, {"role": "user", "content": "Go on."}]
+
+
+SCANNERS: dict[str, Callable[[str], object]] = {
+    "digest of arguments": lambda text: digest_message(_call(text)[1]),
+    "parse": lambda text: _parse(_call(text)),
+    "actions": lambda text: find_actions(_parse(_call(json.dumps({"command": text})))),
+    "errors of a result": lambda text: find_actions(_parse(_result(text))),
+    "values": find_values,
+    "values and names": lambda text: find_values(text, with_names=True),
+    "sentences": lambda text: list(split_sentences(text)),
+    "words": find_words,
+    "secrets": redact_text,
+    "landmarks": lambda text: find_landmarks(text, 0, len(text), is_log=True),
+    "log or not": looks_like_log,
+    "truncate": lambda text: Truncate().cut(text, "m:00000000"),
+    "densify": lambda text: Densify().rewrite(text, "m:00000000", "bash"),
+    "arguments": lambda text: shorten_arguments(json.dumps({"a": text, "b": [text]}), "m:0", "en", 100),
+    "score": lambda text: score_message(_parse([{"role": "user", "content": text}])[0], ScoreOptions()),
+}
+
+
+@pytest.mark.parametrize("name", SCANNERS)
+def test_a_scanner_is_linear(name: str) -> None:
+    faults = {kind: growth for kind, write in TEXTS.items() if (growth := find_growth(SCANNERS[name], write))}
+    assert faults == {}
+
+
+@pytest.mark.parametrize("make", [_result, _older, _call], ids=["a tool's output", "an older answer", "arguments"])
+def test_compressing_is_linear_in_a_hostile_message(make: Callable[[str], list[dict[str, Any]]]) -> None:
+    def run(text: str) -> object:
+        try:
+            return refold.compress(make(text), 1_500)
+        except refold.RefoldError:
+            return None  # Refused is quick as well.
+
+    kinds = ("newlines", "quotes and backslashes", "errors", "records", "checkboxes", "log", "one letter", "Chinese")
+    faults = {kind: growth for kind in kinds if (growth := find_growth(run, TEXTS[kind]))}
+    assert faults == {}
