@@ -34,7 +34,7 @@ HEADS_MAX = 6
 GUARD_S = 6.0
 _CALLS = frozenset(("compile", "search", "match", "fullmatch", "sub", "subn", "split", "findall", "finditer"))
 _DEPTH_MAX = 4
-GENERAL = tuple("\n \taA0_.-/,:='`[(<{#中é") + ('"', "\\")
+GENERAL = (*"\n \taA0_.-/,:='`[(<{#中é", '"', "\\")
 _GENERAL_PAIRS = ('"\\', "a ", "a\n", " \n", "a.", "a/", "a-", "1.", "- [", "](", "a@", "中 ", "://")
 
 

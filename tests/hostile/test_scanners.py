@@ -18,7 +18,7 @@ from refold.stages.extract.actions import find_actions
 from refold.stages.extract.values import find_values
 from refold.stages.extract.words import split_sentences
 from refold.stages.landmarks import find_landmarks, looks_like_log
-from refold.stages.score import ScoreOptions, score_message
+from refold.stages.score import score_message
 from refold.stages.truncate import Truncate
 from tests.hostile.patterns import find_growth
 
@@ -91,7 +91,7 @@ SCANNERS: dict[str, Callable[[str], object]] = {
     "truncate": lambda text: Truncate().cut(text, "m:00000000"),
     "densify": lambda text: Densify().rewrite(text, "m:00000000", "bash"),
     "arguments": lambda text: shorten_arguments(json.dumps({"a": text, "b": [text]}), "m:0", "en", 100),
-    "score": lambda text: score_message(_parse([{"role": "user", "content": text}])[0], ScoreOptions()),
+    "score": lambda text: score_message("user", _parse([{"role": "user", "content": text}])[0].parts),
 }
 
 
