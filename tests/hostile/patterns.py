@@ -31,7 +31,7 @@ CHARS = 8_000
 LOOK_CHARS, LOOK_S = 1_500, 0.000_3
 ATOMS_MAX = 7
 HEADS_MAX = 6
-GUARD_S = 6.0
+GUARD_S = 10.0
 _CALLS = frozenset(("compile", "search", "match", "fullmatch", "sub", "subn", "split", "findall", "finditer"))
 _DEPTH_MAX = 4
 GENERAL = (*"\n \taA0_.-/,:='`[(<{#中é", '"', "\\")
@@ -278,7 +278,7 @@ def find_slowest(run: Callable[[str], object], writers: list[Callable[[int], str
 def find_growth(run: Callable[[str], object], write: Callable[[int], str]) -> str:
     """Return how a run's time grows if that is worse than its text; empty if it is linear, or too quick to tell.
 
-    Judged only above a floor of CPU time, and only if three pairs of sizes agree.
+    Judged only above a floor of CPU time, and only if repeated pairs of sizes agree.
     """
     chars = CHARS
     try:
@@ -293,6 +293,10 @@ def find_growth(run: Callable[[str], object], write: Callable[[int], str]) -> st
             if large < FLOOR_S or ratios[-1] <= RATIO_MAX:
                 return ""
             small = measure(run, write(chars))
+        # Memory that no longer fits a cache makes one step steeper; what is quadratic is so at the next one, too.
+        if (last := measure(run, write(chars * FACTOR**2)) / large) <= RATIO_MAX:
+            return ""
+        ratios.append(last)
     except TookTooLong:
         return f"more than {GUARD_S:g} s of CPU at {chars:,} characters or four times that"
     return f"{min(ratios):.1f} times the time for {FACTOR} times the text, from {chars:,} characters on"
