@@ -45,6 +45,12 @@ def manage(folder: Path, gate: Gate, **changes: Any) -> ContextCompressionManage
     return ContextCompressionManager(CONFIG.replace(**changes), folder, llm=gate)
 
 
+def grow(manager: ContextCompressionManager, session: str, sent: list[Any]) -> Any:
+    """Send a history after all but its last step: what no request contained yet is never folded."""
+    manager.prepare_context_sync(session, sent[:-2])
+    return manager.prepare_context_sync(session, sent)
+
+
 def folds(prepared: Any) -> list[Any]:
     return [edit.fold for edit in prepared.edits if edit.fold is not None]
 
@@ -53,7 +59,7 @@ def test_between_soft_and_hard_the_request_goes_out_at_once_and_the_fold_comes_l
     gate = Gate()
     manager = manage(tmp_path, gate)
     sent = working(13)
-    first = manager.prepare_context_sync("s1", sent)
+    first = grow(manager, "s1", sent)
     assert first.messages == sent
     assert any("in the background" in note for note in first.report.notes)  # type: ignore[union-attr]
     assert gate.asked.wait(60)
@@ -79,6 +85,7 @@ async def test_the_same_from_an_event_loop(tmp_path: Path) -> None:
     gate = Gate()
     manager = manage(tmp_path, gate, compact_timeout_s=600)
     sent = working(13)
+    await manager.prepare_context("s1", sent[:-2])
     assert (await manager.prepare_context("s1", sent)).messages == sent
     gate.open.set()
     await asyncio.to_thread(manager._background.join)
@@ -89,7 +96,7 @@ async def test_the_same_from_an_event_loop(tmp_path: Path) -> None:
 def test_at_hard_the_fold_under_way_is_awaited(tmp_path: Path) -> None:
     gate = Gate()
     manager = manage(tmp_path, gate)
-    manager.prepare_context_sync("s1", working(13))
+    grow(manager, "s1", working(13))
     assert gate.asked.wait(60)
     threading.Timer(0.3, gate.open.set).start()
     prepared = manager.prepare_context_sync("s1", working(45))
@@ -101,8 +108,8 @@ def test_at_hard_the_fold_under_way_is_awaited(tmp_path: Path) -> None:
 def test_at_hard_a_fold_that_takes_too_long_is_ended_and_rules_take_over(tmp_path: Path) -> None:
     gate = Gate()
     manager = manage(tmp_path, gate, compact_timeout_s=1.0, compact_retry_count=1)
-    manager._model.timeout_s = 60.0  # The model itself would be given a minute.
-    manager.prepare_context_sync("s1", working(13))
+    manager._keeper.summariser.timeout_s = 60.0  # The model itself would be given a minute.
+    grow(manager, "s1", working(13))
     assert gate.asked.wait(60)
     prepared = manager.prepare_context_sync("s1", working(45))
     assert prepared.total_tokens <= 3_500
@@ -117,7 +124,7 @@ def test_what_changed_meanwhile_is_not_folded_over(tmp_path: Path, act: str) -> 
     gate = Gate()
     manager = manage(tmp_path, gate)
     sent = working(13)
-    manager.prepare_context_sync("s1", sent)
+    grow(manager, "s1", sent)
     assert gate.asked.wait(60)
     handle = f"m:{manager.ledger.read_messages('s1')[2].digest[:16]}"
     if act == "undo":
@@ -145,7 +152,7 @@ def test_one_worker_folds_many_sessions_one_after_the_other(tmp_path: Path) -> N
     gate.open.set()
     manager = manage(tmp_path, gate)
     for number in range(5):
-        manager.prepare_context_sync(f"s{number}", working(13))
+        grow(manager, f"s{number}", working(13))
     manager._background.join()
     assert gate.most == 1
     for number in range(5):
@@ -156,15 +163,15 @@ def test_one_worker_folds_many_sessions_one_after_the_other(tmp_path: Path) -> N
 def test_at_hard_nobody_waits_for_another_sessions_fold(tmp_path: Path) -> None:
     gate = Gate()
     manager = manage(tmp_path, gate, compact_timeout_s=600)
-    manager.prepare_context_sync("slow", working(13))
+    grow(manager, "slow", working(13))
     assert gate.asked.wait(60)
-    manager.prepare_context_sync("s1", working(13))
+    grow(manager, "s1", working(13))
     assert manager._background.is_busy("s1")
-    manager._model.llm = quick = Gate()
+    manager._keeper.summariser.llm = quick = Gate()
     quick.open.set()
     prepared = manager.prepare_context_sync("s1", working(45))
     assert prepared.total_tokens <= 3_500
-    assert len(quick.prompts) == 1
+    assert quick.prompts
     assert manager._background.is_busy("slow")
     manager.close()
 
@@ -182,6 +189,7 @@ class Silent:
         await asyncio.sleep(600)
 config = CompressionConfig(window=4_000, reserve=500, trigger_ratio=0.5, target_ratio=0.3, economic=False)
 manager = ContextCompressionManager(config.replace(compact_timeout_s=600), sys.argv[1], llm=Silent())
+manager.prepare_context_sync("s1", working(12))
 manager.prepare_context_sync("s1", working(13))
 assert asked.wait(60)
 print("ends")
@@ -201,7 +209,7 @@ def test_closing_in_the_middle_leaves_nothing_half_done_and_the_next_process_doe
     gate = Gate()
     manager = manage(tmp_path, gate)
     sent = working(13)
-    manager.prepare_context_sync("s1", sent)
+    grow(manager, "s1", sent)
     assert gate.asked.wait(60)
     manager.close()
     again = Gate()
@@ -220,7 +228,7 @@ def test_a_model_that_fails_in_the_background_leaves_the_extract(tmp_path: Path)
     gate = Gate("")
     gate.open.set()
     manager = manage(tmp_path, gate)
-    manager.prepare_context_sync("s1", working(13))
+    grow(manager, "s1", working(13))
     manager._background.join()
     assert [fold.by for fold in folds(manager.prepare_context_sync("s1", working(13)))] == ["extract"]
     manager.close()
@@ -230,14 +238,14 @@ def test_who_switches_it_off_waits_for_the_fold(tmp_path: Path) -> None:
     gate = Gate()
     gate.open.set()
     manager = manage(tmp_path, gate, background=False)
-    assert folds(manager.prepare_context_sync("s1", working(13)))
+    assert folds(grow(manager, "s1", working(13)))
     manager.close()
 
 
 def test_a_person_who_asks_does_not_wait_for_what_was_begun_by_itself(tmp_path: Path) -> None:
     gate = Gate()
     manager = manage(tmp_path, gate)
-    manager.prepare_context_sync("s1", working(13))
+    grow(manager, "s1", working(13))
     assert gate.asked.wait(60)
     threading.Timer(0.2, gate.open.set).start()
     done = manager.compress("s1", "keep the names of the logs")
