@@ -23,16 +23,72 @@ REGISTRIES = re.compile(
 INDEX_OPTION = re.compile(r"--(?:extra-)?" + r"index-url[ =]\S*://|--find-" + r"links[ =]\S*[/:]")
 HOMES = re.compile(r"(?<![\w./-])/(?:ho" + r"me|Us" + r"ers|ro" + r"ot)/\w")
 # Ratchets: lower the number and delete names as the package gets simpler; never the other way.
-MODULES_MAX = 479
+MODULES_MAX = 462
 SHARED_CLASS_NAMES = {
-    **dict.fromkeys(("Room", "Source", "Wish"), 4),
-    **dict.fromkeys(("Row", "Run"), 3),
-    **dict.fromkeys(("Asked", "Block", "Change", "Collected", "Column", "Completion", "Conversation", "Event"), 2),
     **dict.fromkeys(
-        ("Fold", "Found", "Job", "Known", "Limits", "Made", "OpenAIChat", "Page", "Passage", "Question"), 2
+        (
+            "Room",
+            "Source",
+            "Wish",
+        ),
+        4,
     ),
-    **dict.fromkeys(("Report", "Request", "Share", "Span", "Step", "Told", "Usage", "Watch", "Whole", "Wire"), 2),
-    **dict.fromkeys(("_Ids",), 2),
+    **dict.fromkeys(
+        (
+            "Row",
+            "Run",
+        ),
+        3,
+    ),
+    **dict.fromkeys(
+        (
+            "Asked",
+            "Block",
+            "Change",
+            "Collected",
+            "Column",
+            "Completion",
+            "Conversation",
+            "Event",
+        ),
+        2,
+    ),
+    **dict.fromkeys(
+        (
+            "Fold",
+            "Found",
+            "Job",
+            "Known",
+            "Limits",
+            "Made",
+            "OpenAIChat",
+            "Page",
+        ),
+        2,
+    ),
+    **dict.fromkeys(
+        (
+            "Passage",
+            "Question",
+            "Report",
+            "Request",
+            "Share",
+            "Span",
+            "Step",
+            "Told",
+        ),
+        2,
+    ),
+    **dict.fromkeys(
+        (
+            "Usage",
+            "Watch",
+            "Whole",
+            "Wire",
+            "_Ids",
+        ),
+        2,
+    ),
 }
 # Conversations made up for examples and tests speak of files on machines that do not exist.
 STORIES = ("examples", "tests")
