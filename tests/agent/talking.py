@@ -11,7 +11,7 @@ from refold.agent import Agent, AgentEvent, AgentLimits
 from refold.agent.anthropic_chat import AnthropicChat
 from refold.agent.openai_chat import OpenAIChat
 from refold.agent.wire import ChatModel
-from refold.ledger.encode import load_json
+from refold.ledger.codec import load_json
 from refold.testing import ScriptedProvider, find_violations
 
 FAST = AgentLimits(delay_s=0.01, delay_max_s=0.05, answer_stall_s=60.0, tool_timeout_s=60.0)

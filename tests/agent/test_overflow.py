@@ -8,7 +8,7 @@ import pytest
 
 from refold.agent.events import Compressed, Finished, Retrying, WindowLowered
 from refold.errors import BudgetTooSmall, ContextOverflow
-from refold.ledger.encode import load_json
+from refold.ledger.codec import load_json
 from refold.testing import RecordedRequest, ScriptedModel, ScriptedProvider, ScriptedUsage, fail, say
 from refold.testing.request_rules import count_input
 from tests.agent.talking import both, check_stored, make_agent, make_manager, pick, run_all

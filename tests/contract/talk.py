@@ -9,7 +9,8 @@ from refold.conversation.edit import Edit, Fact, Fold
 from refold.conversation.message import digest_of
 from refold.conversation.reason import text_reason
 from refold.ledger.chain import ChainedPath, chain_path
-from refold.ledger.ledger import Batch, Event, Ledger, StoredMessage
+from refold.ledger.port import Ledger
+from refold.ledger.records import Batch, Event, StoredMessage
 
 NOW = 1_000.0
 SESSION = "s1"

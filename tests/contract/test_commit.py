@@ -5,7 +5,8 @@ from __future__ import annotations
 from refold.conversation import because
 from refold.conversation.edit import Artifact, Edit, Fact, Fold
 from refold.conversation.reason import text_reason
-from refold.ledger.ledger import Event, Ledger
+from refold.ledger.port import Ledger
+from refold.ledger.records import Event
 from tests.contract.conftest import OpenLedger
 from tests.contract.talk import NOW, SESSION, commit, is_sound, make_batch, make_fold, make_mask, send
 

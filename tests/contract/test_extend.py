@@ -9,7 +9,8 @@ import pytest
 
 from refold.conversation.message import digest_of
 from refold.ledger.chain import chain_path, chain_tail
-from refold.ledger.ledger import Extension, Ledger, Usage
+from refold.ledger.port import Ledger
+from refold.ledger.records import Extension, StoredUsage
 from refold.ledger.sqlite import SqliteLedger
 from tests.contract.talk import NOW, SESSION, commit, is_sound, make_fold, read_texts, send, store
 
@@ -35,7 +36,7 @@ def make_extension(ledger: Ledger, *new: str, session: str = SESSION, **fields: 
 def test_messages_usage_and_settings_are_stored_together(quick: SqliteLedger) -> None:
     send(quick, ["a", "bb"])
     quick.update_session(SESSION, {"settings": {"kept": 1, "gone": 2}}, NOW)
-    usage = Usage(NOW, "m", 7, 3)
+    usage = StoredUsage(NOW, "m", 7, 3)
     wanted = make_extension(quick, "ccc", "d", usages=[usage], settings={"gone": None, "new": [3]})
     rows = quick.extend([wanted])
     assert rows == [quick.read_session(SESSION)]
@@ -76,7 +77,7 @@ def test_a_session_goes_on_twice_in_one_transaction(quick: SqliteLedger) -> None
 @pytest.mark.parametrize("change", ["edit", "model", "delete"])
 def test_a_session_that_is_not_as_it_was_seen_is_left_alone(quick: SqliteLedger, change: str) -> None:
     ids = send(quick, ["a", "b", "c"])
-    wanted = make_extension(quick, "d", usages=[Usage(NOW)])
+    wanted = make_extension(quick, "d", usages=[StoredUsage(NOW)])
     if change == "edit":
         assert commit(quick, make_fold(ids[:2]))
     elif change == "model":

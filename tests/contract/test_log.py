@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from refold.conversation.edit import Fact
-from refold.ledger.ledger import Event, Ledger, Usage
+from refold.ledger.port import Ledger
+from refold.ledger.records import Event, StoredUsage
 from tests.contract.conftest import OpenLedger
 from tests.contract.talk import NOW, SESSION, make_batch, make_fold, send
 
@@ -42,7 +43,7 @@ def test_a_fact_found_again_stands_once_and_sessions_have_their_own(ledger: Ledg
 
 def test_the_newest_usage_comes_first(ledger: Ledger) -> None:
     ledger.open_session(SESSION, NOW)
-    reports = [Usage(NOW + number, "gpt", number, 2, 3, 4, 5, 6, 7) for number in range(3)]
+    reports = [StoredUsage(NOW + number, "gpt", number, 2, 3, 4, 5, 6, 7) for number in range(3)]
     for usage in reports:
         ledger.add_usage(SESSION, usage)
     assert ledger.read_usage(SESSION) == [reports[2]]

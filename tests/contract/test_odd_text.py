@@ -6,7 +6,8 @@ import pytest
 
 from refold.conversation.edit import Edit, Fact, Fold
 from refold.conversation.reason import text_reason
-from refold.ledger.ledger import Batch, Event, Ledger, Usage
+from refold.ledger.port import Ledger
+from refold.ledger.records import Batch, Event, StoredUsage
 from tests.contract.talk import NOW, SESSION, is_sound, make_batch, make_fold, read_texts, send
 
 ODD = [
@@ -25,7 +26,7 @@ def test_odd_text_comes_back_from_every_column(ledger: Ledger, odd: str) -> None
     assert ledger.acquire_lease(SESSION, odd[:200], seconds=9, now=NOW)
     assert ledger.commit(SESSION, batch, now=NOW, events=[Event(odd, NOW, {odd: odd})], owner=odd[:200])
     assert not ledger.acquire_lease(SESSION, f"{odd[:200]}'", seconds=9, now=NOW)
-    ledger.add_usage(SESSION, Usage(NOW, odd, input_tokens=3))
+    ledger.add_usage(SESSION, StoredUsage(NOW, odd, input_tokens=3))
     row = ledger.read_session(SESSION)
     assert row is not None
     assert (row.wire, row.model, row.settings) == (odd, odd, {odd: [odd], "k": {"k": odd}})

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from refold.errors import FormatError, LedgerError
-from refold.ledger.ledger import Event, Ledger, SessionRow, Usage
+from refold.ledger.port import Ledger
+from refold.ledger.records import Event, SessionRow, StoredUsage
 from tests.contract.talk import NOW, SESSION, commit, is_sound, make_fold, make_mask, read_texts, send
 
 ODD_NAMES = [
@@ -48,7 +49,7 @@ def test_changing_a_session_that_is_not_there_is_an_error_that_names_it(ledger: 
         lambda: ledger.append("gone", [], [], version=0, now=NOW),
         lambda: ledger.update_session("gone", {"model": "m"}, NOW),
         lambda: ledger.add_event("gone", Event("x", NOW)),
-        lambda: ledger.add_usage("gone", Usage(NOW)),
+        lambda: ledger.add_usage("gone", StoredUsage(NOW)),
         lambda: ledger.acquire_lease("gone", "me", seconds=1, now=NOW),
         lambda: ledger.switch_edits("gone", [], on=True, now=NOW, event=Event("x", NOW)),
         lambda: ledger.forget("gone", [], NOW),
@@ -89,7 +90,7 @@ def test_a_deleted_session_leaves_no_trace_and_others_stay(ledger: Ledger) -> No
     for name in ("gone", "kept"):
         ids = send(ledger, ["a", "b", "c"], session=name)
         assert commit(ledger, make_fold(ids[:2]), make_mask(ids[2]), session=name)
-        ledger.add_usage(name, Usage(NOW))
+        ledger.add_usage(name, StoredUsage(NOW))
         assert ledger.acquire_lease(name, "me", seconds=9, now=NOW)
     assert ledger.delete_session("gone") is True
     assert ledger.read_session("gone") is None

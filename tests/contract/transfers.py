@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from refold import CompressionConfig, ContextCompressionManager
-from refold.ledger.encode import dump_json
-from refold.ledger.ledger import Event, Ledger
+from refold.ledger.codec import dump_json
+from refold.ledger.port import Ledger
+from refold.ledger.records import Event
 from refold.manager.export import export_session
 
 OFFLOADING = CompressionConfig.preset("offload").replace(

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from refold.ledger.encode import dump_json
+from refold.ledger.codec import dump_json
 from refold.manager.export import export_session
 from tests.contract.transfers import FOLDING, make_session
 from tests.faults.test_kill import SESSION, check

@@ -13,7 +13,7 @@ import pytest
 
 from refold.conversation.edit import Fact
 from refold.errors import LedgerError
-from refold.ledger.ledger import Event
+from refold.ledger.records import Event
 from refold.ledger.sqlite import SqliteLedger
 from tests.contract.talk import NOW, SESSION, make_batch, make_fold, make_mask, send
 from tests.faults.disk import NAME, Disk, faulty_disk

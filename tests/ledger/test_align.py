@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.ledger.align import Run, align
+from refold.ledger.align import CommonRun, align
 
 DIGESTS = st.lists(st.sampled_from("abcdefgh"), max_size=30)
 
@@ -136,4 +136,4 @@ def test_the_cost_grows_with_the_length_and_not_with_its_square(name: str) -> No
 def test_a_history_that_only_grew_is_one_comparison() -> None:
     known = [str(number) for number in range(10_000)]
     assert count_steps(lambda: align(known, [*known, "new"])) < 50
-    assert align(known, [*known, "new"]).runs == (Run(0, 0, 10_000),)
+    assert align(known, [*known, "new"]).runs == (CommonRun(0, 0, 10_000),)

@@ -14,8 +14,8 @@ from refold import ContextCompressionManager
 from refold.formats import make_format
 from refold.formats.canonical import digest_message, leave_out
 from refold.ledger.chain import chain_path
-from refold.ledger.encode import dump_json, load_json
-from refold.ledger.ledger import Splice, StoredMessage
+from refold.ledger.codec import dump_json, load_json
+from refold.ledger.records import Splice, StoredMessage
 from refold.ledger.sqlite import SqliteLedger
 from refold.testing import find_violations
 from tests.contract.transfers import OFFLOADING, make_step

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from refold.errors import ConfigError, LedgerError
-from refold.ledger.ledger import Event
+from refold.ledger.records import Event
 from refold.ledger.sqlite import SqliteLedger
 from tests.contract.talk import NOW, SESSION, commit, is_sound, make_fold, read_texts, send
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from refold.conversation.edit import Fact
-from refold.ledger.ledger import Event, Splice, Usage
+from refold.ledger.records import Event, Splice, StoredUsage
 from tests.contract.talk import NOW, SESSION, commit, make_batch, make_fold, make_mask, send
 from tests.postgres import empty_database, server_url
 
@@ -78,7 +78,7 @@ def run_all_calls(ledger: PostgresLedger) -> None:
     ledger.read_events(SESSION, after=1)
     ledger.read_events(None, after=10)
     ledger.read_facts(SESSION)
-    ledger.add_usage(SESSION, Usage(NOW))
+    ledger.add_usage(SESSION, StoredUsage(NOW))
     ledger.read_usage(SESSION)
     ledger.update_session(SESSION, {"model": "m"}, NOW)
     ledger.list_sessions(prefix="s")

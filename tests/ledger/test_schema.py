@@ -11,7 +11,7 @@ import apsw
 import pytest
 
 from refold.errors import LedgerError
-from refold.ledger.ledger import Event, Splice, Usage
+from refold.ledger.records import Event, Splice, StoredUsage
 from refold.ledger.sqlite import SqliteLedger
 from refold.ledger.sqlite.migrations import APPLICATION_ID, STEPS, migrate
 from tests.contract.talk import NOW, SESSION, commit, is_sound, make_fold, make_mask, read_texts, send
@@ -167,7 +167,7 @@ def run_all_calls(ledger: SqliteLedger) -> None:
     ledger.add_event(SESSION, Event("x", NOW))
     ledger.read_events(SESSION)
     ledger.read_facts(SESSION)
-    ledger.add_usage(SESSION, Usage(NOW))
+    ledger.add_usage(SESSION, StoredUsage(NOW))
     ledger.read_usage(SESSION)
     ledger.acquire_lease(SESSION, "me", seconds=1, now=NOW)
     ledger.release_lease(SESSION, "me")

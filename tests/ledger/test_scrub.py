@@ -10,7 +10,8 @@ import pytest
 from refold.conversation import because
 from refold.conversation.edit import Edit
 from refold.conversation.reason import Reason, text_reason
-from refold.ledger.ledger import Batch, Event, Ledger
+from refold.ledger.port import Ledger
+from refold.ledger.records import Batch, Event
 from refold.ledger.scrub import GONE, Words
 from refold.ledger.sqlite import SqliteLedger
 from tests.contract.talk import NOW, SESSION, send

@@ -13,7 +13,7 @@ import pytest
 
 from refold.conversation.message import ROOT, digest_of
 from refold.ledger.chain import chain_tail
-from refold.ledger.ledger import Splice, StoredMessage
+from refold.ledger.records import Splice, StoredMessage
 from refold.ledger.sqlite import SqliteLedger
 from tests.contract.talk import NOW, SESSION, commit, make_fold, send
 

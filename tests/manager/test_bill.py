@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from refold import CompressionConfig, ContextCompressionManager
-from refold.ledger.ledger import Usage
+from refold.ledger.records import StoredUsage
 from refold.manager.usage import price_usage, read_figures
 from refold.tokens import model_info
 
@@ -98,6 +98,6 @@ def test_only_the_newest_requests_are_read_and_that_is_said(manager: ContextComp
 def test_what_the_cache_gave_is_priced_as_the_provider_does() -> None:
     info = model_info("claude-haiku-5-5")
     assert info.prices is not None
-    usage = Usage(1.0, "claude-haiku-5-5", input_tokens=10_000, cache_read_tokens=8_000, cache_write_tokens=1_000)
+    usage = StoredUsage(1.0, "claude-haiku-5-5", input_tokens=10_000, cache_read_tokens=8_000, cache_write_tokens=1_000)
     weighed = 1_000 + 8_000 * info.cache.read + 1_000 * info.cache.write
     assert price_usage(usage, info) == pytest.approx(weighed * info.prices.input / 1e6)

@@ -9,7 +9,7 @@ import apsw
 
 from refold import CompressionConfig, ContextCompressionManager
 from refold.conversation.reason import say
-from refold.ledger.choose import LEDGER_FILE
+from refold.ledger.place import LEDGER_FILE
 from refold.manager.export import export_session, import_session
 from refold.manager.status import gather_statistics
 from tests.manager.sessions import agent, chat

@@ -8,8 +8,8 @@ from typing import Any
 
 from refold.formats import make_format
 from refold.ledger.chain import chain_tail
-from refold.ledger.encode import dump_json
-from refold.ledger.ledger import Splice, StoredMessage
+from refold.ledger.codec import dump_json
+from refold.ledger.records import Splice, StoredMessage
 from refold.ledger.sqlite import SqliteLedger
 from refold.recall import Recall, RecallOptions, index_path
 

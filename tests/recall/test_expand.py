@@ -5,7 +5,7 @@ import pytest
 from refold.conversation.edit import Edit, Fold
 from refold.conversation.reason import text_reason
 from refold.errors import HandleUnknown
-from refold.ledger.ledger import Batch
+from refold.ledger.records import Batch
 from tests.recall.building import Workspace
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from refold.conversation.edit import Fact
 from refold.conversation.reason import text_reason
-from refold.ledger.ledger import Batch
+from refold.ledger.records import Batch
 from refold.recall.contradict import contradicts
 from refold.recall.facts import resolve_facts
 from tests.recall.building import Workspace

@@ -9,7 +9,7 @@ import pytest
 
 from refold import ContextCompressionManager
 from refold.errors import LedgerError
-from refold.ledger.ledger import Ledger
+from refold.ledger.port import Ledger
 from refold.ledger.sqlite import SqliteLedger
 from refold.manager.export import export_session, import_session
 from tests.postgres import ON_POSTGRES, schema_of, server_url

@@ -7,7 +7,7 @@ import pytest
 from refold.conversation.edit import Edit, Fact, Fold
 from refold.conversation.reason import text_reason
 from refold.errors import LedgerError
-from refold.ledger.ledger import Batch, Event, Splice
+from refold.ledger.records import Batch, Event, Splice
 from tests.recall.building import Workspace
 
 FILLER = [f"Let us talk about topic {number} and the weather of day {number}." for number in range(60)]

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.conversation.edit import Edit, Fold
-from refold.ledger.ledger import MessagePath, StoredEdit
+from refold.ledger.records import MessagePath, StoredEdit
 from refold.web.outline import Row, find_change, make_outline
 
 IDS = tuple(f"m{number}" for number in range(8))

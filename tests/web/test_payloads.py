@@ -11,7 +11,7 @@ import pytest
 
 from refold.conversation.edit import Artifact, Edit, Fact, Fold
 from refold.conversation.reason import text_reason
-from refold.ledger.ledger import Batch
+from refold.ledger.records import Batch
 from tests.web.served import PAYLOAD, Browser, is_harmless, need_browser, serve
 from tests.web.stories import leave_no_sample, open_manager
 

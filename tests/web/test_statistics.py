@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from refold import CompressionConfig, ContextCompressionManager
-from refold.ledger.ledger import Event
+from refold.ledger.records import Event
 from refold.manager.usage import read_figures
 from tests.web.served import PAYLOAD, Browser, is_harmless, is_within, need_browser, serve
 from tests.web.stories import leave_no_sample

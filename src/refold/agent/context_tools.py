@@ -14,7 +14,7 @@ from refold.agent.texts import Texts, texts_in
 from refold.agent.tools import Tool, make_tool
 from refold.conversation.language import Language, detect_language
 from refold.errors import ConfigError, HandleUnknown, LedgerError
-from refold.ledger.encode import load_json
+from refold.ledger.codec import load_json
 from refold.manager import ContextCompressionManager
 from refold.memory.compression_folder import SETTINGS
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from refold.agent.wire import ChatModel, ToolCall, ToolResult
-from refold.ledger.encode import load_json
+from refold.ledger.codec import load_json
 from refold.manager import ContextCompressionManager
 
 TAIL_MAX = 200

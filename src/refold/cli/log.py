@@ -10,7 +10,7 @@ from refold.cli.reading import write_json
 from refold.cli.render import clean_line, make_console, make_table
 from refold.cli.workspace import choose_session, open_workspace, tell_empty, tell_time, write_line
 from refold.conversation.reason import read_reason
-from refold.ledger.ledger import Event
+from refold.ledger.records import Event
 from refold.manager.notices import describe_fields, read_all_events
 
 

@@ -9,8 +9,8 @@ from refold.cli.render import clean_line, count_things
 from refold.cli.workspace import need_session, open_workspace, write_line
 from refold.conversation.handle import mark
 from refold.errors import ConfigError
-from refold.ledger.encode import load_json
-from refold.ledger.ledger import StoredMessage
+from refold.ledger.codec import load_json
+from refold.ledger.records import StoredMessage
 from refold.manager.session import read_pinned
 
 _WORDS_CHARS = 80

@@ -13,11 +13,11 @@ from refold.cli.workspace import choose_session, open_workspace, tell_empty, tel
 from refold.conversation.handle import mark, message_handle
 from refold.conversation.reason import describe
 from refold.errors import ConfigError
-from refold.ledger.encode import load_json
+from refold.ledger.codec import load_json
 
 if TYPE_CHECKING:
     from refold.conversation.view import Item
-    from refold.ledger.ledger import StoredEdit, StoredMessage
+    from refold.ledger.records import StoredEdit, StoredMessage
     from refold.manager import ContextCompressionManager
 
 

@@ -17,8 +17,8 @@ from refold.cli.reading import STDIN, Document, OutputError, note_broken, read_d
 from refold.cli.render import count_things
 from refold.cli.workspace import need_session, open_workspace, write_line
 from refold.errors import ConfigError, FormatError
-from refold.ledger.encode import dump_json
-from refold.ledger.exporting import MARK
+from refold.ledger.codec import dump_json
+from refold.ledger.export import MARK
 from refold.manager import ContextCompressionManager
 from refold.manager.append import KEPT
 from refold.manager.export import export_session, import_session

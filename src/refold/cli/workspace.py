@@ -11,7 +11,7 @@ from refold.cli.render import clean_line, make_console, print_line
 from refold.config import load_config
 from refold.config.names import suggest
 from refold.errors import ConfigError, LedgerError
-from refold.ledger.ledger import Ledger
+from refold.ledger.port import Ledger
 from refold.manager import ContextCompressionManager
 
 

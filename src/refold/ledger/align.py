@@ -19,7 +19,7 @@ _ROUNDS_MAX = 8  # Each round sorts what is left; after that the plain walk deci
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class CommonRun:
     """``length`` messages in a row that are the same on both sides."""
 
     known: int
@@ -31,14 +31,14 @@ class Run:
 class Alignment:
     """What of the incoming messages is known: runs in order, on both sides."""
 
-    runs: tuple[Run, ...]
+    runs: tuple[CommonRun, ...]
     known_length: int
     incoming_length: int
 
     @property
     def keeps_path(self) -> bool:
         """True if the incoming messages begin with all that is known."""
-        return not self.known_length or (bool(self.runs) and self.runs[0] == Run(0, 0, self.known_length))
+        return not self.known_length or (bool(self.runs) and self.runs[0] == CommonRun(0, 0, self.known_length))
 
     def positions(self) -> list[int]:
         """Return for each incoming message where it stands among the known ones; -1 for a new one."""
@@ -52,7 +52,7 @@ def align(known: Sequence[str], incoming: Sequence[str]) -> Alignment:
     """Find which incoming messages are known, by their digests, in order."""
     known, incoming = tuple(known), tuple(incoming)
     if not known or incoming[: len(known)] == known:
-        runs = (Run(0, 0, len(known)),) if known else ()
+        runs = (CommonRun(0, 0, len(known)),) if known else ()
         return Alignment(runs, len(known), len(incoming))
     pairs = sorted(_match(known, incoming))
     return Alignment(tuple(_join_runs(pairs)), len(known), len(incoming))
@@ -154,14 +154,14 @@ def _walk(known: tuple[str, ...], incoming: tuple[str, ...]) -> Iterator[tuple[i
             cursor = spots[nearest] + 1
 
 
-def _join_runs(pairs: Iterable[_Pair]) -> Iterator[Run]:
+def _join_runs(pairs: Iterable[_Pair]) -> Iterator[CommonRun]:
     start_k = start_i = length = 0
     for k, i, more in pairs:
         if length and k == start_k + length and i == start_i + length:
             length += more
             continue
         if length:
-            yield Run(start_k, start_i, length)
+            yield CommonRun(start_k, start_i, length)
         start_k, start_i, length = k, i, more
     if length:
-        yield Run(start_k, start_i, length)
+        yield CommonRun(start_k, start_i, length)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from refold.conversation.message import ROOT, chain_id
 from refold.ledger.align import align
-from refold.ledger.ledger import MessagePath, Splice
+from refold.ledger.records import MessagePath, Splice
 
 
 @dataclass(frozen=True, slots=True)

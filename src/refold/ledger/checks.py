@@ -11,8 +11,8 @@ from typing import Any
 
 from refold.conversation.message import chain_id
 from refold.errors import RefoldError
+from refold.ledger.codec import decode_edit, load_json
 from refold.ledger.covering import EditRow, tell_covers
-from refold.ledger.encode import decode_edit, load_json
 from refold.ledger.runs import Span, has_overlap
 
 DigestOf = Callable[[object], str]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from refold.ledger.encode import decode_edit, decode_reason, load_json
+from refold.ledger.codec import decode_edit, decode_reason, load_json
 from refold.ledger.records import StoredBatch, StoredEdit
 from refold.ledger.runs import Span
 

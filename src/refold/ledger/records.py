@@ -6,11 +6,14 @@ Whatever stands here is stored by every store and read back equal. Times are sec
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from refold.conversation.edit import Edit, Fact
+from refold.conversation.format import Format
 from refold.conversation.message import Role
 from refold.conversation.reason import Reason
+from refold.errors import FormatError
+from refold.formats import make_format
 
 SESSION_ID_MAX = 256
 # No lease is taken for longer. One that runs longer is of a time before the clock was set back, and holds no more.
@@ -122,7 +125,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class StoredUsage:
     """What a provider billed for one request, beside what we had counted for it, and what the session was then."""
 
     created_at: float
@@ -173,12 +176,12 @@ class Extension:
     seen: SessionRow
     messages: Sequence[StoredMessage]
     now: float
-    usages: Sequence[Usage] = ()
+    usages: Sequence[StoredUsage] = ()
     settings: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class WholeSession:
     """All of a session as it was at one moment: what ``export`` tells and ``import`` stores again.
 
     Messages, events, facts and usage are in the order they came, edits and batches in the order they were made. Leases
@@ -192,7 +195,7 @@ class Whole:
     batches: tuple[StoredBatch, ...] = ()
     facts: tuple[StoredFact, ...] = ()
     events: tuple[Event, ...] = ()
-    usages: tuple[Usage, ...] = ()
+    usages: tuple[StoredUsage, ...] = ()
 
 
 def end_prefix(prefix: str) -> str:
@@ -200,3 +203,60 @@ def end_prefix(prefix: str) -> str:
     if not prefix.isascii() or not prefix.isprintable() or prefix.endswith("~"):
         raise ValueError(f"a prefix is printable ASCII and does not end with '~', unlike {prefix[:40]!r}")
     return prefix[:-1] + chr(ord(prefix[-1]) + 1)
+
+
+def check_id(session_id: str) -> None:
+    """Refuse an id that is empty or too long; else any text is one."""
+    if not 1 <= len(session_id) <= SESSION_ID_MAX:
+        raise FormatError(f"a session id has 1 to {SESSION_ID_MAX} characters, this one has {len(session_id)}")
+
+
+def change_row(row: SessionRow, changes: Mapping[str, object]) -> SessionRow:
+    """Return the row with wire and model set, and settings merged key by key; None takes a setting away."""
+    unknown = set(changes) - {"wire", "model", "settings"}
+    if unknown:
+        raise ValueError(f"a session has no {', '.join(sorted(unknown))}; it has wire, model and settings")
+    patch = changes.get("settings", {})
+    if not isinstance(patch, Mapping):
+        raise ValueError("settings is a mapping of the keys that change")
+    kept = merge_settings(row.settings, patch)
+    wire, model = changes.get("wire", row.wire), changes.get("model", row.model)
+    return replace(row, wire=str(wire), model=str(model), settings=kept)
+
+
+def merge_settings(settings: Mapping[str, object], changes: Mapping[str, object]) -> dict[str, object]:
+    """Return settings with some of them changed; None takes one away."""
+    return {name: value for name, value in {**settings, **changes}.items() if value is not None}
+
+
+def extend_row(row: SessionRow, extension: Extension) -> SessionRow:
+    """Return a row after one more request: one rule for what is held in memory and what is stored."""
+    messages = extension.messages
+    return SessionRow(
+        row.id,
+        row.created_at,
+        extension.now,
+        row.wire,
+        row.model,
+        row.messages + len(messages),
+        row.tokens + sum(message.tokens for message in messages),
+        row.compression_count,
+        row.path_version + bool(messages),
+        row.edits_version,
+        merge_settings(row.settings, extension.settings) if extension.settings else row.settings,
+    )
+
+
+def format_of(row: SessionRow) -> Format:
+    """Return the format that a session's messages are in; of one that has none yet, the one most clients write."""
+    return make_format(row.wire or "openai-chat")
+
+
+def is_as_seen(row: SessionRow, seen: SessionRow) -> bool:
+    """Tell whether messages, edits, format and model are those that somebody saw."""
+    return (row.path_version, row.edits_version, row.wire, row.model) == (
+        seen.path_version,
+        seen.edits_version,
+        seen.wire,
+        seen.model,
+    )

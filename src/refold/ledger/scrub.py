@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from refold.conversation.reason import CATALOGUE
-from refold.ledger.encode import load_json
+from refold.ledger.codec import load_json
 
 GONE = "[forgotten]"
 _WORD = re.compile(r"[^\W_]{3,}")

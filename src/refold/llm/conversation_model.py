@@ -20,7 +20,7 @@ from refold.llm import anthropic, openai
 from refold.llm.choose import Endpoint, Provider
 
 if TYPE_CHECKING:
-    from refold.ledger.ledger import Ledger
+    from refold.ledger.port import Ledger
 
 PLACE = "place"
 GATEWAY = "gateway"

@@ -17,8 +17,9 @@ from refold.conversation.message import Message
 from refold.errors import ConfigError, FormatError
 from refold.formats import detect, digest_message
 from refold.ledger.chain import Link, chain_path, chain_tail
-from refold.ledger.encode import dump_json, load_json
-from refold.ledger.ledger import Ledger, SessionRow, Splice, StoredMessage
+from refold.ledger.codec import dump_json, load_json
+from refold.ledger.port import Ledger
+from refold.ledger.records import SessionRow, Splice, StoredMessage
 from refold.manager.flow import Flow, Rounds
 from refold.manager.session import OpenSession
 from refold.manager.store import Keeper, Slot

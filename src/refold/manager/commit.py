@@ -21,7 +21,7 @@ from refold.conversation.reason import NO_REASON, Reason
 from refold.conversation.view import View
 from refold.errors import LedgerError, RefoldError
 from refold.ladder.plan import Outcome, count_unsent, detect_view_language
-from refold.ledger.ledger import Batch
+from refold.ledger.records import Batch
 from refold.llm.redact import redact_text
 from refold.manager.deciding import decide_plain
 from refold.manager.flow import explain_refusal, read_versions

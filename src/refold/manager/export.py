@@ -13,11 +13,9 @@ from typing import Any
 from refold.conversation.edit import Edit
 from refold.conversation.view import Lens, apply
 from refold.errors import FormatError, RefoldError
-from refold.ledger.exporting import tell_whole
-from refold.ledger.importing import check_once, read_whole
-from refold.ledger.ledger import Ledger
-from refold.ledger.records import StoredEdit, Whole
-from refold.ledger.session_row import format_of
+from refold.ledger.export import check_once, dump_session, load_session
+from refold.ledger.port import Ledger
+from refold.ledger.records import StoredEdit, WholeSession, format_of
 from refold.llm.conversation_model import PLACE
 from refold.manager.session import parse_stored, read_calibration
 from refold.offload import OffloadFolder
@@ -31,7 +29,7 @@ def export_session(ledger: Ledger, session_id: str) -> dict[str, object]:
     whole = ledger.read_whole(session_id)
     if whole is None:
         raise FormatError(f"there is no session {session_id!r}; 'refold sessions' lists those there are")
-    return tell_whole(whole)
+    return dump_session(whole)
 
 
 def import_session(
@@ -42,7 +40,7 @@ def import_session(
     Placeholders of offloaded results then name files in the session's own folder under ``root``; whoever has the
     workspace writes them (``verify`` with ``repair`` does).
     """
-    whole = _move_files(read_whole(value, session_id), root)
+    whole = _move_files(load_session(value, session_id), root)
     _try_view(whole)
     # Versions that no session of this name had: nobody goes on with what he remembers of one that was deleted.
     version = int(now * _VERSIONS_PER_S)
@@ -56,7 +54,7 @@ def import_session(
     return whole.row.id
 
 
-def _move_files(whole: Whole, root: str) -> Whole:
+def _move_files(whole: WholeSession, root: str) -> WholeSession:
     """Name offloaded files in the session's folder of this workspace, wherever they were.
 
     The id of an edit follows from its text: where that changes, whatever names the edit changes with it.
@@ -96,7 +94,7 @@ def _rename(value: Any, new: Mapping[str, str]) -> Any:
     return [_rename(held, new) for held in value] if isinstance(value, list) else value
 
 
-def _try_view(whole: Whole) -> None:
+def _try_view(whole: WholeSession) -> None:
     """Compute what the session shows, with the edits in force and with all that could be; FormatError if it cannot."""
     row = whole.row
     lens = Lens(format_of(row), lambda *_: 0, lambda _: 0)

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from refold.conversation import because
 from refold.conversation.reason import Reason, ReasonKind
 from refold.errors import ChangeRefused, SessionBusy
-from refold.ledger.ledger import Batch, Ledger, SessionRow
+from refold.ledger.port import Ledger
+from refold.ledger.records import Batch, SessionRow
 from refold.llm.summariser import Summariser
 from refold.stages.stage import Ask
 

@@ -15,7 +15,7 @@ from refold.conversation.message import Message
 from refold.conversation.view import Lens
 from refold.errors import LedgerError
 from refold.formats import digest_message
-from refold.ledger.ledger import Event, Finding, SessionRow, StoredMessage
+from refold.ledger.records import Event, Finding, SessionRow, StoredMessage
 from refold.ledger.scrub import GONE, Words
 from refold.manager.commit import find_files, remove_others, write_named
 from refold.manager.lease import leased

@@ -17,8 +17,9 @@ from refold.conversation.edit import Edit
 from refold.conversation.language import detect_language
 from refold.conversation.view import Item
 from refold.errors import ConfigError
-from refold.ledger.choose import choose_ledger
-from refold.ledger.ledger import Extension, Finding, Ledger
+from refold.ledger.place import choose_ledger
+from refold.ledger.port import Ledger
+from refold.ledger.records import Extension, Finding
 from refold.llm.summariser import AskedModel, Summariser
 from refold.manager import compress, forget, pages, prepare, undo, usage
 from refold.manager.append import Request, append_new, check_messages, check_session, make_request

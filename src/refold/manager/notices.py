@@ -13,7 +13,8 @@ from difflib import get_close_matches
 
 from refold.conversation.reason import NO_REASON, Reason, read_reason
 from refold.errors import ConfigError
-from refold.ledger.ledger import Event, Ledger
+from refold.ledger.port import Ledger
+from refold.ledger.records import Event
 
 KINDS = ("before_compress", "compressed", "offloaded", "skipped", "failed", "warned", "undone", "redone")
 

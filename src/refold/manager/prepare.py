@@ -22,9 +22,9 @@ from refold.conversation.reason import NO_REASON, Reason
 from refold.conversation.view import Item, View
 from refold.ladder.plan import check_fit
 from refold.ladder.report import Report
-from refold.ledger.encode import dump_json
-from refold.ledger.ledger import Extension, QuickLedger, SessionRow, StoredMessage, Usage
-from refold.ledger.session_row import extend_row
+from refold.ledger.codec import dump_json
+from refold.ledger.port import QuickLedger
+from refold.ledger.records import Extension, SessionRow, StoredMessage, StoredUsage, extend_row
 from refold.manager.append import Request, take_in
 from refold.manager.commit import Made, Wish
 from refold.manager.compress import Remember, finish, run_batch
@@ -382,7 +382,7 @@ def _describe(
         body, tokens = dump_json(message.raw), session.lens.plain(message).tokens
         stored.append(StoredMessage(message.id, parent, message.digest, message.role, body, tokens, now))
         parent = message.id
-    usages: list[Usage] = []
+    usages: list[StoredUsage] = []
     settings: dict[str, object] = {}
     for one in billed:
         known = {**session.row.settings, **settings}

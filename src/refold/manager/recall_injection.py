@@ -16,8 +16,8 @@ from refold.conversation.edit import Edit
 from refold.conversation.message import is_user_turn
 from refold.conversation.view import Item, View, amend, apply
 from refold.errors import RefoldError
-from refold.ledger.choose import find_index_file, find_place
-from refold.ledger.ledger import Event, Finding
+from refold.ledger.place import find_index_file, find_place
+from refold.ledger.records import Event, Finding
 from refold.manager.session import RECALL, OpenSession
 from refold.manager.store import Keeper
 from refold.recall.expand import find_handle

@@ -20,8 +20,9 @@ from refold.conversation.message import Message, is_user_turn
 from refold.conversation.reason import NO_REASON, Reason, read_reason
 from refold.conversation.view import Item, Lens, View, apply
 from refold.errors import LedgerError
-from refold.ledger.encode import load_json
-from refold.ledger.ledger import Ledger, MessagePath, SessionRow, StoredMessage
+from refold.ledger.codec import load_json
+from refold.ledger.port import Ledger
+from refold.ledger.records import MessagePath, SessionRow, StoredMessage
 from refold.tokens import Calibration, Counter
 from refold.tokens.calibration import Track
 

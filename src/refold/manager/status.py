@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 
 from refold.conversation import because
 from refold.conversation.reason import NO_REASON, Reason, describe, read_reason
-from refold.ledger.ledger import Event, Ledger
+from refold.ledger.port import Ledger
+from refold.ledger.records import Event
 from refold.manager.append import Request
 from refold.manager.deciding import above_fixed, decide_plain, is_released
 from refold.manager.notices import read_all_events

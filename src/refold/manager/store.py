@@ -23,8 +23,8 @@ from refold.config import CompressionConfig
 from refold.conversation import because
 from refold.conversation.view import Lens
 from refold.errors import LedgerError, SessionBusy
-from refold.ledger.ledger import Ledger, SessionRow
-from refold.ledger.session_row import format_of, merge_settings
+from refold.ledger.port import Ledger
+from refold.ledger.records import SessionRow, format_of, merge_settings
 from refold.llm.summariser import Summariser
 from refold.manager.flow import Flow, Pause, wait_out
 from refold.manager.lease import Heartbeat

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from refold.conversation.view import Item
 from refold.errors import HandleUnknown
-from refold.ledger.ledger import Event, Ledger, StoredEdit
+from refold.ledger.port import Ledger
+from refold.ledger.records import Event, StoredEdit
 from refold.manager.commit import remove_others, write_named
 from refold.manager.lease import leased
 from refold.manager.notices import Notice

@@ -15,7 +15,8 @@ from refold.budget.economics import Request, Tariff, charge_ask, charge_request
 from refold.conversation import because
 from refold.conversation.reason import NO_REASON, Reason
 from refold.errors import FormatError
-from refold.ledger.ledger import Event, Ledger, StoredBatch, StoredEdit, Usage
+from refold.ledger.port import Ledger
+from refold.ledger.records import Event, StoredBatch, StoredEdit, StoredUsage
 from refold.manager.notices import read_all_events
 from refold.manager.session import (
     CALIBRATION,
@@ -55,14 +56,14 @@ def describe_usage(
     *,
     is_overflow: bool = False,
     settings: Mapping[str, object] | None = None,
-) -> tuple[Usage, dict[str, object]]:
+) -> tuple[StoredUsage, dict[str, object]]:
     """Return what is recorded of a provider's bill, and the settings that follow from it.
 
     ``settings`` are the session's, where a bill before this one changed them and they are not stored yet.
     """
     sent = slot.sent
     model = sent.model if sent else session.row.model
-    usage = Usage(
+    usage = StoredUsage(
         created_at=keeper.clock(),
         model=model,
         counted_tokens=sent.tokens if sent else 0,
@@ -83,7 +84,7 @@ def describe_usage(
 
 
 def _find_force(
-    keeper: Keeper, session: OpenSession, usage: Usage, finish_reason: str | None, *, is_overflow: bool
+    keeper: Keeper, session: OpenSession, usage: StoredUsage, finish_reason: str | None, *, is_overflow: bool
 ) -> Reason:
     if is_overflow:
         return because.OVERFLOW()
@@ -278,7 +279,7 @@ class Freed:
         return self._sums[place - 1] if place else 0
 
 
-def _figure_requests(usages: Sequence[Usage], freed: Freed) -> list[RequestFigures]:
+def _figure_requests(usages: Sequence[StoredUsage], freed: Freed) -> list[RequestFigures]:
     # Where the provider never said that it cached anything, it would not have cached the longer requests either.
     is_cached = any(one.cache_read_tokens or one.cache_write_tokens for one in usages)
     made: list[RequestFigures] = []
@@ -310,7 +311,7 @@ def _figure_requests(usages: Sequence[Usage], freed: Freed) -> list[RequestFigur
     return made
 
 
-def price_usage(usage: Usage, info: ModelInfo, *, is_cached: bool = True) -> float | None:
+def price_usage(usage: StoredUsage, info: ModelInfo, *, is_cached: bool = True) -> float | None:
     """Return what a request cost at list prices, in dollars; None where the model's price is not known.
 
     A provider that caches by itself does not report what it wrote: all that it did not read, if it caches at all.
@@ -335,7 +336,7 @@ def price_usage(usage: Usage, info: ModelInfo, *, is_cached: bool = True) -> flo
     return (weighed * dearer_in + output * dearer_out) * info.prices.input / _MILLION
 
 
-def _price_summaries(edits: Sequence[StoredEdit], usages: Sequence[Usage]) -> float:
+def _price_summaries(edits: Sequence[StoredEdit], usages: Sequence[StoredUsage]) -> float:
     """Return what summaries by a model cost: what they stand for was read, what they say was written; an estimate."""
     info = model_info(usages[-1].model if usages else None)
     if info.prices is None:

@@ -16,7 +16,7 @@ from refold.conversation.message import Message
 from refold.conversation.view import View
 from refold.errors import FormatError
 from refold.ladder.run import take_edits
-from refold.ledger.fields import find_odd
+from refold.ledger.codec import find_odd
 from refold.stages.stage import Ask, Goal, Proposal, Proposed, Reply, When
 
 ASKS_MAX = 8

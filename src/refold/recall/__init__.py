@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from refold.ledger.choose import index_path
+    from refold.ledger.place import index_path
     from refold.recall.facade import Recall
     from refold.recall.options import EmbeddingService, RecallOptions
     from refold.recall.search import Recalled
@@ -17,7 +17,7 @@ _HOMES = {
     "Recall": "refold.recall.facade",
     "RecallOptions": "refold.recall.options",
     "Recalled": "refold.recall.search",
-    "index_path": "refold.ledger.choose",
+    "index_path": "refold.ledger.place",
 }
 
 if not TYPE_CHECKING:  # Else a type checker would accept any name at all.

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from refold.conversation.handle import mark, read_handle
 from refold.errors import HandleUnknown
-from refold.ledger.ledger import Ledger, SessionRow, StoredMessage
-from refold.ledger.session_row import format_of
+from refold.ledger.port import Ledger
+from refold.ledger.records import SessionRow, StoredMessage, format_of
 from refold.recall.originals import Original, read_original
 
 

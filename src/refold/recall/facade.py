@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from refold.conversation import because
 from refold.errors import FormatError, LedgerError
-from refold.ledger.ledger import Finding, Ledger, SessionRow
+from refold.ledger.port import Ledger
+from refold.ledger.records import Finding, SessionRow
 from refold.recall.embed import Embedder, make_embedder
 from refold.recall.expand import Page, expand_handle
 from refold.recall.facts import KnownFact, collect_facts

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from refold.conversation.edit import Fact, FactKind
-from refold.ledger.ledger import Ledger, SessionRow
-from refold.ledger.session_row import format_of
+from refold.ledger.port import Ledger
+from refold.ledger.records import SessionRow, format_of
 from refold.recall.contradict import contradicts
 from refold.recall.originals import read_original
 from refold.stages.extract.facts import find_facts

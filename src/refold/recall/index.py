@@ -15,9 +15,9 @@ from pathlib import Path
 import apsw
 
 from refold.errors import LedgerError
-from refold.ledger.encode import decode_text, encode_text
-from refold.ledger.ledger import Ledger, SessionRow
-from refold.ledger.session_row import format_of
+from refold.ledger.codec import decode_text, encode_text
+from refold.ledger.port import Ledger
+from refold.ledger.records import SessionRow, format_of
 from refold.recall import erase
 from refold.recall.dates import name_day
 from refold.recall.file import IndexFile

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from refold.ledger.ledger import Ledger
+from refold.ledger.port import Ledger
 
 NOTE_CHARS_MAX = 20_000
 

@@ -12,8 +12,8 @@ from refold.conversation.format import Format
 from refold.conversation.handle import DIGITS
 from refold.conversation.message import Message, join_parts
 from refold.errors import FormatError
-from refold.ledger.encode import load_json
-from refold.ledger.ledger import StoredMessage
+from refold.ledger.codec import load_json
+from refold.ledger.records import StoredMessage
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import apsw
 
-from refold.ledger.encode import decode_text, encode_text
+from refold.ledger.codec import decode_text, encode_text
 
 # A word that stands in more passages than this says little: only its newest places are read.
 PLACES_MAX = 5_000

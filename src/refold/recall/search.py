@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from refold.ledger.ledger import Ledger, SessionRow
-from refold.ledger.session_row import format_of
+from refold.ledger.port import Ledger
+from refold.ledger.records import SessionRow, format_of
 from refold.recall import rows
 from refold.recall.hits import NOTES_MAX, SCORE_DIGITS, SPARE, Hit, find_hits
 from refold.recall.index import RecallIndex

@@ -13,9 +13,9 @@ from typing import Any
 import apsw
 
 from refold.errors import Unavailable
-from refold.ledger.ledger import Ledger, SessionRow
+from refold.ledger.port import Ledger
+from refold.ledger.records import SessionRow, format_of
 from refold.ledger.runs import find_runs
-from refold.ledger.session_row import format_of
 from refold.recall import rows
 from refold.recall.embed import Embedder
 from refold.recall.index import RecallIndex

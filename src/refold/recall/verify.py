@@ -5,8 +5,8 @@ All of it is derived, so all of it can be repaired: the session is indexed anew.
 
 from __future__ import annotations
 
-from refold.ledger.ledger import Finding, Ledger, SessionRow
-from refold.ledger.session_row import format_of
+from refold.ledger.port import Ledger
+from refold.ledger.records import Finding, SessionRow, format_of
 from refold.recall.erase import collect_words
 from refold.recall.index import RecallIndex, split_original
 from refold.recall.originals import read_original

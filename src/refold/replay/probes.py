@@ -18,8 +18,8 @@ from refold.errors import RefoldError
 from refold.formats import parse_messages
 from refold.formats.detect import make_format
 from refold.ledger.chain import chain_tail
-from refold.ledger.encode import dump_json
-from refold.ledger.ledger import Splice, StoredMessage
+from refold.ledger.codec import dump_json
+from refold.ledger.records import Splice, StoredMessage
 from refold.ledger.sqlite import SqliteLedger
 from refold.readers.session import Probe, Session
 from refold.recall import Recall, RecallOptions, index_path

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict
 
 from refold.conversation.reason import describe
-from refold.ledger.encode import load_json
+from refold.ledger.codec import load_json
 from refold.llm.conversation_model import converse_with
 from refold.manager.notices import describe_fields
 from refold.server.interface import PAGE_MAX, Access, Asker, Handle, Json, Name, Text, describe_row

@@ -13,7 +13,7 @@ from fastapi import Depends, Request, Response
 from pydantic import AfterValidator, StringConstraints
 
 from refold.errors import RefoldError
-from refold.ledger.ledger import SESSION_ID_MAX, SessionRow
+from refold.ledger.records import SESSION_ID_MAX, SessionRow
 from refold.llm.choose import Endpoint
 from refold.server.auth import Caller
 from refold.server.identity import belongs_to, make_id, name_session

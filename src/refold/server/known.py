@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import time
 
-from refold.ledger.ledger import Ledger, SessionRow
+from refold.ledger.port import Ledger
+from refold.ledger.records import SessionRow
 from refold.llm.conversation_model import GATEWAY
 from refold.server.identity import CANDIDATES_MAX, KnownSession, make_id, name_alike
 from refold.server.reading import ReadRequest

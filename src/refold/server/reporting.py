@@ -14,7 +14,7 @@ from typing import Any
 
 from refold.conversation import because
 from refold.errors import RefoldError
-from refold.ledger.ledger import Event
+from refold.ledger.records import Event
 from refold.llm.overflow import find_overflow
 from refold.manager import ContextCompressionManager
 from refold.manager.prepare import Billed

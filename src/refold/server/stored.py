@@ -9,7 +9,7 @@ from typing import Any
 from refold.conversation import because
 from refold.conversation.reason import NO_REASON, Reason
 from refold.conversation.view import Item
-from refold.ledger.ledger import SessionRow
+from refold.ledger.records import SessionRow
 from refold.manager import ContextCompressionManager
 from refold.manager.append import Request
 from refold.manager.prepare import Billed, WentOn

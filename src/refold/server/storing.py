@@ -10,7 +10,7 @@ import asyncio
 import logging
 from dataclasses import dataclass, field
 
-from refold.ledger.ledger import Extension
+from refold.ledger.records import Extension
 from refold.manager import ContextCompressionManager
 
 log = logging.getLogger("refold.server")

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from refold.config import CompressionConfig
-from refold.ledger.ledger import SessionRow
+from refold.ledger.records import SessionRow
 from refold.llm.choose import Endpoint
 from refold.llm.conversation_model import GATEWAY, Place, name_conversation
 from refold.server.asking import Asked

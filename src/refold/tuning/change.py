@@ -13,7 +13,8 @@ from pathlib import Path
 from refold.config import CompressionConfig
 from refold.config.saving import save_settings
 from refold.conversation import because
-from refold.ledger.ledger import Event, Ledger
+from refold.ledger.port import Ledger
+from refold.ledger.records import Event
 from refold.manager import ContextCompressionManager
 from refold.manager.notices import Notice
 from refold.tuning.proposal import Tuning, propose, read_stored

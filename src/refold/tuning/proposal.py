@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from refold.budget import Budget, Tariff
 from refold.config import CompressionConfig
 from refold.errors import RefoldError
-from refold.ledger.encode import load_json
-from refold.ledger.ledger import Ledger
+from refold.ledger.codec import load_json
+from refold.ledger.port import Ledger
 from refold.readers.session import Session
 from refold.replay.policy import LadderPolicy, Policy, Room
 from refold.replay.probes import add_probes

@@ -8,7 +8,7 @@ from urllib.parse import quote
 from fastapi import Request, Response
 
 from refold.errors import RefoldError
-from refold.ledger.encode import dump_json
+from refold.ledger.codec import dump_json
 from refold.manager.export import export_session
 from refold.server.interface import Access
 from refold.web.source import Source

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from math import ceil
 from weakref import WeakKeyDictionary
 
-from refold.ledger.ledger import Event, Ledger, SessionRow
+from refold.ledger.port import Ledger
+from refold.ledger.records import Event, SessionRow
 from refold.manager.notices import list_events
 from refold.manager.usage import Bill, FoldFigures, RequestFigures, SessionFigures, read_figures
 from refold.server.interface import Access

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from refold.ledger.ledger import SessionRow
+from refold.ledger.records import SessionRow
 from refold.manager.session import FORGOTTEN
 from refold.manager.usage import read_figures
 from refold.server.interface import Access

@@ -13,7 +13,7 @@ from typing import Literal
 from refold.conversation.edit import Edit
 from refold.conversation.message import Message, Role
 from refold.conversation.view import Item, Lens, apply, choose_edits
-from refold.ledger.ledger import MessagePath, StoredEdit
+from refold.ledger.records import MessagePath, StoredEdit
 
 Look = Literal["sees", "said", "difference"]
 LOOKS: tuple[Look, ...] = ("sees", "said", "difference")

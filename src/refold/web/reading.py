@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from refold.conversation.reason import NO_REASON, Reason
-from refold.ledger.encode import load_json
-from refold.ledger.ledger import MessagePath, SessionRow, StoredEdit
+from refold.ledger.codec import load_json
+from refold.ledger.records import MessagePath, SessionRow, StoredEdit
 from refold.manager.session import REDO
 from refold.manager.undo import read_redo
 from refold.server.interface import Access

@@ -15,8 +15,7 @@ from refold.conversation.part import Part
 from refold.conversation.reason import NO_REASON, say
 from refold.conversation.view import Lens
 from refold.errors import HandleUnknown
-from refold.ledger.ledger import SessionRow, StoredMessage
-from refold.ledger.session_row import format_of
+from refold.ledger.records import SessionRow, StoredMessage, format_of
 from refold.manager.session import parse_stored
 from refold.server.interface import Access
 from refold.web.markup import clean, to_lines, to_tree

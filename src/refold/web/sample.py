@@ -23,7 +23,7 @@ import orjson
 
 from refold.config import CompressionConfig
 from refold.errors import RefoldError
-from refold.ledger.ledger import SessionRow
+from refold.ledger.records import SessionRow
 from refold.manager import ContextCompressionManager
 from refold.prepared import PreparedContext
 from refold.server.interface import Access

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 
 from nicegui import ui
 
-from refold.ledger.ledger import SessionRow
+from refold.ledger.records import SessionRow
 from refold.server.interface import Access
 from refold.web.sample import WINDOW_TOKENS, SamplePlayer, Step, can_play
 from refold.web.shell import button, notify, text

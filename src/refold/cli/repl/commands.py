@@ -248,7 +248,7 @@ def resume(chat: ChatSession, screen: Screen, argument: str) -> None:
 
 
 def export(chat: ChatSession, screen: Screen, argument: str) -> None:
-    from refold.ledger.encode import dump_json
+    from refold.ledger.codec import dump_json
     from refold.manager.export import export_session
 
     path = Path(argument or f"{Path(chat.session_id).name or 'session'}.json")

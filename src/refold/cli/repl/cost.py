@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from refold.cli.render import count_things
-from refold.ledger.ledger import Ledger
+from refold.ledger.port import Ledger
 from refold.manager.usage import read_figures
 
 REQUESTS_MAX = 100_000

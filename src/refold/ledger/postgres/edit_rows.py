@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping, Sequence
 
 from refold.conversation.edit import Edit
+from refold.ledger.codec import decode_column, encode_column, encode_edit, encode_reason
 from refold.ledger.covering import EditRow, group_spans, make_batches, make_edits, meets, read_edit_row
-from refold.ledger.encode import encode_edit, encode_reason
 from refold.ledger.postgres.message_rows import Known, read_ids
 from refold.ledger.postgres.sql import Db, fetch_all, fetch_value, run
-from refold.ledger.postgres.text import decode_column, encode_column
 from refold.ledger.records import Batch, StoredBatch, StoredEdit
 from refold.ledger.runs import find_runs
 

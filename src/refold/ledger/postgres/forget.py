@@ -11,11 +11,10 @@ from collections.abc import Iterator, Sequence
 
 from refold.conversation.handle import DIGITS
 from refold.conversation.reason import read_reason
+from refold.ledger.codec import decode_column, decode_reason, dump_json, encode_reason, load_json
 from refold.ledger.covering import add_descendants
-from refold.ledger.encode import decode_reason, dump_json, encode_reason, load_json
 from refold.ledger.postgres.edit_rows import find_edits_over, read_rows
 from refold.ledger.postgres.sql import Db, fetch_all, fetch_value, run
-from refold.ledger.postgres.text import decode_column
 from refold.ledger.scrub import Words
 
 # Whatever holds words of a conversation.

@@ -7,13 +7,11 @@ from dataclasses import astuple, fields
 from hashlib import blake2b
 
 from refold.conversation.edit import Fact
-from refold.ledger.encode import dump_json, load_json
-from refold.ledger.ledger import Event, StoredFact, Usage
+from refold.ledger.codec import decode_column, dump_json, encode_column, load_json
 from refold.ledger.postgres.sql import Db, fetch_all, fetch_one, fetch_value, run
-from refold.ledger.postgres.text import decode_column, encode_column
-from refold.ledger.records import LEASE_S_MAX
+from refold.ledger.records import LEASE_S_MAX, Event, StoredFact, StoredUsage
 
-_USAGE_COLUMNS = ", ".join(column.name for column in fields(Usage))
+_USAGE_COLUMNS = ", ".join(column.name for column in fields(StoredUsage))
 EVENTS_LOCK = 0x7266_6C65  # "rfle"
 
 
@@ -78,7 +76,7 @@ def read_facts(db: Db, session: int | None, limit: int) -> list[StoredFact]:
     ]
 
 
-def add_usage(db: Db, session: int, usage: Usage) -> None:
+def add_usage(db: Db, session: int, usage: StoredUsage) -> None:
     """Keep what a provider reported."""
     created_at, model, *counts = astuple(usage)
     marks = ", ".join(["%s"] * (len(counts) + 3))
@@ -86,11 +84,11 @@ def add_usage(db: Db, session: int, usage: Usage) -> None:
     run(db, sql, (session, created_at, encode_column(model), *counts))
 
 
-def read_usage(db: Db, session: int, limit: int) -> list[Usage]:
+def read_usage(db: Db, session: int, limit: int) -> list[StoredUsage]:
     """Return reported usage, newest first."""
     sql = f"SELECT {_USAGE_COLUMNS} FROM usage WHERE session = %s ORDER BY key DESC LIMIT %s"
     return [
-        Usage(created_at, decode_column(model), *counts)
+        StoredUsage(created_at, decode_column(model), *counts)
         for created_at, model, *counts in fetch_all(db, sql, (session, limit))
     ]
 

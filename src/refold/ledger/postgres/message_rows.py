@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import psycopg
 
+from refold.ledger.codec import decode_column, encode_column
 from refold.ledger.covering import merge_spans
 from refold.ledger.message_row import find_digests, from_hex, read_message, write_content
 from refold.ledger.postgres.session_rows import KEY
 from refold.ledger.postgres.sql import Db, Row, fetch_all, run
-from refold.ledger.postgres.text import decode_column, encode_column
 from refold.ledger.records import MessagePath, StoredMessage
 from refold.ledger.runs import Span
 

@@ -9,13 +9,22 @@ from collections.abc import Mapping, Sequence
 
 import psycopg
 
+from refold.ledger.codec import encode_column
 from refold.ledger.postgres.message_rows import Known, sum_tokens
 from refold.ledger.postgres.session_rows import KEY
 from refold.ledger.postgres.sql import Db, Row, fetch_all, run
-from refold.ledger.postgres.text import encode_column
-from refold.ledger.ranks import RankedRow, plan_rows, spread_ranks
 from refold.ledger.records import Splice
-from refold.ledger.runs import Span, count_runs, cut_runs, find_runs, has_overlap, splice_runs
+from refold.ledger.runs import (
+    RankedRow,
+    Span,
+    count_runs,
+    cut_runs,
+    find_runs,
+    has_overlap,
+    plan_rows,
+    splice_runs,
+    spread_ranks,
+)
 from refold.ledger.session_row import Found
 
 _PAGE = 64

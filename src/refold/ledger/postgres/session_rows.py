@@ -10,11 +10,10 @@ from collections.abc import Mapping
 
 import psycopg
 
-from refold.ledger.encode import dump_json
+from refold.ledger.codec import decode_column, dump_json, encode_column
 from refold.ledger.postgres.sql import Db, Row, fetch_all, fetch_one, run
-from refold.ledger.postgres.text import decode_column, encode_column
-from refold.ledger.records import SessionRow, end_prefix
-from refold.ledger.session_row import SELECT, TABLES, Found, change_row, check_id, explain_missing, read_found
+from refold.ledger.records import SessionRow, change_row, check_id, end_prefix
+from refold.ledger.session_row import SELECT, TABLES, Found, explain_missing, read_found
 
 # The key of a session by its id, for statements that are sent before the session itself was read.
 KEY = "(SELECT key FROM session WHERE session.id = %s)"

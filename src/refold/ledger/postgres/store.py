@@ -32,8 +32,8 @@ from refold.ledger.records import (
     StoredEdit,
     StoredFact,
     StoredMessage,
-    Usage,
-    Whole,
+    StoredUsage,
+    WholeSession,
 )
 
 T = TypeVar("T")
@@ -105,16 +105,16 @@ class PostgresLedger:
             self._give_back_space()
         return is_gone
 
-    def read_whole(self, session_id: str) -> Whole | None:
+    def read_whole(self, session_id: str) -> WholeSession | None:
         """Return all of a session as it is at one moment."""
 
-        def read(db: Db) -> Whole | None:
+        def read(db: Db) -> WholeSession | None:
             found = session_rows.find_session(db, session_id)
             return read_whole(db, found) if found else None
 
         return self._server.read(read)
 
-    def put_whole(self, whole: Whole, now: float) -> bool:
+    def put_whole(self, whole: WholeSession, now: float) -> bool:
         """Store a session as it was told; False if its name is taken."""
         return self._server.change(lambda db: put_whole(db, whole, now))
 
@@ -253,11 +253,11 @@ class PostgresLedger:
             return self._server.ask(lambda db: log_rows.read_facts(db, None, limit))
         return self._read(session_id, lambda db, key: log_rows.read_facts(db, key, limit))
 
-    def add_usage(self, session_id: str, usage: Usage) -> None:
+    def add_usage(self, session_id: str, usage: StoredUsage) -> None:
         """Keep what a provider billed for a request."""
         self._server.change(lambda db: log_rows.add_usage(db, session_rows.need_session(db, session_id).key, usage))
 
-    def read_usage(self, session_id: str, *, limit: int = 1) -> list[Usage]:
+    def read_usage(self, session_id: str, *, limit: int = 1) -> list[StoredUsage]:
         """Return reported usage, newest first."""
         return self._read(session_id, lambda db, key: log_rows.read_usage(db, key, limit))
 

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from refold.ledger.encode import dump_json
+from refold.ledger.codec import dump_json, encode_column
 from refold.ledger.message_row import check_chain
 from refold.ledger.postgres import edit_rows, log_rows, message_rows, session_rows
 from refold.ledger.postgres.message_rows import Known
 from refold.ledger.postgres.path_rows import ask_tail, change_path
 from refold.ledger.postgres.sql import Db, run
-from refold.ledger.postgres.text import encode_column
-from refold.ledger.records import Splice, Whole
+from refold.ledger.records import Splice, WholeSession
 from refold.ledger.session_row import Found
 
 _ALL = 1 << 62
 
 
-def read_whole(db: Db, found: Found) -> Whole:
+def read_whole(db: Db, found: Found) -> WholeSession:
     """Return all of a session."""
     key = found.key
-    return Whole(
+    return WholeSession(
         row=found.row,
         messages=tuple(message_rows.list_messages(db, key, 0, _ALL)),
         path=message_rows.read_path(db, found.row.id).ids,
@@ -30,7 +29,7 @@ def read_whole(db: Db, found: Found) -> Whole:
     )
 
 
-def put_whole(db: Db, whole: Whole, now: float) -> bool:
+def put_whole(db: Db, whole: WholeSession, now: float) -> bool:
     """Add all of a session; False if there is one of that name."""
     row = whole.row
     check_chain(whole.messages)

@@ -11,8 +11,8 @@ from collections.abc import Container, Iterable, Mapping
 import apsw
 
 from refold.conversation.edit import Edit
+from refold.ledger.codec import decode_text, encode_edit, encode_reason, encode_text
 from refold.ledger.covering import EditRow, group_spans, make_batches, make_edits, meets, read_edit_row
-from refold.ledger.encode import decode_text, encode_edit, encode_reason, encode_text
 from refold.ledger.records import Batch, StoredBatch, StoredEdit
 from refold.ledger.runs import find_runs
 from refold.ledger.sqlite.message_rows import read_ids

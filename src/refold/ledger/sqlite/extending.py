@@ -11,9 +11,9 @@ from dataclasses import replace
 
 import apsw
 
-from refold.ledger.encode import dump_json
-from refold.ledger.ledger import Extension, SessionRow, Splice, StoredMessage
-from refold.ledger.session_row import Found, extend_row, is_as_seen
+from refold.ledger.codec import dump_json
+from refold.ledger.records import Extension, SessionRow, Splice, StoredMessage, extend_row, is_as_seen
+from refold.ledger.session_row import Found
 from refold.ledger.sqlite import log_rows, message_rows, session_rows
 from refold.ledger.sqlite.path_rows import change_path
 from refold.ledger.sqlite.sql import fetch_one

@@ -13,8 +13,8 @@ import apsw
 
 from refold.conversation.handle import DIGITS
 from refold.conversation.reason import read_reason
+from refold.ledger.codec import decode_reason, decode_text, dump_json, encode_reason, load_json
 from refold.ledger.covering import add_descendants
-from refold.ledger.encode import decode_reason, decode_text, dump_json, encode_reason, load_json
 from refold.ledger.scrub import Words
 from refold.ledger.sqlite.edit_rows import find_edits_over, read_rows
 from refold.ledger.sqlite.sql import fetch_all, fetch_value

@@ -9,14 +9,13 @@ from operator import attrgetter
 import apsw
 
 from refold.conversation.edit import Fact
-from refold.ledger.encode import decode_text, dump_json, encode_text, load_json
-from refold.ledger.ledger import Event, StoredFact, Usage
-from refold.ledger.records import LEASE_S_MAX
+from refold.ledger.codec import decode_text, dump_json, encode_text, load_json
+from refold.ledger.records import LEASE_S_MAX, Event, StoredFact, StoredUsage
 from refold.ledger.sqlite.sql import fetch_one
 
-_USAGE_COLUMNS = ", ".join(column.name for column in fields(Usage))
-_USAGE_MARKS = ", ".join("?" * (len(fields(Usage)) + 1))
-_read_figures = attrgetter(*(column.name for column in fields(Usage)))
+_USAGE_COLUMNS = ", ".join(column.name for column in fields(StoredUsage))
+_USAGE_MARKS = ", ".join("?" * (len(fields(StoredUsage)) + 1))
+_read_figures = attrgetter(*(column.name for column in fields(StoredUsage)))
 
 
 def add_events(db: apsw.Connection, session: int, events: Iterable[Event]) -> int:
@@ -67,7 +66,7 @@ def read_facts(db: apsw.Connection, session: int | None, limit: int) -> list[Sto
     ]
 
 
-def add_usage(db: apsw.Connection, session: int, usage: Usage) -> None:
+def add_usage(db: apsw.Connection, session: int, usage: StoredUsage) -> None:
     """Keep what a provider reported."""
     created_at, model, *counts = _read_figures(usage)
     db.execute(
@@ -76,11 +75,11 @@ def add_usage(db: apsw.Connection, session: int, usage: Usage) -> None:
     )
 
 
-def read_usage(db: apsw.Connection, session: int, limit: int) -> list[Usage]:
+def read_usage(db: apsw.Connection, session: int, limit: int) -> list[StoredUsage]:
     """Return reported usage, newest first."""
     sql = f"SELECT {_USAGE_COLUMNS} FROM usage WHERE session = ? ORDER BY key DESC LIMIT ?"
     return [
-        Usage(created_at, decode_text(model), *counts)
+        StoredUsage(created_at, decode_text(model), *counts)
         for created_at, model, *counts in db.execute(sql, (session, limit))
     ]
 

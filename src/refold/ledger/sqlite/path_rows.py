@@ -6,9 +6,18 @@ from collections.abc import Sequence
 
 import apsw
 
-from refold.ledger.ranks import RankedRow, plan_rows, spread_ranks
 from refold.ledger.records import Splice
-from refold.ledger.runs import Span, count_runs, cut_runs, find_runs, has_overlap, splice_runs
+from refold.ledger.runs import (
+    RankedRow,
+    Span,
+    count_runs,
+    cut_runs,
+    find_runs,
+    has_overlap,
+    plan_rows,
+    splice_runs,
+    spread_ranks,
+)
 from refold.ledger.sqlite.message_rows import find_seqs, sum_tokens
 from refold.ledger.sqlite.sql import fetch_all
 

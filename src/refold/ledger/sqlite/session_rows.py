@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import apsw
 
-from refold.ledger.encode import decode_text, dump_json, encode_text
-from refold.ledger.records import SessionRow, end_prefix
-from refold.ledger.session_row import SELECT, TABLES, Found, change_row, check_id, explain_missing, read_found
+from refold.ledger.codec import decode_text, dump_json, encode_text
+from refold.ledger.records import SessionRow, change_row, check_id, end_prefix
+from refold.ledger.session_row import SELECT, TABLES, Found, explain_missing, read_found
 from refold.ledger.sqlite.sql import fetch_one
 
 

@@ -26,8 +26,8 @@ from refold.ledger.records import (
     StoredEdit,
     StoredFact,
     StoredMessage,
-    Usage,
-    Whole,
+    StoredUsage,
+    WholeSession,
 )
 from refold.ledger.sqlite import edit_rows, log_rows, message_rows, session_rows
 from refold.ledger.sqlite.extending import extend_session
@@ -94,13 +94,13 @@ class SqliteLedger:
         self._empty_log(f"session {session_id!r} is deleted")
         return True
 
-    def read_whole(self, session_id: str) -> Whole | None:
+    def read_whole(self, session_id: str) -> WholeSession | None:
         """Return all of a session as it is at one moment."""
         with self._file.read() as db:
             found = session_rows.find_session(db, session_id)
             return read_whole(db, found) if found else None
 
-    def put_whole(self, whole: Whole, now: float) -> bool:
+    def put_whole(self, whole: WholeSession, now: float) -> bool:
         """Store a session as it was told; False if its name is taken."""
         with self._file.write() as db:
             return put_whole(db, whole, now)
@@ -218,12 +218,12 @@ class SqliteLedger:
                 return log_rows.read_facts(db, None, limit)
         return self._read(session_id, lambda db, key: log_rows.read_facts(db, key, limit))
 
-    def add_usage(self, session_id: str, usage: Usage) -> None:
+    def add_usage(self, session_id: str, usage: StoredUsage) -> None:
         """Keep what a provider billed for a request."""
         with self._file.write() as db:
             log_rows.add_usage(db, session_rows.need_session(db, session_id).key, usage)
 
-    def read_usage(self, session_id: str, *, limit: int = 1) -> list[Usage]:
+    def read_usage(self, session_id: str, *, limit: int = 1) -> list[StoredUsage]:
         """Return reported usage, newest first."""
         return self._read(session_id, lambda db, key: log_rows.read_usage(db, key, limit))
 

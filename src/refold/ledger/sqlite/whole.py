@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import apsw
 
-from refold.ledger.encode import dump_json, encode_text
-from refold.ledger.records import Splice, Whole
+from refold.ledger.codec import dump_json, encode_text
+from refold.ledger.records import Splice, WholeSession
 from refold.ledger.session_row import Found
 from refold.ledger.sqlite import edit_rows, log_rows, message_rows, session_rows
 from refold.ledger.sqlite.path_rows import change_path
@@ -13,10 +13,10 @@ from refold.ledger.sqlite.path_rows import change_path
 _ALL = 1 << 62
 
 
-def read_whole(db: apsw.Connection, found: Found) -> Whole:
+def read_whole(db: apsw.Connection, found: Found) -> WholeSession:
     """Return all of a session."""
     key = found.key
-    return Whole(
+    return WholeSession(
         row=found.row,
         messages=tuple(message_rows.list_messages(db, key, 0, _ALL)),
         path=message_rows.read_path(db, key, found.row.path_version).ids,
@@ -28,7 +28,7 @@ def read_whole(db: apsw.Connection, found: Found) -> Whole:
     )
 
 
-def put_whole(db: apsw.Connection, whole: Whole, now: float) -> bool:
+def put_whole(db: apsw.Connection, whole: WholeSession, now: float) -> bool:
     """Add all of a session; False if there is one of that name."""
     row = whole.row
     if session_rows.find_session(db, row.id) is not None:

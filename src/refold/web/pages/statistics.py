@@ -11,7 +11,7 @@ from datetime import datetime
 from nicegui import ui
 
 from refold.conversation.reason import read_reason
-from refold.ledger.ledger import Event
+from refold.ledger.records import Event
 from refold.manager.usage import Bill, SessionFigures
 from refold.tokens.model_table import AS_OF
 from refold.web.charts import draw_bill, draw_tokens

@@ -1,13 +1,12 @@
-"""A whole session read from the JSON value that ``exporting`` tells, and believed in nothing. Pure.
+"""A whole session as one JSON value: all that belongs to it, in an order that only its content decides. Pure.
 
-Whoever wrote the file may have cut, reordered or forged it: every id must follow from what it names, stand once, and
-name what is there; every number and text must be one that a store can hold. Else it is a FormatError that says where.
+Two ledgers that hold the same session tell the same bytes, whatever store they are; that is how a copy is proved.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields
+from dataclasses import asdict, fields
 from typing import Any, TypeVar, get_args
 
 from refold.conversation.edit import Fact, FactKind
@@ -15,12 +14,21 @@ from refold.conversation.message import ROOT, Role, chain_id
 from refold.conversation.reason import Reason, read_reason
 from refold.errors import FormatError
 from refold.formats import digest_message, make_format
-from refold.ledger.encode import decode_edit, dump_json, load_json
-from refold.ledger.exporting import MARK, VERSION
-from refold.ledger.fields import find_odd
-from refold.ledger.records import Event, SessionRow, StoredBatch, StoredEdit, StoredFact, StoredMessage, Usage, Whole
-from refold.ledger.session_row import check_id
+from refold.ledger.codec import decode_edit, dump_json, encode_edit, find_odd, load_json
+from refold.ledger.records import (
+    Event,
+    SessionRow,
+    StoredBatch,
+    StoredEdit,
+    StoredFact,
+    StoredMessage,
+    StoredUsage,
+    WholeSession,
+    check_id,
+)
 
+MARK = "refold_session"
+VERSION = 2
 NUMBER_MAX = 1 << 53
 TIME_MAX = 253_402_300_799.0  # The last second that a date can tell.
 _KEYS = ("id", "wire", "model", "settings", "created_at", "messages", "path", "edits", "batches")
@@ -30,7 +38,69 @@ _LOGS = ("facts", "events", "usage")
 T = TypeVar("T")
 
 
-def read_whole(value: object, session_id: str | None = None) -> Whole:
+def dump_session(whole: WholeSession) -> dict[str, object]:
+    """Return all of a session as plain values; a forgotten message has ``null`` for its content."""
+    return {
+        MARK: VERSION,
+        "id": whole.row.id,
+        "wire": whole.row.wire,
+        "model": whole.row.model,
+        "settings": dict(whole.row.settings),
+        "created_at": whole.row.created_at,
+        "messages": [_tell_message(message) for message in whole.messages],
+        "path": list(whole.path),
+        "edits": [_tell_edit(one) for one in whole.edits],
+        "batches": [
+            {
+                "id": batch.id,
+                "reason": batch.reason.to_json(),
+                "tokens_before": batch.tokens_before,
+                "tokens_after": batch.tokens_after,
+                "created_at": batch.created_at,
+            }
+            for batch in whole.batches
+        ],
+        "facts": [
+            {
+                "kind": one.fact.kind,
+                "text": one.fact.text,
+                "handle": one.fact.handle,
+                "batch": one.batch_id,
+                "created_at": one.created_at,
+            }
+            for one in whole.facts
+        ],
+        "events": [
+            {"kind": event.kind, "created_at": event.created_at, "fields": dict(event.fields)} for event in whole.events
+        ],
+        "usage": [asdict(usage) for usage in whole.usages],
+    }
+
+
+def _tell_message(message: StoredMessage) -> dict[str, Any]:
+    return {
+        "id": message.id,
+        "parent": message.parent,
+        "digest": message.digest,
+        "role": message.role,
+        "raw": None if message.is_forgotten else load_json(message.raw),
+        "tokens": message.tokens,
+        "created_at": message.created_at,
+    }
+
+
+def _tell_edit(one: StoredEdit) -> dict[str, Any]:
+    return {
+        "id": one.edit.id,
+        "covers": list(one.edit.covers),
+        "batch": one.batch_id,
+        "is_active": one.is_active,
+        "created_at": one.created_at,
+        "edit": load_json(encode_edit(one.edit)),
+    }
+
+
+def load_session(value: object, session_id: str | None = None) -> WholeSession:
     """Return the session that a value tells, under its own id or another; FormatError if it tells none."""
     try:
         return _read(value, session_id)
@@ -41,7 +111,7 @@ def read_whole(value: object, session_id: str | None = None) -> Whole:
         raise FormatError(f"this is not a session that 'refold export' wrote: {why}") from None
 
 
-def _read(value: object, session_id: str | None) -> Whole:
+def _read(value: object, session_id: str | None) -> WholeSession:
     given = _check_keys(value)
     name = given["id"] if session_id is None else session_id
     if not isinstance(name, str) or not name:
@@ -77,7 +147,7 @@ def _read(value: object, session_id: str | None) -> Whole:
     check_once(((one.fact.kind, one.fact.text) for one in facts), "facts")
     events = _read_all(given["events"], "events", _read_event)
     usages = _read_all(given["usage"], "usage", _read_usage)
-    return Whole(row, messages, path, edits, batches, facts, events, usages)
+    return WholeSession(row, messages, path, edits, batches, facts, events, usages)
 
 
 def _check_keys(value: object) -> dict[str, Any]:
@@ -171,10 +241,10 @@ def _read_event(one: Mapping[str, Any], where: str) -> Event:
     return Event(_text(one["kind"], where), _time(one["created_at"], where), _object(one["fields"], where))
 
 
-def _read_usage(one: Mapping[str, Any], where: str) -> Usage:
-    counts = [column.name for column in fields(Usage) if column.name not in ("created_at", "model")]
+def _read_usage(one: Mapping[str, Any], where: str) -> StoredUsage:
+    counts = [column.name for column in fields(StoredUsage) if column.name not in ("created_at", "model")]
     figures = {name: _number(one[name], f"{where}.{name}") for name in counts}
-    return Usage(_time(one["created_at"], where), _text(one["model"], where), **figures)
+    return StoredUsage(_time(one["created_at"], where), _text(one["model"], where), **figures)
 
 
 def _read_all(given: object, what: str, read: Callable[[Mapping[str, Any], str], T]) -> tuple[T, ...]:

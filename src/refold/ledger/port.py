@@ -16,7 +16,6 @@ from typing import Protocol
 
 from refold.conversation.edit import Edit
 from refold.ledger.records import (
-    SESSION_ID_MAX,
     Batch,
     Event,
     Extension,
@@ -28,30 +27,9 @@ from refold.ledger.records import (
     StoredEdit,
     StoredFact,
     StoredMessage,
-    Usage,
-    Whole,
-    end_prefix,
+    StoredUsage,
+    WholeSession,
 )
-
-__all__ = [
-    "SESSION_ID_MAX",
-    "Batch",
-    "Event",
-    "Extension",
-    "Finding",
-    "Ledger",
-    "MessagePath",
-    "QuickLedger",
-    "SessionRow",
-    "Splice",
-    "StoredBatch",
-    "StoredEdit",
-    "StoredFact",
-    "StoredMessage",
-    "Usage",
-    "Whole",
-    "end_prefix",
-]
 
 
 class Ledger(Protocol):
@@ -81,11 +59,11 @@ class Ledger(Protocol):
         """Erase a session and all that belongs to it; False if it was not there."""
         ...
 
-    def read_whole(self, session_id: str) -> Whole | None:
+    def read_whole(self, session_id: str) -> WholeSession | None:
         """Return all of a session as it is at one moment; None if it is not there."""
         ...
 
-    def put_whole(self, whole: Whole, now: float) -> bool:
+    def put_whole(self, whole: WholeSession, now: float) -> bool:
         """Store a session as it was told, changed last ``now``; False, and nothing stored, if its name is taken.
 
         What is told must be sound: ids that follow from content, each once, and nothing that names what is not there.
@@ -161,9 +139,9 @@ class Ledger(Protocol):
         """Return facts, oldest first; of all sessions if none is named. One that was found again stands once."""
         ...
 
-    def add_usage(self, session_id: str, usage: Usage) -> None: ...
+    def add_usage(self, session_id: str, usage: StoredUsage) -> None: ...
 
-    def read_usage(self, session_id: str, *, limit: int = 1) -> list[Usage]:
+    def read_usage(self, session_id: str, *, limit: int = 1) -> list[StoredUsage]:
         """Return reported usage, newest first."""
         ...
 

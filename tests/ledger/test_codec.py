@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from refold.conversation.edit import Artifact, Edit, Fact, Fold
 from refold.conversation.reason import Reason, text_reason
 from refold.errors import FormatError
-from refold.ledger.encode import decode_edit, decode_text, dump_json, encode_edit, encode_text, load_json
+from refold.ledger.codec import decode_edit, decode_text, dump_json, encode_edit, encode_text, load_json
 
 ANY_TEXT = st.text(alphabet=st.characters(categories=None), max_size=20)
 JSON = st.recursive(
