@@ -34,6 +34,8 @@ class Theirs:
     def propose(self, view: View, goal: Goal) -> Proposed:
         places = [at for unit in view.free_units()[:4] for at in range(unit.start, unit.stop)]
         covers = tuple(message.id for at in places for message in view.items[at].messages)
+        if not covers:  # The ladder first runs with all unsent messages held back.
+            return Proposed([], self.note)
         plain: dict[str, Any] = {
             "stage": "x",
             "covers": type(self).change(covers),
@@ -92,7 +94,7 @@ def test_a_note_that_cannot_be_written_fails_no_request(tmp_path: Path) -> None:
 
 
 def test_a_sound_edit_is_taken(tmp_path: Path) -> None:
-    assert prepare_twice(tmp_path) == [""]
+    assert set(prepare_twice(tmp_path)) == {""}
 
 
 COVERS: dict[str, Callable[[tuple[str, ...]], tuple[str, ...]]] = {
