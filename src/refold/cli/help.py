@@ -16,7 +16,7 @@ from typer.core import TyperCommand, TyperGroup
 # Which command stands under which heading, in the order in which people come to need them.
 PANELS: dict[str, tuple[str, ...]] = {
     "Start": ("init", "doctor", "config", "presets", "local"),
-    "Chat and serve": ("chat", "serve", "key", "mcp"),
+    "Chat and serve": ("chat", "serve", "wrap", "key", "mcp"),
     "Fit and measure": ("compact", "count", "replay", "tune"),
     "Look": ("sessions", "show", "log", "stats", "memory"),
     "Find": ("recall", "expand", "facts"),

@@ -23,6 +23,7 @@ from refold.cli.mcp import register as register_mcp
 from refold.cli.serve import register as register_serve
 from refold.cli.session_commands import register as register_session_commands
 from refold.cli.tune import register as register_tune
+from refold.cli.wrap import register as register_wrap
 
 EXAMPLES = write_examples(
     "refold chat                                  talk; the window never overflows",
@@ -65,6 +66,7 @@ for register in (
     register_local,
     register_chat,
     register_serve,
+    register_wrap,
     register_key,
     register_mcp,
     register_file_commands,

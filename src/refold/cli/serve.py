@@ -15,6 +15,7 @@ from refold.errors import ConfigError
 
 if TYPE_CHECKING:
     from refold.server.app import Application
+    from refold.server.auth import KeyRing
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ def run(wish: ServeWish) -> None:
     from refold.server.logs import set_up_logs
 
     set_up_logs("warning" if wish.quiet else "info")
-    application = _make_application(wish)
+    application = make_application(wish)
     server = make_server(application)
     settings = application.settings
     bound = open_socket(settings.host, settings.port)
@@ -63,7 +64,8 @@ def run(wish: ServeWish) -> None:
     typer.echo("refold has stopped", err=True)
 
 
-def _make_application(wish: ServeWish) -> Application:
+def make_application(wish: ServeWish, *, keys: KeyRing | None = None, has_page: bool = True) -> Application:
+    """Return the gateway that a command line asks for; ``keys`` are others than the workspace's."""
     from refold.config.load import load_config
     from refold.manager import ContextCompressionManager
     from refold.server.app import Application
@@ -87,7 +89,7 @@ def _make_application(wish: ServeWish) -> Application:
         from refold.tuning import watch
 
         watch(manager, wish.workspace)
-    return Application(manager, settings, make_page=_find_page())
+    return Application(manager, settings, keys=keys, make_page=_find_page() if has_page else None)
 
 
 def _find_page() -> Callable[[Application], object] | None:

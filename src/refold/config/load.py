@@ -69,6 +69,11 @@ def load_config(
     return config.with_variables(read_model_variables(variables, key_name))
 
 
+def copy_environment() -> dict[str, str]:
+    """Return this process's environment, for a program that it runs."""
+    return dict(os.environ)
+
+
 def read_model_variables(environ: Mapping[str, str] | None = None, key_name: str = "") -> dict[str, str]:
     """Return the variables that say where models are reached; a key stands in the environment and nowhere else.
 

@@ -1,0 +1,280 @@
+"""``refold wrap``: run another program behind a gateway of its own.
+
+The gateway lives in this process, on a free port of this machine, and ends with the program. The program gets the
+terminal, the gateway's address by environment and arguments, and nothing is written for it but the workspace's own
+record. Its exit code is ours.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
+
+import typer
+
+from refold.cli.help import write_examples
+from refold.cli.options import Preset, Workspace
+from refold.errors import ConfigError
+
+if TYPE_CHECKING:
+    from refold.server.app import Application
+
+SESSIONS_READ = 200
+_CHATGPT = "https://chatgpt.com/backend-api/codex"
+
+
+@dataclass(frozen=True, slots=True)
+class Wrapped:
+    """How a program is run: its command line, what its environment gets, where its requests go if not as usual."""
+
+    command: tuple[str, ...]
+    environ: Mapping[str, str] = field(default_factory=dict)
+    upstreams: Mapping[str, str] = field(default_factory=dict)
+
+
+Recipe = Callable[[Sequence[str], str, Mapping[str, str]], Wrapped]
+
+
+def name_urls(url: str) -> dict[str, str]:
+    """Return the variables by which most programs learn where their provider is."""
+    return {
+        "OPENAI_BASE_URL": f"{url}/v1",
+        "OPENAI_API_BASE": f"{url}/v1",
+        "OPENAI_HOST": url,
+        "ANTHROPIC_BASE_URL": url,
+        "ANTHROPIC_API_BASE": url,
+        "ANTHROPIC_HOST": url,
+    }
+
+
+def wrap_any(command: Sequence[str], url: str, environ: Mapping[str, str]) -> Wrapped:  # noqa: ARG001
+    """Wrap a program that reads the usual variables."""
+    return Wrapped(tuple(command), name_urls(url))
+
+
+def wrap_claude(command: Sequence[str], url: str, environ: Mapping[str, str]) -> Wrapped:  # noqa: ARG001
+    """Wrap Claude Code. Its own settings files may set the address too; those of the command line come first."""
+    settings = json.dumps({"env": {"ANTHROPIC_BASE_URL": url}})
+    added = () if "--settings" in command else ("--settings", settings)
+    return Wrapped((command[0], *added, *command[1:]), name_urls(url))
+
+
+def wrap_codex(command: Sequence[str], url: str, environ: Mapping[str, str]) -> Wrapped:
+    """Wrap Codex: a provider of our own by command line. With a ChatGPT login its requests go where that is valid."""
+    has_key = bool(environ.get("OPENAI_API_KEY"))
+    auth = 'env_key="OPENAI_API_KEY"' if has_key else "requires_openai_auth=true"
+    provider = f'{{name="refold",base_url="{url}/v1",wire_api="responses",supports_websockets=false,{auth}}}'
+    added = ("-c", f"model_providers.refold={provider}", "-c", 'model_provider="refold"')
+    upstreams = {} if has_key or not _has_chatgpt_login(environ) else {"openai_upstream": _CHATGPT}
+    return Wrapped((command[0], *added, *command[1:]), name_urls(url), upstreams)
+
+
+def wrap_opencode(command: Sequence[str], url: str, environ: Mapping[str, str]) -> Wrapped:
+    """Wrap opencode: its providers' addresses as settings in the environment, beside those that are there."""
+    try:
+        given = json.loads(environ.get("OPENCODE_CONFIG_CONTENT") or "{}")
+    except ValueError:
+        given = {}
+    settings: dict[str, Any] = given if isinstance(given, dict) else {}
+    providers = settings.setdefault("provider", {})
+    for name in ("openai", "anthropic"):
+        providers.setdefault(name, {}).setdefault("options", {})["baseURL"] = f"{url}/v1"
+    return Wrapped(tuple(command), {**name_urls(url), "OPENCODE_CONFIG_CONTENT": json.dumps(settings)})
+
+
+def _has_chatgpt_login(environ: Mapping[str, str]) -> bool:
+    home = environ.get("CODEX_HOME") or str(Path(environ.get("HOME", "~")).expanduser() / ".codex")
+    try:
+        stored = json.loads((Path(home) / "auth.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(stored, dict) and bool(stored.get("tokens")) and not stored.get("OPENAI_API_KEY")
+
+
+RECIPES: dict[str, Recipe] = {"claude": wrap_claude, "codex": wrap_codex, "opencode": wrap_opencode}
+
+
+def find_recipe(program: str) -> Recipe:
+    """Return how a program is wrapped, by the name of its file."""
+    return RECIPES.get(Path(program).name.removesuffix(".exe").removesuffix(".cmd"), wrap_any)
+
+
+@dataclass(frozen=True, slots=True)
+class WrapWish:
+    """What the command line says."""
+
+    command: tuple[str, ...]
+    workspace: str = "."
+    preset: str | None = None
+    openai_upstream: str | None = None
+    anthropic_upstream: str | None = None
+    log: str | None = None
+
+
+def run(wish: WrapWish) -> int:
+    """Run the program behind a gateway; return its exit code."""
+    from refold.config.load import copy_environment
+    from refold.server.serving import BackgroundServer
+
+    if not wish.command:
+        raise ConfigError("name the program to run: refold wrap claude, or refold wrap -- COMMAND")
+    environ, recipe = copy_environment(), find_recipe(wish.command[0])
+    upstreams = {**_keep_addresses(environ), **recipe(wish.command, "", environ).upstreams}
+    _quiet_logs(wish.log)
+    application = _make_application(wish, upstreams)
+    started = time.time()
+    with BackgroundServer(application) as server:
+        wrapped = recipe(wish.command, server.url, environ)
+        code = run_program(wrapped.command, {**environ, **wrapped.environ})
+    typer.echo(f"refold: {sum_up(application, wish.workspace, started)}", err=True)
+    return code
+
+
+def _keep_addresses(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the addresses that the program would have used: they become the gateway's upstreams."""
+    found = {
+        "openai_upstream": environ.get("OPENAI_BASE_URL") or environ.get("OPENAI_API_BASE"),
+        "anthropic_upstream": environ.get("ANTHROPIC_BASE_URL") or environ.get("ANTHROPIC_API_BASE"),
+    }
+    return {name: url for name, url in found.items() if url}
+
+
+def _make_application(wish: WrapWish, upstreams: Mapping[str, str]) -> Application:
+    from refold.cli.serve import ServeWish, make_application
+    from refold.server.auth import KeyRing
+
+    openai = wish.openai_upstream or upstreams.get("openai_upstream")
+    anthropic = wish.anthropic_upstream or upstreams.get("anthropic_upstream")
+    for url in (openai, anthropic):
+        if url and urlsplit(url).hostname is None:
+            raise ConfigError(f"{url[:80]!r} is no address; it came from the command line or the environment")
+    serve = ServeWish(wish.workspace, "127.0.0.1", 0, openai, anthropic, preset=wish.preset)
+    # Only this machine reaches the gateway, for as long as the program runs: it asks for no key.
+    return make_application(serve, keys=KeyRing(Path(wish.workspace) / ".refold" / "wrapped"), has_page=False)
+
+
+def _quiet_logs(path: str | None) -> None:
+    """Keep the gateway's log away from the program's terminal: into a file, or nowhere."""
+    import logging
+
+    from refold.server.logs import JsonLines
+
+    handler = logging.FileHandler(path, encoding="utf-8") if path else logging.NullHandler()
+    handler.setFormatter(JsonLines())
+    for name in ("refold", "refold.server", "uvicorn", "uvicorn.error", "aiohttp", "asyncio"):
+        logger = logging.getLogger(name)
+        logger.handlers[:] = [handler]
+        logger.propagate = False
+    logging.getLogger("refold.server").setLevel(logging.INFO)
+
+
+def run_program(command: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Run a program on this terminal until it ends; return its exit code, 128 and more after a signal."""
+    try:
+        child = subprocess.Popen(command, env=dict(environ))
+    except FileNotFoundError:
+        raise ConfigError(f"{command[0]!r} is not installed, or not on the PATH") from None
+    except OSError as error:
+        raise ConfigError(f"{command[0]!r} cannot be run: {error.strerror or error}") from None
+    with _hand_on_signals(child):
+        code = child.wait()
+    return 128 - code if code < 0 else code
+
+
+@contextmanager
+def _hand_on_signals(child: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Leave Ctrl-C to the program, which has it from the terminal itself, and hand on a request to end."""
+
+    def hand_on(number: int, _: FrameType | None) -> None:
+        child.send_signal(number)
+
+    chosen: dict[int, Any] = {signal.SIGINT: signal.SIG_IGN, signal.SIGTERM: hand_on}
+    if sys.platform != "win32":
+        chosen |= {signal.SIGHUP: hand_on, signal.SIGQUIT: signal.SIG_IGN}
+    before = {number: signal.signal(number, handler) for number, handler in chosen.items()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def sum_up(application: Application, workspace: str, since: float) -> str:
+    """Return what the gateway did, as one line."""
+    from refold.cli.workspace import open_workspace
+    from refold.manager.bill import Bill, read_figures, sum_requests
+
+    registry = application.metrics.registry
+    requests = sum(
+        sample.value
+        for metric in registry.collect()
+        for sample in metric.samples
+        if sample.name == "refold_requests_total"
+    )
+    if not requests:
+        return "no request came through"
+    before = registry.get_sample_value("refold_tokens_before_total") or 0
+    after = registry.get_sample_value("refold_tokens_after_total") or 0
+    told = [f"{int(requests):,} request{'s' if requests > 1 else ''}"]
+    told.append(f"{shorten(before)} → {shorten(after)} tokens" if after < before else f"{shorten(after)} tokens")
+    bill, largest = Bill(), ("", 0)
+    with open_workspace(workspace) as manager:
+        for row in manager.ledger.list_sessions(limit=SESSIONS_READ):
+            if row.updated_at < since:
+                break
+            figures = [one for one in read_figures(manager.ledger, row.id).requests if one.time >= since]
+            bill += sum_requests(figures)
+            largest = max(largest, (row.id, row.messages), key=lambda one: one[1])
+    if bill.priced and bill.dollars_saved >= 0.005:
+        told.append(f"${bill.dollars_saved:,.2f} saved")
+    if largest[0]:
+        told.append(f"session {largest[0]}")
+    return ", ".join(told)
+
+
+def shorten(tokens: float) -> str:
+    """Return a number of tokens as people say it: 812, 74k, 1.9M."""
+    if tokens >= 999_500:
+        return f"{tokens / 1_000_000:.1f}M"
+    return f"{tokens / 1_000:.0f}k" if tokens >= 1_000 else f"{tokens:.0f}"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the command line."""
+    examples = write_examples(
+        "refold wrap claude",
+        'refold wrap codex exec "fix the failing test"',
+        "refold wrap -- python my_agent.py",
+    )
+    passing = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
+
+    @app.command(epilog=examples, context_settings=passing)
+    def wrap(
+        command: Annotated[list[str], typer.Argument(metavar="PROGRAM [ARGUMENTS]...", help="What to run.")],
+        openai_upstream: Annotated[
+            str | None, typer.Option(metavar="URL", help="Where OpenAI requests go; unset: OPENAI_BASE_URL, or OpenAI.")
+        ] = None,
+        anthropic_upstream: Annotated[
+            str | None,
+            typer.Option(metavar="URL", help="Where Anthropic requests go; unset: ANTHROPIC_BASE_URL, or Anthropic."),
+        ] = None,
+        log: Annotated[str | None, typer.Option(metavar="FILE", help="Where the gateway logs; unset: nowhere.")] = None,
+        preset: Preset = None,
+        workspace: Workspace = ".",
+    ) -> None:
+        """Run a program behind a gateway of its own: claude, codex, opencode, aider, qwen, or any other.
+
+        Nothing is set up and nothing is left behind; the exit code is the program's.
+        """
+        wish = WrapWish(tuple(command), workspace, preset, openai_upstream, anthropic_upstream, log)
+        raise typer.Exit(run(wish))
