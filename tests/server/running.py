@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -107,10 +108,7 @@ def pack(coding: str, body: bytes) -> bytes:
 
         return bytes(brotli.compress(body))
     if coding == "zstd":
-        if sys.version_info >= (3, 14):
-            from compression import zstd
-        else:
-            from backports import zstd
+        zstd = import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
         return bytes(zstd.compress(body))
     return {"gzip": gzip.compress, "deflate": zlib.compress}.get(coding.lower(), bytes)(body)
 

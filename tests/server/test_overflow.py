@@ -40,6 +40,15 @@ def test_a_client_that_asks_for_a_long_answer_is_retried_with_less_room_for_it(s
     assert answer.headers["x-refold-reason"] == "overflow-retried"
 
 
+def test_a_client_that_asks_for_a_long_answer_is_refused_once_and_keeps_most_of_its_history(start):
+    rig = start(config={"window": 200_000}, window=60_000)
+    answers = grow(rig, "anthropic", 4, max_tokens=32_000, tools=make_tools(8_000))
+    assert [answer.status_code for answer in answers] == [200] * 4
+    assert len(rig.provider.requests) <= 4 + 2
+    before, after = map(int, answers[-1].headers["x-refold-tokens"].split("->"))
+    assert after > before * 0.7
+
+
 def test_thinking_stays_within_an_answer_that_had_to_be_shortened(start):
     rig = start(config={"window": 200_000}, window=80_000)
     thinking = {"type": "enabled", "budget_tokens": 60_000}

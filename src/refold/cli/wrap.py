@@ -272,7 +272,7 @@ def register(app: typer.Typer) -> None:
         preset: Preset = None,
         workspace: Workspace = ".",
     ) -> None:
-        """Run a program behind a gateway of its own: claude, codex, opencode, aider, qwen, or any other.
+        """Run claude, codex or any program behind a gateway.
 
         Nothing is set up and nothing is left behind; the exit code is the program's.
         """

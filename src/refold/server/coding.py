@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import zlib
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -45,10 +46,8 @@ def make_decoder(coding: str) -> Decoder | None:
     if named == "deflate":
         return _Stream(zlib.decompressobj(wbits=zlib.MAX_WBITS), zlib.error)
     if named == "zstd":
-        if sys.version_info >= (3, 14):
-            from compression import zstd
-        else:
-            from backports import zstd
+        # The standard library has it since 3.14.
+        zstd = import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
         return _Stream(zstd.ZstdDecompressor(), (zstd.ZstdError, EOFError))
     return _Brotli() if named == "br" else None
 

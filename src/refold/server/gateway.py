@@ -147,7 +147,8 @@ class Gateway:
             else:
                 passage.coded, body = (body, plain), plain
         if wire is not None:
-            passage.outgoing = await self._preparer.prepare(passage.asked, wire, body)
+            prepared = await self._preparer.prepare(passage.asked, wire, body)
+            passage.outgoing = self._overflow.fit_output(prepared)
         response = await self._send(passage, path)
         look = Look()
         try:

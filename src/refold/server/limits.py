@@ -16,6 +16,8 @@ ENTRIES_MAX = 10_000
 WINDOW_MIN = 1_000
 # Between an accepted and a refused size this close, the accepted one is the limit.
 _CLOSE = 0.05
+# Where the room for the answer has to be lowered, it keeps this part of the window: a third.
+_ANSWER_SHARE = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,7 @@ class _Sizes:
     refused: int = 0
     window: int = 0
     counts_output: bool = False
+    lowers_output: bool = False
 
     def find_ceiling(self) -> int:
         """Return the largest size worth sending, by our own count; 0 if nothing is known."""
@@ -94,7 +97,7 @@ class LearnedLimits:
             return NO_LIMITS
         ceiling = sizes.find_ceiling()
         if sizes.window:
-            limits = limit_window(sizes.window, output_tokens if sizes.counts_output else 0)
+            limits = limit_window(sizes.window, self.find_reserve(key, output_tokens))
             if not ceiling or count_room(limits) <= ceiling:
                 return limits
         return limit_exactly(ceiling) if ceiling else NO_LIMITS
@@ -103,6 +106,21 @@ class LearnedLimits:
         """Tell whether a limit is known, without working it out."""
         sizes = self._sizes.get(key)
         return sizes is not None and bool(sizes.window or sizes.refused)
+
+    def find_reserve(self, key: LimitKey, output_tokens: int) -> int:
+        """Return what of the window has to stay free for an answer of so many tokens."""
+        sizes = self._sizes.get(key)
+        if sizes is None or not sizes.counts_output:
+            return 0
+        return min(output_tokens, sizes.window // _ANSWER_SHARE) if sizes.lowers_output else output_tokens
+
+    def lower_output(self, key: LimitKey) -> bool:
+        """Note that the room for the answer has to be lowered for anything to fit; False if that helps nothing."""
+        sizes = self._sizes.get(key)
+        if sizes is None or not (sizes.counts_output and sizes.window) or sizes.lowers_output:
+            return False
+        sizes.lowers_output = True
+        return True
 
     def find_accepted(self, key: LimitKey) -> int:
         """Return the largest size that was accepted, 0 if none was."""

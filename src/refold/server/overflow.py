@@ -55,13 +55,24 @@ class OverflowRecovery:
         self._learn(key, outgoing, request, overflow)
         limits = self._choose(key, outgoing, request, overflow, retry)
         again = await self._preparer.prepare_again(outgoing, original, limits)
-        if self._managers.limits.counts_output(key) and (again.is_over or retry == RETRIES_MAX - 1):
-            again = _lower_output(again, request, self._managers.limits.find_window(key)) or again
+        again = self.fit_output(again, is_last=retry == RETRIES_MAX - 1)
         is_smaller = 0 < again.tokens_after < (outgoing.tokens_after or again.tokens_after + 1)
         if again.output is None and not (is_smaller and again.edits):
             return None
         reason = again.reason if again.is_failed_open else because.RETRIED()
         return replace(again, reason=reason)
+
+    def fit_output(self, outgoing: Outgoing, *, is_last: bool = False) -> Outgoing:
+        """Lower the room that a request asks for its answer if it has to be, so that both fit the window."""
+        session, request = outgoing.session, outgoing.request
+        if session is None or request is None:
+            return outgoing
+        key, limits = find_limit_key(session, request), self._managers.limits
+        wanted = request.output_tokens_max
+        is_lowered = limits.find_reserve(key, wanted) < wanted or is_last or outgoing.is_over
+        if not limits.counts_output(key) or not is_lowered:
+            return outgoing
+        return _lower_output(outgoing, request, limits.find_window(key)) or outgoing
 
     def _learn(self, key: LimitKey, outgoing: Outgoing, request: ReadRequest, overflow: ContextOverflow) -> None:
         limits = self._managers.limits
@@ -78,8 +89,8 @@ class OverflowRecovery:
         if retry == RETRIES_MAX - 1:
             return limit_exactly(1)
         if (window := learned.find_window(key)) and overflow.tokens_max is not None and not overflow.is_quoted:
-            is_reserved = learned.counts_output(key) or wanted <= window // 4
-            limits = limit_window(window, wanted if is_reserved else 0)
+            reserve = learned.find_reserve(key, wanted) or (wanted if wanted <= window // 4 else 0)
+            limits = limit_window(window, reserve)
             if count_room(limits) < tokens:
                 return limits
         accepted = learned.find_accepted(key)

@@ -191,6 +191,8 @@ class Preparer:
             if not error.tokens:
                 raise
             session.synced = ()
+            if self._managers.limits.lower_output(find_limit_key(session, request)):
+                return await self._run_to_fit(session, request, self._find_limits(session, request), body, [])
             self._reporter.tell_failure(session, error)
             smallest = limit_exactly(error.tokens, self._managers.find_margin(request.model))
             outgoing = await self._run_whole(session, request, smallest, body, [])

@@ -1,4 +1,5 @@
-"""The three wire formats as the gateway sees them: which path, which upstream, where the messages are.
+"""The three wire formats as the gateway sees them: which path, which upstream, where the messages are, when a request
+must not be touched, and where answers say what they cost.
 
 ``find_wire`` is the whole routing table of the gateway. What is not in it passes through to an upstream without being
 read.
@@ -11,11 +12,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from refold.conversation.reason import Reason
-from refold.server import wire_anthropic, wire_openai
+from refold.conversation import because
+from refold.conversation.reason import NO_REASON, Reason
 from refold.server.answered import Answered
 
 Side = Literal["openai", "anthropic"]
+# Fields that refer to what the provider holds.
+_HELD = {
+    "previous_response_id": because.PREVIOUS_RESPONSE,
+    "conversation": because.CONVERSATION,
+    "prompt": because.PROMPT,
+}
+_SEALED = frozenset(("item_reference", "compaction", "compaction_summary", "context_compaction"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +39,118 @@ class Wire:
     read_payload: Callable[[Mapping[str, Any], Answered], None] = field(repr=False)
 
 
+def _find_chat_pass_reason(body: Mapping[str, Any]) -> Reason:
+    """Return why a chat request passes through as it is; empty if it may be compressed."""
+    return NO_REASON if isinstance(body.get("messages"), list) else because.NO_MESSAGES()
+
+
+def _find_responses_pass_reason(body: Mapping[str, Any]) -> Reason:
+    """Return why a Responses request passes through as it is: the provider holds part of it, or compacts it itself."""
+    for name, kind in _HELD.items():
+        if body.get(name):
+            return kind()
+    if _asks_openai_to_compact(body.get("context_management")):
+        return because.PROVIDER_COMPACTION()
+    items = body.get("input")
+    if isinstance(items, str):
+        return NO_REASON
+    if not isinstance(items, list):
+        return because.NO_MESSAGES()
+    for item in items:
+        if isinstance(item, dict) and (item.get("type") in _SEALED or item.keys() == {"id"}):
+            return because.PROVIDER_COMPACTION()
+    return NO_REASON
+
+
+def _asks_openai_to_compact(management: object) -> bool:
+    """Tell whether the provider is asked to replace the conversation by a summary of its own."""
+    return isinstance(management, list) and any(
+        isinstance(one, dict) and str(one.get("type", "")).startswith("compact") for one in management
+    )
+
+
+def _read_chat_payload(payload: Mapping[str, Any], answered: Answered) -> None:
+    """Read a chat answer, whole or one chunk of it."""
+    answered.add_usage(payload.get("usage"))
+    choices = payload.get("choices")
+    for choice in choices if isinstance(choices, list) else ():
+        reason = choice.get("finish_reason") if isinstance(choice, dict) else None
+        if isinstance(reason, str):
+            answered.finish_reason = reason
+    _read_error(payload, answered)
+
+
+def _read_responses_payload(payload: Mapping[str, Any], answered: Answered) -> None:
+    """Read a Responses answer, whole or one event of it."""
+    response = payload.get("response") if "response" in payload else payload
+    if isinstance(response, dict):
+        answered.add_usage(response.get("usage"))
+        details = response.get("incomplete_details")
+        if isinstance(details, dict) and details.get("reason") == "max_output_tokens":
+            answered.finish_reason = "length"
+        _read_error(response, answered)
+    if payload.get("type") == "error":
+        answered.error_text = f"{payload.get('code')} {payload.get('message')}"
+
+
+def _read_error(payload: Mapping[str, Any], answered: Answered) -> None:
+    error = payload.get("error")
+    if isinstance(error, dict):
+        answered.error_text = f"{error.get('code')} {error.get('message')}"
+
+
+def _find_anthropic_pass_reason(body: Mapping[str, Any]) -> Reason:
+    """Return why a request passes through as it is: the provider compacts the conversation itself."""
+    messages = body.get("messages")
+    if not isinstance(messages, list):
+        return because.NO_MESSAGES()
+    if _asks_anthropic_to_compact(body.get("context_management")):
+        return because.PROVIDER_COMPACTION()
+    for message in messages:
+        content = message.get("content") if isinstance(message, dict) else None
+        for block in content if isinstance(content, list) else ():
+            kind = block.get("type") if isinstance(block, dict) else None
+            if isinstance(kind, str) and "compaction" in kind:
+                return because.PROVIDER_COMPACTION()
+    return NO_REASON
+
+
+def _asks_anthropic_to_compact(management: object) -> bool:
+    """Tell whether the provider is asked to replace the conversation by a summary of its own.
+
+    Every other edit (clearing old thinking or old tool results) is applied by the provider to whatever it receives: it
+    does the same to a compressed request, so it is no reason to leave the request alone.
+    """
+    edits = management.get("edits") if isinstance(management, dict) else None
+    return any(
+        isinstance(edit, dict) and str(edit.get("type", "")).startswith("compact")
+        for edit in (edits if isinstance(edits, list) else ())
+    )
+
+
+def _read_anthropic_payload(payload: Mapping[str, Any], answered: Answered) -> None:
+    """Read an answer, whole or one event of it."""
+    message = payload.get("message")
+    if isinstance(message, dict):
+        answered.add_usage(message.get("usage"))
+    answered.add_usage(payload.get("usage"))
+    delta = payload.get("delta")
+    reason = (delta if isinstance(delta, dict) else payload).get("stop_reason")
+    if isinstance(reason, str):
+        answered.finish_reason = reason
+    error = payload.get("error")
+    if isinstance(error, dict):
+        answered.error_text = f"{error.get('type')} {error.get('message')}"
+
+
 CHAT = Wire(
     "openai-chat",
     "openai",
     "messages",
     "",
     ("max_completion_tokens", "max_tokens"),
-    wire_openai.find_chat_pass_reason,
-    wire_openai.read_chat_payload,
+    _find_chat_pass_reason,
+    _read_chat_payload,
 )
 RESPONSES = Wire(
     "openai-responses",
@@ -46,8 +158,8 @@ RESPONSES = Wire(
     "input",
     "instructions",
     ("max_output_tokens",),
-    wire_openai.find_responses_pass_reason,
-    wire_openai.read_responses_payload,
+    _find_responses_pass_reason,
+    _read_responses_payload,
 )
 ANTHROPIC = Wire(
     "anthropic",
@@ -55,8 +167,8 @@ ANTHROPIC = Wire(
     "messages",
     "system",
     ("max_tokens",),
-    wire_anthropic.find_pass_reason,
-    wire_anthropic.read_payload,
+    _find_anthropic_pass_reason,
+    _read_anthropic_payload,
 )
 _COMPRESSED = {"/v1/chat/completions": CHAT, "/v1/responses": RESPONSES, "/v1/messages": ANTHROPIC}
 # Clients whose base URL was given without /v1.

@@ -1,0 +1,158 @@
+"""``refold wrap``: a program behind a gateway of its own, with its terminal, its exit code and nothing left behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from refold.cli.wrap import find_recipe, shorten, wrap_any, wrap_claude, wrap_codex, wrap_opencode
+from refold.testing import ScriptedProvider
+
+Ran = subprocess.CompletedProcess[str]
+URL = "http://127.0.0.1:9"
+CLIENT = """
+import json, os, sys, urllib.request
+kind, turns = sys.argv[1:]
+headers = {"content-type": "application/json"}
+if kind == "anthropic":
+    url = os.environ["ANTHROPIC_BASE_URL"] + "/v1/messages"
+    headers["anthropic-version"] = "2023-06-01"
+else:
+    url = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
+messages = []
+for turn in range(int(turns)):
+    messages.append({"role": "user", "content": f"question {turn} " + "word " * 800})
+    body = json.dumps({"model": "claude-sonnet-4-5", "max_tokens": 10, "messages": messages}).encode()
+    urllib.request.urlopen(urllib.request.Request(url, body, headers)).read()
+    messages.append({"role": "assistant", "content": "ok"})
+sys.exit(5)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, empty_home: Path) -> Path:
+    (tmp_path / "client.py").write_text(CLIENT)
+    (tmp_path / "work").mkdir()
+    return tmp_path
+
+
+def run_wrapped(folder: Path, provider: ScriptedProvider | None, *command: str, **environ: str) -> Ran:
+    upstreams = ("--openai-upstream", f"{provider.url}/v1", "--anthropic-upstream", provider.url) if provider else ()
+    return subprocess.run(
+        [sys.executable, "-m", "refold", "wrap", "-w", str(folder / "work"), *upstreams, *command],
+        cwd=folder,
+        env={**os.environ, **environ},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_a_wrapped_program_talks_through_the_gateway_and_its_exit_code_is_ours(folder: Path) -> None:
+    (folder / "work" / "refold.yaml").write_text("window: 8000\n")
+    with ScriptedProvider("ok", window=8_000) as provider:
+        done = run_wrapped(folder, provider, "--", sys.executable, str(folder / "client.py"), "anthropic", "14")
+        assert done.returncode == 5, done.stderr
+        assert len(provider.requests) == 14
+    said = done.stderr.strip().splitlines()
+    assert len(said) == 1
+    assert said[0].startswith("refold: 14 requests, ")
+    assert " → " in said[0]
+    assert ", session " in said[0]
+    assert sorted(one.name for one in folder.iterdir()) == ["client.py", "home", "work"]
+    assert {one.name for one in (folder / "work").iterdir()} <= {".refold", ".compression", "memory", "refold.yaml"}
+
+
+def test_what_the_program_prints_goes_through_untouched(folder: Path) -> None:
+    with ScriptedProvider() as provider:
+        script = "import sys; sys.stdout.write('out\\n'); sys.stderr.write('err\\n'); print(sys.argv[1:])"
+        done = run_wrapped(folder, provider, "--", sys.executable, "-c", script, "--log", "-w", "x")
+    assert done.stdout == "out\n['--log', '-w', 'x']\n"
+    assert done.stderr == "err\nrefold: no request came through\n"
+
+
+def test_a_program_that_is_not_there_is_an_error_that_says_so(folder: Path) -> None:
+    with ScriptedProvider() as provider:
+        done = run_wrapped(folder, provider, "no-such-program-here")
+    assert done.returncode == 3
+    assert "'no-such-program-here' is not installed" in done.stderr
+
+
+def test_keys_of_the_workspace_do_not_lock_the_wrapped_program_out(folder: Path) -> None:
+    from refold.server.auth import KeyRing
+
+    KeyRing(folder / "work").add("alice")
+    with ScriptedProvider("ok") as provider:
+        done = run_wrapped(folder, provider, "--", sys.executable, str(folder / "client.py"), "openai", "1")
+        assert done.returncode == 5, done.stderr
+
+
+def test_the_address_that_a_program_used_before_is_where_its_requests_go(folder: Path) -> None:
+    with ScriptedProvider("ok") as provider:
+        command = ("--", sys.executable, str(folder / "client.py"), "openai", "1")
+        done = run_wrapped(folder, None, *command, OPENAI_BASE_URL=f"{provider.url}/v1")
+        assert done.returncode == 5, done.stderr
+        assert len(provider.requests) == 1
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of a terminal")
+def test_a_request_to_end_reaches_the_program_and_the_gateway_goes_with_it(folder: Path) -> None:
+    script = (
+        "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(9)); "
+        "print('up', flush=True); time.sleep(60)"
+    )
+    command = [sys.executable, "-m", "refold", "wrap", "-w", str(folder / "work"), "--", sys.executable, "-c", script]
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == "up\n"
+        time.sleep(0.1)
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(60) == 9
+
+
+def test_claude_code_gets_the_address_by_settings_that_come_first() -> None:
+    wrapped = wrap_claude(["claude", "-p", "hi"], URL, {})
+    assert wrapped.command[0] == "claude"
+    assert json.loads(wrapped.command[wrapped.command.index("--settings") + 1])["env"]["ANTHROPIC_BASE_URL"] == URL
+    assert wrapped.command[-2:] == ("-p", "hi")
+    assert wrap_claude(["claude", "--settings", "mine.json"], URL, {}).command == ("claude", "--settings", "mine.json")
+
+
+def test_codex_gets_a_provider_of_its_own_by_command_line(tmp_path: Path) -> None:
+    with_key = wrap_codex(["codex", "exec", "hi"], URL, {"OPENAI_API_KEY": "sk-x", "CODEX_HOME": str(tmp_path)})
+    assert 'model_provider="refold"' in with_key.command
+    assert 'env_key="OPENAI_API_KEY"' in " ".join(with_key.command)
+    assert with_key.upstreams == {}
+    (tmp_path / "auth.json").write_text('{"OPENAI_API_KEY": null, "tokens": {"access_token": "x"}}')
+    logged_in = wrap_codex(["codex"], URL, {"CODEX_HOME": str(tmp_path)})
+    assert "requires_openai_auth=true" in " ".join(logged_in.command)
+    assert logged_in.upstreams["openai_upstream"].startswith("https://chatgpt.com/")
+
+
+def test_opencode_keeps_the_settings_that_it_was_given() -> None:
+    given = json.dumps({"theme": "x", "provider": {"openai": {"options": {"timeout": 3}}}})
+    made = json.loads(
+        wrap_opencode(["opencode"], URL, {"OPENCODE_CONFIG_CONTENT": given}).environ["OPENCODE_CONFIG_CONTENT"]
+    )
+    assert made["theme"] == "x"
+    assert made["provider"]["openai"]["options"] == {"timeout": 3, "baseURL": f"{URL}/v1"}
+    assert wrap_opencode(["opencode"], URL, {"OPENCODE_CONFIG_CONTENT": "{broken"}).environ["OPENCODE_CONFIG_CONTENT"]
+
+
+def test_a_program_is_known_by_the_name_of_its_file() -> None:
+    assert find_recipe("/usr/local/bin/claude") is wrap_claude
+    assert find_recipe("codex.cmd") is wrap_codex
+    assert find_recipe("my-agent") is wrap_any
+    environ = wrap_any(["my-agent"], URL, {}).environ
+    assert environ["OPENAI_BASE_URL"] == f"{URL}/v1"
+    assert environ["ANTHROPIC_BASE_URL"] == URL
+
+
+def test_numbers_of_tokens_are_said_as_people_say_them() -> None:
+    assert [shorten(n) for n in (812, 74_200, 999_400, 999_600, 1_940_000)] == ["812", "74k", "999k", "1.0M", "1.9M"]
