@@ -212,7 +212,7 @@ def _hand_on_signals(child: subprocess.Popen[bytes]) -> Iterator[None]:
 def sum_up(application: Application, workspace: str, since: float) -> str:
     """Return what the gateway did, as one line."""
     from refold.cli.workspace import open_workspace
-    from refold.manager.bill import Bill, read_figures, sum_requests
+    from refold.manager.usage import Bill, read_figures, sum_requests
 
     registry = application.metrics.registry
     requests = sum(
