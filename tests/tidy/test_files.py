@@ -30,7 +30,7 @@ SHARED_CLASS_NAMES = {
     **dict.fromkeys(["Asked", "Block", "Change", "Collected", "Column", "Completion", "Conversation", "Event"], 2),
     **dict.fromkeys(["Fold", "Found", "Job", "Known", "Limits", "Made", "OpenAIChat", "Page"], 2),
     **dict.fromkeys(["Passage", "Question", "Report", "Request", "Share", "Span", "Step", "Told"], 2),
-    **dict.fromkeys(["Run", "Usage", "Watch", "Whole", "Wire", "_Ids"], 2),
+    **dict.fromkeys(["Run", "Watch", "Wire", "_Ids"], 2),
 }
 # Conversations made up for examples and tests speak of files on machines that do not exist.
 STORIES = ("examples", "tests")
