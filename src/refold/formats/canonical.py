@@ -24,6 +24,8 @@ _ARGUMENTS_DEPTH_MAX = 100  # They stand a few levels down in their message.
 _OPTIONS = orjson.OPT_SORT_KEYS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 # orjson reads integers over 64 bits as floats, so that two ids could become one.
 _LONG_NUMBER = re.compile(r"[0-9]{19}")
+# Longer arguments are not parsed: that takes long, lets no other thread run, and nothing in them is looked at.
+ARGUMENTS_CHARS_MAX = 4_000_000
 _LEVELS = 2  # Blocks stand in a message, in a result, in a document; nothing nests further.
 # A string without an end runs to the end of the text: searching for its end again from each quote would be quadratic.
 _STRING = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
@@ -66,8 +68,8 @@ def leave_out(patterns: Iterable[str]) -> Volatile | None:
 
 
 def parse_arguments(text: str) -> Any:
-    """Return the arguments of a call as JSON; the text itself where it is not an object or a list."""
-    if is_deep(text):
+    """Return the arguments of a call as JSON; the text itself where it is not an object or a list, or is very long."""
+    if len(text) > ARGUMENTS_CHARS_MAX or is_deep(text):
         return text
     try:
         value = json.loads(text) if _LONG_NUMBER.search(text) else orjson.loads(text)

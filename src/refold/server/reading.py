@@ -18,6 +18,7 @@ from refold.conversation import because
 from refold.conversation.reason import Reason
 from refold.errors import FormatError
 from refold.formats import digest_message
+from refold.server.body_values import has_too_many_values
 from refold.server.wires import Wire
 
 # orjson reads integers over 64 bits as floats; a body with so many digits in a row is read by the slower reader. All
@@ -134,6 +135,8 @@ def read_request(wire: Wire, body: bytes, *, is_tail: bool = False) -> ReadReque
 
     ``is_tail``: its first messages were left out, so that it may have none, and none of them leads.
     """
+    if has_too_many_values(body):
+        raise Unreadable(because.TOO_MANY_VALUES())
     parsed = parse_json(body)
     if not isinstance(parsed, dict):
         raise Unreadable(because.NOT_AN_OBJECT())

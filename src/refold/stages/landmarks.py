@@ -1,17 +1,21 @@
 """Landmarks: the lines of a long output that a reader must not miss, wherever they stand.
 
 Failures, errors, exit statuses, summaries of test runs and builds, and the file headers of a diff. The rules
-know the common tools, English and Chinese, never one particular output. Linear: each line is looked at once,
-a line of 100 MB too; what is found is bounded. They only point at lines, they never change one.
+know the common tools, English and Chinese, never one particular output. Linear: each line is looked at once; what is
+read of a giant output, and what is found, is bounded. They only point at lines, they never change one.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 _FOUND_MAX = 5_000
+# Of a longer text so much at each end is looked at, in pieces: one search over all of it lets no other thread run.
+_SEARCH_CHARS = 4_000_000
+_PIECE_CHARS = 200_000
 _SAMPLE_CHARS = 20_000
 _LOG_SHARE = 0.25
 _CODE_SHARE = 0.2
@@ -176,13 +180,28 @@ def find_landmarks(text: str, start: int, stop: int, *, is_log: bool) -> list[La
     for rule in _RULES:
         if rule.logs_only and not is_log:
             continue
-        at = start
-        while len(found) < _FOUND_MAX and (match := rule.pattern.search(text, at, stop)) is not None:
-            first = max(start, text.rfind("\n", start, match.start() + 1) + 1)
-            first = min(first, match.start())
-            last = text.find("\n", match.end(), stop)
-            last = stop if last < 0 else last
-            found.setdefault(first, Landmark(first, last, match.start(), rule.rank))
-            at = last + 1
+        for begin, end in _list_pieces(text, start, stop):
+            at = begin
+            while len(found) < _FOUND_MAX and (match := rule.pattern.search(text, at, end)) is not None:
+                first = max(start, text.rfind("\n", start, match.start() + 1) + 1)
+                first = min(first, match.start())
+                last = text.find("\n", match.end(), stop)
+                last = stop if last < 0 else last
+                found.setdefault(first, Landmark(first, last, match.start(), rule.rank))
+                at = last + 1
     # The piece between two borders may begin or end inside a line: such a line is no landmark of its own.
     return [mark for mark in found.values() if mark.start < mark.stop]
+
+
+def _list_pieces(text: str, start: int, stop: int) -> Iterator[tuple[int, int]]:
+    """Return the pieces of a text that are searched, each ending with a line."""
+    spans = [(start, stop)]
+    if stop - start > 2 * _SEARCH_CHARS:
+        spans = [(start, start + _SEARCH_CHARS), (stop - _SEARCH_CHARS, stop)]
+    for begin, end in spans:
+        at = begin
+        while at < end:
+            border = text.find("\n", min(end, at + _PIECE_CHARS), end)
+            last = end if border < 0 else border
+            yield at, last
+            at = last + 1
