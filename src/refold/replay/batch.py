@@ -1,7 +1,7 @@
-"""Replaying many sessions under many presets: in parallel, resumable, in an order that never depends on timing.
+"""Replays many sessions under many presets: in parallel, resumable, in an order that never depends on timing.
 
-A finished record can be kept in a file, one line each; a later run with the same sessions, settings and version
-takes it from there. Records come back in the order of sessions, then presets.
+Finished records can be kept in a file, one per line; a later run with the same sessions, settings and version reuses
+them. Records come back in the order of sessions, then presets.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ JOBS_MAX = 64
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Under which terms sessions are replayed; without a model each session has its own."""
+    """Model and window of a replay; without a model each session uses its own."""
 
     model: str | None = None
     window: int | None = None
 
     def model_of(self, session: Session) -> str:
-        """Return the model whose window and prices count for a session."""
+        """Return the model whose window and prices apply to a session."""
         return self.model or session.model
 
 
@@ -49,7 +49,7 @@ class Job:
     terms: Terms = Terms()
 
     def run(self) -> SessionRecord:
-        """Replay it; what cannot be read or prepared at all is a record with its problem, not an error."""
+        """Replay it; a session that cannot be read or prepared gives a record with its problem."""
         info = model_info(self.terms.model_of(self.session))
         counter = counter_for(info.name or None)
         try:
@@ -65,8 +65,8 @@ class Job:
             return SessionRecord(self.session.id, self.preset, len(self.session.messages), 0, 0, problem=str(error))
 
     def key(self) -> str:
-        """Return what a kept record must have been made from to count for this job."""
-        told = (
+        """Return the key under which a finished record of this job is kept."""
+        parts = (
             __version__,
             self.session.id,
             self.session.format,
@@ -81,7 +81,7 @@ class Job:
             self.terms.window,
         )
         return hashlib.sha256(
-            json.dumps(told, sort_keys=True, default=str).encode("utf-8", "surrogatepass")
+            json.dumps(parts, sort_keys=True, default=str).encode("utf-8", "surrogatepass")
         ).hexdigest()
 
     def _config(self) -> CompressionConfig:
@@ -98,7 +98,7 @@ class Job:
 
 
 def check_presets(names: Sequence[str]) -> list[str]:
-    """Return the names without repeats; raise ConfigError that names one that does not exist."""
+    """Return the names without repeats; raise ConfigError for an unknown one."""
     known = [*PRESETS, *find_baselines()]
     for name in names:
         if name not in known:
@@ -134,7 +134,7 @@ def _run_some(jobs: Sequence[Job], left: Sequence[int], processes: int) -> Itera
         return
     with ProcessPoolExecutor(processes) as pool:
         waiting: dict[Future[SessionRecord], int] = {}
-        # The largest first, so that none is left alone at the end; few at a time, so that memory is bounded.
+        # Largest first, so that none is left alone at the end; few at a time, to bound memory.
         queue = sorted(left, key=lambda at: (jobs[at].session.bytes, at))
         while queue or waiting:
             while queue and len(waiting) < 2 * processes:
@@ -155,11 +155,11 @@ def _keep(path: Path, key: str, record: SessionRecord) -> None:
 
 
 def _read_kept(path: Path) -> dict[str, SessionRecord]:
-    """Read the records of an earlier run; lines that are cut off or of another make are passed over."""
+    """Read the records of an earlier run; incomplete or foreign lines are skipped."""
     if not path.exists():
         return {}
     if not path.is_file():
-        raise FormatError(f"{path} is no file; name one to keep finished sessions in")
+        raise FormatError(f"{path} is not a file; name one to keep finished sessions in")
     kept: dict[str, SessionRecord] = {}
     for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
         try:
@@ -171,7 +171,7 @@ def _read_kept(path: Path) -> dict[str, SessionRecord]:
 
 
 def unique_ids(sessions: Sequence[Session]) -> list[Session]:
-    """Give sessions of one id in several files names of their own, in order."""
+    """Number sessions that share an id, in order."""
     seen: dict[str, int] = {}
     named: list[Session] = []
     for session in sessions:

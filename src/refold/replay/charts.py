@@ -1,8 +1,7 @@
 """Charts as SVG text: no script, no font, no network. The same numbers give the same bytes.
 
-Pointing at a mark shows its figures in the line above the chart, by style sheet alone; the same words stand in the
-mark's title for whoever cannot point. Colours come from the page, so that they fit a light and a dark one; lines are
-told apart by their dashes too.
+Pointing at a mark shows its figures above the chart, by style sheet alone; the mark's title has the same words for
+people who cannot point. Colours come from the page's light or dark theme; lines also differ by their dashes.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from html import escape
 
 WIDTH, HEIGHT = 860, 300
 COLOURS = 8
-# One band for each request to point at; a session of more requests gets them in steps.
+# Maximum number of bands to point at; longer sessions get one band for several requests.
 BANDS_MAX = 120
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 14, 40, 40
 _DASHES = ("", "6 3", "2 3", "8 3 2 3", "1 4", "10 4", "4 2 1 2", "3 6")
@@ -24,7 +23,7 @@ _TIP_CHARS, _TIP_LINES = 128, 2
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """One line: a value per step, the steps that are marked, each with what is said of it, and notes on any step."""
+    """One line: a value per step, marked steps with their text, and notes on any step."""
 
     name: str
     values: tuple[float, ...]

@@ -25,7 +25,11 @@ DECISIONS_MAX = 40
 def write_page(report: Report) -> str:
     """Return the whole page."""
     tallies = report.tallies()
-    bills = {tally.preset: {cause: getattr(tally.charge, cause) for cause in CAUSES} for tally in tallies}
+    causes = (*CAUSES, "re-reads")
+    bills = {
+        tally.preset: {**{cause: getattr(tally.charge, cause) for cause in CAUSES}, "re-reads": tally.reread_cost}
+        for tally in tallies
+    }
     parts = [
         "<h1>What each preset would have done</h1>",
         f'<p class="soft">{count_things(len(report.sessions), "session")}, '
@@ -33,14 +37,15 @@ def write_page(report: Report) -> str:
         f"{f', model {escape(report.terms.model)}' if report.terms.model else ''}"
         f"{f', window {report.terms.window:,} tokens' if report.terms.window else ''}.</p>",
         _write_cards(tallies),
+        '<p class="soft">Shares in percent; ÷ raw is the bill and whole the whole bill, as shares of raw’s bill.</p>',
         _write_table(write_rows(report)),
-        "<h2>The bill, by cause</h2>",
+        "<h2>The whole bill, by cause</h2>",
         '<p class="soft">In uncached input tokens. Asked: summariser calls. Re-reads: older messages that the '
         "assistant copied from although the request no longer showed them. The recording continues as if it "
         "had; a real agent would read them again. Each costs one more request from the cache, 60 output tokens and the "
         "message itself. The whole bill includes that.</p>",
-        draw_legend(CAUSES, "b"),
-        _frame(draw_stacks(bills, title="Bill by cause, in uncached input tokens")),
+        draw_legend(causes, "b"),
+        _frame(draw_stacks(bills, title="Whole bill by cause, in uncached input tokens")),
         _write_table(write_bill_rows(report)),
         "<h2>Exact values when they were used again</h2>",
         _write_probes(report, tallies),
@@ -139,7 +144,7 @@ def _curve(record: SessionRecord) -> Curve:
         for at, request in enumerate(record.requests)
         if request.stages
     }
-    # Why nothing was done is worth a word, too.
+    # A reason for waiting is worth a note, too.
     waits = {at: str(request.reason) for at, request in enumerate(record.requests) if request.reason.is_a(because.WAIT)}
     return Curve(record.preset, tuple(float(request.tokens) for request in record.requests), marks, waits)
 

@@ -1,7 +1,7 @@
-"""Policies: who decides what a request contains. The ladder of a preset is one; the baselines are others.
+"""Policies decide what a request contains. A preset's ladder is one policy; the baselines are others.
 
-A policy sees each message once, in order, and is asked for a context whenever the assistant is about to speak. What
-it did stays done: a session has one view, which grows.
+A policy sees each message once, in order, and prepares a context whenever the assistant is about to speak. Its changes
+persist: a session has one view, which grows.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from refold.ladder.run import drive
 from refold.replay.record import Asked
 from refold.stages.stage import Ask, Reply
 
-# As long as a stand-in's summary gets: it answers in place of a model, so that its calls can be billed.
+# Maximum length of a stand-in's summary. The stand-in answers in place of a model, so that calls can be billed.
 STAND_IN_CHARS = 2_400
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a policy sends, and what it did for it. ``problem`` says why it could not make it fit."""
+    """A prepared request and how it was made. ``problem`` says why it does not fit."""
 
     items: tuple[Item, ...]
     tokens: int
@@ -40,12 +40,12 @@ class Step:
 
 
 class Policy(Protocol):
-    """Prepares the requests of one session. ``keeps_originals``: what left the view can be recalled."""
+    """Prepares the requests of one session. ``keeps_originals``: hidden messages can be recalled."""
 
     keeps_originals: ClassVar[bool]
 
     def see(self, messages: Sequence[Message]) -> None:
-        """Take note of new messages."""
+        """Add new messages."""
         ...
 
     def prepare(self, idle_s: float = 0.0) -> Step:
@@ -55,7 +55,7 @@ class Policy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What every policy is given: the lens, the tokens beside the messages, the budget and the prices."""
+    """Input of every policy: the lens, the tokens beside the messages, the budget and the prices."""
 
     lens: Lens
     fixed_tokens: int

@@ -1,6 +1,6 @@
-"""What replaying one session under one preset gave: numbers per request and per probe. Plain values, JSON both ways.
+"""The record of one session under one preset: numbers per request and per probe. Plain values, JSON both ways.
 
-Times are kept apart from everything else, so that the same input gives the same record whatever the machine.
+Times are kept apart, so that the same input gives the same record on every machine.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class RequestRecord:
 
 @dataclass(frozen=True, slots=True)
 class ProbeRecord:
-    """Whether a value stood verbatim in the view when the recording used it, or else was found by recall."""
+    """Whether a value was verbatim in view when the recording used it, or else was found by recall."""
 
     at: int
     sort: str
@@ -75,7 +75,7 @@ class ProbeRecord:
 
 @dataclass(frozen=True, slots=True)
 class SessionRecord:
-    """A whole session under one preset. ``seconds`` holds the time of each prepare and is left out of reports."""
+    """A whole session under one preset. ``seconds`` holds the time of each prepare and is not part of reports."""
 
     session: str
     preset: str

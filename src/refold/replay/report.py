@@ -1,6 +1,6 @@
-"""The report of a replay: one value from which the table, the JSON and the page are written.
+"""The report of a replay: one value for the tables, the JSON and the page.
 
-The same records give the same bytes. Times, which no two runs share, stand apart and only where they are asked for.
+The same records give the same bytes. Times differ between runs, so they are separate and optional.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NONE = Probed(0, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was replayed, under which terms, what each preset did, and what could not be read."""
+    """The sessions, the terms, the records of each preset, and the lines that could not be read."""
 
     terms: Terms
     presets: tuple[str, ...]
@@ -55,7 +55,7 @@ class Report:
         return [(file.path, one) for file in self.files for one in file.broken]
 
     def notes(self) -> list[str]:
-        """Return what a reader must know to judge the figures."""
+        """Return notes that a reader needs to judge the figures."""
         models = sorted({self.terms.model_of(session) for session in self.sessions})
         notes = []
         for name in models:
@@ -67,9 +67,9 @@ class Report:
             if not counter.is_exact:
                 notes.append(f"tokens for {name!r} are an estimate that may be {counter.margin:.0%} too low")
         if any(not session.times for session in self.sessions):
-            notes.append("where a recording has no times, the cache is taken to be warm")
+            notes.append("recordings without times: the cache is assumed to be warm")
         if any(not session.tools and session.system is None for session in self.sessions):
-            notes.append("where a recording has no system prompt or tools, they are not billed")
+            notes.append("recordings without a system prompt or tools: these are not billed")
         notes.append(f"bills are in uncached input tokens, at list prices of {AS_OF}")
         return notes
 
@@ -167,7 +167,7 @@ def _describe_record(report: Report, record: SessionRecord) -> dict[str, object]
 
 
 def choose_shown(report: Report, most: int) -> list[Session]:
-    """Return the sessions worth a chart of their own: the largest, in the order of the input."""
+    """Return the largest sessions, in the order of the input."""
     sizes: dict[str, int] = {}
     for record in report.records:
         sizes[record.session] = max(sizes.get(record.session, 0), record.tokens)
@@ -202,7 +202,7 @@ def _write_row(tally: Tally, raw: float | None) -> tuple[str, ...]:
 
 def write_bill_rows(report: Report) -> Sequence[tuple[str, ...]]:
     """Return the bill by cause, in thousands of uncached input tokens, and the cost of reading again."""
-    head = ("preset", "bill", *CAUSES, "asked", "re-reads", "for", "whole bill")
+    head = ("preset", "bill", *CAUSES, "asked", "re-reads", "cost", "whole bill")
     return [
         head,
         *(
@@ -221,7 +221,7 @@ def write_bill_rows(report: Report) -> Sequence[tuple[str, ...]]:
 
 
 def write_probe_rows(report: Report) -> Sequence[tuple[str, ...]]:
-    """Return probes by class and by distance: a row per kind, for each preset what was in view, and found at all."""
+    """Return probes by class and by distance: for each preset the share in view, and found at all."""
     tallies = report.tallies()
     head = ("used again", "of", *(tally.preset for tally in tallies))
     rows: list[tuple[str, ...]] = []

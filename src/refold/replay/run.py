@@ -1,7 +1,7 @@
-"""Replaying one session: at every point where the assistant spoke, one request is prepared, counted, billed, checked.
+"""Replays one session: at every point where the assistant spoke, a request is prepared, counted, billed and checked.
 
-Then it goes on with the recorded message, whatever was prepared: a recording cannot answer otherwise. Validity is
-checked by ``testing.provider_rules``, which shares no code with the engine.
+Replay then continues with the recorded message, because a recording cannot answer differently. Validity is checked by
+``testing.provider_rules``, which shares no code with the engine.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from refold.testing.provider_rules import find_violations
 from refold.tokens import Counter
 
 VIOLATIONS_MAX = 3
-# What is hidden must stay reachable: the line that says so, and its frame, take about this much.
+# Hidden messages must stay reachable: the placeholder that names them takes about this much.
 PLACEHOLDER_TOKENS = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A session read and counted, before any policy: what its window may depend on."""
+    """A session, parsed and counted before any policy runs; its window may depend on it."""
 
     messages: tuple[Message, ...]
     fixed_tokens: int
@@ -66,9 +66,9 @@ def replay_session(
     *,
     with_recall: bool = True,
 ) -> SessionRecord:
-    """Replay a session under one policy and return what it gave.
+    """Replay a session under one policy and return the record.
 
-    ``with_recall`` asks the product's own search for every value that is not in view, where the policy keeps originals.
+    ``with_recall`` asks the product's own search for every value that is not in view, if the policy keeps originals.
     """
     form = make_format(session.format)
     lens = Lens(form, counter.count_parts, counter.count_text)
@@ -129,7 +129,7 @@ class _Replay:
             at = stop
 
     def _find_stop(self, at: int) -> int:
-        """Return where the message at hand ends; in Responses one answer is several items."""
+        """Return where the answer that starts here ends; in Responses one answer is several items."""
         messages = self._measured.messages
         stop = at + 1
         if self._session.format == "openai-responses" and messages[at].role == "assistant":
@@ -155,7 +155,7 @@ class _Replay:
         is_break = shared < len(self._sent)
         copied, rereads = self._find_copied(at, answer, step.items, is_break=is_break)
         shared_tokens = sum(item.tokens for item in step.items[:shared])
-        # System prompt and tools stand before the messages and never change within a session.
+        # System prompt and tools come before the messages and never change within a session.
         shared_tokens += self._room.fixed_tokens if self.requests else 0
         self.requests.append(
             RequestRecord(
@@ -197,7 +197,7 @@ class _Replay:
         return find_violations(self._session.format, [item.raw for item in step.items])
 
     def _is_intact(self, at: int, items: Sequence[Item]) -> bool:
-        """Tell whether all that came since the last request is sent as it came, or could not fit even alone."""
+        """Tell whether everything new since the last request is sent unchanged, or could not fit even alone."""
         messages = self._measured.messages
         first = at
         while first > 0 and messages[first - 1].role != "assistant":

@@ -1,6 +1,6 @@
-"""Adding records up: what one preset did over all sessions, in figures that two runs agree on to the last digit.
+"""Sums of records: what one preset did over all sessions, in figures that are equal in every run.
 
-Times are not here: ``sum_times`` has them, so that a report can leave them out.
+Times are separate (``sum_times``), so that a report can leave them out.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from refold.budget.economics import Charge, Tariff, sum_charges
 from refold.replay.record import ProbeRecord, RequestRecord, SessionRecord
 
 FAR = 20
-# Upper ends of the distances, in messages, by which probes are told.
+# Upper bounds of the distances, in messages, by which probes are grouped.
 DISTANCES = (5, 10, 20, 40, 80)
 
 TariffOf = Callable[[SessionRecord], Tariff]
@@ -22,7 +22,7 @@ TariffOf = Callable[[SessionRecord], Tariff]
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """How many of how many."""
+    """A part of a whole."""
 
     part: int
     whole: int
@@ -35,7 +35,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """Of so many values used again: how many stood in view, and how many were there or could be recalled."""
+    """Values used again: how many were in view, and how many were in view or recalled."""
 
     in_view: int
     found: int
@@ -126,7 +126,7 @@ def tally_preset(preset: str, records: Sequence[SessionRecord], tariff_of: Tarif
 
 
 def group_distances(probes: Iterable[ProbeRecord]) -> dict[str, list[ProbeRecord]]:
-    """Sort probes into spans of distance, nearest first; empty spans are left out."""
+    """Group probes by distance, nearest first, without empty groups."""
     groups: dict[str, list[ProbeRecord]] = {name: [] for name in name_distances()}
     for probe in probes:
         groups[_name_distance(probe.distance)].append(probe)
@@ -134,7 +134,7 @@ def group_distances(probes: Iterable[ProbeRecord]) -> dict[str, list[ProbeRecord
 
 
 def name_distances() -> list[str]:
-    """Return the names of the spans of distance, nearest first."""
+    """Return the names of the distance groups, nearest first."""
     lows = (1, *(high + 1 for high in DISTANCES))
     return [*(f"{low}-{high}" for low, high in zip(lows, DISTANCES, strict=False)), f">{DISTANCES[-1]}"]
 
@@ -164,7 +164,7 @@ class Times:
 
 
 def sum_times(records: Iterable[SessionRecord]) -> Times:
-    """Return how long preparing took. A figure of this machine and this run."""
+    """Return how long preparing took, on this machine and in this run."""
     spans = [record.seconds for record in records if record.seconds]
     every = [second for span in spans for second in span]
     if not every:
