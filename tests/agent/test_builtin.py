@@ -222,3 +222,18 @@ def test_a_workspace_may_itself_be_behind_a_link(folder: Path) -> None:
     link = folder.parent / "here"
     link.symlink_to(folder, target_is_directory=True)
     assert Workspace(link).find("src/a.py") == folder.resolve() / "src" / "a.py"
+
+
+async def test_a_command_sees_no_key_of_the_environment(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "REFOLD_OPENAI_KEY", "AWS_SECRET_ACCESS_KEY", "MY_TOKEN"):
+        monkeypatch.setenv(name, "sk-secret-1")
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
+    said = await run(folder, "env")
+    assert "sk-secret-1" not in said
+    assert "PATH=" in said
+    assert "LC_ALL=C.UTF-8" in said
+
+
+@pytest.mark.parametrize("child", ["sleep 30 &", "setsid sleep 5 &"])
+async def test_a_child_in_the_background_does_not_hide_the_exit_status(folder: Path, child: str) -> None:
+    assert await run(folder, f"echo begun; {child} exit 4", timeout_s=20) == "begun\n[exit status 4]"

@@ -1,7 +1,8 @@
 """Runs a command in the workspace: asked for first, bounded in time and output, with its exit status.
 
 The command gets a process group of its own, so that all it started ends with it. What it prints is drained as it comes:
-head and tail are kept, whatever its size. A shell is not confined to the workspace; that is why a person is asked.
+head and tail are kept, whatever its size. It sees a few variables of the environment and no others: keys are not for
+the model to read. A shell is not confined to the workspace; that is why a person is asked.
 """
 
 from __future__ import annotations
@@ -10,15 +11,25 @@ import asyncio
 import contextlib
 import os
 import signal
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from refold.agent.tools import Tool, make_tool
 from refold.agent.workspace import Workspace
+from refold.config.load import copy_environment
 
 HEAD_BYTES = 20_000
 TAIL_BYTES = 60_000
 TIMEOUT_S = 120.0
 TIMEOUT_S_MAX = 900.0
 _DRAIN_S = 2.0
+ALLOWED = frozenset(
+    (
+        *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "TMPDIR", "VIRTUAL_ENV"),
+        *("LANG", "LANGUAGE", "TZ"),
+        *("SYSTEMROOT", "COMSPEC", "PATHEXT", "TEMP", "TMP"),
+    )
+)
 
 
 class Kept:
@@ -60,16 +71,9 @@ def make_run_command(workspace: Workspace) -> Tool:
             timeout_s: seconds after which it is stopped
         """
         limit = max(0.1, min(TIMEOUT_S_MAX, timeout_s))
-        process = await asyncio.create_subprocess_shell(
-            command,
-            cwd=workspace.root,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            start_new_session=True,
-        )
         kept = Kept()
-        reading = asyncio.ensure_future(_drain(process, kept))
+        process, output = await _start(command, str(workspace.root))
+        reading = asyncio.ensure_future(_drain(output, kept))
         ending = ""
         try:
             async with asyncio.timeout(limit):
@@ -79,9 +83,10 @@ def make_run_command(workspace: Workspace) -> Tool:
             ending = f"[stopped after {limit:g} s]"
         finally:
             _end_group(process.pid)
-            # A child that left the group may hold the pipe open.
+            # A child that left the group may hold the pipe open: what it prints from now on is nobody's.
             await asyncio.wait({reading}, timeout=_DRAIN_S)
             reading.cancel()
+            output.transport.close()
             with contextlib.suppress(asyncio.CancelledError):
                 await process.wait()
         said = kept.read().rstrip("\n")
@@ -90,9 +95,48 @@ def make_run_command(workspace: Workspace) -> Tool:
     return make_tool(run_command, asks=True, timeout_s=TIMEOUT_S_MAX + 10 * _DRAIN_S)
 
 
-async def _drain(process: asyncio.subprocess.Process, kept: Kept) -> None:
-    assert process.stdout is not None
-    while piece := await process.stdout.read(65_536):
+@dataclass(frozen=True, slots=True)
+class _Output:
+    """Our end of the pipe that a command prints to."""
+
+    reader: asyncio.StreamReader
+    transport: asyncio.ReadTransport
+
+
+async def _start(command: str, folder: str) -> tuple[asyncio.subprocess.Process, _Output]:
+    """Start a command that prints to a pipe of ours.
+
+    With a pipe of asyncio's own, waiting for the command would also wait for every child that still holds the pipe.
+    """
+    ours, theirs = os.pipe()
+    reader = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(ours, "rb", 0))
+    try:
+        process = await asyncio.create_subprocess_shell(
+            command,
+            cwd=folder,
+            env=choose_variables(copy_environment()),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=theirs,
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
+        )
+    except BaseException:
+        transport.close()
+        raise
+    finally:
+        os.close(theirs)
+    return process, _Output(reader, transport)
+
+
+def choose_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that a command sees: where programs are, whose home it is, and the language."""
+    return {name: text for name, text in environment.items() if name in ALLOWED or name.startswith("LC_")}
+
+
+async def _drain(output: _Output, kept: Kept) -> None:
+    while piece := await output.reader.read(65_536):
         kept.add(piece)
 
 
