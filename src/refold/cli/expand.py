@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from dataclasses import asdict
 
 import typer
 
 from refold.cli.reading import write_json
-from refold.cli.render import clean_line
+from refold.cli.render import clean_line, strip_controls
 from refold.cli.workspace import need_session, open_workspace
 from refold.errors import HandleUnknown
 from refold.manager import ContextCompressionManager
@@ -17,7 +18,7 @@ SESSIONS_MAX = 1_000
 
 
 def run(handle: str, session: str | None, offset: int, limit: int | None, workspace: str, *, as_json: bool) -> None:
-    """Print a page of an original as it is; where the next page begins goes to standard error."""
+    """Print a page of an original; where the next page begins goes to standard error."""
     with open_workspace(workspace) as manager:
         name = need_session(manager.ledger, session, workspace)
         if session is None:
@@ -30,7 +31,8 @@ def run(handle: str, session: str | None, offset: int, limit: int | None, worksp
     if offset and offset >= page.total:
         typer.echo(f"there are {page.total:,} characters; --offset {offset} is behind the last one", err=True)
         return
-    typer.echo(text)
+    # A pipe gets the exact original; a terminal would obey what stands in it.
+    typer.echo(strip_controls(text) if sys.stdout.isatty() else text, color=True)
     if page.next_offset is not None:
         shown = f"characters {page.offset}–{page.next_offset} of {page.total}"
         typer.echo(f"{shown}; go on with --offset {page.next_offset}", err=True)

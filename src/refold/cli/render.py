@@ -20,6 +20,8 @@ from refold.ladder.report import Report, StageReport
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]+")
 _SPACE = re.compile(r"\s+")
+# Sequences that a terminal obeys: colours and cursor, titles and links, and any other escape.
+_ESCAPE = re.compile(r"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]|\][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)|[@-Z\\^_])")
 
 
 def make_console(*, err: bool = True) -> Console:
@@ -44,6 +46,12 @@ def clean_line(text: str, chars_max: int = 200) -> str:
     """Return text as one line that is safe to print, shortened to ``chars_max``."""
     line = _SPACE.sub(" ", _CONTROL.sub(" ", text[: chars_max * 4])).strip()
     return line if len(line) <= chars_max else f"{line[: chars_max - 1]}…"
+
+
+def strip_controls(text: str) -> str:
+    """Return text of any number of lines that a terminal prints and does not obey."""
+    plain = _ESCAPE.sub("", text)
+    return _CONTROL.sub(lambda found: "".join(one for one in found[0] if one in "\n\t"), plain)
 
 
 def make_table(*columns: str, numbers: Iterable[str] = (), wide: Iterable[str] = (), wraps: bool = False) -> Table:
