@@ -4,7 +4,7 @@ Each peer is the real library in its own environment (``build/peers/NAME``), mad
 installed is left out, with the reason. All have the same window (what the system prompt leaves is 2.5 times too small),
 the same token counter, the same prefix cache (write 1.25, read 0.1, output 5), and the same stand-in for a summariser,
 whose calls are billed. A peer acts at 0.75 of the room that the system prompt leaves and comes down to 0.5, or has its
-own defaults where it takes no such numbers.
+own defaults where it takes no such numbers. OpenHands is missing: its SDK needs Python 3.12.
 
     python benchmarks/peers/run.py                      the sample sessions of this repository
     python benchmarks/peers/run.py --recorded           the recorded sessions of bench_replay too, where they are
@@ -49,7 +49,6 @@ PEERS = (
     Entry(
         "langchain", "langchain", ROOT / "src/refold/replay/langchain.py", "Summarisation", "LangChain summarisation"
     ),
-    Entry("openhands", "openhands-sdk", HERE / "openhands_condenser.py", "Condenser", "OpenHands condenser"),
     Entry("pydantic", "pydantic-ai-harness", HERE / "pydantic_harness.py", "Tiered", "Pydantic AI harness"),
     Entry("headroom", "headroom-ai", HERE / "headroom_compress.py", "Headroom", "headroom"),
     Entry("litellm", "litellm", HERE / "litellm_compress.py", "Compress", "litellm.compress"),
