@@ -1,7 +1,7 @@
 """Pydantic AI harness: ``TieredCompaction`` (clear tool results, then summarise) inside a real agent run.
 
-The agent's model is a function that only notes what it is sent. The harness has one number for trigger and target, which
-is the trigger here; its summariser keeps what fits half of the room.
+The agent's model is a function that only notes what it is sent. The harness has one number for trigger and target; here
+it is the trigger, and the summariser keeps what fits half of the room.
 """
 
 from __future__ import annotations

@@ -67,7 +67,6 @@ def main() -> None:
     target = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     source = sys.stdin
-    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
     make_peer = load_peer(path, name)
     write_line(target, {"ready": True})
     peer: Any = None

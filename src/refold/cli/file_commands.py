@@ -130,7 +130,7 @@ def replay(
     presets: Annotated[
         str,
         typer.Option(
-            "--presets", metavar="NAMES", help="Presets, and baselines: raw, last-n, mask, chars; separated by commas."
+            "--presets", metavar="NAMES", help="Presets and baselines (raw, last-n, mask, chars, langchain), by commas."
         ),
     ] = "raw,default",
     model: Model = None,
