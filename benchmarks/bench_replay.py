@@ -299,19 +299,19 @@ def parse_arguments() -> argparse.Namespace:
 
 
 NOTES = """
-*Whole bill*: the bill, and what a real agent would pay to read again the older messages that it copied from but no longer
-saw: for each, once per compression, one request of the current size from the cache, 60 output tokens, and the message as
-uncached input (*re-reads* counts them). *Copied text in view*: of the runs of ten words that an assistant message copied
-from messages between the first user message and the newest step, the share that the request still showed. A low bill
-with little copied text in view is not a win. *Far*: more than 20 messages between source and use of an exact value.
-*Hard*: one single earlier copy. *Floor*: every token written once and nothing old ever read again, which no agent could
-do. *In view or recalled*: the value is verbatim in view, or in one of the first ten answers of recall when asked for it;
-baselines keep no originals.
+*Whole bill*: the bill, and what a real agent would pay to read again the older messages that it copied from but no
+longer saw: for each, once per compression, one request of the current size from the cache, 60 output tokens, and the
+message as uncached input (*re-reads* counts them). *Copied text in view*: of the runs of ten words that an assistant
+message copied from messages between the first user message and the newest step, the share that the request still
+showed. A low bill with little copied text in view is not a win. *Far*: more than 20 messages between source and use
+of an exact value. *Hard*: one single earlier copy. *Floor*: every token written once and nothing old ever read again,
+which no agent could do. *In view or recalled*: the value is verbatim in view, or in one of the first ten answers of
+recall when asked for it; baselines keep no originals.
 
-What this does not show: whether an agent does its task as well, because a recording cannot answer differently; whether a
-summary reads well; what providers really bill, whose caches may miss for reasons of their own. Recall is asked for the
-value itself, which is easier than knowing what to ask. Sessions come from a few public sets; probes of one session are
-not independent of each other, and far ones are few in `tau_airline`.
+What this does not show: whether an agent does its task as well, because a recording cannot answer differently;
+whether a summary reads well; what providers really bill, whose caches may miss for reasons of their own. Recall is
+asked for the value itself, which is easier than knowing what to ask. Sessions come from a few public sets; probes of
+one session are not independent of each other, and far ones are few in `tau_airline`.
 """.strip()
 
 
