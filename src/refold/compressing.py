@@ -18,7 +18,7 @@ from refold.formats import detect, parse_messages
 from refold.ladder.plan import Outcome, Plan, order_stages, prepare
 from refold.ladder.report import Report
 from refold.ladder.run import Answer, answer_nothing, drive
-from refold.prepared import Originals, PreparedContext, fold_originals
+from refold.prepared import Originals, PreparedContext, find_summary, fold_originals, note_model
 from refold.tokens import Counter, counter_for, model_info
 
 if TYPE_CHECKING:
@@ -78,12 +78,13 @@ def compress(
     shown = view if dry_run else outcome.view
     return PreparedContext(
         messages=[item.raw for item in shown.items],
-        summary=_find_summary(shown),
+        summary=find_summary(shown.items),
         total_tokens=shown.tokens,
+        original_tokens=fixed + sum(lens.plain(message).tokens for message in parsed),
         system=system,
         tools=tools,
         edits=outcome.view.edits,
-        report=_write_report(view, outcome, room, counter, _notes(model, budget)),
+        report=_write_report(view, outcome, room, counter, note_model(model, room.window) if budget is None else []),
         originals=Originals(parsed, fold_originals(outcome.view.edits, parsed)),
     )
 
@@ -150,18 +151,7 @@ def _check_pinned(pinned: object, count: int) -> list[int]:
     return wanted
 
 
-def _find_summary(view: View) -> str | None:
-    folds = [item.edits[0] for item in view.items if item.is_fold]
-    return "\n\n".join(edit.fold.summary if edit.fold else edit.text for edit in folds) or None
-
-
-def _notes(model: str | None, budget: int | None) -> tuple[str, ...]:
-    if model is None or budget is not None or model_info(model).is_known:
-        return ()
-    return (f"the model {model!r} is not known: a window of {model_info(model).window:,} tokens is assumed",)
-
-
-def _write_report(view: View, outcome: Outcome, room: Budget, counter: Counter, notes: tuple[str, ...]) -> Report:
+def _write_report(view: View, outcome: Outcome, room: Budget, counter: Counter, notes: Sequence[str]) -> Report:
     trigger: Trigger = outcome.trigger
     return Report(
         reason=trigger.reason if trigger.acts else because.FITS(),
@@ -173,5 +163,5 @@ def _write_report(view: View, outcome: Outcome, room: Budget, counter: Counter, 
         messages_before=len(view.items),
         messages_after=len(outcome.view.items),
         stages=outcome.stages,
-        notes=notes,
+        notes=tuple(notes),
     )

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from refold.conversation.edit import Edit
 from refold.conversation.handle import mark, message_handle, read_handle
 from refold.conversation.message import Message, join_parts
+from refold.conversation.view import Item
 from refold.errors import HandleUnknown
 from refold.ladder.report import Report
+from refold.tokens import model_info
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedContext:
-    """A context ready to send, in the caller's format; untouched messages are the caller's own objects."""
+    """A context ready to send, in the caller's format; untouched messages are the caller's own objects.
+
+    ``original_tokens`` is what it would have without edits, counted like ``total_tokens``.
+    """
 
     messages: list[object]
     summary: str | None = None
@@ -23,6 +28,7 @@ class PreparedContext:
     tools: object = None
     edits: tuple[Edit, ...] = ()
     report: Report | None = None
+    original_tokens: int = 0
     originals: Originals = field(default_factory=lambda: Originals(()), repr=False)
 
     def expand(self, handle: str, offset: int = 0, limit: int | None = None) -> str:
@@ -87,6 +93,19 @@ def read_message(message: Message, part: int | None = None) -> str:
     return join_parts(message)
 
 
+def find_summary(items: Iterable[Item]) -> str | None:
+    """Return the summaries in a view, or None."""
+    folds = [item.edits[0] for item in items if item.is_fold]
+    return "\n\n".join(edit.fold.summary if edit.fold else edit.text for edit in folds) or None
+
+
+def note_model(model: str | None, window: int) -> list[str]:
+    """Return the note of a report that says which window is assumed for a model that is not known."""
+    if not model or model_info(model).is_known:
+        return []
+    return [f"the model {model!r} is not known: a window of {window:,} tokens is assumed"]
+
+
 def fold_originals(edits: Sequence[Edit], messages: Sequence[Message]) -> dict[str, list[Message]]:
     """Return the messages behind each fold, by its handle."""
     by_id = {message.id: message for message in messages}
@@ -98,4 +117,4 @@ def fold_originals(edits: Sequence[Edit], messages: Sequence[Message]) -> dict[s
     return folds
 
 
-__all__ = ["Originals", "PreparedContext", "fold_originals", "read_message"]
+__all__ = ["Originals", "PreparedContext", "find_summary", "fold_originals", "note_model", "read_message"]

@@ -175,6 +175,11 @@ def find_rewrite_cost(kept_tokens: int, economics: Economics) -> float:
     return max(0.0, rules.write - rules.read) * kept_tokens + economics.summary_cost
 
 
+def advance_carry(carry: Carry, tokens: int, budget: Budget) -> Carry:
+    """Return the carry after a request that changed nothing."""
+    return carry.advance(tokens, count_removable(tokens, budget, carry))
+
+
 def check_economics(counts: Counts, head_tokens: int, budget: Budget, economics: Economics) -> Trigger:
     """Say whether a change pays now. ``head_tokens`` is the part of the view before anything that could change.
 

@@ -75,6 +75,9 @@ class CompressionConfig(BaseModel):
     tune: Literal["off", "auto"] = Field(
         "off", description="S1.10: auto adjusts settings by itself, from what it replays"
     )
+    compact_on_length: bool = Field(
+        False, description="S4.6: an answer cut off at its length forces a compression, however full the window is"
+    )
     max_compaction_attempts: Attempts = Field(2, description="S4.1: compressions in a row that may fail to help")
 
     # How far to come down, and what stays

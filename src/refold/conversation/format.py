@@ -28,8 +28,11 @@ class Format(Protocol):
     @property
     def name(self) -> str: ...
 
-    def parse(self, raw: object, parent: str = "", where: str = "message") -> Message:
-        """Read one provider message; raise FormatError that names ``where`` if it is not one."""
+    def parse(self, raw: object, parent: str = "", where: str = "message", *, digest: str = "") -> Message:
+        """Read one provider message; raise FormatError that names ``where`` if it is not one.
+
+        ``digest`` is its content hash where the caller has computed it already.
+        """
         ...
 
     def parse_parts(self, raw: object) -> tuple[Part, ...]:

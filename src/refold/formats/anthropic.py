@@ -47,12 +47,12 @@ class Anthropic:
     def __init__(self, volatile: Volatile | None = None) -> None:
         self._volatile = volatile
 
-    def parse(self, raw: object, parent: str = "", where: str = "message") -> Message:
+    def parse(self, raw: object, parent: str = "", where: str = "message", *, digest: str = "") -> Message:
         """Read one message; raise FormatError that names ``where`` if it is not one."""
         holder = read_object(raw, where)
         role = read_role(holder, ROLES, self.name, where)
         # The digest first: it refuses nesting that reading would not come back from.
-        digest = digest_message(holder, self._volatile, where)
+        digest = digest or digest_message(holder, self._volatile, where)
         parts = _read_parts(holder, where)
         return Message(raw, role, parts, digest, chain_id(parent, digest), is_sealed=any(map(_is_compaction, parts)))
 

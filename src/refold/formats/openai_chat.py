@@ -55,12 +55,12 @@ class OpenAIChat:
     def __init__(self, volatile: Volatile | None = None) -> None:
         self._volatile = volatile
 
-    def parse(self, raw: object, parent: str = "", where: str = "message") -> Message:
+    def parse(self, raw: object, parent: str = "", where: str = "message", *, digest: str = "") -> Message:
         """Read one message; raise FormatError that names ``where`` if it is not one."""
         holder = read_object(raw, where)
         role = read_role(holder, ROLES, self.name, where)
         parts = tuple([part for part, _ in _find_parts(holder, role, where)])
-        digest = digest_message(holder, self._volatile, where)
+        digest = digest or digest_message(holder, self._volatile, where)
         return Message(raw, role, parts, digest, chain_id(parent, digest), _read_name(holder))
 
     def parse_parts(self, raw: object) -> tuple[Part, ...]:

@@ -52,12 +52,12 @@ class OpenAIResponses:
     def __init__(self, volatile: Volatile | None = None) -> None:
         self._volatile = volatile
 
-    def parse(self, raw: object, parent: str = "", where: str = "message") -> Message:
+    def parse(self, raw: object, parent: str = "", where: str = "message", *, digest: str = "") -> Message:
         """Read one item; raise FormatError that names ``where`` if it is not one."""
         holder = read_object(raw, where)
         kind = _read_type(holder, where)
         role = _read_role(holder, kind, where)
-        digest = digest_message(holder, self._volatile, where)
+        digest = digest or digest_message(holder, self._volatile, where)
         parts = _read_parts(holder, kind, where)
         return Message(raw, role, parts, digest, chain_id(parent, digest), is_sealed=kind in _SEALED_TYPES)
 

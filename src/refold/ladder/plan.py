@@ -1,6 +1,7 @@
 """From a view and a budget to a context that fits: decide, climb, check.
 
-``prepare`` is the one flow that every face uses. It is a generator like the ladder it runs, and just as pure.
+``prepare`` is a generator like the ladder it runs, and just as pure. ``budget.decision`` decides; a caller that has
+decided already, by the same function, hands in its trigger.
 """
 
 from __future__ import annotations
@@ -8,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from refold.budget import Budget, Counts, Thresholds, Trigger, decide
-from refold.budget.economics import Carry, Economics, check_economics, count_removable
+from refold.budget import Budget, Counts, Thresholds, Trigger
+from refold.budget.decision import Decision, Policy, decide_batch
+from refold.budget.economics import Carry, Economics, advance_carry
 from refold.conversation.edit import Edit
 from refold.conversation.language import Language, detect_language
 from refold.conversation.message import is_user_turn
@@ -65,10 +67,10 @@ class Outcome:
 
 def prepare(view: View, plan: Plan, reported_tokens: int | None = None) -> Generator[Ask, Reply, Outcome]:
     """Bring a view within its budget if a trigger fires; raise BudgetTooSmall if what may not shrink is too large."""
-    budget = plan.budget.above(_count_fixed(view))
-    trigger = plan.trigger or _decide(view, plan, budget, reported_tokens)
-    # Switched off means off; only L1 overrides it, and the report says so.
-    if not trigger.acts or (not plan.is_auto and plan.trigger is None and trigger.strength != "hard"):
+    budget = plan.budget.above(count_lead(view.items, view.fixed_tokens))
+    decision = _decide(view, plan, budget, reported_tokens)
+    trigger = decision.trigger
+    if not decision.acts:
         return Outcome(view, trigger, carry=_carry_on(view, plan, budget))
     goal = Goal(
         target=budget.target,
@@ -132,37 +134,32 @@ def _count_rewritten(before: View, after: View) -> int:
     return sum(item.tokens for item in after.items[same : max(same, new)])
 
 
-def _decide(view: View, plan: Plan, budget: Budget, reported_tokens: int | None) -> Trigger:
-    """Return the strongest trigger; where none acts, prices may."""
-    counts = _count_view(view, reported_tokens, plan.unsent)
-    trigger = decide(counts, budget, plan.thresholds)
-    if trigger.acts or plan.economics is None:
-        return trigger
-    economic = check_economics(counts, _count_head(view), budget, plan.economics)
-    return economic if economic.acts or trigger.strength == "none" else trigger
+def _decide(view: View, plan: Plan, budget: Budget, reported_tokens: int | None) -> Decision:
+    if plan.trigger is not None:
+        return Decision(plan.trigger, plan.trigger.acts)
+    head = count_head(view.items, view.fixed_tokens)
+    policy = Policy(plan.thresholds, plan.economics, head, plan.is_auto)
+    return decide_batch(_count_view(view, reported_tokens, plan.unsent), budget, policy)
 
 
 def _carry_on(view: View, plan: Plan, budget: Budget) -> Carry:
-    if plan.economics is None:
-        return Carry()
-    carry = plan.economics.carry
-    return carry.advance(view.tokens, count_removable(view.tokens, budget, carry))
+    return Carry() if plan.economics is None else advance_carry(plan.economics.carry, view.tokens, budget)
 
 
-def _count_fixed(view: View) -> int:
+def count_lead(items: Sequence[Item], fixed_tokens: int) -> int:
     """Return the tokens that no stage may take away: system prompt, tools, and system messages that lead."""
-    fixed = view.fixed_tokens
-    for item in view.items:
+    lead = fixed_tokens
+    for item in items:
         if item.is_fold or item.role != "system":
             break
-        fixed += item.tokens
-    return fixed
+        lead += item.tokens
+    return lead
 
 
-def _count_head(view: View) -> int:
-    """Return the tokens before anything that a change could touch: the fixed ones, and the first user message."""
-    head = _count_fixed(view)
-    first = next((item for item in view.items if item.role != "system"), None)
+def count_head(items: Sequence[Item], fixed_tokens: int) -> int:
+    """Return the tokens before anything that a change could touch: those of the lead, and the first user message."""
+    head = count_lead(items, fixed_tokens)
+    first = next((item for item in items if item.is_fold or item.role != "system"), None)
     return head + first.tokens if first is not None and not first.is_fold and first.message.starts_turn else head
 
 

@@ -9,20 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from refold.conversation import because
 from refold.conversation.edit import Edit
 from refold.conversation.message import Message
 from refold.errors import ConfigError, FormatError
-from refold.formats import detect, digest_message
-from refold.ledger.chain import Link, chain_path, chain_tail
+from refold.formats import detect
+from refold.ledger.chain import chain_path
 from refold.ledger.codec import dump_json, load_json
-from refold.ledger.port import Ledger
-from refold.ledger.records import SessionRow, Splice, StoredMessage
+from refold.ledger.port import QuickLedger
+from refold.ledger.records import Extension, SessionRow, Splice, StoredMessage, extend_row
 from refold.manager.flow import Flow, Rounds
-from refold.manager.session import OpenSession
+from refold.manager.session import OpenSession, digest_raw
 from refold.manager.store import Keeper, Slot
+from refold.manager.usage import UsageReport, describe_reports
 from refold.stages.arrival import render_arrival
 from refold.stages.stage import ArrivalStage
 from refold.tokens import model_info
@@ -35,7 +36,10 @@ KEPT = "kept"
 class Request:
     """What a caller wants prepared. ``messages`` is the whole history, or None for what the ledger has.
 
-    ``window`` and ``reserve`` hold for this call only, in the place of the model's and of the settings'.
+    ``window`` and ``reserve`` apply to this call only and override the model's and the configured ones. ``digests`` are
+    the content hashes of ``messages`` if the caller has computed them. With ``follows``, the number of messages before
+    and the digest of the last of them, ``messages`` are only those that come after. ``reports`` are what providers
+    reported about earlier requests of the session and nobody has stored yet.
     """
 
     session_id: str
@@ -46,7 +50,9 @@ class Request:
     format: str | None = None
     window: int | None = None
     reserve: int | None = None
-    follows: tuple[int, str] | None = None  # How many messages there were before, and the digest of the last.
+    follows: tuple[int, str] | None = None
+    digests: Sequence[str] | None = None
+    reports: Sequence[UsageReport] = ()
 
     def add_kept(self, settings: Mapping[str, object]) -> Request:
         """Return the request with the system prompt and tools that an imported session brought, if it has none."""
@@ -94,6 +100,7 @@ def check_messages(messages: object) -> Sequence[object]:
 def take_in(keeper: Keeper, slot: Slot, request: Request) -> Flow[OpenSession]:
     """Return the session with all that the caller handed in stored and shown."""
     raws = None if request.messages is None else check_messages(request.messages)
+    digests = [] if raws is None else _find_digests(slot, request, raws)
     rounds = Rounds(keeper, request.session_id)
     while True:
         rounds.begin()
@@ -104,7 +111,7 @@ def take_in(keeper: Keeper, slot: Slot, request: Request) -> Flow[OpenSession]:
         # A caller that names the format knows it better than any sign in the messages.
         if request.format is None and _change_wire(keeper, session, raws[len(session.ids) :], lambda: raws):
             continue
-        is_stored = _take_history(session, keeper.ledger, raws, keeper.arrival_stages(), keeper.clock())
+        is_stored = _take_history(keeper, session, raws, digests)
         if is_stored and session.path_version >= 0:
             _settle_versions(keeper, session)
             return session
@@ -124,7 +131,8 @@ def append_new(
         session = keeper.open(slot, row)
         if wire is None and _change_wire(keeper, session, raws, lambda: [*_read_raws(keeper, session_id), *raws]):
             continue
-        if _take_new(session, keeper.ledger, raws, keeper.arrival_stages(), keeper.clock()):
+        digests = [digest_raw(raw, at) for at, raw in enumerate(raws)]
+        if _append(keeper, session, raws, digests):
             _settle_versions(keeper, session)
             return session
         slot.session = None
@@ -180,55 +188,51 @@ def _settle_versions(keeper: Keeper, session: OpenSession) -> None:
         session.row = row
 
 
-def _take_history(
-    session: OpenSession, ledger: Ledger, raws: Sequence[object], stages: Sequence[ArrivalStage], now: float
-) -> bool:
+def _find_digests(slot: Slot, request: Request, raws: Sequence[object]) -> Sequence[str]:
+    """Return the content hash of each message: hashed once, by whoever saw it first."""
+    return slot.prints.digest_all(raws) if request.digests is None else request.digests
+
+
+def _take_history(keeper: Keeper, session: OpenSession, raws: Sequence[object], digests: Sequence[str]) -> bool:
     """Make the path what was handed in, storing only what is new; False if another process changed it meanwhile.
 
-    If anything but the end of the path changes, the session has to be loaded anew; its version says so.
+    If anything but the end of the path changes, the session has to be loaded again; its version says so.
     """
-    digests = session.prints.digest_all(raws, session.digests, _digest_raw)
-    known = len(session.digests)
-    if digests[:known] == session.digests:
-        links = chain_tail(_tail(session), digests[known:], known)
-        is_stored = _append(session, ledger, raws, links, stages, now)
-        session.prints.settle()
-        return is_stored
+    known, now = len(session.digests), keeper.clock()
+    if list(digests[:known]) == session.digests:
+        return _append(keeper, session, raws[known:], digests[known:], start=known)
     chained = chain_path(session.path(), digests)
-    new, arrival = _parse_new(session, raws, chained.new, stages)
-    stored = [_store(message, link, session, now) for message, link in zip(new, chained.new, strict=True)]
-    version = ledger.append(session.id, stored, chained.splices, version=session.path_version, now=now, arrival=arrival)
+    new = [
+        session.lens.format.parse(raws[link.at], link.parent, f"messages[{link.at}]", digest=digests[link.at])
+        for link in chained.new
+    ]
+    arrival = _render_all(keeper, session, new)
+    stored = [_store(message, link.parent, session, now) for message, link in zip(new, chained.new, strict=True)]
+    version = keeper.ledger.append(
+        session.id, stored, chained.splices, version=session.path_version, now=now, arrival=arrival
+    )
     session.unsent.update(message.id for message in new)
-    session.path_version = -1  # Positions moved: whoever goes on loads it anew.
+    session.path_version = -1  # Positions moved: the next user loads the session again.
     return version is not None
 
 
-def _take_new(
-    session: OpenSession, ledger: Ledger, raws: Sequence[object], stages: Sequence[ArrivalStage], now: float
-) -> bool:
-    """Add messages at the end of the path; False if another process changed it meanwhile."""
-    digests = [_digest_raw(raw, at) for at, raw in enumerate(raws)]
-    known = len(session.ids)
-    links = chain_tail(_tail(session), digests, known)
-    return _append(session, ledger, raws, links, stages, now, start=known)
-
-
 def _append(
-    session: OpenSession,
-    ledger: Ledger,
-    raws: Sequence[object],
-    links: Sequence[Link],
-    stages: Sequence[ArrivalStage],
-    now: float,
-    start: int = 0,
+    keeper: Keeper, session: OpenSession, raws: Sequence[object], digests: Sequence[str], *, start: int = 0
 ) -> bool:
-    if not links:
+    """Add messages at the end of the path; False if another process changed it meanwhile.
+
+    ``start`` is the position of the first of them in what the caller handed in.
+    """
+    if not raws:
         return True
-    new, arrival = _parse_new(session, raws, links, stages, start)
-    stored = [_store(message, link, session, now) for message, link in zip(new, links, strict=True)]
-    place = links[0].at
-    splice = Splice(place, place, tuple(link.id for link in links))
-    version = ledger.append(session.id, stored, (splice,), version=session.path_version, now=now, arrival=arrival)
+    now, place = keeper.clock(), len(session.ids)
+    new = _parse_tail(session, raws, digests, start=start)
+    arrival = _render_all(keeper, session, new)
+    stored = _store_tail(session, new, now)
+    splice = Splice(place, place, tuple(message.id for message in new))
+    version = keeper.ledger.append(
+        session.id, stored, (splice,), version=session.path_version, now=now, arrival=arrival
+    )
     if version is None:
         return False
     session.path_version = version
@@ -236,27 +240,92 @@ def _append(
     return True
 
 
+def _parse_tail(
+    session: OpenSession, raws: Sequence[object], digests: Sequence[str], *, start: int = 0
+) -> list[Message]:
+    """Return messages that follow the last one of the path."""
+    parent = _tail(session)
+    messages: list[Message] = []
+    for at, (raw, digest) in enumerate(zip(raws, digests, strict=True), start):
+        messages.append(session.lens.format.parse(raw, parent, f"messages[{at}]", digest=digest))
+        parent = messages[-1].id
+    return messages
+
+
+def _store_tail(session: OpenSession, messages: Sequence[Message], now: float) -> list[StoredMessage]:
+    parents = [_tail(session), *(message.id for message in messages)]
+    return [_store(message, parent, session, now) for message, parent in zip(messages, parents, strict=False)]
+
+
+def extend_open(keeper: Keeper, slot: Slot, request: Request) -> Extension | None:
+    """Append what is new to a session in memory; return what is to be stored of it.
+
+    None, with nothing changed, if the ledger has to be asked first: nothing is new, the history does not continue what
+    is in memory, or a message is rendered on arrival. The caller stores the extension, or drops the session.
+    """
+    session = slot.session
+    if session is None or request.messages is None or not hasattr(keeper.ledger, "extend"):
+        return None
+    if not _is_alike(keeper, session, request):
+        return None
+    raws = check_messages(request.messages)
+    if request.follows is not None:
+        tail, digests, start = raws, _find_digests(slot, request, raws), 0
+    else:
+        whole, known = _find_digests(slot, request, raws), len(session.digests)
+        if len(whole) <= known or list(whole[:known]) != session.digests:
+            return None
+        tail, digests, start = raws[known:], whole[known:], known
+        if request.format is None and _find_wire(tail, session.row.wire, model="", system=None, tools=None, name=None):
+            return None
+    messages = _parse_tail(session, tail, digests, start=start)
+    if any(render_arrival(keeper.arrival_stages(), message) for message in messages):
+        return None
+    now = keeper.clock()
+    stored = _store_tail(session, messages, now)
+    extension = Extension(session.row, stored, now)
+    if request.reports:
+        usages, settings = describe_reports(keeper, slot, session, request.reports)
+        extension = Extension(session.row, stored, now, usages, settings)
+    session.row = extend_row(session.row, extension)
+    session.path_version = session.row.path_version
+    session.counter = keeper.find_counter(session.row)
+    session.extend(messages, ())
+    return extension
+
+
+def _is_alike(keeper: Keeper, session: OpenSession, request: Request) -> bool:
+    """Tell whether a request has the format and model of the session in memory, and continues it where it says so."""
+    row = session.row
+    if request.follows is not None and request.follows != (len(session.ids), (session.digests or [""])[-1]):
+        return False  # Another process appended to it: the new messages do not follow its last one.
+    model = request.model or row.model or keeper.config.model or ""
+    is_settled = row.path_version == session.path_version
+    return is_settled and bool(row.wire) and request.format in (None, row.wire) and model == row.model
+
+
+def store_extensions(
+    keeper: Keeper, extensions: Sequence[Extension], *, may_wait: bool = False
+) -> list[SessionRow | None] | None:
+    """Store what was appended in memory, in one transaction; None if another writer is at work.
+
+    A session that another process changed is not stored: its row is None, and it is dropped from memory.
+    """
+    rows = cast("QuickLedger", keeper.ledger).extend(extensions, may_wait=may_wait)
+    if rows is not None:
+        for row, extension in zip(rows, extensions, strict=True):
+            if row is None:
+                keeper.drop(extension.seen.id)
+    return rows
+
+
 def _tail(session: OpenSession) -> str:
     return session.ids[-1] if session.ids else ""
 
 
-def _digest_raw(raw: object, at: int) -> str:
-    if not isinstance(raw, dict):
-        raise FormatError(f"messages[{at}] is {type(raw).__name__}, expected an object with a role")
-    return digest_message(raw, None, f"messages[{at}]")
-
-
-def _parse_new(
-    session: OpenSession, raws: Sequence[object], links: Sequence[Link], stages: Sequence[ArrivalStage], start: int = 0
-) -> tuple[list[Message], list[Edit]]:
-    messages: list[Message] = []
-    arrival: list[Edit] = []
-    for link in links:
-        at = link.at - start
-        message = session.lens.format.parse(raws[at], link.parent, f"messages[{at}]")
-        messages.append(message)
-        arrival += _render_new(message, stages, session)
-    return messages, arrival
+def _render_all(keeper: Keeper, session: OpenSession, messages: Sequence[Message]) -> list[Edit]:
+    stages = keeper.arrival_stages()
+    return [edit for message in messages for edit in _render_new(message, stages, session)] if stages else []
 
 
 def _render_new(message: Message, stages: Sequence[ArrivalStage], session: OpenSession) -> list[Edit]:
@@ -275,14 +344,14 @@ def _render_new(message: Message, stages: Sequence[ArrivalStage], session: OpenS
     return [replace(edit, tokens_before=before, tokens_after=after) for edit in edits]
 
 
-def _store(message: Message, link: Link, session: OpenSession, now: float) -> StoredMessage:
+def _store(message: Message, parent: str, session: OpenSession, now: float) -> StoredMessage:
     return StoredMessage(
         id=message.id,
-        parent=link.parent,
+        parent=parent,
         digest=message.digest,
         role=message.role,
         raw=dump_json(message.raw),
-        tokens=session.counter.count_parts(message.role, message.parts, message.name),
+        tokens=session.lens.plain(message).tokens,
         created_at=now,
     )
 

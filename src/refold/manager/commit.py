@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
 
-from refold.budget import Budget, Trigger
+from refold.budget import Budget, Trigger, decide
 from refold.conversation import because
 from refold.conversation.edit import Edit, Fact
 from refold.conversation.language import Language
@@ -23,7 +23,6 @@ from refold.errors import LedgerError, RefoldError
 from refold.ladder.plan import Outcome, count_unsent, detect_view_language
 from refold.ledger.records import Batch
 from refold.llm.redact import redact_text
-from refold.manager.deciding import decide_plain
 from refold.manager.flow import explain_refusal, read_versions
 from refold.manager.notices import Notice, make_event
 from refold.manager.recall_injection import give_up_recalled
@@ -339,7 +338,9 @@ def _move_brake(keeper: Keeper, session: OpenSession, wish: Wish, outcome: Outco
 def _still_fires(keeper: Keeper, session: OpenSession, wish: Wish, outcome: Outcome) -> bool:
     # What had to be sent whole first (L11) is no failure of the compression.
     waiting = count_unsent(outcome.view.items, wish.unsent)
-    return decide_plain(session, keeper.config, wish.budget, outcome.view.tokens - waiting).acts
+    tokens = outcome.view.tokens - waiting
+    counts = replace(session.count(tokens), unsent_tokens=0)
+    return decide(counts, session.lift(wish.budget, tokens), keeper.config.thresholds()).acts
 
 
 def miss(keeper: Keeper, session: OpenSession, wish: Wish, why: Reason) -> Made:

@@ -28,7 +28,7 @@ from refold.manager.commit import Archived
 from refold.manager.compress import CompactResult
 from refold.manager.flow import Flow, run_flow, run_flow_async, wait_out
 from refold.manager.notices import Listener
-from refold.manager.prepare import Billed, StoredOriginals, WentOn
+from refold.manager.prepare import PreparedNow, StoredOriginals
 from refold.manager.recall_injection import Recalling
 from refold.manager.status import SessionStatus, describe_session
 from refold.manager.store import Keeper
@@ -114,19 +114,23 @@ class ContextCompressionManager(Recalling):
         )
         return run_flow(prepare.prepare_flow(self._keeper, request, self._remember))
 
+    async def prepare(self, request: Request) -> PreparedContext:
+        """The same as ``prepare_context``, for a request whose messages may have been hashed already."""
+        return await run_flow_async(prepare.prepare_flow(self._keeper, request, self._remember))
+
     def append(self, session_id: str, new_messages: Sequence[Any], *, format: str | None = None) -> int:  # noqa: A002
         """Add messages at the end of a session, durably; return how many it has now."""
         raws = check_messages(new_messages)
         with self._keeper.held(check_session(session_id)) as slot:
             return len(wait_out(append_new(self._keeper, slot, session_id, raws, format)).ids)
 
-    def go_on(self, request: Request, billed: Sequence[Billed] = ()) -> WentOn | None:
-        """Take in what is new in a request of an open session, in memory; None if that takes more (see going_on.py)."""
-        return prepare.go_on(self._keeper, request, billed)
+    def prepare_now(self, request: Request) -> PreparedNow | None:
+        """Prepare a request in memory without waiting; None if that is not possible (see ``prepare.prepare_now``)."""
+        return prepare.prepare_now(self._keeper, request)
 
-    def store(self, extensions: Sequence[Extension], *, may_wait: bool = False) -> list[bool] | None:
-        """Store what sessions went on with; say of each whether it was, None if another writer is at work."""
-        return prepare.store(self._keeper, extensions, may_wait=may_wait)
+    def store_prepared(self, extensions: Sequence[Extension], *, may_wait: bool = False) -> list[bool] | None:
+        """Store what ``prepare_now`` appended; say of each whether it was, None if another writer is at work."""
+        return prepare.store_prepared(self._keeper, extensions, may_wait=may_wait)
 
     def compress(self, session_id: str, instructions: str = "", dry_run: bool = False) -> CompactResult:
         """Compress a session now, because a person asks; ``dry_run`` says what would go and changes nothing."""

@@ -9,37 +9,59 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import cast
 
 import orjson
 
-from refold.budget import Budget
+from refold.budget import Budget, Economics, Tariff
+from refold.budget.decision import Decision, Policy, decide_batch
+from refold.budget.economics import advance_carry
 from refold.conversation import because
 from refold.conversation.edit import Edit
 from refold.conversation.handle import read_handle
 from refold.conversation.message import Message
-from refold.conversation.reason import NO_REASON, Reason
+from refold.conversation.reason import NO_REASON, Reason, read_reason
 from refold.conversation.view import Item, View
-from refold.ladder.plan import check_fit
+from refold.ladder.plan import Outcome, check_fit, count_head
 from refold.ladder.report import Report
-from refold.ledger.codec import dump_json
-from refold.ledger.port import QuickLedger
-from refold.ledger.records import Extension, SessionRow, StoredMessage, StoredUsage, extend_row
-from refold.manager.append import Request, take_in
+from refold.ledger.records import Extension, SessionRow
+from refold.manager.append import Request, extend_open, store_extensions, take_in
 from refold.manager.commit import Made, Wish
 from refold.manager.compress import Remember, finish, run_batch
-from refold.manager.deciding import Decision, above_fixed, advance_carry, decide_now, make_economics
 from refold.manager.flow import Flow, Rounds
 from refold.manager.notices import Notice, make_event
-from refold.manager.recall_injection import add_recalled, make_room, may_recall
-from refold.manager.session import PINNED, OpenSession, Reported, is_refused, parse_stored
+from refold.manager.recall_injection import add_recalled, find_quiet_note, make_room
+from refold.manager.session import FORCED, PINNED, OpenSession, Reported, find_brake, is_refused, parse_stored
 from refold.manager.store import Keeper, Sent, Slot
-from refold.manager.usage import describe_usage
-from refold.prepared import Originals, PreparedContext
+from refold.prepared import Originals, PreparedContext, find_summary, note_model
 from refold.recall.expand import find_handle
-from refold.stages.arrival import render_arrival
 from refold.tokens import model_info
 from refold.tokens.counter import REPLY_TOKENS
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What is decided for a session before a request. ``fixed`` are the tokens beside its messages."""
+
+    decision: Decision
+    budget: Budget
+    fixed: int
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedNow:
+    """A request prepared in memory. ``extension`` is still to be stored.
+
+    Unless ``is_ready``, something asks for more than memory: ``prepare_flow`` does it once the extension is stored.
+    """
+
+    extension: Extension
+    is_ready: bool
+    row: SessionRow
+    tokens: int = 0
+    messages: int = 0
+    original_tokens: int = 0
+    items: Sequence[Item] = field(default=(), repr=False)
+    edits: Sequence[Edit] = field(default=(), repr=False)
 
 
 def prepare_flow(keeper: Keeper, request: Request, remember: Remember) -> Flow[PreparedContext]:
@@ -50,49 +72,123 @@ def prepare_flow(keeper: Keeper, request: Request, remember: Remember) -> Flow[P
         rounds.begin()
         slot = yield from keeper.hold(request.session_id)
         try:
-            session = yield from take_in(keeper, slot, request)
-            prepared = yield from _prepare_held(keeper, slot, session, request, remember, waited_in_vain)
+            prepared = _prepare_in_memory(keeper, slot, request)
+            if prepared is None:
+                session = yield from take_in(keeper, slot, request)
+                prepared = yield from _prepare_held(keeper, slot, session, request, remember, waited_in_vain)
             if prepared is not None:
                 return prepared
         finally:
             keeper.let_go(slot)
-        # It does not fit, and a fold is under way that needs the session to be swapped in: wait for it, within limits.
+        # It does not fit, and a fold in the background needs the session to commit: wait for it, within limits.
         assert keeper.background is not None
         seconds = 0.0 if is_refused(session.row.settings) else keeper.config.compact_timeout_s
         is_done = yield from keeper.background.wait(request.session_id, seconds)
         waited_in_vain = waited_in_vain or not is_done
 
 
+def _prepare_in_memory(keeper: Keeper, slot: Slot, request: Request) -> PreparedContext | None:
+    """Prepare a request that only appends to a session in memory and needs nothing else; None if it is not that.
+
+    The new messages are stored in one short transaction, which fails if another process changed the session.
+    """
+    extension = extend_open(keeper, slot, request)
+    session = slot.session
+    if extension is None or session is None:
+        return None
+    slot.session = None  # What is not stored is not shown: it comes back when it is.
+    rows = store_extensions(keeper, (extension,), may_wait=True)
+    if not rows or rows[0] is None:
+        return None
+    slot.session, session.row = session, rows[0]
+    judged = judge(keeper, slot, session, request)
+    note = _find_quiet_note(keeper, slot, session, judged)
+    return None if note is None else _hand_back(keeper, slot, session, request, judged, None, note)
+
+
+def prepare_now(keeper: Keeper, request: Request) -> PreparedNow | None:
+    """Prepare a request in memory without ever waiting, so that an event loop may call this.
+
+    None, with nothing changed, if the session is not in memory, is in use, or the request does not continue it.
+    """
+    slot = keeper.hold_now(request.session_id)
+    if slot is None:
+        return None
+    try:
+        extension = extend_open(keeper, slot, request)
+        session = slot.session
+        if extension is None or session is None:
+            return None
+        judged = judge(keeper, slot, session, request)
+        if _find_quiet_note(keeper, slot, session, judged) is None:
+            return PreparedNow(extension, False, session.row)
+        tokens = _note_sent(keeper, slot, session, judged, None)
+        # The lists go on growing: whoever looks at them does so before the next request.
+        return PreparedNow(
+            extension,
+            True,
+            session.row,
+            tokens,
+            len(session.ids),
+            session.row.tokens + judged.fixed,
+            session.items,
+            session.edits,
+        )
+    finally:
+        keeper.let_go(slot)
+
+
+def store_prepared(keeper: Keeper, extensions: Sequence[Extension], *, may_wait: bool = False) -> list[bool] | None:
+    """Store what ``prepare_now`` appended in memory; say of each whether it was. None if another writer is at work."""
+    rows = store_extensions(keeper, extensions, may_wait=may_wait)
+    if rows is None:
+        return None
+    for row in rows:
+        slot = keeper.hold_now(row.id) if row is not None else None
+        if row is None or slot is None:
+            continue
+        # Another process may have changed settings of the session: the row is as it was stored.
+        if slot.session is not None and slot.session.path_version == row.path_version:
+            slot.session.row = row
+        keeper.let_go(slot)
+    return [row is not None for row in rows]
+
+
+def _find_quiet_note(keeper: Keeper, slot: Slot, session: OpenSession, judged: Judged) -> str | None:
+    """Return the note of a report if there is nothing to do but to hand the session back; None if there is.
+
+    What is logged when it begins or ends (a wait until a change pays) is logged by the long way.
+    """
+    decision = judged.decision
+    fits = session.item_tokens + judged.fixed <= judged.budget.hard
+    if decision.acts or decision.is_held or not fits or slot.told != name_wait(decision.trigger.reason):
+        return None
+    return find_quiet_note(keeper, session)
+
+
 def _prepare_held(
-    keeper: Keeper,
-    slot: Slot,
-    session: OpenSession,
-    request: Request,
-    remember: Remember,
-    waited_in_vain: bool,
+    keeper: Keeper, slot: Slot, session: OpenSession, request: Request, remember: Remember, waited_in_vain: bool
 ) -> Flow[PreparedContext | None]:
     """Prepare a session that is held; None if a fold in the background has to be waited for first."""
-    model = session.row.model
     request = request.add_kept(session.row.settings)
-    fixed = count_fixed(slot, session, request)
     made: Made | None = None
     rounds = Rounds(keeper, session.id)
     while True:
         rounds.begin()
-        decision, budget = decide_held(keeper, slot, session, request, fixed)
-        if make_room(keeper, session, fixed, budget.hard):
+        judged = judge(keeper, slot, session, request)
+        decision, fixed, hard = judged.decision, judged.fixed, judged.budget.hard
+        if make_room(keeper, session, fixed, hard):
             session = keeper.open_stored(slot, session.id)
             continue
         if not decision.acts or (decision.trigger.strength != "hard" and slot.idle == _name_view(keeper, session)):
             break
-        asks_no_model = waited_in_vain or is_refused(session.row.settings)
         wish = Wish(
             decision.trigger,
-            model,
-            budget,
+            session.row.model,
+            judged.budget,
             fixed,
             note=decision.note,
-            asks_no_model=asks_no_model,
+            asks_no_model=waited_in_vain or is_refused(session.row.settings),
             unsent=frozenset(session.unsent),
         )
         if _may_wait(keeper, session, decision) and keeper.background is not None:
@@ -112,8 +208,8 @@ def _prepare_held(
     yield from finish(keeper, session, made, remember)
     _tell_skipped(keeper, slot, session, decision, made)
     is_compressed = made is not None and made.ending == "done"
-    recalled = add_recalled(keeper, session, budget.hard - session.item_tokens - fixed, is_compressed=is_compressed)
-    return _hand_back(keeper, slot, session, request, decision, made, budget, fixed, recalled)
+    recalled = add_recalled(keeper, session, hard - session.item_tokens - fixed, is_compressed=is_compressed)
+    return _hand_back(keeper, slot, session, request, judged, made, recalled)
 
 
 def _name_view(keeper: Keeper, session: OpenSession) -> tuple[object, ...]:
@@ -149,38 +245,32 @@ def _freeze(value: object) -> object:
         return repr(value)
 
 
-def decide_held(
-    keeper: Keeper, slot: Slot, session: OpenSession, request: Request, fixed: int
-) -> tuple[Decision, Budget]:
-    """Say whether a session that is held is compressed before this request, and by which budget."""
-    model, tokens = session.row.model, session.item_tokens + fixed
+def judge(keeper: Keeper, slot: Slot, session: OpenSession, request: Request) -> Judged:
+    """Decide whether a session that is held is compressed before this request, and by which budget."""
+    config, model, fixed = keeper.config, session.row.model, count_fixed(slot, session, request)
+    tokens = session.item_tokens + fixed
     budget = keeper.find_budget(model, session.counter, request.window, request.reserve)
-    tiers = above_fixed(session, budget, tokens)
     reported = Reported.read(session.row.settings)
-    now = keeper.clock()
-    idle = replace(slot.carry, idle_s=max(0.0, now - slot.prepared_at) if slot.prepared_at else 0.0)
-    decision = decide_now(
-        session,
-        keeper.config,
-        tiers,
-        tokens=tokens,
-        model=model,
-        reported_tokens=reported.count_now(model, session.marker, tokens) if reported else None,
-        economics=make_economics(keeper.config, model_info(model or None), idle),
-        head_tokens=_count_head(session, fixed),
+    brake = find_brake(session, config.max_compaction_attempts, tokens, budget.hard)
+    policy = Policy(
+        config.thresholds(),
+        _make_economics(keeper, slot, model),
+        count_head(session.items, fixed),
+        config.is_auto,
+        read_reason(session.row.settings.get(FORCED)),
+        NO_REASON if brake is None else because.BRAKED(misses=brake.misses, because=brake.why),
     )
-    return decision, budget
+    counts = session.count(tokens, reported.count_now(model, session.marker, tokens) if reported else None)
+    return Judged(decide_batch(counts, session.lift(budget, tokens), policy), budget, fixed)
 
 
-def _count_head(session: OpenSession, fixed: int) -> int:
-    head = fixed
-    for item in session.items:
-        if item.is_fold:
-            return head
-        head += item.tokens
-        if item.role != "system":
-            return head if item.message.starts_turn else head - item.tokens
-    return head
+def _make_economics(keeper: Keeper, slot: Slot, model: str) -> Economics | None:
+    config = keeper.config
+    if not config.economic:
+        return None
+    idle_s = max(0.0, keeper.clock() - slot.prepared_at) if slot.prepared_at else 0.0
+    tariff = Tariff.of_model(model_info(model or None))
+    return Economics(tariff, replace(slot.carry, idle_s=idle_s), share_min=config.economic_ratio)
 
 
 def _tell_skipped(keeper: Keeper, slot: Slot, session: OpenSession, decision: Decision, made: Made | None) -> None:
@@ -216,57 +306,53 @@ def _log_wait(keeper: Keeper, slot: Slot, session: OpenSession, reason: Reason) 
     slot.told = waits
 
 
+def _note_sent(keeper: Keeper, slot: Slot, session: OpenSession, judged: Judged, outcome: Outcome | None) -> int:
+    """Note what the next request contains, for the reports and decisions after it; return its tokens."""
+    tokens = session.item_tokens + judged.fixed
+    if outcome is not None:
+        slot.carry = outcome.carry
+    elif keeper.config.economic:
+        slot.carry = advance_carry(slot.carry, tokens, session.lift(judged.budget, tokens))
+    slot.prepared_at = keeper.clock()
+    slot.sent = Sent(session.row.model, tokens, session.marker, len(session.ids))
+    slot.unsent.clear()
+    return tokens
+
+
 def _hand_back(
     keeper: Keeper,
     slot: Slot,
     session: OpenSession,
     request: Request,
-    decision: Decision,
+    judged: Judged,
     made: Made | None,
-    budget: Budget,
-    fixed: int,
-    recalled: str,
+    note: str,
 ) -> PreparedContext:
-    tokens = session.item_tokens + fixed
-    if tokens > budget.hard:
+    budget, fixed = judged.budget, judged.fixed
+    if session.item_tokens + fixed > budget.hard:
         check_fit(View(tuple(session.items), (), (), session.lens, fixed), budget)
-    if made is not None and made.outcome is not None:
-        slot.carry = made.outcome.carry
-    elif keeper.config.economic:
-        slot.carry = advance_carry(slot.carry, tokens, above_fixed(session, budget, tokens))
-    slot.prepared_at = keeper.clock()
-    model = session.row.model
-    slot.sent = Sent(model, tokens, session.marker, len(session.ids))
-    slot.unsent.clear()
+    tokens = _note_sent(keeper, slot, session, judged, made.outcome if made is not None else None)
     return PreparedContext(
         messages=session.raws(request.messages),
-        summary=find_summary(session),
+        summary=find_summary(session.items) if session.batch_edits else None,
         total_tokens=tokens,
+        original_tokens=session.row.tokens + fixed,
         system=request.system,
         tools=request.tools,
         edits=tuple(session.edits),
-        report=_write_report(session, decision, made, budget, tokens, recalled),
+        report=_write_report(session, judged, made, tokens, note),
         originals=StoredOriginals(keeper, session.id),
     )
 
 
-def find_summary(session: OpenSession) -> str | None:
-    """Return the summaries in view, or None."""
-    folds = [item.edits[0] for item in session.items if item.is_fold] if session.batch_edits else []
-    return "\n\n".join(edit.fold.summary if edit.fold else edit.text for edit in folds) or None
-
-
-def _write_report(
-    session: OpenSession, decision: Decision, made: Made | None, budget: Budget, tokens: int, recalled: str
-) -> Report:
-    counter, model = session.counter, session.row.model
+def _write_report(session: OpenSession, judged: Judged, made: Made | None, tokens: int, note: str) -> Report:
+    counter, model, decision, budget = session.counter, session.row.model, judged.decision, judged.budget
     notes = [str(decision.note)] if decision.note and not decision.acts else []
     if made is not None:
         notes += made.notes
         notes += [str(made.reason)] if made.ending in ("held", "vetoed", "missed", "idle", "begun") else []
-    if model and not model_info(model).is_known:
-        notes.append(f"the model {model!r} is not known: a window of {budget.window:,} tokens is assumed")
-    notes += [recalled] if recalled else []
+    notes += note_model(model, budget.window)
+    notes += [note] if note else []
     outcome = made.outcome if made is not None and made.ending == "done" else None
     return Report(
         reason=decision.trigger.reason if outcome else because.FITS(),
@@ -280,136 +366,6 @@ def _write_report(
         stages=outcome.stages if outcome else (),
         notes=tuple(notes),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Billed:
-    """What a provider said of the request before: its usage object, and how the answer ended."""
-
-    usage: object
-    finish_reason: str | None = None
-    is_overflow: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class WentOn:
-    """What became of it. ``extension`` is still to be stored. Unless ``is_ready``, something asks for more."""
-
-    extension: Extension
-    is_ready: bool
-    row: SessionRow
-    tokens: int = 0
-    messages: int = 0
-    items: Sequence[Item] = field(default=(), repr=False)
-    edits: Sequence[Edit] = field(default=(), repr=False)
-
-
-def go_on(keeper: Keeper, request: Request, billed: Sequence[Billed] = ()) -> WentOn | None:
-    """Take in what is new in a request, ``messages`` being that only; None, and nothing changed, if it is not plain."""
-    slot = keeper.hold_now(request.session_id) if hasattr(keeper.ledger, "extend") else None
-    if slot is None:
-        return None
-    try:
-        session = slot.session
-        if session is None or not _is_alike(session, request):
-            return None
-        messages = _parse(keeper, session, request.messages or ())
-        if messages is None:
-            return None
-        extension = _describe(keeper, slot, session, messages, billed)
-        session.row = extend_row(session.row, extension)
-        session.path_version = session.row.path_version
-        session.counter = keeper.find_counter(session.row)
-        session.extend(messages, ())
-        return _judge(keeper, slot, session, request, extension)
-    finally:
-        keeper.let_go(slot)
-
-
-def store(keeper: Keeper, extensions: Sequence[Extension], *, may_wait: bool = False) -> list[bool] | None:
-    """Store what sessions went on with; say of each whether it was. None if another writer is at work."""
-    rows = cast("QuickLedger", keeper.ledger).extend(extensions, may_wait=may_wait)
-    if rows is None:
-        return None
-    for row, extension in zip(rows, extensions, strict=True):
-        if row is None:
-            keeper.drop(extension.seen.id)
-        else:
-            _settle(keeper, row)
-    return [row is not None for row in rows]
-
-
-def _settle(keeper: Keeper, row: SessionRow) -> None:
-    """Take over the row as it was stored: another process may have changed settings of the session."""
-    slot = keeper.hold_now(row.id)
-    if slot is None:
-        return
-    session = slot.session
-    if session is not None and session.path_version == row.path_version:
-        session.row = row
-    keeper.let_go(slot)
-
-
-def _is_alike(session: OpenSession, request: Request) -> bool:
-    """Tell whether format and model are those of the session as it is open."""
-    row = session.row
-    is_settled = row.path_version == session.path_version
-    if request.follows is not None and request.follows != (len(session.ids), session.digests[-1]):
-        return False  # Another process went on with it: what is new here does not follow its last message.
-    return is_settled and request.format == row.wire and (request.model or "") == row.model
-
-
-def _parse(keeper: Keeper, session: OpenSession, raws: Sequence[object]) -> list[Message] | None:
-    """Return new messages; None if something is made of one on arrival."""
-    parent, stages = session.ids[-1] if session.ids else "", keeper.arrival_stages()
-    messages: list[Message] = []
-    for at, raw in enumerate(raws):
-        message = session.lens.format.parse(raw, parent, f"messages[{at}]")
-        if stages and render_arrival(stages, message):
-            return None
-        messages.append(message)
-        parent = message.id
-    return messages
-
-
-def _describe(
-    keeper: Keeper, slot: Slot, session: OpenSession, messages: Sequence[Message], billed: Sequence[Billed]
-) -> Extension:
-    now = keeper.clock()
-    stored: list[StoredMessage] = []
-    parent = session.ids[-1] if session.ids else ""
-    for message in messages:
-        body, tokens = dump_json(message.raw), session.lens.plain(message).tokens
-        stored.append(StoredMessage(message.id, parent, message.digest, message.role, body, tokens, now))
-        parent = message.id
-    usages: list[StoredUsage] = []
-    settings: dict[str, object] = {}
-    for one in billed:
-        known = {**session.row.settings, **settings}
-        usage, changes = describe_usage(
-            keeper, slot, session, one.usage, one.finish_reason, is_overflow=one.is_overflow, settings=known
-        )
-        usages.append(usage)
-        settings |= changes
-    return Extension(session.row, stored, now, usages, settings)
-
-
-def _judge(keeper: Keeper, slot: Slot, session: OpenSession, request: Request, extension: Extension) -> WentOn:
-    """Return the session as it goes upstream, if it may go as it is."""
-    fixed = count_fixed(slot, session, request)
-    row, tokens = session.row, session.item_tokens + fixed
-    decision, budget = decide_held(keeper, slot, session, request, fixed)
-    is_plain = not (decision.acts or decision.is_held) and tokens <= budget.hard
-    # What is logged when it begins or ends is logged by the whole way; while it lasts there is nothing to log.
-    if not is_plain or slot.told != name_wait(decision.trigger.reason) or may_recall(keeper, session):
-        return WentOn(extension, False, row)
-    if keeper.config.economic:
-        slot.carry = advance_carry(slot.carry, tokens, above_fixed(session, budget, tokens))
-    slot.prepared_at = extension.now
-    slot.sent = Sent(row.model, tokens, session.marker, len(session.ids))
-    slot.unsent.clear()
-    # The lists go on growing: whoever looks at them does so before the next request.
-    return WentOn(extension, True, row, tokens, len(session.ids), session.items, session.edits)
 
 
 class StoredOriginals(Originals):

@@ -44,11 +44,14 @@ def add_recalled(keeper: Keeper, session: OpenSession, tokens_free: int, *, is_c
         return f"{_NOTE}nothing added: {type(error).__name__}: {error}"[:300]
 
 
-def may_recall(keeper: Keeper, session: OpenSession) -> bool:
-    """Tell whether the newest message gives a cause to look at what is out of view: by the message alone, at once."""
+def find_quiet_note(keeper: Keeper, session: OpenSession) -> str | None:
+    """Return the report's note if nothing is to be recalled, by the newest message alone; None if it takes a search."""
     if keeper.recalling is None or keeper.config.recall.inject == "off" or not _may_be_added(session):
-        return False
-    return find_cause(_read_newest(session), keeper.config.recall.inject).is_one
+        return ""
+    if _find_part(session.items[-1]) is None:
+        return ""
+    cause = find_cause(_read_newest(session), keeper.config.recall.inject)
+    return None if cause.is_one else f"{_NOTE}nothing added: {cause.reason}"
 
 
 def _read_newest(session: OpenSession) -> str:

@@ -9,17 +9,20 @@ read counts as not set.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import orjson
 
+from refold.budget import Budget, Counts
 from refold.conversation import because
 from refold.conversation.edit import Edit
 from refold.conversation.message import Message, is_user_turn
 from refold.conversation.reason import NO_REASON, Reason, read_reason
 from refold.conversation.view import Item, Lens, View, apply
-from refold.errors import LedgerError
+from refold.errors import FormatError, LedgerError
+from refold.formats import digest_message
+from refold.ladder.plan import count_lead, count_unsent
 from refold.ledger.codec import load_json
 from refold.ledger.port import Ledger
 from refold.ledger.records import MessagePath, SessionRow, StoredMessage
@@ -33,34 +36,39 @@ _OPTIONS = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | 
 
 
 class Prints:
-    """The fingerprint of every full chunk of the path, as it was last handed in."""
+    """Content hashes of the history that was handed in last, by chunks, each with a fingerprint of its JSON bytes.
+
+    A stateless client resends everything. One fingerprint over some messages in a row costs a fraction of their
+    canonical hashes. Equal bytes are equal messages; other bytes only mean that the canonical hashes decide.
+    """
 
     def __init__(self) -> None:
-        self._prints: dict[int, bytes] = {}
-        self._seen: dict[int, bytes] = {}
+        self._known: dict[int, tuple[bytes, list[str]]] = {}
 
-    def digest_all(
-        self, raws: Sequence[object], known: Sequence[str], digest: Callable[[object, int], str]
-    ) -> list[str]:
-        """Return the content hash of every message; ``known`` are those of the path, ``digest`` computes one."""
+    def digest_all(self, raws: Sequence[object]) -> list[str]:
+        """Return the content hash of every message of a history."""
         digests: list[str] = []
-        prints: dict[int, bytes] = {}
+        known: dict[int, tuple[bytes, list[str]]] = {}
         for start in range(0, len(raws), CHUNK):
             chunk = raws[start : start + CHUNK]
-            is_full = len(chunk) == CHUNK
-            print_now = _print(chunk) if is_full else None
+            print_now = _print(chunk) if len(chunk) == CHUNK else None
+            before = self._known.get(start)
+            if print_now is not None and before is not None and before[0] == print_now:
+                found = before[1]
+            else:
+                found = [digest_raw(raw, at) for at, raw in enumerate(chunk, start)]
             if print_now is not None:
-                prints[start] = print_now
-                if self._prints.get(start) == print_now and start + CHUNK <= len(known):
-                    digests += known[start : start + CHUNK]
-                    continue
-            digests += [digest(raw, at) for at, raw in enumerate(chunk, start)]
-        self._seen = prints
+                known[start] = print_now, found
+            digests += found
+        self._known = known
         return digests
 
-    def settle(self) -> None:
-        """Say that what was handed in last is the path now. Before that it could still be refused."""
-        self._prints = self._seen
+
+def digest_raw(raw: object, at: int) -> str:
+    """Return the content hash of one message; FormatError if it is not an object."""
+    if not isinstance(raw, dict):
+        raise FormatError(f"messages[{at}] is {type(raw).__name__}, expected an object with a role")
+    return digest_message(raw, None, f"messages[{at}]")
 
 
 def _print(chunk: Sequence[object]) -> bytes | None:
@@ -70,6 +78,9 @@ def _print(chunk: Sequence[object]) -> bytes | None:
         return None
 
 
+# What releases the brake beside a new turn: so many messages, or such a share of the room.
+RELEASE_MESSAGES = 10
+RELEASE_SHARE = 0.1
 BRAKE = "brake"
 
 
@@ -123,6 +134,21 @@ class Brake:
     def missed(self, model: str, why: Reason, messages: int, tokens: int = 0) -> Brake:
         """Return the brake after one more compression that did not help."""
         return Brake(self.misses + 1 if self.model == model else 1, model, why, messages, tokens)
+
+
+def find_brake(session: OpenSession, attempts_max: int, tokens: int, hard: int) -> Brake | None:
+    """Return the brake if it holds back the next compression of a session in view of ``tokens`` (L9); None if not.
+
+    A failed compression is tried again with the next turn. One that worked but left its own trigger standing would do
+    so again at once: it waits until the view has grown.
+    """
+    brake = Brake.read(session.row.settings)
+    if not brake.is_on(session.row.model, attempts_max):
+        return None
+    if brake.tokens:
+        return None if tokens >= brake.tokens + RELEASE_SHARE * hard else brake
+    has_grown = len(session.ids) >= brake.messages + RELEASE_MESSAGES
+    return None if has_grown or session.has_turn_since(brake.messages) else brake
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +264,6 @@ class OpenSession:
     switched_off: frozenset[str] = frozenset()
     batch_edits: frozenset[str] = frozenset()
     forgotten: frozenset[str] = frozenset()
-    prints: Prints = field(default_factory=Prints)
     unsent: set[str] = field(default_factory=set)
 
     @property
@@ -304,6 +329,15 @@ class OpenSession:
         self.item_tokens += item.tokens
         self.turns += is_user_turn(item.role, item.parts)
         self.spoken += item.role != "system"
+
+    def count(self, tokens: int, reported_tokens: int | None = None) -> Counts:
+        """Return what the view measures, system prompt and tools included in ``tokens``."""
+        unsent = count_unsent(self.items, self.unsent)
+        return Counts(tokens, len(self.items), self.turns, reported_tokens, unsent, self.spoken)
+
+    def lift(self, budget: Budget, tokens: int) -> Budget:
+        """Return the tiers above what no compression can take away, in a view of ``tokens`` with all beside it."""
+        return budget.above(count_lead(self.items, tokens - self.item_tokens))
 
     def has_turn_since(self, count: int) -> bool:
         """Tell whether a user spoke after the path had ``count`` messages: O(new)."""

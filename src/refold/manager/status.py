@@ -6,15 +6,15 @@ from collections import Counter as Tally
 from collections import deque
 from dataclasses import dataclass, field, replace
 
+from refold.budget import decide
 from refold.conversation import because
 from refold.conversation.reason import NO_REASON, Reason, describe, read_reason
 from refold.ledger.port import Ledger
 from refold.ledger.records import Event
 from refold.manager.append import Request
-from refold.manager.deciding import above_fixed, decide_plain, is_released
 from refold.manager.notices import read_all_events
 from refold.manager.prepare import count_fixed
-from refold.manager.session import Brake, read_pinned
+from refold.manager.session import find_brake, read_pinned
 from refold.manager.store import Keeper
 from refold.tokens.counter import REPLY_TOKENS
 
@@ -72,15 +72,14 @@ def describe_session(keeper: Keeper, session_id: str, beside: Request | None = N
             count_fixed(slot, session, beside)
         tokens = session.item_tokens + slot.fixed_tokens
         plain = keeper.find_budget(row.model, session.counter)
-        budget = above_fixed(session, plain, tokens)
-        brake = Brake.read(row.settings)
+        budget = session.lift(plain, tokens)
+        brake = find_brake(session, keeper.config.max_compaction_attempts, tokens, budget.hard)
         stopped = NO_REASON
         if not keeper.config.is_auto:
             stopped = because.AUTO_OFF()
-        elif brake.is_on(row.model, keeper.config.max_compaction_attempts) and not is_released(
-            brake, session, tokens, budget.hard
-        ):
+        elif brake is not None:
             stopped = because.STOPPED(misses=brake.misses, because=brake.why)
+        counts = replace(session.count(tokens), unsent_tokens=0)
         return SessionStatus(
             session_id=session_id,
             wire=session.lens.format.name,
@@ -98,7 +97,7 @@ def describe_session(keeper: Keeper, session_id: str, beside: Request | None = N
             compression_count=row.compression_count,
             edits=len(session.edits),
             pinned=len(read_pinned(row.settings)),
-            trigger=decide_plain(session, keeper.config, plain, tokens).reason,
+            trigger=decide(counts, budget, keeper.config.thresholds()).reason,
             stopped=stopped,
             system_tokens=slot.system_tokens,
             tools_tokens=slot.fixed_tokens - slot.system_tokens - REPLY_TOKENS,

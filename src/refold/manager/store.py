@@ -29,7 +29,7 @@ from refold.llm.summariser import Summariser
 from refold.manager.flow import Flow, Pause, wait_out
 from refold.manager.lease import Heartbeat
 from refold.manager.notices import Listeners, Notice, make_event
-from refold.manager.session import OpenSession, load_session, read_calibration
+from refold.manager.session import OpenSession, Prints, load_session, read_calibration
 from refold.offload import OffloadFolder
 from refold.stages.fold import Fold
 from refold.stages.offload import Offload
@@ -82,6 +82,7 @@ class Slot:
     carry: Carry = Carry()
     sent: Sent | None = None
     unsent: set[str] = field(default_factory=set)
+    prints: Prints = field(default_factory=Prints)
     prepared_at: float = 0.0
     told: str = ""
     idle: tuple[object, ...] = ()  # The view in which nothing could be compressed.

@@ -34,6 +34,15 @@ from refold.tokens.models import NO_CACHE, ModelInfo, model_info
 NEAR_WINDOW = 0.9
 
 
+@dataclass(frozen=True, slots=True)
+class UsageReport:
+    """What a provider reported about a request: its usage object, and how the answer ended."""
+
+    usage: object
+    finish_reason: str | None = None
+    is_overflow: bool = False
+
+
 def observe_usage(
     keeper: Keeper, session_id: str, reported: object, *, finish_reason: str | None, is_overflow: bool
 ) -> None:
@@ -41,61 +50,60 @@ def observe_usage(
     keeper.need_row(session_id)
     with keeper.held(session_id) as slot:
         session = keeper.open_stored(slot, session_id)
-        usage, changes = describe_usage(keeper, slot, session, reported, finish_reason, is_overflow=is_overflow)
+        reports = (UsageReport(reported, finish_reason, is_overflow),)
+        (usage,), changes = describe_reports(keeper, slot, session, reports)
         keeper.ledger.add_usage(session_id, usage)
         if changes:
             keeper.update_settings(session, changes)
 
 
-def describe_usage(
-    keeper: Keeper,
-    slot: Slot,
-    session: OpenSession,
-    reported: object,
-    finish_reason: str | None,
-    *,
-    is_overflow: bool = False,
-    settings: Mapping[str, object] | None = None,
-) -> tuple[StoredUsage, dict[str, object]]:
-    """Return what is recorded of a provider's bill, and the settings that follow from it.
+def describe_reports(
+    keeper: Keeper, slot: Slot, session: OpenSession, reports: Sequence[UsageReport]
+) -> tuple[list[StoredUsage], dict[str, object]]:
+    """Return what is recorded of providers' reports, and the settings of the session that follow from them."""
+    usages: list[StoredUsage] = []
+    changes: dict[str, object] = {}
+    for report in reports:
+        usage = _record_usage(keeper, slot, session, report)
+        usages.append(usage)
+        changes |= _learn(slot, {**session.row.settings, **changes}, usage)
+        if forced := _find_force(keeper, session, usage, report):
+            changes[FORCED] = forced.to_json()
+    return usages, changes
 
-    ``settings`` are the session's, where a bill before this one changed them and they are not stored yet.
-    """
+
+def _record_usage(keeper: Keeper, slot: Slot, session: OpenSession, report: UsageReport) -> StoredUsage:
     sent = slot.sent
-    model = sent.model if sent else session.row.model
-    usage = StoredUsage(
+    return StoredUsage(
         created_at=keeper.clock(),
-        model=model,
+        model=sent.model if sent else session.row.model,
         counted_tokens=sent.tokens if sent else 0,
         path_length=sent.messages if sent else len(session.ids),
         edits_version=session.row.edits_version,
-        **read_usage(reported),
+        **read_usage(report.usage),
     )
-    changes: dict[str, object] = {}
-    if sent is not None and usage.input_tokens > 0:
-        known = session.row.settings if settings is None else settings
-        calibration = read_calibration(known).observe(model, sent.tokens, usage.input_tokens)
-        changes[CALIBRATION] = write_calibration(calibration)
-        changes[REPORTED] = Reported(model, usage.input_tokens, sent.tokens, sent.marker).to_settings()
-    forced = _find_force(keeper, session, usage, finish_reason, is_overflow=is_overflow)
-    if forced:
-        changes[FORCED] = forced.to_json()
-    return usage, changes
 
 
-def _find_force(
-    keeper: Keeper, session: OpenSession, usage: StoredUsage, finish_reason: str | None, *, is_overflow: bool
-) -> Reason:
-    if is_overflow:
+def _learn(slot: Slot, settings: Mapping[str, object], usage: StoredUsage) -> dict[str, object]:
+    """Return the settings that a report changes: what counting learns from it, and what it says about the view."""
+    sent = slot.sent
+    if sent is None or usage.input_tokens <= 0:
+        return {}
+    calibration = read_calibration(settings).observe(sent.model, sent.tokens, usage.input_tokens)
+    reported = Reported(sent.model, usage.input_tokens, sent.tokens, sent.marker)
+    return {CALIBRATION: write_calibration(calibration), REPORTED: reported.to_settings()}
+
+
+def _find_force(keeper: Keeper, session: OpenSession, usage: StoredUsage, report: UsageReport) -> Reason:
+    if report.is_overflow:
         return because.OVERFLOW()
-    if finish_reason not in ("length", "max_tokens"):
+    if report.finish_reason not in ("length", "max_tokens"):
         return NO_REASON
     window = keeper.find_budget(usage.model, session.counter).window
     used = usage.input_tokens + usage.output_tokens
-    # S4.6: in this preset always; else it was the cap on the answer unless the window was nearly full.
-    if keeper.config.preset_name == "turns" or used >= NEAR_WINDOW * window:
-        return because.CUT_OFF()
-    return NO_REASON
+    # Unless the settings say otherwise (S4.6), it was the cap on the answer if the window was not nearly full.
+    is_full = keeper.config.compact_on_length or used >= NEAR_WINDOW * window
+    return because.CUT_OFF() if is_full else NO_REASON
 
 
 def read_usage(reported: object) -> dict[str, int]:

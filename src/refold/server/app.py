@@ -36,7 +36,7 @@ from refold.server.identity import Identities
 from refold.server.managers import Managers
 from refold.server.metrics import Metrics
 from refold.server.overflow import OverflowRecovery
-from refold.server.preparing import Preparer
+from refold.server.prepare import Preparer
 from refold.server.relay import send_json
 from refold.server.settings import GatewaySettings
 from refold.server.upstream import Upstreams

@@ -21,7 +21,7 @@ from refold.server.logs import log_request
 from refold.server.metrics import Metrics
 from refold.server.outgoing import Outgoing
 from refold.server.overflow import OverflowRecovery
-from refold.server.preparing import Preparer
+from refold.server.prepare import Preparer
 from refold.server.refusing import Look, look_for_refusal
 from refold.server.relay import BrokenOff, relay_answer, send_json
 from refold.server.settings import GatewaySettings

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from refold.conversation import because
 from refold.conversation.reason import NO_REASON, Reason
 from refold.conversation.view import Item
+from refold.manager.write_behind import Ticket
 from refold.server.identity import KnownSession
 from refold.server.places import Places
 from refold.server.reading import ReadRequest
-from refold.server.storing import Ticket
 
 
 @dataclass(slots=True)
@@ -76,3 +77,44 @@ def splice_body(places: Places, items: Sequence[Item], request: ReadRequest) -> 
     if pieces is None or any(isinstance(piece, int) and piece >= len(places.spans) for piece in pieces):
         return None
     return places.write(pieces)
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A session as it goes upstream. ``reason`` is set if a compression was just made.
+
+    ``items`` is its view if anything in it is edited, ``original_tokens`` what the request would have without edits.
+    """
+
+    tokens: int
+    messages: int
+    edits: int = 0
+    reason: Reason = NO_REASON
+    items: Sequence[Item] = field(default=(), repr=False)
+    original_tokens: int = 0
+    has_forgotten: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Spliced:
+    """Where a request's messages are, and its bytes with the view in them if the view differs."""
+
+    places: Places | None = field(repr=False)
+    written: bytes | None = field(default=None, repr=False)
+
+
+def make_outgoing(
+    session: KnownSession, request: ReadRequest, ready: Ready, body: bytes, written: bytes | None
+) -> Outgoing:
+    """Return what goes upstream for a session that is ready; ``written`` if that is not the client's ``body``."""
+    session.synced = request.digests
+    return Outgoing(
+        body if written is None else written,
+        ready.reason or (because.SENT_UNCHANGED() if written is None else because.SENT_KEPT()),
+        session,
+        request,
+        session.generation,
+        tokens_before=ready.tokens if written is None else max(ready.tokens, ready.original_tokens),
+        tokens_after=ready.tokens,
+        edits=ready.edits,
+    )

@@ -16,7 +16,7 @@ from refold.server.fallback import find_limit_key
 from refold.server.limits import LimitKey, Limits, count_room, limit_exactly, limit_window
 from refold.server.managers import Managers
 from refold.server.outgoing import Outgoing
-from refold.server.preparing import Preparer
+from refold.server.prepare import Preparer
 from refold.server.reading import ReadRequest, Unreadable, dump_json, parse_json
 
 log = logging.getLogger("refold.server")

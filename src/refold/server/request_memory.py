@@ -1,22 +1,25 @@
-"""The last request of each session, as bytes: a client that sends it again with more at its end is known at once.
+"""The last request of each session, as bytes, to recognise a client that sends it again with more at its end.
 
-Comparing bytes runs at the speed of memory, parsing and hashing a long history does not. Whatever does not fit this
-pattern takes the long way and comes to the same result. All of it has a limit in bytes, the oldest goes first.
+Comparing bytes runs at the speed of memory; parsing and hashing a long history does not. A request that does not match
+is prepared from its whole history, with the same result. The memory is limited in bytes; the oldest request goes first.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from refold.manager.write_behind import Ticket
 from refold.server.identity import KnownSession, continues
-from refold.server.places import Places
+from refold.server.places import Places, find_places
 from refold.server.reading import ReadRequest, Unreadable, read_request
-from refold.server.storing import Ticket
+from refold.server.reporting import Reporter
 from refold.server.wires import Wire
 
 CANDIDATES_MAX = 32
 HEAD_BYTES = 48
+WAIT_S = 1.0
 
 Start = tuple[str, str, bytes]
 
@@ -49,8 +52,8 @@ class Continued:
     ticket: Ticket | None = None
 
 
-class RequestMemory:
-    """Remembers requests by how they begin. For one event loop."""
+class _Requests:
+    """Requests by how they begin."""
 
     def __init__(self, bytes_max: int = 64_000_000) -> None:
         self._bytes_max = bytes_max
@@ -114,3 +117,58 @@ def _continue(remembered: Remembered, kept: int, wire: Wire, body: bytes, *, is_
     if not is_named and not continues(session, request, len(before.digests)):
         return None
     return Continued(session, request, remembered, kept)
+
+
+class RequestMemory:
+    """The last requests of sessions. What takes long to look at is looked at in a thread, after the request was sent.
+
+    A request that comes while its predecessor is being looked at waits for that, within limits: it is shorter than
+    preparing from the ledger. For one event loop.
+    """
+
+    def __init__(self, reporter: Reporter, bytes_max: int) -> None:
+        self._reporter = reporter
+        self._memory = _Requests(bytes_max)
+        self._under_way: dict[Start, set[asyncio.Task[None]]] = {}
+
+    def find(self, tenant: str, wire: Wire, body: bytes, session_id: str) -> Continued | None:
+        """Return what a request continues, if that is plain to see."""
+        return self._memory.find(tenant, wire, body, session_id)
+
+    async def find_later(self, tenant: str, wire: Wire, body: bytes, session_id: str) -> Continued | None:
+        """Return the same once requests that begin alike have been looked at, if some are being looked at."""
+        under_way = self._under_way.get(name_start(tenant, wire.name, body))
+        if not under_way:
+            return None
+        await asyncio.wait(set(under_way), timeout=WAIT_S)
+        return self._memory.find(tenant, wire, body, session_id)
+
+    def remember(self, session: KnownSession, request: ReadRequest, places: Places | None) -> None:
+        """Remember a session's last request; one whose messages cannot be told apart is forgotten."""
+        if places is None or len(places.spans) != request.count:
+            self._memory.forget(session.id)
+        elif session.digests is request.digests:
+            self._memory.remember(Remembered(session, places, replace(request, messages=[], body={})))
+
+    def remember_later(self, session: KnownSession, request: ReadRequest, body: bytes) -> None:
+        """Find where the messages stand, in a thread and after the request went on its way."""
+        loop = asyncio.get_running_loop()
+        key = name_start(session.tenant, session.wire, body)
+
+        def look() -> None:
+            places = find_places(body, request.wire.key)
+            loop.call_soon_threadsafe(self.remember, session, request, places)
+
+        def leave(task: asyncio.Task[None]) -> None:
+            tasks = self._under_way.get(key, set())
+            tasks.discard(task)
+            if not tasks:
+                self._under_way.pop(key, None)
+
+        task = self._reporter.start(session, look)
+        self._under_way.setdefault(key, set()).add(task)
+        task.add_done_callback(leave)
+
+    def forget(self, session_id: str) -> None:
+        """Forget a session's last request."""
+        self._memory.forget(session_id)

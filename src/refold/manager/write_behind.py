@@ -1,62 +1,66 @@
-"""Stores what requests bring while their upstreams work: what came at the same time goes into one transaction.
+"""Write-behind for an event loop: what ``prepare_now`` appended in memory is stored while the upstream works.
 
-It runs after a request was handed to its upstream, and before any of the answer goes to the client: whoever has an
-answer knows that what was asked is in the ledger. If another process is writing, a thread waits for it.
+Appends that come together share one transaction. A caller waits for its ticket before it passes on any of the answer:
+a client that has an answer knows that its question is in the ledger. If another process is writing, a thread waits.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from refold.ledger.records import Extension
-from refold.manager import ContextCompressionManager
 
-log = logging.getLogger("refold.server")
+log = logging.getLogger("refold.manager")
 WAIT_S = 30.0
 GATHER_S = 0.005
 
 
+# Stores extensions and says of each whether it was stored; None if another writer is at work.
+StoreAll = Callable[..., "list[bool] | None"]
+
+
 @dataclass(slots=True, eq=False)
 class Ticket:
-    """One request's part: ``is_stored`` None while it is under way, ``done`` set if a thread does it."""
+    """One request's part. ``is_stored`` is None until that is known; ``done`` is set if a thread stores it."""
 
     extension: Extension = field(repr=False)
     is_stored: bool | None = None
     done: asyncio.Future[None] | None = field(default=None, repr=False)
 
 
-class Storing:
-    """Gathers what is to be stored. For one event loop."""
+class WriteBehind:
+    """Stores extensions in the order they come. For one event loop."""
 
-    def __init__(self, manager: ContextCompressionManager) -> None:
-        self._manager = manager
+    def __init__(self, store: StoreAll) -> None:
+        self._store = store
         self._queue: list[Ticket] = []
 
     def add(self, extension: Extension, *, is_alone: bool = True) -> Ticket:
-        """Have something stored soon; the ticket says when it is. ``is_alone``: no other request is under way."""
+        """Queue an extension; its ticket says when it is stored. ``is_alone``: no other request is under way."""
         ticket = Ticket(extension)
         self._queue.append(ticket)
         if len(self._queue) == 1:
             loop = asyncio.get_running_loop()
             if is_alone:
-                # Two rounds of the loop later: by then the request itself is on its way.
+                # Two iterations of the loop later the request itself has been sent.
                 loop.call_soon(loop.call_soon, self.flush)
             else:
-                # The first of them that is answered stores them all.
+                # The first of them to be answered stores them all.
                 loop.call_later(GATHER_S, self.flush)
         return ticket
 
     def flush(self) -> None:
-        """Store at once all that is waiting."""
+        """Store everything in the queue now."""
         queue, self._queue = self._queue, []
         if not queue:
             return
         try:
-            stored = self._manager.store([ticket.extension for ticket in queue])
-        except Exception as error:  # noqa: BLE001 - whatever it is, the long way tries again and says so
-            _tell_failed(error)
+            stored = self._store([ticket.extension for ticket in queue])
+        except Exception as error:  # noqa: BLE001 - the caller prepares from the ledger again and reports the failure
+            _log_failure(error)
             stored = [False] * len(queue)
         if stored is None:
             self._store_in_thread(queue)
@@ -66,7 +70,7 @@ class Storing:
 
     def _store_in_thread(self, queue: list[Ticket]) -> None:
         extensions = [ticket.extension for ticket in queue]
-        work = asyncio.ensure_future(asyncio.to_thread(self._manager.store, extensions, may_wait=True))
+        work = asyncio.ensure_future(asyncio.to_thread(self._store, extensions, may_wait=True))
         futures = [asyncio.get_running_loop().create_future() for _ in queue]
         for ticket, future in zip(queue, futures, strict=True):
             ticket.done = future
@@ -74,7 +78,7 @@ class Storing:
         def end(task: asyncio.Future[list[bool] | None]) -> None:
             error = None if task.cancelled() else task.exception()
             if isinstance(error, Exception):
-                _tell_failed(error)
+                _log_failure(error)
             stored = None if error is not None or task.cancelled() else task.result()
             for ticket, is_stored in zip(queue, stored or [False] * len(queue), strict=True):
                 ticket.is_stored = is_stored
@@ -84,7 +88,7 @@ class Storing:
         work.add_done_callback(end)
 
     async def wait(self, ticket: Ticket) -> bool:
-        """Return whether a ticket's part was stored, once that is known, but do not wait for ever."""
+        """Return whether an extension was stored, once that is known. The wait has a limit."""
         if ticket.is_stored is None and ticket.done is None:
             self.flush()
         if ticket.is_stored is None and ticket.done is not None:
@@ -92,12 +96,12 @@ class Storing:
         return bool(ticket.is_stored)
 
     async def drain(self) -> None:
-        """Store all that is waiting, and wait for what a thread does."""
+        """Store everything in the queue, and wait for threads."""
         waiting = list(self._queue)
         self.flush()
         for ticket in waiting:
             await self.wait(ticket)
 
 
-def _tell_failed(error: Exception) -> None:
+def _log_failure(error: Exception) -> None:
     log.warning("storing failed", extra={"fields": {"error": type(error).__name__}})

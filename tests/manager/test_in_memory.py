@@ -1,4 +1,4 @@
-"""The fast path beside the whole one: whatever happens between requests, both show and store the same."""
+"""Requests prepared in memory beside those prepared from the ledger: both show and store the same."""
 
 import dataclasses
 import json
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from refold import CompressionConfig, ContextCompressionManager, HandleUnknown
 from refold.manager.append import Request
-from refold.manager.prepare import Billed
+from refold.manager.usage import UsageReport
 from refold.testing.convert import to_anthropic, to_responses
 from tests.effort import up_to
 
@@ -38,12 +38,13 @@ class Clock:
 
 
 class Way:
-    """One session, in a workspace of its own, that is sent to in one of the two ways."""
+    """One session, in a workspace of its own, that is sent to in one of three ways."""
 
     def __init__(self, folder: Path, wire: str, config: dict[str, Any], clock: Clock) -> None:
         self.folder, self.wire, self.clock = folder, wire, clock
         self.config = CompressionConfig(model="gpt-4o", **config)
         self.fast = 0
+        self.history: list[Any] = []
         self.restart()
 
     def restart(self) -> None:
@@ -52,8 +53,8 @@ class Way:
         self.manager = ContextCompressionManager(self.config, self.folder)
         self.manager._keeper.clock = self.clock
 
-    def send_whole(self, new: list[Any], billed: list[Billed], system: str) -> list[Any]:
-        for one in billed:
+    def send_whole(self, new: list[Any], reports: list[UsageReport], system: str) -> list[Any]:
+        for one in reports:
             self.manager.observe_usage(SESSION, one.usage, finish_reason=one.finish_reason, is_overflow=one.is_overflow)
         self.manager.append(SESSION, new, format=self.wire)
         return self.prepare(system)
@@ -62,15 +63,26 @@ class Way:
         prepared = self.manager.prepare_context_sync(SESSION, system_prompt=system, model="gpt-4o", format=self.wire)
         return prepared.messages
 
-    def send_fast(self, new: list[Any], billed: list[Billed], system: str) -> list[Any]:
-        request = Request(SESSION, new, system, None, "gpt-4o", self.wire)
-        went = self.manager.go_on(request, billed)
-        if went is None:
-            return self.send_whole(new, billed, system)
-        shown = [item.raw for item in went.items]
-        assert self.manager.store([went.extension], may_wait=True) == [True]
-        self.fast += went.is_ready
-        return shown if went.is_ready else self.prepare(system)
+    def send_history(self, new: list[Any], reports: list[UsageReport], system: str) -> list[Any]:
+        """Send the whole history, as a stateless client does."""
+        for one in reports:
+            self.manager.observe_usage(SESSION, one.usage, finish_reason=one.finish_reason, is_overflow=one.is_overflow)
+        self.history += new
+        prepared = self.manager.prepare_context_sync(SESSION, self.history, system, model="gpt-4o", format=self.wire)
+        return prepared.messages
+
+    def send_fast(self, new: list[Any], reports: list[UsageReport], system: str) -> list[Any]:
+        """Send what is new, as the gateway does."""
+        path = self.manager.ledger.read_path(SESSION)
+        follows = (len(path.ids), path.digests[-1] if path.ids else "")
+        request = Request(SESSION, new, system, None, "gpt-4o", self.wire, follows=follows, reports=reports)
+        now = self.manager.prepare_now(request)
+        if now is None:
+            return self.send_whole(new, reports, system)
+        shown = [item.raw for item in now.items]
+        assert self.manager.store_prepared([now.extension], may_wait=True) == [True]
+        self.fast += now.is_ready
+        return shown if now.is_ready else self.prepare(system)
 
     def describe(self) -> dict[str, Any]:
         """Return all that the ledger has of the session, but for the names that are drawn by lot."""
@@ -112,8 +124,8 @@ def make_messages(kind: str, number: int, size: int) -> list[dict[str, Any]]:
     ]
 
 
-BILLS = st.builds(
-    lambda tokens, reason, over: Billed({"prompt_tokens": tokens, "completion_tokens": 9}, reason, over),
+REPORTS = st.builds(
+    lambda tokens, reason, over: UsageReport({"prompt_tokens": tokens, "completion_tokens": 9}, reason, over),
     st.integers(0, 4_000),
     st.sampled_from((None, "stop", "length")),
     st.sampled_from((False, False, False, True)),
@@ -121,7 +133,7 @@ BILLS = st.builds(
 SENDS = st.tuples(
     st.sampled_from(("say", "step", "step", "step")),
     st.sampled_from((1, 3, 10, 40, 90)),
-    st.lists(BILLS, max_size=2),
+    st.lists(REPORTS, max_size=2),
     st.sampled_from(("You are careful.", "You are careful.", "You are quick.")),
     st.sampled_from((1.0, 40.0, 4_000.0)),
 )
@@ -147,41 +159,47 @@ def change(way: Way, what: str, at: int) -> str:
 
 
 def check_alike(history: list[Any], wire: str, config: str, folder: Path) -> int:
-    """Send one history both ways, comparing after every request; return how many went the fast way."""
+    """Send one history in each way, comparing after every request; return how many were prepared in memory at once."""
     clock = Clock()
-    fast, whole = (Way(folder / name, wire, CONFIGS[config], clock) for name in ("fast", "whole"))
+    fast, whole, again = (Way(folder / name, wire, CONFIGS[config], clock) for name in ("fast", "whole", "again"))
+    sends = (fast.send_fast, whole.send_whole, again.send_history)
     try:
         first = convert([{"role": "user", "content": "Why does the build of release 4.17.2 fail?"}], wire)
-        assert fast.send_fast(first, [], "You are careful.") == whole.send_whole(first, [], "You are careful.")
+        shown = [send(first, [], "You are careful.") for send in sends]
+        assert shown[0] == shown[1] == shown[2]
         for number, op in enumerate(history):
             if len(op) == 2:
-                assert change(fast, *op) == change(whole, *op)
+                assert change(fast, *op) == change(whole, *op) == change(again, *op)
                 continue
-            kind, size, billed, system, seconds = op
+            kind, size, reports, system, seconds = op
             clock.now += seconds
             new = convert(make_messages(kind, number, size), wire)
-            one, other = fast.send_fast(new, billed, system), whole.send_whole(new, billed, system)
-            assert json.dumps(one) == json.dumps(other)
-            seen, wanted = fast.describe(), whole.describe()
-            for key, value in wanted.items():
-                assert seen[key] == value, f"{key} after request {number}"
-        assert fast.manager.verify() == []
+            shown = [send(new, reports, system) for send in sends]
+            assert json.dumps(shown[0]) == json.dumps(shown[1]) == json.dumps(shown[2])
+            wanted = whole.describe()
+            for way in (fast, again):
+                seen = way.describe()
+                for key, value in wanted.items():
+                    assert seen[key] == value, f"{key} after request {number}, {way.folder.name}"
+        assert fast.manager.verify() == again.manager.verify() == []
         return fast.fast
     finally:
-        fast.manager.close()
-        whole.manager.close()
+        for way in (fast, whole, again):
+            way.manager.close()
 
 
 @settings(max_examples=up_to(80, quick=6))
 @given(HISTORIES, st.sampled_from(WIRES), st.sampled_from(sorted(CONFIGS)))
-def test_both_ways_show_the_same_bytes_and_leave_the_same_record(history: list[Any], wire: str, config: str) -> None:
+def test_every_way_shows_the_same_bytes_and_leaves_the_same_record(history: list[Any], wire: str, config: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         check_alike(history, wire, config, Path(folder))
 
 
 def test_plain_requests_go_the_fast_way_also_while_a_change_waits_until_it_pays(tmp_path: Path) -> None:
-    bills = [Billed({"prompt_tokens": 700, "completion_tokens": 5})]
-    history = [("step", 3, bills if number % 3 else [*bills, *bills], "You are careful.", 1.0) for number in range(30)]
+    reports = [UsageReport({"prompt_tokens": 700, "completion_tokens": 5})]
+    history = [
+        ("step", 3, reports if number % 3 else [*reports, *reports], "You are careful.", 1.0) for number in range(30)
+    ]
     # A price that makes removing dear: for a while it is put off, and that is logged once.
     fast = check_alike(history, "anthropic", "default", tmp_path)
     assert fast > 10

@@ -1,0 +1,428 @@
+"""Compression on the way: from a client's request to the bytes that go upstream.
+
+A request that continues the one before, with little that is new and nothing to compress, is prepared in memory on the
+event loop and stored while the upstream works. Everything that blocks runs in threads; the requests of one session take
+turns in the order they came. If preparing fails, the request still goes through, compressed in memory if it would not
+fit, with a header and an event that say so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import replace
+from typing import Any
+
+from refold.conversation import because
+from refold.conversation.reason import NO_REASON
+from refold.errors import BudgetTooSmall, RefoldError
+from refold.manager.append import Request
+from refold.manager.prepare import PreparedNow
+from refold.manager.session import FORGOTTEN
+from refold.manager.usage import UsageReport
+from refold.manager.write_behind import WriteBehind
+from refold.prepared import PreparedContext
+from refold.server.answered import Answered
+from refold.server.asking import Asked
+from refold.server.cache_marks import move_marks
+from refold.server.fallback import Fallback, find_limit_key
+from refold.server.identity import Identities, KnownSession, check_name, make_id
+from refold.server.known import read_alike, read_known, store_known
+from refold.server.limits import Limits, limit_exactly
+from refold.server.managers import Managers
+from refold.server.outgoing import Outgoing, Ready, Spliced, make_outgoing, splice_body
+from refold.server.places import find_places
+from refold.server.reading import ReadRequest, Unreadable, dump_json, read_request, write_request
+from refold.server.reporting import Reporter, store_billed
+from refold.server.request_memory import Continued, RequestMemory
+from refold.server.settings import GatewaySettings
+from refold.server.summaries import name_payer
+from refold.server.wires import Wire
+
+log = logging.getLogger("refold.server")
+# Handing a small body to a thread takes longer than reading it.
+INLINE_BYTES_MAX = 65_536
+# Counting the tokens of more new text than this takes longer than handing it to a thread.
+NEW_BYTES_MAX = 16_384
+ITEMS_MAX = 1_000
+
+
+class Preparer:
+    """Prepares requests and takes in what their answers cost."""
+
+    def __init__(self, settings: GatewaySettings, managers: Managers, identities: Identities) -> None:
+        self._settings = settings
+        self._managers = managers
+        self._identities = identities
+        self._reporter = Reporter(managers)
+        self._memory = RequestMemory(self._reporter, settings.memory_bytes_max)
+        self._fallback = Fallback(settings, managers)
+        self._writes = WriteBehind(managers.main.store_prepared)
+        self._in_flight = 0
+
+    async def prepare(self, asked: Asked, wire: Wire, body: bytes) -> Outgoing:
+        """Return what goes upstream for a request. Raises only for an invalid session name."""
+        started = time.perf_counter()
+        if asked.header("x-refold-bypass") not in ("", "0"):
+            return Outgoing(body, because.BYPASS())
+        if not self._settings.compress:
+            return Outgoing(body, because.COMPRESSION_OFF())
+        named = asked.header("x-refold-session")
+        session_id = make_id(asked.tenant, check_name(named)) if named else ""
+        continued = self._memory.find(asked.tenant, wire, body, session_id)
+        if continued is None:
+            continued = await self._memory.find_later(asked.tenant, wire, body, session_id)
+        if continued is not None:
+            session, request = continued.session, continued.request
+            self._identities.go_on(session, request, len(continued.remembered.request.digests))
+        else:
+            try:
+                request = await self._read(wire, body)
+            except Unreadable as error:
+                return Outgoing(body, error.reason)
+            session = await self._choose(asked.tenant, named, request)
+        session.in_flight += 1
+        self._in_flight += 1
+        name_payer(self._settings, asked, wire, request.model)
+        try:
+            limits = self._find_limits(session, request)
+            outgoing = self._prepare_now(session, continued, limits, body) if continued is not None else None
+            if outgoing is None:
+                outgoing = await self._run_bounded(session, request, limits, body, continued)
+        except BaseException:
+            session.in_flight -= 1
+            self._in_flight -= 1
+            raise
+        outgoing.seconds = time.perf_counter() - started
+        return outgoing
+
+    async def _choose(self, tenant: str, named: str, request: ReadRequest) -> KnownSession:
+        """Return the session that a request names or continues, or a new one."""
+        identities = self._identities
+        if named:
+            return identities.choose_named(tenant, named, request)
+        # A request without a reply usually starts a new conversation; if it does not, nothing is lost.
+        if any(request.replies) and identities.find(tenant, request) is None:
+            try:
+                alike = await asyncio.to_thread(read_alike, self._managers.main.ledger, tenant, request)
+            except RefoldError as error:
+                log.warning("sessions could not be looked up", extra={"fields": {"error": type(error).__name__}})
+            else:
+                for one in alike:
+                    identities.add(one)
+        return identities.choose(tenant, request)
+
+    def _find_limits(self, session: KnownSession, request: ReadRequest) -> Limits:
+        return self._managers.find_limits(find_limit_key(session, request), request.output_tokens_max)
+
+    async def _read(self, wire: Wire, body: bytes) -> ReadRequest:
+        if len(body) <= INLINE_BYTES_MAX:
+            return read_request(wire, body)
+        return await asyncio.to_thread(read_request, wire, body)
+
+    async def prepare_again(self, outgoing: Outgoing, original: bytes, limits: Limits) -> Outgoing:
+        """Prepare a request that an upstream refused as too long once more, under other limits.
+
+        ``original`` is the client's request.
+        """
+        session, request = outgoing.session, outgoing.request
+        assert session is not None, "only a prepared request can be prepared again"
+        assert request is not None, "only a prepared request can be prepared again"
+        manager = self._managers.main
+        await self._reporter.run(session, lambda: manager.observe_usage(session.id, 0, is_overflow=True))
+        whole = await self._read(request.wire, original) if request.known else request
+        again = await self._run_bounded(session, whole, limits, original)
+        return replace(again, tokens_before=max(again.tokens_before, outgoing.tokens_before))
+
+    def _prepare_now(self, session: KnownSession, continued: Continued, limits: Limits, body: bytes) -> Outgoing | None:
+        """Prepare a request in memory on the event loop; None if it takes more than that."""
+        new_bytes = len(body) - continued.remembered.places.end
+        if session.turn.locked() or session.reports or new_bytes > NEW_BYTES_MAX or not _is_synced(session, continued):
+            return None
+        due = self._reporter.take_due(session)
+        try:
+            now = self._managers.main.prepare_now(_make_tail_request(session, continued.request, limits, due))
+            if now is None:
+                session.due = due
+                return None
+            session.generation += 1
+            ticket = self._writes.add(now.extension, is_alone=self._in_flight == 1)
+            ready = _read_now(now)
+            outgoing = None
+            if ready is not None and len(ready.items) <= ITEMS_MAX:
+                outgoing = self._finish(session, continued, ready, self._splice(continued, ready, body), body)
+            if outgoing is None:
+                self._writes.flush()  # Preparing from the ledger starts from what is stored.
+                continued.ticket = ticket
+            else:
+                outgoing.ticket = ticket
+            return outgoing
+        except Exception as error:  # noqa: BLE001 - a failure in refold must not fail the client's request
+            session.synced = ()
+            self._reporter.tell_failure(session, error)
+            return None
+
+    async def _run_bounded(
+        self,
+        session: KnownSession,
+        request: ReadRequest,
+        limits: Limits,
+        body: bytes,
+        continued: Continued | None = None,
+    ) -> Outgoing:
+        """Prepare within the time limit; after it preparing continues alone, and this request goes without."""
+        task = asyncio.ensure_future(self._run(session, request, limits, body, continued))
+        done, _ = await asyncio.wait({task}, timeout=self._settings.prepare_s_max)
+        if done:
+            return task.result()
+        task.add_done_callback(_forget_result)
+        return await self._fallback.prepare(session, request, limits, body, "timeout")
+
+    async def _run(
+        self,
+        session: KnownSession,
+        request: ReadRequest,
+        limits: Limits,
+        body: bytes,
+        continued: Continued | None,
+    ) -> Outgoing:
+        try:
+            async with session.turn:
+                # What the last answer cost is stored before the next request is judged by it.
+                await self._reporter.wait(session)
+                due = self._reporter.take_due(session)
+                session.generation += 1
+                outgoing = None
+                if continued is not None and _is_synced(session, continued):
+                    outgoing = await self._run_tail(session, continued, limits, body, due)
+                if outgoing is None:
+                    whole = await self._read(request.wire, body) if request.known else request
+                    outgoing = await self._run_to_fit(session, whole, limits, body, due)
+                return outgoing
+        except Exception as error:  # noqa: BLE001 - a failure in refold must not fail the client's request
+            session.synced = ()
+            self._reporter.tell_failure(session, error)
+            return await self._fallback.prepare(session, request, limits, body, type(error).__name__)
+
+    async def _run_tail(
+        self, session: KnownSession, continued: Continued, limits: Limits, body: bytes, due: list[UsageReport]
+    ) -> Outgoing | None:
+        """Prepare a request by its new messages, stored with what is ``due``; None if the session is not as it was."""
+        request, manager = continued.request, self._managers.main
+        ready = None
+        if continued.ticket is None:
+            wanted = _make_tail_request(session, request, limits, due)
+            now = await asyncio.to_thread(manager.prepare_now, wanted)
+            if now is None:
+                return None
+            due.clear()
+            continued.ticket = self._writes.add(now.extension, is_alone=self._in_flight == 1)
+            ready = _read_now(now)
+        if ready is None:
+            if not await self._writes.wait(continued.ticket):
+                return None
+            prepared = await manager.prepare(_make_request(session, request, limits))
+            ready = await asyncio.to_thread(self._read_prepared, session, prepared)
+        if ready is None:
+            return None
+        if ready.edits:
+            spliced = await asyncio.to_thread(self._splice, continued, ready, body)
+        else:
+            spliced = self._splice(continued, ready, body)
+        outgoing = self._finish(session, continued, ready, spliced, body)
+        if outgoing is not None:
+            outgoing.ticket = continued.ticket
+        return outgoing
+
+    async def _run_to_fit(
+        self, session: KnownSession, request: ReadRequest, limits: Limits, body: bytes, due: list[UsageReport]
+    ) -> Outgoing:
+        """Prepare a request by its whole history; if nothing fits the budget, send the smallest context there is."""
+        try:
+            return await self._run_whole(session, request, limits, body, due)
+        except BudgetTooSmall as error:
+            if not error.tokens:
+                raise
+            session.synced = ()
+            if self._managers.limits.lower_output(find_limit_key(session, request)):
+                return await self._run_to_fit(session, request, self._find_limits(session, request), body, [])
+            self._reporter.tell_failure(session, error)
+            smallest = limit_exactly(error.tokens, self._managers.find_margin(request.model))
+            outgoing = await self._run_whole(session, request, smallest, body, [])
+            reason = because.OVER_BUDGET(tokens=error.tokens, limit=error.budget)
+            return replace(outgoing, reason=reason, is_over=True)
+
+    async def _run_whole(
+        self, session: KnownSession, request: ReadRequest, limits: Limits, body: bytes, due: list[UsageReport]
+    ) -> Outgoing:
+        """Prepare a request by its whole history."""
+        generation, manager = session.generation, self._managers.main
+        if due:
+            await asyncio.to_thread(store_billed, manager, session.id, due)
+        digests = (*request.lead_digests, *request.digests)
+        wanted = replace(_make_request(session, request, limits), messages=request.messages, digests=digests)
+        prepared = await manager.prepare(wanted)
+        written = None
+        if prepared.edits or not session.is_stored:
+            written = await asyncio.to_thread(self._write, session, request, prepared)
+        self._memory.remember_later(session, request, body)
+        report = prepared.report
+        reason = report.reason if report is not None and report.stages else NO_REASON
+        ready = Ready(
+            prepared.total_tokens,
+            request.count,
+            len(prepared.edits),
+            reason,
+            original_tokens=prepared.original_tokens,
+        )
+        return replace(make_outgoing(session, request, ready, body, written), generation=generation)
+
+    def _write(self, session: KnownSession, request: ReadRequest, prepared: PreparedContext) -> bytes | None:
+        """Return the request with the view in it; None if nothing was changed."""
+        if not session.is_stored:
+            store_known(self._managers.main.ledger, session, request)
+        written = write_request(request, prepared.messages)
+        if written is not None and self._settings.cache_marks == "auto" and request.wire.name == "anthropic":
+            written = dump_json(move_marks(request.body, prepared.messages))
+        return written
+
+    def _read_prepared(self, session: KnownSession, prepared: PreparedContext) -> Ready | None:
+        """Return what was prepared with the items of its view; None if the view is no longer that one. Blocks."""
+        report, manager = prepared.report, self._managers.main
+        if report is None:
+            return None
+        reason = report.reason if report.stages else NO_REASON
+        if not prepared.edits:
+            return Ready(prepared.total_tokens, report.messages_before, 0, reason)
+        row, items = manager.ledger.read_session(session.id), manager.read_view(session.id)
+        is_same = len(items) == len(prepared.messages) and all(
+            item.raw is raw for item, raw in zip(items, prepared.messages, strict=True)
+        )
+        if not is_same or row is None:
+            return None
+        return Ready(
+            prepared.total_tokens,
+            report.messages_before,
+            len(prepared.edits),
+            reason,
+            items,
+            prepared.original_tokens,
+            FORGOTTEN in row.settings,
+        )
+
+    def _splice(self, continued: Continued, ready: Ready, body: bytes) -> Spliced | None:
+        """Find where a request's messages are, and replace them by the view if it differs; None if in doubt."""
+        request = continued.request
+        if ready.messages != request.count:
+            return None
+        places = find_places(body, request.wire.key, continued.remembered.places, continued.kept)
+        if not ready.edits:
+            return Spliced(places)
+        # What was forgotten must not come back from the bytes of a client that still has it.
+        if places is None or ready.has_forgotten or self._settings.cache_marks == "auto":
+            return None
+        written = splice_body(places, ready.items, request)
+        return None if written is None else Spliced(places, written)
+
+    def _finish(
+        self, session: KnownSession, continued: Continued, ready: Ready, spliced: Spliced | None, body: bytes
+    ) -> Outgoing | None:
+        """Return what goes upstream for a request whose session is ready; None if the session is not as expected."""
+        if spliced is None:
+            session.synced = ()
+            return None
+        self._memory.remember(session, continued.request, spliced.places)
+        return make_outgoing(session, continued.request, ready, body, spliced.written)
+
+    def observe(self, outgoing: Outgoing, answered: Answered) -> None:
+        """Take in what an answer cost."""
+        self._reporter.observe(outgoing, answered)
+
+    def leave(self, outgoing: Outgoing) -> None:
+        """Note that a request is over, however it ended."""
+        if outgoing.session is not None:
+            outgoing.session.in_flight -= 1
+            self._in_flight -= 1
+
+    async def settle(self, outgoing: Outgoing, body: bytes) -> None:
+        """Wait until a request's messages are stored; prepare from its whole history if its session has changed.
+
+        ``body`` is the client's request. It has been sent by then: only what is reported about it may change.
+        """
+        ticket, session, request = outgoing.ticket, outgoing.session, outgoing.request
+        if ticket is None or ticket.is_stored or session is None or request is None:
+            return
+        if await self._writes.wait(ticket):
+            return
+        session.synced = ()
+        try:
+            whole = await self._read(request.wire, body)
+        except Unreadable:
+            return
+        again = await self._run_bounded(session, whole, self._find_limits(session, request), body)
+        if again.is_failed_open:
+            outgoing.is_failed_open, outgoing.reason = True, again.reason
+
+    async def drain(self) -> None:
+        """Wait until requests and reports are stored. The wait has a limit."""
+        await self._writes.drain()
+        await self._reporter.drain()
+
+    def forget(self, session_id: str) -> None:
+        """Forget a session that was erased."""
+        self._identities.forget(session_id)
+        self._memory.forget(session_id)
+
+    async def load_known(self) -> int:
+        """Make stored sessions known again, so that clients can continue after a restart; return how many."""
+        ledger, limit = self._managers.main.ledger, self._settings.sessions_known_max
+        found = await asyncio.to_thread(read_known, ledger, limit)
+        for one in found:
+            self._identities.add(one)
+        return len(found)
+
+
+def _is_synced(session: KnownSession, continued: Continued) -> bool:
+    """Tell whether the session is as the request before left it."""
+    return session.is_stored and session.synced is continued.remembered.request.digests
+
+
+def _make_request(session: KnownSession, request: ReadRequest, limits: Limits) -> Request:
+    """Return a request as the manager takes it when all messages are in the ledger."""
+    return Request(
+        session.id,
+        system="" if request.system is None else request.system,
+        tools=request.tools,
+        model=request.model or None,
+        format=request.wire.name,
+        window=limits.window,
+        reserve=limits.reserve,
+    )
+
+
+def _make_tail_request(session: KnownSession, request: ReadRequest, limits: Limits, due: list[UsageReport]) -> Request:
+    """Return a request as the manager takes it when only its new messages are at hand."""
+    known = request.known - request.lead
+    last = request.digests[known - 1] if known > 0 else request.lead_digests[-1]
+    return replace(
+        _make_request(session, request, limits),
+        messages=request.messages,
+        follows=(request.known, last),
+        digests=request.digests[known:],
+        reports=due,
+    )
+
+
+def _read_now(now: PreparedNow) -> Ready | None:
+    """Return a session prepared in memory that may go upstream; None if something asks for more."""
+    if not now.is_ready:
+        return None
+    items = now.items if now.edits else ()
+    has_forgotten = FORGOTTEN in now.row.settings
+    return Ready(now.tokens, now.messages, len(now.edits), NO_REASON, items, now.original_tokens, has_forgotten)
+
+
+def _forget_result(task: asyncio.Future[Any]) -> None:
+    if not task.cancelled():
+        task.exception()
