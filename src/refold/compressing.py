@@ -1,7 +1,7 @@
 """``compress``: one call, no store. A conversation in, one that fits out; no network unless a model is given.
 
 The simplest face of the engine: it parses, computes the view, runs the ladder and renders. It keeps nothing between
-calls; who wants folds that stay hands the edits of the last call in again.
+calls. To keep folds across calls, pass the previous result's ``.edits``.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from refold.budget import Budget, Trigger, flat_budget
 from refold.conversation import because
 from refold.conversation.edit import Edit
+from refold.conversation.message import Message
 from refold.conversation.view import Lens, View, apply
 from refold.errors import ConfigError, FormatError
 from refold.formats import detect, parse_messages
@@ -20,6 +21,7 @@ from refold.ladder.report import Report
 from refold.ladder.run import Answer, answer_nothing, drive
 from refold.prepared import Originals, PreparedContext, find_summary, fold_originals, note_model
 from refold.tokens import Counter, counter_for, model_info
+from refold.tokens.counter import REPLY_TOKENS
 
 if TYPE_CHECKING:
     from refold.config import CompressionConfig
@@ -61,9 +63,8 @@ def compress(
     counter = counter_for(model, settings.tokenizer)
     room = _choose_budget(budget, settings, model, counter)
     lens = Lens(form, counter.count_parts, counter.count_text)
-    fixed = 2 + counter.count_text(form.read_system(system)) + counter.count_tools(tools)
-    keep = frozenset(parsed[at].id for at in _check_pinned(pinned, len(parsed)))
-    view = apply(parsed, _check_edits(edits), lens, fixed_tokens=fixed, pinned=keep)
+    fixed = REPLY_TOKENS + counter.count_text(form.read_system(system)) + counter.count_tools(tools)
+    view = apply(parsed, _check_edits(edits), lens, fixed_tokens=fixed, pinned=_find_pinned(pinned, parsed))
     plan = Plan(
         budget=room,
         stages=order_stages(settings.stages()),
@@ -140,15 +141,16 @@ def _choose_budget(budget: int | None, settings: CompressionConfig, model: str |
     return flat if not counter.margin else flat_budget(max(1, int(budget / (1 + counter.margin))))
 
 
-def _check_pinned(pinned: object, count: int) -> list[int]:
-    wanted: list[int] = []
+def _find_pinned(pinned: object, messages: Sequence[Message]) -> frozenset[str]:
+    """Return the ids of the messages at the positions that must not change."""
+    wanted: set[str] = set()
     for at in pinned if isinstance(pinned, Iterable) else (pinned,):
         if not isinstance(at, int):
             raise FormatError(f"pinned holds a {type(at).__name__}; give the positions of messages as whole numbers")
-        if not 0 <= at < count:
-            raise FormatError(f"pinned names message {at}, but there are {count} messages")
-        wanted.append(at)
-    return wanted
+        if not 0 <= at < len(messages):
+            raise FormatError(f"pinned names message {at}, but there are {len(messages)} messages")
+        wanted.add(messages[at].id)
+    return frozenset(wanted)
 
 
 def _write_report(view: View, outcome: Outcome, room: Budget, counter: Counter, notes: Sequence[str]) -> Report:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from refold import CompressionConfig, ContextCompressionManager, HandleUnknown
 from refold.manager.append import Request
-from refold.manager.usage import UsageReport
+from refold.manager.usage import ReportedUsage
 from refold.testing.convert import to_anthropic, to_responses
 from tests.effort import up_to
 
@@ -53,7 +53,7 @@ class Way:
         self.manager = ContextCompressionManager(self.config, self.folder)
         self.manager._keeper.clock = self.clock
 
-    def send_whole(self, new: list[Any], reports: list[UsageReport], system: str) -> list[Any]:
+    def send_whole(self, new: list[Any], reports: list[ReportedUsage], system: str) -> list[Any]:
         for one in reports:
             self.manager.observe_usage(SESSION, one.usage, finish_reason=one.finish_reason, is_overflow=one.is_overflow)
         self.manager.append(SESSION, new, format=self.wire)
@@ -63,7 +63,7 @@ class Way:
         prepared = self.manager.prepare_context_sync(SESSION, system_prompt=system, model="gpt-4o", format=self.wire)
         return prepared.messages
 
-    def send_history(self, new: list[Any], reports: list[UsageReport], system: str) -> list[Any]:
+    def send_history(self, new: list[Any], reports: list[ReportedUsage], system: str) -> list[Any]:
         """Send the whole history, as a stateless client does."""
         for one in reports:
             self.manager.observe_usage(SESSION, one.usage, finish_reason=one.finish_reason, is_overflow=one.is_overflow)
@@ -71,7 +71,7 @@ class Way:
         prepared = self.manager.prepare_context_sync(SESSION, self.history, system, model="gpt-4o", format=self.wire)
         return prepared.messages
 
-    def send_fast(self, new: list[Any], reports: list[UsageReport], system: str) -> list[Any]:
+    def send_fast(self, new: list[Any], reports: list[ReportedUsage], system: str) -> list[Any]:
         """Send what is new, as the gateway does."""
         path = self.manager.ledger.read_path(SESSION)
         follows = (len(path.ids), path.digests[-1] if path.ids else "")
@@ -125,7 +125,7 @@ def make_messages(kind: str, number: int, size: int) -> list[dict[str, Any]]:
 
 
 REPORTS = st.builds(
-    lambda tokens, reason, over: UsageReport({"prompt_tokens": tokens, "completion_tokens": 9}, reason, over),
+    lambda tokens, reason, over: ReportedUsage({"prompt_tokens": tokens, "completion_tokens": 9}, reason, over),
     st.integers(0, 4_000),
     st.sampled_from((None, "stop", "length")),
     st.sampled_from((False, False, False, True)),
@@ -196,7 +196,7 @@ def test_every_way_shows_the_same_bytes_and_leaves_the_same_record(history: list
 
 
 def test_plain_requests_go_the_fast_way_also_while_a_change_waits_until_it_pays(tmp_path: Path) -> None:
-    reports = [UsageReport({"prompt_tokens": 700, "completion_tokens": 5})]
+    reports = [ReportedUsage({"prompt_tokens": 700, "completion_tokens": 5})]
     history = [
         ("step", 3, reports if number % 3 else [*reports, *reports], "You are careful.", 1.0) for number in range(30)
     ]

@@ -16,7 +16,7 @@ from refold.conversation.reason import NO_REASON, Reason
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class DecisionPolicy:
     """What decides beside the numbers. ``head_tokens`` are those before anything that a change could touch.
 
     ``forced`` is why a compression is due whatever the numbers say: a provider refused the last request as too long.
@@ -41,7 +41,7 @@ class Decision:
     is_held: bool = False
 
 
-def decide_batch(counts: Counts, budget: Budget, policy: Policy) -> Decision:
+def decide_batch(counts: Counts, budget: Budget, policy: DecisionPolicy) -> Decision:
     """Say whether a trigger fires and whether anything holds it back. *hard* is never held back (L1)."""
     trigger = _find_trigger(counts, budget, policy)
     if not trigger.acts:
@@ -55,7 +55,7 @@ def decide_batch(counts: Counts, budget: Budget, policy: Policy) -> Decision:
     return Decision(trigger, True)
 
 
-def _find_trigger(counts: Counts, budget: Budget, policy: Policy) -> Trigger:
+def _find_trigger(counts: Counts, budget: Budget, policy: DecisionPolicy) -> Trigger:
     trigger = decide(counts, budget, policy.thresholds)
     if policy.forced and trigger.strength != "hard":
         return Trigger("soft", policy.forced, True)

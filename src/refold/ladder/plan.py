@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Mapping, 
 from dataclasses import dataclass, field, replace
 
 from refold.budget import Budget, Counts, Thresholds, Trigger
-from refold.budget.decision import Decision, Policy, decide_batch
+from refold.budget.decision import Decision, DecisionPolicy, decide_batch
 from refold.budget.economics import Carry, Economics, advance_carry
 from refold.conversation.edit import Edit
 from refold.conversation.language import Language, detect_language
@@ -138,7 +138,7 @@ def _decide(view: View, plan: Plan, budget: Budget, reported_tokens: int | None)
     if plan.trigger is not None:
         return Decision(plan.trigger, plan.trigger.acts)
     head = count_head(view.items, view.fixed_tokens)
-    policy = Policy(plan.thresholds, plan.economics, head, plan.is_auto)
+    policy = DecisionPolicy(plan.thresholds, plan.economics, head, plan.is_auto)
     return decide_batch(_count_view(view, reported_tokens, plan.unsent), budget, policy)
 
 

@@ -23,7 +23,7 @@ from refold.ledger.records import Extension, SessionRow, Splice, StoredMessage, 
 from refold.manager.flow import Flow, Rounds
 from refold.manager.session import OpenSession, digest_raw
 from refold.manager.store import Keeper, Slot
-from refold.manager.usage import UsageReport, describe_reports
+from refold.manager.usage import ReportedUsage, describe_reports
 from refold.stages.arrival import render_arrival
 from refold.stages.stage import ArrivalStage
 from refold.tokens import model_info
@@ -52,7 +52,7 @@ class Request:
     reserve: int | None = None
     follows: tuple[int, str] | None = None
     digests: Sequence[str] | None = None
-    reports: Sequence[UsageReport] = ()
+    reports: Sequence[ReportedUsage] = ()
 
     def add_kept(self, settings: Mapping[str, object]) -> Request:
         """Return the request with the system prompt and tools that an imported session brought, if it has none."""

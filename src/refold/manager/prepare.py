@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import orjson
 
 from refold.budget import Budget, Economics, Tariff
-from refold.budget.decision import Decision, Policy, decide_batch
+from refold.budget.decision import Decision, DecisionPolicy, decide_batch
 from refold.budget.economics import advance_carry
 from refold.conversation import because
 from refold.conversation.edit import Edit
@@ -252,7 +252,7 @@ def judge(keeper: Keeper, slot: Slot, session: OpenSession, request: Request) ->
     budget = keeper.find_budget(model, session.counter, request.window, request.reserve)
     reported = Reported.read(session.row.settings)
     brake = find_brake(session, config.max_compaction_attempts, tokens, budget.hard)
-    policy = Policy(
+    policy = DecisionPolicy(
         config.thresholds(),
         _make_economics(keeper, slot, model),
         count_head(session.items, fixed),

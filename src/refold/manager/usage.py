@@ -35,7 +35,7 @@ NEAR_WINDOW = 0.9
 
 
 @dataclass(frozen=True, slots=True)
-class UsageReport:
+class ReportedUsage:
     """What a provider reported about a request: its usage object, and how the answer ended."""
 
     usage: object
@@ -50,7 +50,7 @@ def observe_usage(
     keeper.need_row(session_id)
     with keeper.held(session_id) as slot:
         session = keeper.open_stored(slot, session_id)
-        reports = (UsageReport(reported, finish_reason, is_overflow),)
+        reports = (ReportedUsage(reported, finish_reason, is_overflow),)
         (usage,), changes = describe_reports(keeper, slot, session, reports)
         keeper.ledger.add_usage(session_id, usage)
         if changes:
@@ -58,7 +58,7 @@ def observe_usage(
 
 
 def describe_reports(
-    keeper: Keeper, slot: Slot, session: OpenSession, reports: Sequence[UsageReport]
+    keeper: Keeper, slot: Slot, session: OpenSession, reports: Sequence[ReportedUsage]
 ) -> tuple[list[StoredUsage], dict[str, object]]:
     """Return what is recorded of providers' reports, and the settings of the session that follow from them."""
     usages: list[StoredUsage] = []
@@ -72,7 +72,7 @@ def describe_reports(
     return usages, changes
 
 
-def _record_usage(keeper: Keeper, slot: Slot, session: OpenSession, report: UsageReport) -> StoredUsage:
+def _record_usage(keeper: Keeper, slot: Slot, session: OpenSession, report: ReportedUsage) -> StoredUsage:
     sent = slot.sent
     return StoredUsage(
         created_at=keeper.clock(),
@@ -94,7 +94,7 @@ def _learn(slot: Slot, settings: Mapping[str, object], usage: StoredUsage) -> di
     return {CALIBRATION: write_calibration(calibration), REPORTED: reported.to_settings()}
 
 
-def _find_force(keeper: Keeper, session: OpenSession, usage: StoredUsage, report: UsageReport) -> Reason:
+def _find_force(keeper: Keeper, session: OpenSession, usage: StoredUsage, report: ReportedUsage) -> Reason:
     if report.is_overflow:
         return because.OVERFLOW()
     if report.finish_reason not in ("length", "max_tokens"):

@@ -19,7 +19,7 @@ from itertools import compress
 from refold.conversation.edit import Edit
 from refold.errors import FormatError
 from refold.ledger.align import count_common
-from refold.manager.usage import UsageReport
+from refold.manager.usage import ReportedUsage
 from refold.server.reading import ReadRequest
 
 NAME_CHARS_MAX = 128
@@ -49,7 +49,7 @@ class KnownSession:
     synced: tuple[str, ...] = ()
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     reports: set[asyncio.Task[None]] = field(default_factory=set)
-    due: list[UsageReport] = field(default_factory=list)
+    due: list[ReportedUsage] = field(default_factory=list)
     folded_tokens: int = 0
     spare_edits: Sequence[Edit] = ()
 

@@ -20,7 +20,7 @@ from refold.errors import BudgetTooSmall, RefoldError
 from refold.manager.append import Request
 from refold.manager.prepare import PreparedNow
 from refold.manager.session import FORGOTTEN
-from refold.manager.usage import UsageReport
+from refold.manager.usage import ReportedUsage
 from refold.manager.write_behind import WriteBehind
 from refold.prepared import PreparedContext
 from refold.server.answered import Answered
@@ -206,7 +206,7 @@ class Preparer:
             return await self._fallback.prepare(session, request, limits, body, type(error).__name__)
 
     async def _run_tail(
-        self, session: KnownSession, continued: Continued, limits: Limits, body: bytes, due: list[UsageReport]
+        self, session: KnownSession, continued: Continued, limits: Limits, body: bytes, due: list[ReportedUsage]
     ) -> Outgoing | None:
         """Prepare a request by its new messages, stored with what is ``due``; None if the session is not as it was."""
         request, manager = continued.request, self._managers.main
@@ -236,7 +236,7 @@ class Preparer:
         return outgoing
 
     async def _run_to_fit(
-        self, session: KnownSession, request: ReadRequest, limits: Limits, body: bytes, due: list[UsageReport]
+        self, session: KnownSession, request: ReadRequest, limits: Limits, body: bytes, due: list[ReportedUsage]
     ) -> Outgoing:
         """Prepare a request by its whole history; if nothing fits the budget, send the smallest context there is."""
         try:
@@ -254,7 +254,7 @@ class Preparer:
             return replace(outgoing, reason=reason, is_over=True)
 
     async def _run_whole(
-        self, session: KnownSession, request: ReadRequest, limits: Limits, body: bytes, due: list[UsageReport]
+        self, session: KnownSession, request: ReadRequest, limits: Limits, body: bytes, due: list[ReportedUsage]
     ) -> Outgoing:
         """Prepare a request by its whole history."""
         generation, manager = session.generation, self._managers.main
@@ -401,7 +401,9 @@ def _make_request(session: KnownSession, request: ReadRequest, limits: Limits) -
     )
 
 
-def _make_tail_request(session: KnownSession, request: ReadRequest, limits: Limits, due: list[UsageReport]) -> Request:
+def _make_tail_request(
+    session: KnownSession, request: ReadRequest, limits: Limits, due: list[ReportedUsage]
+) -> Request:
     """Return a request as the manager takes it when only its new messages are at hand."""
     known = request.known - request.lead
     last = request.digests[known - 1] if known > 0 else request.lead_digests[-1]

@@ -17,7 +17,7 @@ from refold.errors import RefoldError
 from refold.ledger.records import Event
 from refold.llm.overflow import find_overflow
 from refold.manager import ContextCompressionManager
-from refold.manager.usage import UsageReport
+from refold.manager.usage import ReportedUsage
 from refold.server.answered import Answered
 from refold.server.identity import KnownSession
 from refold.server.managers import Managers
@@ -44,9 +44,9 @@ class Reporter:
         if session is None or outgoing.is_failed_open or session.generation != outgoing.generation:
             return  # Another request was prepared since, or this one was not.
         if answered.has_usage:
-            session.due.append(UsageReport(answered.usage, answered.finish_reason or None))
+            session.due.append(ReportedUsage(answered.usage, answered.finish_reason or None))
         elif answered.error_text and find_overflow(answered.error_text) is not None:
-            session.due.append(UsageReport(0, is_overflow=True))
+            session.due.append(ReportedUsage(0, is_overflow=True))
         else:
             return
         loop = asyncio.get_running_loop()
@@ -54,7 +54,7 @@ class Reporter:
         if self._timer is None:
             self._timer = loop.call_later(LINGER_S, self._flush)
 
-    def take_due(self, session: KnownSession) -> list[UsageReport]:
+    def take_due(self, session: KnownSession) -> list[ReportedUsage]:
         """Return what is still to be stored for a session; who takes it stores it."""
         if not session.due:
             return []
@@ -130,7 +130,7 @@ class Reporter:
             await asyncio.wait(set(session.reports), timeout=WAIT_S)
 
 
-def store_billed(manager: ContextCompressionManager, session_id: str, due: list[UsageReport]) -> None:
+def store_billed(manager: ContextCompressionManager, session_id: str, due: list[ReportedUsage]) -> None:
     """Store what answers cost; what cannot be stored is lost and said so. Blocks."""
     for one in due:
         try:
