@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from refold.readers.session import Broken, Row, Session, read_time, settle_times
+from refold.readers.session import Broken, Row, Session, read_time, read_type, settle_times
 
 KIND = "claude-code"
 _ROLES = ("user", "assistant")
@@ -22,7 +22,7 @@ _SYNTHETIC = "<synthetic>"
 
 def knows(row: dict[str, Any]) -> bool:
     """Tell whether a row is one of Claude Code's."""
-    return row.get("type") in _ROLES and isinstance(row.get("message"), dict) and "role" not in row
+    return read_type(row) in _ROLES and isinstance(row.get("message"), dict) and "role" not in row
 
 
 def read_rows(rows: Sequence[Row], name: str) -> tuple[list[Session], list[Broken]]:
@@ -37,7 +37,7 @@ def read_rows(rows: Sequence[Row], name: str) -> tuple[list[Session], list[Broke
         value, uuid = row.value, row.value.get("uuid")
         key = names.find_key(value)
         # New kinds of bookkeeping come with new versions: what is no message is passed over.
-        if value.get("type") not in _ROLES or (isinstance(uuid, str) and uuid in taken) or _is_unsent(value):
+        if read_type(value) not in _ROLES or (isinstance(uuid, str) and uuid in taken) or _is_unsent(value):
             continue
         if not isinstance(value.get("message"), dict):
             broken.append(Broken(row.line, f"a row of type {value['type']!r} whose message is not one"))
@@ -154,10 +154,10 @@ def _keep_paired(messages: list[dict[str, Any]], at: int) -> list[dict[str, Any]
         follows = messages[at + 1]["content"] if at + 1 < len(messages) else None
         if follows is None:
             return list(blocks)
-        answered = {block.get("tool_use_id") for block in follows if block.get("type") == "tool_result"}
+        answered = [block.get("tool_use_id") for block in follows if block.get("type") == "tool_result"]
         return [block for block in blocks if block.get("type") != "tool_use" or block.get("id") in answered]
     before = messages[at - 1]["content"] if at else []
-    called = {block.get("id") for block in before if block.get("type") == "tool_use"}
+    called = [block.get("id") for block in before if block.get("type") == "tool_use"]
     return [block for block in blocks if block.get("type") != "tool_result" or block.get("tool_use_id") in called]
 
 

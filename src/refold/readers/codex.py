@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from refold.readers.session import Broken, Row, Session, read_time, settle_times
+from refold.readers.session import Broken, Row, Session, read_time, read_type, settle_times
 
 KIND = "codex"
 _WRAPPERS = frozenset(("session_meta", "response_item", "event_msg", "turn_context", "compacted"))
@@ -24,9 +24,9 @@ _INJECTED = ("<", "# AGENTS.md instructions")
 
 def knows(row: dict[str, Any]) -> bool:
     """Tell whether a row is one of Codex's: wrapped, or one that only bare files have."""
-    if row.get("type") in _WRAPPERS and isinstance(row.get("payload"), dict):
+    if read_type(row) in _WRAPPERS and isinstance(row.get("payload"), dict):
         return True
-    return row.get("record_type") == "state" or (row.get("type") in _CALLS | _OUTPUTS and "call_id" in row)
+    return row.get("record_type") == "state" or (read_type(row) in _CALLS | _OUTPUTS and "call_id" in row)
 
 
 def read_rows(rows: Sequence[Row], name: str) -> tuple[list[Session], list[Broken]]:
@@ -53,7 +53,7 @@ class _Reading:
 
     def add(self, value: dict[str, Any]) -> str:
         """Take one row in; return what is wrong with it, if anything."""
-        kind, payload = value.get("type"), value.get("payload")
+        kind, payload = read_type(value), value.get("payload")
         if kind == "response_item" or (kind in _ITEMS and payload is None):
             return self._add_item(payload if kind == "response_item" else value, read_time(value.get("timestamp")))
         if not isinstance(payload, dict):
@@ -69,7 +69,7 @@ class _Reading:
 
     def _add_item(self, item: object, time: float | None) -> str:
         why = _find_fault(item)
-        if not why and isinstance(item, dict) and item.get("type", "message") in _ITEMS:
+        if not why and isinstance(item, dict) and read_type(item, "message") in _ITEMS:
             kept = {key: inner for key, inner in item.items() if key != "timestamp"}
             if not kept.get("call_id") and kept.get("type") == "local_shell_call":
                 kept["call_id"] = kept["id"]
@@ -115,7 +115,7 @@ def _read_instructions(value: object) -> str | None:
 def _find_fault(item: object) -> str:
     if not isinstance(item, dict):
         return "an item that is no object"
-    kind = item.get("type", "message")
+    kind = read_type(item, "message")
     name = item.get("call_id") or (item.get("id") if kind == "local_shell_call" else None)
     if kind in _CALLS | _OUTPUTS and not isinstance(name, str):
         return f"a {kind} without call_id"
@@ -129,7 +129,7 @@ def _find_paired(items: Sequence[dict[str, Any]]) -> set[int]:
     waiting: dict[str, list[int]] = {}
     lonely: set[int] = set()
     for at, item in enumerate(items):
-        kind = item.get("type", "message")
+        kind = read_type(item, "message")
         if kind in _CALLS:
             waiting.setdefault(item["call_id"], []).append(at)
             lonely.add(at)
@@ -148,5 +148,5 @@ def _find_paired(items: Sequence[dict[str, Any]]) -> set[int]:
 
 
 def _is_by_model(item: dict[str, Any]) -> bool:
-    kind = item.get("type", "message")
+    kind = read_type(item, "message")
     return kind in _CALLS | {"reasoning", "web_search_call"} or (kind == "message" and item.get("role") == "assistant")

@@ -13,7 +13,7 @@ from typing import Any
 
 from refold.errors import FormatError, RefoldError
 from refold.formats import Conversation, read_conversation
-from refold.readers.session import Broken, Probe, Row, Session, read_time, settle_times
+from refold.readers.session import Broken, Probe, Row, Session, read_time, read_type, settle_times
 
 KIND = "requests"
 _WRAPPERS = ("request", "body", "json", "data")
@@ -39,7 +39,7 @@ def knows(row: dict[str, Any]) -> bool:
 
 def is_item(row: dict[str, Any]) -> bool:
     """Tell whether a row is an item of the Responses API."""
-    return row.get("type") in _ITEMS
+    return read_type(row) in _ITEMS
 
 
 def is_plain(row: dict[str, Any]) -> bool:
@@ -53,7 +53,9 @@ def check_known(conversation: Conversation) -> None:
         if not isinstance(message, dict):
             raise FormatError(f"messages[{at}] is no message but a {type(message).__name__}")
         kind = message.get("type")
-        if "role" in message and (kind in (None, "message") or conversation.format.name != "openai-responses"):
+        if isinstance(message.get("role"), str) and (
+            kind in (None, "message") or conversation.format.name != "openai-responses"
+        ):
             continue
         if not is_item(message):
             fields = ", ".join(list(map(str, message))[:6]) or "no fields"

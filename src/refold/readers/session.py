@@ -84,6 +84,12 @@ class Broken:
     why: str
 
 
+def read_type(row: dict[str, Any], default: str = "") -> str:
+    """Return the type that a row or item names; empty if what it has there is not text."""
+    kind = row.get("type", default)
+    return kind if isinstance(kind, str) else ""
+
+
 def read_time(value: object) -> float | None:
     """Return a timestamp in seconds: ISO text, seconds or milliseconds; None if it is none of them."""
     if isinstance(value, str):

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from refold.readers import request_log
-from refold.readers.session import Broken, Row, Session
+from refold.readers.session import Broken, Row, Session, read_type
 
 KIND = "traces"
 _MODEL_KEYS = ("model", "model_name", "ls_model_name")
@@ -108,7 +108,7 @@ def _find_answer(given: Any) -> dict[str, Any] | None:
             return {"role": "assistant", "content": given}
         if isinstance(given, list):
             given = given[0] if given else None
-        elif isinstance(given, dict) and ("role" in given or "kwargs" in given or given.get("type") in _ROLES):
+        elif isinstance(given, dict) and ("role" in given or "kwargs" in given or read_type(given) in _ROLES):
             return given
         elif isinstance(given, dict):
             keys = ("choices", "generations", "message", "messages", "output")
@@ -129,7 +129,8 @@ def _read_message(given: dict[str, Any]) -> dict[str, Any]:
     message: dict[str, Any] = {"role": role, "content": fields.get("content") or ""}
     if fields.get("tool_call_id"):
         message["tool_call_id"] = fields["tool_call_id"]
-    calls = [_read_call(one) for one in fields.get("tool_calls") or () if isinstance(one, dict)]
+    given_calls = fields.get("tool_calls")
+    calls = [_read_call(one) for one in given_calls if isinstance(one, dict)] if isinstance(given_calls, list) else []
     if calls:
         message["tool_calls"] = calls
     return message
