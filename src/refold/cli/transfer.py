@@ -126,6 +126,7 @@ def _store_files(manager: ContextCompressionManager, paths: Sequence[str]) -> tu
             if not reading.sessions:
                 broken += [one.why for one in reading.broken[:1]]
             for session in reading.sessions:
+                advance(done, len(paths))
                 name = _name_session(session, reading.path)
                 if manager.ledger.read_session(name) is not None:
                     broken.append(f"{reading.path}: there is a session {name[:80]!r} already")
