@@ -9,15 +9,19 @@ from dataclasses import dataclass, field, replace
 from refold.budget import decide
 from refold.conversation import because
 from refold.conversation.reason import NO_REASON, Reason, describe, read_reason
+from refold.ledger.codec import load_json
 from refold.ledger.port import Ledger
-from refold.ledger.records import Event
+from refold.ledger.records import Event, SessionRow
 from refold.manager.append import Request
 from refold.manager.notices import read_all_events
 from refold.manager.prepare import count_fixed
 from refold.manager.session import find_brake, read_pinned
 from refold.manager.store import Keeper
+from refold.readers.session import Session, find_title
 from refold.tokens.counter import REPLY_TOKENS
 
+# A title is looked for in so many messages: agents put reminders and their environment before a person's words.
+TITLE_MESSAGES = 6
 # The newest decisions are told one by one.
 DECISIONS_MAX = 20
 
@@ -196,3 +200,10 @@ def _read_decision(event: Event) -> Told:
     before, after = (size if isinstance(size, int) else 0 for size in sizes)
     reason = read_reason(event.fields.get("reason"))
     return Told(event.session_id, event.kind, reason, before, after, event.created_at)
+
+
+def read_title(ledger: Ledger, row: SessionRow) -> str:
+    """Return the first words that a person wrote in a session; what was forgotten is not among them."""
+    opening = ledger.list_messages(row.id, limit=TITLE_MESSAGES)
+    raws = tuple(load_json(stored.raw) for stored in opening if stored.role == "user" and not stored.is_forgotten)
+    return find_title(Session(row.id, raws, row.wire or "openai-chat")) if raws else ""

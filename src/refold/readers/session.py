@@ -20,7 +20,7 @@ TITLE_CHARS = 80
 YEAR_S = 31_557_600.0
 _MILLISECONDS_FROM = 1e11
 # Agents write into the user's place, too: reminders, the environment, standing instructions.
-_INJECTED = ("<", "# AGENTS.md instructions", "Caveat: ")
+_INJECTED = ("<", "# AGENTS.md instructions", "Caveat: ", "This is the Qwen Code. We are setting up")
 
 
 @dataclass(frozen=True, slots=True)

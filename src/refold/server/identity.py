@@ -20,8 +20,10 @@ from refold.conversation.edit import Edit
 from refold.errors import FormatError
 from refold.ledger.align import count_common
 from refold.manager.usage import ReportedUsage
+from refold.server.origin import Origin
 from refold.server.reading import ReadRequest
 
+NOWHERE = Origin()
 NAME_CHARS_MAX = 128
 CANDIDATES_MAX = 64
 TENANT_MARK = "@"
@@ -34,8 +36,9 @@ REPLIES_KEPT = 200_000
 class KnownSession:
     """What the gateway holds of a session, so that it can tell who continues it.
 
-    ``folded_tokens`` is the size of the last view that was accepted if edits made it smaller, else 0; ``spare_edits``
-    are those made in memory because the ledger failed.
+    ``client`` is the program that it belongs to, ``conversation`` that program's own id of it, and ``parent`` the
+    session that it was begun from. ``folded_tokens`` is the size of the last view that was accepted if edits made it
+    smaller, else 0; ``spare_edits`` are those made in memory because the ledger failed.
     """
 
     id: str
@@ -50,6 +53,9 @@ class KnownSession:
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     reports: set[asyncio.Task[None]] = field(default_factory=set)
     due: list[ReportedUsage] = field(default_factory=list)
+    client: str = ""
+    conversation: str = ""
+    parent: str = ""
     folded_tokens: int = 0
     spare_edits: Sequence[Edit] = ()
 
@@ -97,28 +103,45 @@ class Identities:
         self._known: OrderedDict[str, KnownSession] = OrderedDict()
         self._starts: dict[tuple[str, str, str], dict[str, KnownSession]] = {}
         self._replies: OrderedDict[tuple[str, str], KnownSession] = OrderedDict()
+        self._roots: OrderedDict[tuple[str, str], str] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._known)
 
-    def choose_named(self, tenant: str, name: str, request: ReadRequest) -> KnownSession:
+    def choose_named(self, tenant: str, name: str, request: ReadRequest, origin: Origin = NOWHERE) -> KnownSession:
         """Return the session that a client names."""
         session_id = make_id(tenant, check_name(name))
-        known = self._known.get(session_id) or KnownSession(session_id, tenant, request.wire.name)
+        known = self._known.get(session_id) or KnownSession(session_id, tenant, request.wire.name, client=origin.client)
         self._continue(known, request)
         return known
 
-    def choose(self, tenant: str, request: ReadRequest) -> KnownSession:
-        """Return the session that a request continues, a new one if it continues none."""
-        known = self.find(tenant, request)
+    def choose(self, tenant: str, request: ReadRequest, origin: Origin = NOWHERE) -> KnownSession:
+        """Return the session that a request continues, a new one if it continues none.
+
+        A new one of a conversation that is known (a sub-agent, or what the client made of it) gets that as its parent.
+        """
+        known = self.find(tenant, request, origin)
         if known is None:
             name = f"{name_alike(request)}{uuid.uuid4().hex[:12]}"
-            known = KnownSession(make_id(tenant, name), tenant, request.wire.name)
+            known = KnownSession(make_id(tenant, name), tenant, request.wire.name, client=origin.client)
+            known.parent = self._roots.get((tenant, origin.conversation), "") if origin.conversation else ""
+        if origin.conversation:
+            known.conversation = origin.conversation
+            self._note_root(known)
         self._continue(known, request)
         return known
 
-    def find(self, tenant: str, request: ReadRequest) -> KnownSession | None:
-        """Return the session that a request continues, if it is known here."""
+    def find(self, tenant: str, request: ReadRequest, origin: Origin = NOWHERE) -> KnownSession | None:
+        """Return the session that a request continues, if it is known here.
+
+        A client that names its conversation continues that. Only one that was never heard of (a client that resumed)
+        continues another, and only if the model's answers are in it.
+        """
+        wanted = origin.conversation
+        if wanted and (tenant, wanted) in self._roots:
+            return self._find_prefix(tenant, request, wanted) or self._find_replies(tenant, request, wanted)
+        if wanted and not any(request.replies):
+            return None
         return self._find_prefix(tenant, request) or self._find_replies(tenant, request)
 
     def go_on(self, known: KnownSession, request: ReadRequest, since: int) -> None:
@@ -129,6 +152,7 @@ class Identities:
         """Make a stored session known again, also to a client that trims its oldest messages."""
         if known.id not in self._known and known.digests:
             self._enter(known)
+            self._note_root(known)
             # Which of them are replies is not stored; only replies of a request are looked up.
             self._note_replies(known, known.digests)
 
@@ -138,18 +162,25 @@ class Identities:
         if known is not None:
             self._leave_start(known)
 
-    def _find_prefix(self, tenant: str, request: ReadRequest) -> KnownSession | None:
+    def _note_root(self, known: KnownSession) -> None:
+        if known.conversation:
+            self._roots.setdefault((known.tenant, known.conversation), known.parent or known.id)
+            while len(self._roots) > self._sessions_max * 2:
+                self._roots.popitem(last=False)
+
+    def _find_prefix(self, tenant: str, request: ReadRequest, conversation: str = "") -> KnownSession | None:
         starts = self._starts.get((tenant, request.wire.name, request.digests[0]), {})
         best: KnownSession | None = None
         best_rank = (False, 0)
-        for known in list(starts.values())[-CANDIDATES_MAX:]:
+        candidates = [one for one in starts.values() if not conversation or one.conversation == conversation]
+        for known in candidates[-CANDIDATES_MAX:]:
             common = count_common(known.digests, request.digests)
             rank = (common == len(known.digests), common)
             if rank >= best_rank and continues(known, request, common):
                 best, best_rank = known, rank
         return best
 
-    def _find_replies(self, tenant: str, request: ReadRequest) -> KnownSession | None:
+    def _find_replies(self, tenant: str, request: ReadRequest, conversation: str = "") -> KnownSession | None:
         replies = [digest for digest, is_reply in zip(request.digests, request.replies, strict=True) if is_reply]
         if len(replies) < REPLIES_MIN:
             return None
@@ -162,6 +193,8 @@ class Identities:
             return None
         chosen, count_found = max(votes.items(), key=lambda vote: vote[1])
         known = self._known[chosen]
+        if conversation and known.conversation != conversation:
+            return None
         if known.in_flight or count_found < max(REPLIES_MIN, REPLIES_SHARE * len(replies)):
             return None
         # What begins as the session does was looked at already, and was found to be another conversation.

@@ -15,6 +15,8 @@ from pydantic import AfterValidator, StringConstraints
 from refold.errors import RefoldError
 from refold.ledger.records import SESSION_ID_MAX, SessionRow
 from refold.llm.choose import Endpoint
+from refold.llm.conversation_model import GATEWAY
+from refold.manager.status import read_title
 from refold.server.auth import Caller
 from refold.server.identity import belongs_to, make_id, name_session
 from refold.server.reading import dump_json
@@ -114,9 +116,14 @@ Asker = Annotated[Access, Depends(find_access)]
 
 
 def describe_row(access: Access, row: SessionRow) -> dict[str, object]:
-    """Return a session for a list."""
+    """Return a session for a list: also the program that it belongs to and the session that it was begun from."""
+    made = row.settings.get(GATEWAY)
+    told = made if isinstance(made, Mapping) else {}
     return {
         "session": access.name(row.id),
+        "title": read_title(access.ledger, row),
+        "client": str(told.get("client", "")),
+        "parent": access.name(str(told.get("parent", ""))),
         "wire": row.wire,
         "model": row.model,
         "messages": row.messages,

@@ -13,11 +13,15 @@ from refold.server.identity import CANDIDATES_MAX, KnownSession, make_id, name_a
 from refold.server.reading import ReadRequest
 
 SETTING = GATEWAY
+_ORIGIN = ("client", "conversation", "parent")
 
 
 def store_known(ledger: Ledger, session: KnownSession, request: ReadRequest) -> None:
     """Store how a session is known again: once, when it begins."""
     made = {"lead": request.lead, "system": request.system_digest, "tenant": session.tenant}
+    for name in _ORIGIN:
+        if value := getattr(session, name):
+            made[name] = value
     ledger.update_session(session.id, {"settings": {SETTING: made}}, time.time())
     session.is_stored = True
 
@@ -41,5 +45,8 @@ def _read_rows(ledger: Ledger, rows: list[SessionRow]) -> list[KnownSession]:
             continue
         digests = ledger.read_path(row.id).digests[made["lead"] :]
         tenant, system = str(made.get("tenant", "")), str(made.get("system", ""))
-        found.append(KnownSession(row.id, tenant, row.wire, digests, system, is_stored=True))
+        client, conversation, parent = (str(made.get(name, "")) for name in _ORIGIN)
+        known = KnownSession(row.id, tenant, row.wire, digests, system, is_stored=True)
+        known.client, known.conversation, known.parent = client, conversation, parent
+        found.append(known)
     return found

@@ -31,6 +31,7 @@ from refold.server.identity import Identities, KnownSession, check_name, make_id
 from refold.server.known import read_alike, read_known, store_known
 from refold.server.limits import Limits, limit_exactly
 from refold.server.managers import Managers
+from refold.server.origin import Origin, find_origin, read_conversation
 from refold.server.outgoing import Outgoing, Ready, Spliced, make_outgoing, splice_body
 from refold.server.places import find_places
 from refold.server.reading import ReadRequest, Unreadable, dump_json, read_request, write_request
@@ -70,9 +71,13 @@ class Preparer:
             return Outgoing(body, because.COMPRESSION_OFF())
         named = asked.header("x-refold-session")
         session_id = make_id(asked.tenant, check_name(named)) if named else ""
-        continued = self._memory.find(asked.tenant, wire, body, session_id)
-        if continued is None:
-            continued = await self._memory.find_later(asked.tenant, wire, body, session_id)
+        origin = find_origin(asked)
+        key = (asked.tenant, wire, body, session_id, origin.conversation)
+        continued = self._memory.find(*key) or await self._memory.find_later(*key)
+        if continued is not None and not origin.conversation and not named:
+            # Where only the body names the conversation, another one may begin with the same bytes.
+            is_same = read_conversation(continued.request.body) == continued.session.conversation
+            continued = continued if is_same else None
         if continued is not None:
             session, request = continued.session, continued.request
             self._identities.go_on(session, request, len(continued.remembered.request.digests))
@@ -81,7 +86,9 @@ class Preparer:
                 request = await self._read(wire, body)
             except Unreadable as error:
                 return Outgoing(body, error.reason)
-            session = await self._choose(asked.tenant, named, request)
+            if not origin.conversation:
+                origin = replace(origin, conversation=read_conversation(request.body))
+            session = await self._choose(asked.tenant, named, request, origin)
         session.in_flight += 1
         self._in_flight += 1
         name_payer(self._settings, asked, wire, request.model)
@@ -97,13 +104,13 @@ class Preparer:
         outgoing.seconds = time.perf_counter() - started
         return outgoing
 
-    async def _choose(self, tenant: str, named: str, request: ReadRequest) -> KnownSession:
+    async def _choose(self, tenant: str, named: str, request: ReadRequest, origin: Origin) -> KnownSession:
         """Return the session that a request names or continues, or a new one."""
         identities = self._identities
         if named:
-            return identities.choose_named(tenant, named, request)
+            return identities.choose_named(tenant, named, request, origin)
         # A request without a reply usually starts a new conversation; if it does not, nothing is lost.
-        if any(request.replies) and identities.find(tenant, request) is None:
+        if any(request.replies) and identities.find(tenant, request, origin) is None:
             try:
                 alike = await asyncio.to_thread(read_alike, self._managers.main.ledger, tenant, request)
             except RefoldError as error:
@@ -111,7 +118,7 @@ class Preparer:
             else:
                 for one in alike:
                     identities.add(one)
-        return identities.choose(tenant, request)
+        return identities.choose(tenant, request, origin)
 
     def _find_limits(self, session: KnownSession, request: ReadRequest) -> Limits:
         return self._managers.find_limits(find_limit_key(session, request), request.output_tokens_max)

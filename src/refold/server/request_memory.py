@@ -61,13 +61,17 @@ class _Requests:
         self._by_session: OrderedDict[str, tuple[Start, Remembered]] = OrderedDict()
         self._by_start: dict[Start, OrderedDict[str, Remembered]] = {}
 
-    def find(self, tenant: str, wire: Wire, body: bytes, session_id: str = "") -> Continued | None:
-        """Return what a request continues, if that is plain to see; of one session only if it is named."""
+    def find(
+        self, tenant: str, wire: Wire, body: bytes, session_id: str = "", conversation: str = ""
+    ) -> Continued | None:
+        """Return what a request continues, if that is plain to see; of one session or conversation if it is named."""
         key = name_start(tenant, wire.name, body)
         best: Remembered | None = None
         best_kept = 0
         for one in list(self._by_start.get(key, {}).values())[-CANDIDATES_MAX:]:
             if session_id and one.session.id != session_id:
+                continue
+            if conversation and one.session.conversation != conversation:
                 continue
             kept = one.places.count_shared(body)
             if kept >= max(1, best_kept):
@@ -131,17 +135,21 @@ class RequestMemory:
         self._memory = _Requests(bytes_max)
         self._under_way: dict[Start, set[asyncio.Task[None]]] = {}
 
-    def find(self, tenant: str, wire: Wire, body: bytes, session_id: str) -> Continued | None:
+    def find(
+        self, tenant: str, wire: Wire, body: bytes, session_id: str, conversation: str = ""
+    ) -> Continued | None:
         """Return what a request continues, if that is plain to see."""
-        return self._memory.find(tenant, wire, body, session_id)
+        return self._memory.find(tenant, wire, body, session_id, conversation)
 
-    async def find_later(self, tenant: str, wire: Wire, body: bytes, session_id: str) -> Continued | None:
+    async def find_later(
+        self, tenant: str, wire: Wire, body: bytes, session_id: str, conversation: str = ""
+    ) -> Continued | None:
         """Return the same once requests that begin alike have been looked at, if some are being looked at."""
         under_way = self._under_way.get(name_start(tenant, wire.name, body))
         if not under_way:
             return None
         await asyncio.wait(set(under_way), timeout=WAIT_S)
-        return self._memory.find(tenant, wire, body, session_id)
+        return self._memory.find(tenant, wire, body, session_id, conversation)
 
     def remember(self, session: KnownSession, request: ReadRequest, places: Places | None) -> None:
         """Remember a session's last request; one whose messages cannot be told apart is forgotten."""

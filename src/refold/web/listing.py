@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from refold.ledger.records import SessionRow
+from refold.llm.conversation_model import GATEWAY
 from refold.manager.session import FORGOTTEN
 from refold.manager.usage import read_figures
 from refold.server.interface import Access
@@ -33,6 +34,8 @@ class Listed:
     changed_at: float
     is_sample: bool = False
     has_own_title: bool = False
+    client: str = ""
+    parent: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +51,31 @@ def list_sessions(access: Access, query: str, limit: int) -> Listing:
     """Return the sessions that match, the last changed first."""
     rows = access.list_rows(LISTED_MAX, 0)
     wanted = query.casefold().split()
-    found = [one for row in rows if _matches(one := _describe(access, row), wanted)]
+    found = _put_below([one for row in rows if _matches(one := _describe(access, row), wanted)])
     return Listing(tuple(found[:limit]), len(found), bool(rows))
 
 
+def _put_below(listed: list[Listed]) -> list[Listed]:
+    """Return the sessions with those that were begun from another one below it."""
+    names = {one.name for one in listed}
+    below: dict[str, list[Listed]] = {}
+    for one in listed:
+        if one.parent in names and one.parent != one.name:
+            below.setdefault(one.parent, []).append(replace(one, title=f"↳ {one.title}"))
+    roots = [one for one in listed if one.parent not in names or one.parent == one.name]
+    return [one for root in roots for one in (root, *below.get(root.name, ()))]
+
+
 def _matches(one: Listed, wanted: list[str]) -> bool:
-    text = f"{one.title}\n{one.name}\n{one.model}".casefold()
+    text = f"{one.title}\n{one.name}\n{one.model}\n{one.client}".casefold()
     return all(word in text for word in wanted)
 
 
 def _describe(access: Access, row: SessionRow) -> Listed:
     own = find_title(row)
     name = access.name(row.id)
+    told = row.settings.get(GATEWAY)
+    made = told if isinstance(told, dict) else {}
     return Listed(
         name=name,
         title=clean(own or _find_opening(access, row) or name),
@@ -70,6 +86,8 @@ def _describe(access: Access, row: SessionRow) -> Listed:
         changed_at=row.updated_at,
         is_sample=bool(row.settings.get(SAMPLE)),
         has_own_title=bool(own),
+        client=clean(str(made.get("client", "")))[:40],
+        parent=access.name(str(made.get("parent", ""))),
     )
 
 

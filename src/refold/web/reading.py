@@ -6,21 +6,18 @@ Blocking calls of the ledger and the manager, each a function of ``Access``; ``S
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from refold.conversation.reason import NO_REASON, Reason
-from refold.ledger.codec import load_json
 from refold.ledger.records import MessagePath, SessionRow, StoredEdit
 from refold.manager.session import REDO
+from refold.manager.status import read_title
 from refold.manager.undo import read_redo
 from refold.server.interface import Access
 
 TITLE = "title"
 SAMPLE = "sample"
 TITLE_CHARS_MAX = 120
-OPENING_CHARS = 140
-_OPENING_MESSAGES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,21 +77,7 @@ def find_title(row: SessionRow) -> str:
 
 def read_opening(access: Access, row: SessionRow) -> str:
     """Return the first words a person said in a session."""
-    for stored in access.ledger.list_messages(row.id, limit=_OPENING_MESSAGES):
-        if stored.role == "user" and not stored.is_forgotten:
-            return " ".join(find_words(load_json(stored.raw)).split())[:OPENING_CHARS]
-    return ""
-
-
-def find_words(raw: object) -> str:
-    """Return the plain words of a provider's message, as many as a title needs."""
-    content = raw.get("content") if isinstance(raw, dict) else None
-    if isinstance(content, str):
-        return content[:1_000]
-    parts: Sequence[object] = content if isinstance(content, list) else ()
-    return " ".join(
-        str(part["text"])[:500] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str)
-    )[:1_000]
+    return read_title(access.ledger, row)
 
 
 def rename_session(access: Access, name: str, title: str) -> None:
