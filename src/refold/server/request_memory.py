@@ -135,9 +135,7 @@ class RequestMemory:
         self._memory = _Requests(bytes_max)
         self._under_way: dict[Start, set[asyncio.Task[None]]] = {}
 
-    def find(
-        self, tenant: str, wire: Wire, body: bytes, session_id: str, conversation: str = ""
-    ) -> Continued | None:
+    def find(self, tenant: str, wire: Wire, body: bytes, session_id: str, conversation: str = "") -> Continued | None:
         """Return what a request continues, if that is plain to see."""
         return self._memory.find(tenant, wire, body, session_id, conversation)
 
