@@ -97,9 +97,9 @@ def read_columns(url: str) -> list[Any]:
 
 def test_every_released_schema_has_a_builder() -> None:
     pytest.importorskip("psycopg")
-    from refold.ledger.postgres.migrations import STEPS
+    from refold.ledger.sql.migrations import POSTGRES_STEPS
 
-    assert sorted(BUILDERS) == list(range(1, len(STEPS) + 1))
+    assert sorted(BUILDERS) == list(range(1, len(POSTGRES_STEPS) + 1))
 
 
 @pytest.mark.parametrize("version", sorted(BUILDERS))
@@ -154,12 +154,13 @@ def test_a_schema_of_another_program_is_refused_and_left_alone(url: str, ledger:
 def test_a_step_that_fails_leaves_the_record_at_its_old_version(url: str, ledger: PostgresLedger) -> None:
     import psycopg
 
-    from refold.ledger.postgres.migrations import STEPS, migrate
+    from refold.ledger.postgres_server import migrate
+    from refold.ledger.sql.migrations import POSTGRES_STEPS
 
     send(ledger, ["a"])
     before = read_columns(url)
     steps = (
-        *STEPS,
+        *POSTGRES_STEPS,
         "CREATE TABLE half (x integer); INSERT INTO half VALUES (1)",
         "ALTER TABLE absent ADD COLUMN y int",
     )
@@ -167,7 +168,7 @@ def test_a_step_that_fails_leaves_the_record_at_its_old_version(url: str, ledger
         with pytest.raises(psycopg.errors.UndefinedTable):
             migrate(db, "here", "refold", steps)
         assert read_columns(url) == before
-        assert db.execute("SELECT version FROM ledger_version").fetchone() == (len(STEPS),)
+        assert db.execute("SELECT version FROM ledger_version").fetchone() == (len(POSTGRES_STEPS),)
         migrate(db, "here", "refold", steps[:-1])
         assert db.execute("SELECT x FROM half").fetchone() == (1,)
 

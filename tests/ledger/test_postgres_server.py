@@ -155,7 +155,7 @@ def test_a_server_that_stays_away_is_waited_for_once_and_not_at_every_call(
     server = own_server()
     ledger = open_ledger(own_url)
     send(ledger, ["a"])
-    monkeypatch.setattr("refold.ledger.postgres.server._PATIENCE_S", 4.0)
+    monkeypatch.setattr("refold.ledger.postgres_server._PATIENCE_S", 4.0)
     server.stop()
     try:
         started = time.monotonic()
@@ -174,7 +174,7 @@ def test_a_server_that_stays_away_is_waited_for_once_and_not_at_every_call(
 
 
 def test_a_server_that_is_not_there_is_an_error_that_says_so_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("refold.ledger.postgres.server._PATIENCE_S", 600.0)
+    monkeypatch.setattr("refold.ledger.postgres_server._PATIENCE_S", 600.0)
     ledger = open_ledger(f"postgresql://bob:{SECRET}@127.0.0.1:1/db")
     with pytest.raises(LedgerError, match=r"bob:\*\*\*@127.0.0.1:1/db: the server cannot be reached") as caught:
         ledger.read_session(SESSION)

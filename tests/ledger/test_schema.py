@@ -12,8 +12,9 @@ import pytest
 
 from refold.errors import LedgerError
 from refold.ledger.records import Event, Splice, StoredUsage
+from refold.ledger.sql.migrations import SQLITE_STEPS
 from refold.ledger.sqlite import SqliteLedger
-from refold.ledger.sqlite.migrations import APPLICATION_ID, STEPS, migrate
+from refold.ledger.sqlite_file import APPLICATION_ID, migrate
 from tests.contract.talk import NOW, SESSION, commit, is_sound, make_fold, make_mask, read_texts, send
 from tests.ledger.versions import BUILDERS
 
@@ -36,7 +37,7 @@ def read_schema(connection: apsw.Connection) -> set[tuple[str, str]]:
 
 
 def test_every_released_schema_has_a_builder() -> None:
-    assert sorted(BUILDERS) == list(range(1, len(STEPS) + 1))
+    assert sorted(BUILDERS) == list(range(1, len(SQLITE_STEPS) + 1))
 
 
 @pytest.mark.parametrize("version", sorted(BUILDERS))
@@ -61,10 +62,10 @@ def test_a_file_that_is_newer_is_refused_and_left_alone(ledger: SqliteLedger, fi
     send(ledger, ["a"])
     ledger.close()
     raw = apsw.Connection(str(file))
-    raw.pragma("user_version", len(STEPS) + 7)
+    raw.pragma("user_version", len(SQLITE_STEPS) + 7)
     raw.close()
     before = file.read_bytes()
-    with pytest.raises(LedgerError, match=rf"schema {len(STEPS) + 7}.*install a newer refold"):
+    with pytest.raises(LedgerError, match=rf"schema {len(SQLITE_STEPS) + 7}.*install a newer refold"):
         ledger.read_session(SESSION)
     assert file.read_bytes() == before
 
@@ -84,11 +85,11 @@ def test_a_step_that_fails_leaves_the_file_at_its_old_version(ledger: SqliteLedg
     ledger.close()
     raw = apsw.Connection(str(file))
     before = read_schema(raw)
-    steps = (*STEPS, "CREATE TABLE half (x); INSERT INTO half VALUES (1)", "ALTER TABLE absent ADD COLUMN y")
+    steps = (*SQLITE_STEPS, "CREATE TABLE half (x); INSERT INTO half VALUES (1)", "ALTER TABLE absent ADD COLUMN y")
     with pytest.raises(apsw.SQLError):
         migrate(raw, str(file), steps)
     assert read_schema(raw) == before
-    assert (raw.pragma("user_version"), raw.pragma("application_id")) == (len(STEPS), APPLICATION_ID)
+    assert (raw.pragma("user_version"), raw.pragma("application_id")) == (len(SQLITE_STEPS), APPLICATION_ID)
     migrate(raw, str(file), steps[:-1])
     assert raw.execute("SELECT x FROM half").get == 1
     raw.close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from hashlib import blake2b
 from typing import Any, get_args
 
 import orjson
@@ -71,6 +72,11 @@ def _has_odd_key(value: object) -> bool:
     if isinstance(value, dict) and not all(isinstance(key, str) for key in value):
         return True
     return any(map(_has_odd_key, _children(value)))
+
+
+def checksum(digest: bytes, body: bytes) -> bytes:
+    """Return a checksum that ties the raw bytes of a message to its digest."""
+    return blake2b(body, key=digest, digest_size=8).digest()
 
 
 def encode_text(text: str) -> str | bytes:

@@ -6,6 +6,7 @@ is what a fold covers. Storing runs makes both cheap to write, to read and to co
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -134,3 +135,26 @@ def find_ranks(left: int | None, right: int | None, count: int) -> list[int]:
 def spread_ranks(spans: Sequence[Span]) -> list[tuple[int, Span]]:
     """Return all rows of a path with ranks that have room between them."""
     return [(ROOM * number, span) for number, span in enumerate(spans, 1)]
+
+
+def meets(runs: Sequence[Span], first: int, last: int) -> bool:
+    """Tell whether any number from first to last is in one of these runs, which are sorted and apart."""
+    at = bisect_left(runs, first, key=lambda run: run[1])
+    return at < len(runs) and runs[at][0] <= last
+
+
+def merge_spans(spans: Iterable[Span]) -> list[Span]:
+    """Return runs that are sorted by their first, and may overlap, as runs that are apart."""
+    merged: list[Span] = []
+    for first, last in spans:
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], last))
+        else:
+            merged.append((first, last))
+    return merged
+
+
+def is_within(seq: int, spans: Sequence[Span]) -> bool:
+    """Tell whether a number is in one of these runs, which are sorted and apart."""
+    at = bisect_right(spans, (seq, float("inf"))) - 1
+    return at >= 0 and seq <= spans[at][1]

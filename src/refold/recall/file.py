@@ -9,7 +9,7 @@ from __future__ import annotations
 import apsw
 
 from refold.errors import LedgerError
-from refold.ledger.sqlite.file import LedgerFile
+from refold.ledger.sqlite_file import LedgerFile
 
 APPLICATION_ID = 0x7266_6C69  # "rfli"
 # One number for the layout and for what counts as a word: when either changes, what is stored no longer fits.

@@ -11,7 +11,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from json import JSONDecodeError
 from pathlib import Path
 from typing import Literal, get_args
@@ -19,8 +19,9 @@ from typing import Literal, get_args
 import apsw
 
 from refold.errors import ConfigError, LedgerError
-from refold.ledger.sqlite.migrations import migrate, read_version
+from refold.ledger.sql.migrations import SQLITE_STEPS, check_version
 
+APPLICATION_ID = 0x7266_6C64  # "rfld", so that no other program's file is taken for a ledger.
 Synchronous = Literal["off", "normal", "full", "extra"]
 
 _LOG_BYTES_MAX = 64 * 1024 * 1024
@@ -296,3 +297,34 @@ def _ended(connection: apsw.Connection) -> Iterator[None]:
         if connection.in_transaction:
             with contextlib.suppress(apsw.Error):
                 connection.execute("ROLLBACK")
+
+
+def read_version(connection: apsw.Connection, where: str, newest: int = len(SQLITE_STEPS)) -> int:
+    """Return the schema version of a file, 0 for an empty one; LedgerError if it is newer, or not a ledger."""
+    # One statement sees one moment: another process may be making the file just now.
+    row = connection.execute(
+        "SELECT user_version, application_id, (SELECT count(*) FROM sqlite_schema) "
+        "FROM pragma_user_version, pragma_application_id"
+    ).fetchone()
+    version, application, tables = map(int, row or (0, 0, 0))
+    is_empty = application == version == tables == 0
+    if application != APPLICATION_ID and not is_empty:
+        raise LedgerError(f"{where} is a database of another program, not a ledger; name another file")
+    return check_version(version, newest, where)
+
+
+def migrate(connection: apsw.Connection, where: str, steps: Sequence[str] = SQLITE_STEPS) -> None:
+    """Bring a file to the newest schema, whole or not at all."""
+    if read_version(connection, where, len(steps)) == len(steps):
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        # Another process may have done it while this one waited for the lock.
+        for step in steps[read_version(connection, where, len(steps)) :]:
+            connection.execute(step)
+        connection.pragma("application_id", APPLICATION_ID)
+        connection.pragma("user_version", len(steps))
+        connection.execute("COMMIT")
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")

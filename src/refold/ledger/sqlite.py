@@ -1,0 +1,241 @@
+"""The ledger in one SQLite file, through apsw: what differs from the shared statements, and the quick way to append."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import apsw
+
+from refold.errors import LedgerError
+from refold.ledger.codec import decode_text, dump_json, encode_edit, encode_text
+from refold.ledger.records import (
+    Extension,
+    Finding,
+    SessionRow,
+    Splice,
+    StoredEdit,
+    StoredFact,
+    StoredMessage,
+    extend_row,
+    is_as_seen,
+)
+from refold.ledger.runs import Span
+from refold.ledger.sql.database import Answer, Database, Rows
+from refold.ledger.sql.ledger import SqlLedger
+from refold.ledger.sql.log import add_usage
+from refold.ledger.sql.messages import (
+    add_messages,
+    ask_known,
+    ask_tail,
+    change_path,
+    check_chain,
+    read_known,
+    write_content,
+)
+from refold.ledger.sql.sessions import StoredSession, find_session
+from refold.ledger.sqlite_file import LedgerFile, Synchronous
+
+__all__ = ["SqliteLedger"]
+
+T = TypeVar("T")
+# The connection caches one prepared statement per count. Requests rarely bring more messages than this.
+_PLAIN_MAX = 32
+
+
+class SqliteLedger(SqlLedger):
+    """The durable record in one file, made when something is first written. Safe to share between threads.
+
+    With ``synchronous="normal"`` a change survives a crash of the process; with "full" also a power failure, at the
+    cost of one flush per call.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        synchronous: Synchronous = "normal",
+        busy_timeout_s: float = 10.0,
+        bytes_max: int | None = None,
+        vfs: str | None = None,
+    ) -> None:
+        self._file = LedgerFile(
+            path, synchronous=synchronous, busy_timeout_s=busy_timeout_s, bytes_max=bytes_max, vfs=vfs
+        )
+
+    def extend(self, extensions: Sequence[Extension], *, may_wait: bool = False) -> list[SessionRow | None] | None:
+        """Store what one more request of each session adds, in one transaction; see the port."""
+        with self._file.write() if may_wait else self._file.write_now() as connection:
+            if connection is None:
+                return None
+            db = SqliteDatabase(connection)
+            return [_extend_session(db, one) for one in extensions]
+
+    def close(self) -> None:
+        """Close what this process opened. A later call opens it again."""
+        self._file.close()
+
+    def _change(self, work: Callable[[Database], T]) -> T:
+        with self._file.write() as connection:
+            return work(SqliteDatabase(connection))
+
+    def _read(self, work: Callable[[Database], T]) -> T:
+        with self._file.read() as connection:
+            return work(SqliteDatabase(connection))
+
+    def _ask(self, work: Callable[[Database], T]) -> T:
+        return self._read(work)
+
+    def _wipe(self) -> None:
+        """Empty the write-ahead log, which keeps old pages until then."""
+        if not self._file.empty_log():
+            raise LedgerError(
+                f"the content is deleted, but another process is reading {self._file.path}-wal, which still holds a "
+                "copy; stop that process and repeat the command"
+            )
+
+    def _allow_long(self, db: Database) -> None:
+        """Do nothing: statements have no time limit here."""
+
+    def _verify_database(self, db: Database) -> list[Finding]:
+        """Check pages and indexes too, and content that belongs to no message."""
+        findings = [
+            Finding("", f"database: {line}", is_derived="index" in line)
+            for (line,) in db.fetch_all("PRAGMA integrity_check(100)")
+            if line != "ok"
+        ]
+        sql = "SELECT count(*) FROM raw WHERE key NOT IN (SELECT raw FROM message WHERE raw IS NOT NULL)"
+        if lost := db.fetch_value(sql):
+            findings.append(Finding("", f"{lost} raw contents belong to no message", is_derived=False))
+        return findings + super()._verify_database(db)
+
+    def _repair(self, names: Iterable[str]) -> None:
+        with self._file.write() as connection:
+            connection.execute("REINDEX")
+        super()._repair(names)
+
+
+class SqliteDatabase(Database):
+    """A connection to the file. The content of messages is in the table ``raw``."""
+
+    __slots__ = ("connection",)
+    lock = ""  # A transaction that writes has the whole file to itself.
+    content = "raw"
+    join_body = " LEFT JOIN raw ON raw.key = message.raw"
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self.connection = connection
+
+    def run(self, sql: str, values: Sequence[Any] = ()) -> Answer:
+        """Run a statement to its end."""
+        return Rows(self.connection.execute(sql, values).fetchall())
+
+    def run_each(self, sql: str, values: Sequence[Any], keys: Iterable[Any]) -> Answer:
+        """Run a statement once for each key: SQLite has no arrays, and no round trips either."""
+        one = sql.replace("= ANY(?)", "= ?")
+        execute = self.connection.execute
+        return Rows([row for key in keys for row in execute(one, (*values, key)).fetchall()])
+
+    def encode(self, text: str) -> str | bytes:
+        """Return text that is not valid UTF-8 as bytes: a column holds either."""
+        return encode_text(text)
+
+    def decode(self, stored: Any) -> str:
+        """Return the string that ``encode`` was given."""
+        return decode_text(stored)
+
+    def insert_messages(self, session: int, numbered: Sequence[tuple[int, StoredMessage]]) -> None:
+        """Insert messages one by one, each with its row in ``raw``."""
+        for seq, message in numbered:
+            body, checksum = write_content(message)
+            if body is not None:
+                self.connection.execute("INSERT INTO raw (body) VALUES (?)", (body,))
+            ids = (bytes.fromhex(message.id), bytes.fromhex(message.parent), bytes.fromhex(message.digest))
+            raw = None if body is None else self.connection.last_insert_rowid()
+            self.connection.execute(
+                "INSERT INTO message VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (session, seq, *ids, message.role, message.tokens, message.created_at, raw, checksum),
+            )
+
+    def insert_edit(self, session: int, stored: StoredEdit, *, batch: int | None, spans: Sequence[Span]) -> None:
+        """Insert an edit, then its runs."""
+        edit = stored.edit
+        what = (session, self.encode(edit.id), edit.kind, edit.level, batch)
+        self.connection.execute(
+            "INSERT INTO edit (session, id, kind, level, batch, is_active, covered, created_at, payload) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (*what, int(stored.is_active), len(edit.covers), stored.created_at, encode_edit(edit)),
+        )
+        key = self.connection.last_insert_rowid()
+        for place, (first, last) in enumerate(spans):
+            self.connection.execute("INSERT INTO cover VALUES (?, ?, ?, ?, ?)", (key, place, session, first, last))
+
+    def insert_fact(self, session: int, fact: StoredFact, *, batch: int) -> None:
+        """Insert a fact; the index on its text finds one that is there already."""
+        kind, text, handle = fact.fact.kind, self.encode(fact.fact.text), self.encode(fact.fact.handle)
+        self.connection.execute(
+            "INSERT OR IGNORE INTO fact (session, batch, kind, text, handle, created_at) VALUES (?, ?, ?, ?, ?, ?)",
+            (session, batch, kind, text, handle, fact.created_at),
+        )
+
+    def delete_content(self, session: int, seqs: Sequence[int] | None = None) -> None:
+        """Delete rows of ``raw``."""
+        which = "(SELECT raw FROM message WHERE session = ?"
+        if seqs is None:
+            self.connection.execute(f"DELETE FROM raw WHERE key IN {which})", (session,))
+        else:
+            self.run_each(f"DELETE FROM raw WHERE key IN {which} AND seq = ANY(?))", (session,), seqs)
+
+    def lock_events(self) -> None:
+        """Do nothing: only one transaction writes at a time."""
+
+
+def _extend_session(db: SqliteDatabase, extension: Extension) -> SessionRow | None:
+    """Store one extension; return the session's new row, or None if the session has changed since it was read."""
+    found = find_session(db, extension.seen.id)
+    if found is None or not is_as_seen(found.row, extension.seen):
+        return None
+    seq_last, tokens = _extend_path(db, found, extension.messages)
+    for usage in extension.usages:
+        add_usage(db, found.key, usage)
+    row = replace(extend_row(found.row, extension), tokens=found.row.tokens + tokens)
+    settings = dump_json(row.settings) if extension.settings else None
+    db.connection.execute(
+        "UPDATE session SET seq_last = ?, message_count = ?, tokens = ?, path_version = ?, updated_at = ?, "
+        "settings = coalesce(?, settings) WHERE key = ?",
+        (seq_last, row.messages, row.tokens, row.path_version, row.updated_at, settings, found.key),
+    )
+    return row
+
+
+def _extend_path(db: SqliteDatabase, found: StoredSession, messages: Sequence[StoredMessage]) -> tuple[int, int]:
+    """Add messages at the end of the path; return the newest message's number and the tokens added to the path."""
+    if not messages:
+        return found.seq_last, 0
+    check_chain(messages)
+    if len(messages) <= _PLAIN_MAX and _is_plain(db, found, messages):
+        db.insert_messages(found.key, list(enumerate(messages, found.seq_last + 1)))
+        seq_last = found.seq_last + len(messages)
+        sql = "UPDATE path SET last = ? WHERE session = ? AND last = ?"
+        db.connection.execute(sql, (seq_last, found.key, found.seq_last))
+        return seq_last, sum(message.tokens for message in messages)
+    # The path was cut back, or continues with messages it had before: the numbers are not consecutive.
+    ids = tuple(message.id for message in messages)
+    known, tail = read_known(ask_known(db, found.row.id, ids)), ask_tail(db, found.row.id)
+    new = add_messages(db, found, messages, known)
+    splice = Splice(found.row.messages, found.row.messages, ids)
+    _, tokens = change_path(db, found, (splice,), known=known, new=new, tail=tail)
+    return found.seq_last + len(new), tokens
+
+
+def _is_plain(db: SqliteDatabase, found: StoredSession, messages: Sequence[StoredMessage]) -> bool:
+    """Return whether all messages are new and the path ends with the newest stored one."""
+    marks = ", ".join("?" * len(messages))
+    sql = (
+        "SELECT last, EXISTS (SELECT 1 FROM message WHERE message.session = path.session AND id IN "
+        f"({marks})) FROM path WHERE session = ? ORDER BY rank DESC LIMIT 1"
+    )
+    ids = [bytes.fromhex(message.id) for message in messages]
+    return db.fetch_one(sql, (*ids, found.key)) == (found.seq_last, 0)
