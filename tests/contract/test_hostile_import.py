@@ -213,6 +213,7 @@ def test_whatever_is_changed_in_a_file_it_is_refused_or_it_is_a_sound_session(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1_800)
 def test_three_thousand_forged_files(told: Told, tmp_path: Path) -> None:
     for seed in range(10_000, 13_000):
         check_forged(told, seed, tmp_path)

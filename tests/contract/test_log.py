@@ -20,6 +20,18 @@ def test_events_come_back_in_order_and_page_by_id(ledger: Ledger) -> None:
     assert ledger.read_events("a", after=ids[-1]) == []
 
 
+def test_the_newest_events_are_read_backwards_from_the_end(ledger: Ledger) -> None:
+    assert ledger.read_newest_events(None) == []
+    for name in ("a", "b"):
+        ledger.open_session(name, NOW)
+    ids = [ledger.add_event("ab"[number % 2], Event("x", NOW, {"n": number})) for number in range(6)]
+    assert [event.id for event in ledger.read_newest_events(None)] == ids[-1:]
+    assert [event.id for event in ledger.read_newest_events(None, limit=4)] == ids[:1:-1]
+    assert [event.fields["n"] for event in ledger.read_newest_events("a", limit=2)] == [4, 2]
+    assert ledger.read_newest_events("a", limit=1) == ledger.read_events("a", after=ids[3])
+    assert ledger.read_newest_events("unknown", limit=5) == []
+
+
 def test_events_keep_any_json(ledger: Ledger) -> None:
     ledger.open_session(SESSION, NOW)
     fields = {"名": "\ud800", "big": 2**100, "list": [1.5, None, True], "": {}}

@@ -113,6 +113,14 @@ def test_after_forget_the_view_is_still_a_request_that_the_provider_accepts(tmp_
     assert manager.prepare_context_sync("s1", history).messages == shown
 
 
+def test_forgetting_a_message_is_logged_once(tmp_path: Path) -> None:
+    manager = ContextCompressionManager(CompressionConfig(), tmp_path)
+    manager.append("s1", agent(3))
+    manager.forget("s1", f"m:{manager.ledger.read_path('s1').digests[2][:8]}")
+    logged = [event.fields for event in manager.ledger.read_events("s1") if event.kind == "forgotten"]
+    assert logged == [{"messages": 1, "edits": 0}]
+
+
 def test_a_session_with_a_forgotten_message_is_still_compressed(tmp_path: Path) -> None:
     manager = ContextCompressionManager(SMALL, tmp_path)
     manager.append("s1", agent(4))

@@ -1,1 +1,1 @@
-"""The durable record of sessions: messages, edits, events, facts. A shell layer: it does IO, it decides nothing."""
+"""The durable record of sessions: messages, edits, events, facts. It does IO and makes no decisions."""

@@ -1,9 +1,10 @@
-"""Alignment: which of the messages that come in are known already. Pure, over content hashes.
+"""Alignment: find which incoming messages are already known, by content hash. Pure.
 
-Clients are stateless: they resend the whole history each time, mostly unchanged and longer. That case is one
-comparison. Else the two are matched as a diff does: common ends first, then what occurs equally often on both sides
-as anchors, then between the anchors again. A match keeps content and order; it need not be the longest possible, and
-it never costs more than a few sorts of what differs, also where ten thousand messages say "ok".
+Clients are stateless: they resend the whole history each time, usually unchanged and longer. That case is a single
+comparison. Otherwise the two sequences are matched like a diff: first the common ends, then messages that occur equally
+often on both sides as anchors, then the gaps between the anchors. A match keeps content and order. It is not always the
+longest possible, but it never costs more than a few sorts of the part that differs, even if ten thousand messages say
+"ok".
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from dataclasses import dataclass
 from itertools import compress, count
 from operator import ne
 
-_ROUNDS_MAX = 8  # Each round sorts what is left; after that the plain walk decides.
+_ROUNDS_MAX = 8  # Each round sorts what is left; after the last one, a simple walk matches the rest.
 
 
 @dataclass(frozen=True, slots=True)
 class CommonRun:
-    """``length`` messages in a row that are the same on both sides."""
+    """``length`` consecutive messages that are the same on both sides."""
 
     known: int
     incoming: int
@@ -29,7 +30,7 @@ class CommonRun:
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """What of the incoming messages is known: runs in order, on both sides."""
+    """The incoming messages that are known, as runs in order."""
 
     runs: tuple[CommonRun, ...]
     known_length: int
@@ -37,11 +38,11 @@ class Alignment:
 
     @property
     def keeps_path(self) -> bool:
-        """True if the incoming messages begin with all that is known."""
+        """True if the incoming messages begin with all known ones."""
         return not self.known_length or (bool(self.runs) and self.runs[0] == CommonRun(0, 0, self.known_length))
 
     def positions(self) -> list[int]:
-        """Return for each incoming message where it stands among the known ones; -1 for a new one."""
+        """Return each incoming message's place among the known ones; -1 for a new message."""
         found = [-1] * self.incoming_length
         for run in self.runs:
             found[run.incoming : run.incoming + run.length] = range(run.known, run.known + run.length)
@@ -49,7 +50,7 @@ class Alignment:
 
 
 def align(known: Sequence[str], incoming: Sequence[str]) -> Alignment:
-    """Find which incoming messages are known, by their digests, in order."""
+    """Match incoming messages with known ones, by digest and in order."""
     known, incoming = tuple(known), tuple(incoming)
     if not known or incoming[: len(known)] == known:
         runs = (CommonRun(0, 0, len(known)),) if known else ()
@@ -63,7 +64,7 @@ _Pair = tuple[int, int, int]
 
 
 def _match(known: tuple[str, ...], incoming: tuple[str, ...]) -> Iterator[_Pair]:
-    """Yield (known, incoming, length) of what is the same, in no order, never crossing."""
+    """Yield matches as (known, incoming, length), in any order; no two of them cross."""
     spans: list[_Span] = [(0, len(known), 0, len(incoming), 0)]
     while spans:
         k0, k1, i0, i1, rounds = spans.pop()
@@ -95,13 +96,13 @@ def _match(known: tuple[str, ...], incoming: tuple[str, ...]) -> Iterator[_Pair]
 
 
 def count_common(left: Sequence[object], right: Sequence[object]) -> int:
-    """Return how many are the same at the beginning of both."""
+    """Return the length of the common prefix."""
     shorter = min(len(left), len(right))
     return next(compress(count(), map(ne, left, right)), shorter)
 
 
 def _find_trimmed(known: tuple[str, ...], incoming: tuple[str, ...]) -> int:
-    """Return how many known messages are left where a client took its oldest away; 0 if it did something else."""
+    """Return how many known messages remain if the client only removed its oldest ones; 0 if it did something else."""
     if incoming[0] not in known:
         return 0
     left = len(known) - known.index(incoming[0])
@@ -109,7 +110,7 @@ def _find_trimmed(known: tuple[str, ...], incoming: tuple[str, ...]) -> int:
 
 
 def _find_anchors(known: tuple[str, ...], incoming: tuple[str, ...]) -> list[tuple[int, int]]:
-    """Return the longest increasing row of messages that occur equally often on both sides."""
+    """Return the longest increasing sequence of messages that occur equally often on both sides."""
     known_counts, incoming_counts = Counter(known), Counter(incoming)
     shared = {digest for digest, times in incoming_counts.items() if known_counts.get(digest) == times}
     if not shared:
@@ -123,7 +124,7 @@ def _find_anchors(known: tuple[str, ...], incoming: tuple[str, ...]) -> list[tup
 
 
 def _longest_increasing(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the longest row of pairs that also increases in its first member (the second does already)."""
+    """Return the longest sequence of pairs whose first members increase; the second members already do."""
     ends: list[int] = []
     last: list[int] = []
     before: list[int] = []
@@ -141,7 +142,7 @@ def _longest_increasing(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _walk(known: tuple[str, ...], incoming: tuple[str, ...]) -> Iterator[tuple[int, int]]:
-    """Match each incoming message with its next occurrence, one after the other."""
+    """Match each incoming message with its next occurrence after the previous match."""
     places: defaultdict[str, list[int]] = defaultdict(list)
     for at, digest in enumerate(known):
         places[digest].append(at)

@@ -1,7 +1,7 @@
-"""Chained ids: a message's id hashes its content and its parent, so a resent history has the ids it had before. Pure.
+"""Chained ids: a message's id hashes its content and its parent, so a resent history gets the same ids again. Pure.
 
-Known messages keep their ids wherever they stand now; a new one is chained to the message before it. No id stands
-twice on a path, and a parent always stands before its children, as long as paths are changed by ``chain_path`` only.
+Known messages keep their ids wherever they are now; a new message is chained to the one before it. As long as paths are
+changed only through ``chain_path``, no id is on a path twice, and a parent always comes before its children.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from refold.ledger.records import MessagePath, Splice
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A message that is not on the path yet: its place among the incoming ones, its parent, its id."""
+    """A message that is not on the path yet: its place among the incoming messages, its parent and its id."""
 
     at: int
     parent: str
@@ -25,7 +25,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class ChainedPath:
-    """The ids of all incoming messages, which of them are new, and how the path changes to become them."""
+    """The ids of all incoming messages, which of them are new, and the splices that turn the path into them."""
 
     ids: tuple[str, ...]
     new: tuple[Link, ...]
@@ -33,7 +33,7 @@ class ChainedPath:
 
 
 def chain_path(path: MessagePath, incoming: Sequence[str]) -> ChainedPath:
-    """Give every incoming message, by its digest, the id it has on the path or a new one."""
+    """Give each incoming message the id it has on the path, or a new one."""
     alignment = align(path.digests, incoming)
     if alignment.keeps_path:
         length = len(path.ids)
@@ -44,7 +44,7 @@ def chain_path(path: MessagePath, incoming: Sequence[str]) -> ChainedPath:
 
 
 def chain_tail(tail: str, digests: Sequence[str], at: int = 0) -> tuple[Link, ...]:
-    """Chain messages that follow ``tail``, the first of them at place ``at``."""
+    """Chain messages that follow ``tail``; the first is at place ``at``."""
     links: list[Link] = []
     for place, digest in enumerate(digests, at):
         links.append(Link(place, tail, chain_id(tail, digest)))
@@ -53,10 +53,10 @@ def chain_tail(tail: str, digests: Sequence[str], at: int = 0) -> tuple[Link, ..
 
 
 def _chain_apart(path: MessagePath, incoming: Sequence[str], positions: list[int]) -> ChainedPath:
-    """Chain what is new between known messages.
+    """Chain new messages between known ones.
 
-    A message that is put right after its own parent, while the same one is kept further on, is that one: it moves up,
-    and the later one becomes new. Else one id would stand twice on the path.
+    An inserted message may get the id of a message that is kept further on, because it has the same parent and content.
+    Then it is that message, moved up, and the later one becomes new. Otherwise one id would be on the path twice.
     """
     kept = {path.ids[position]: at for at, position in enumerate(positions) if position >= 0}
     place = {message_id: at for at, message_id in enumerate(path.ids)}
@@ -79,14 +79,14 @@ def _chain_apart(path: MessagePath, incoming: Sequence[str], positions: list[int
 
 
 def _crosses(positions: list[int], at: int, place: int) -> bool:
-    """Tell whether a message at this place would stand out of order: then it is cut out and put in again."""
+    """Return whether a message at this place would be out of order; then it is removed and inserted again."""
     before = next((position for position in reversed(positions[:at]) if position >= 0), -1)
     after = next((position for position in positions[at + 1 :] if position >= 0), place + 1)
     return not before < place < after
 
 
 def _find_splices(positions: list[int], ids: list[str], length: int) -> list[Splice]:
-    """Return what must change between the kept messages."""
+    """Return the changes between the kept messages."""
     splices: list[Splice] = []
     start = at = 0
     while at <= len(positions):

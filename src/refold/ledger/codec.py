@@ -1,7 +1,7 @@
-"""What the ledger writes: provider objects and edits as JSON bytes that load back equal.
+"""Encoding: provider objects, edits and text in a form that every store keeps and reads back equal. Pure.
 
-orjson writes and reads all it can hold without loss; the standard library does the rest: lone surrogates, integers
-over 64 bits, NaN. Text for a column is text wherever UTF-8 can hold it, and bytes where it cannot.
+JSON is written and read by orjson, and by the standard library where orjson would lose something: lone surrogates,
+integers over 64 bits, NaN. SQLite stores text that is not valid UTF-8 as bytes; PostgreSQL stores it with escapes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ EDIT_NUMBER_MAX = 1_000_000_000
 
 
 def dump_json(value: object) -> bytes:
-    """Return a JSON value as bytes; FormatError if it is none."""
+    """Return a JSON value as bytes; FormatError if it is not JSON."""
     try:
         data = orjson.dumps(value, option=_OPTIONS)
     except TypeError:
@@ -37,7 +37,7 @@ def dump_json(value: object) -> bytes:
 
 
 def load_json(data: bytes) -> Any:
-    """Return the value of JSON bytes that ``dump_json`` wrote."""
+    """Return the value that ``dump_json`` wrote."""
     if _LONG_NUMBER.search(data):
         return json.loads(data)
     try:
@@ -50,9 +50,9 @@ def _dump_slowly(value: object) -> bytes:
     try:
         data = json.dumps(value, separators=(",", ":")).encode("ascii")
     except (TypeError, ValueError, RecursionError) as error:
-        raise FormatError(f"the ledger keeps JSON only ({error}); give plain dicts, lists, strings, numbers") from error
+        raise FormatError(f"the ledger stores only JSON ({error}); use plain dicts, lists, strings, numbers") from error
     if _has_odd_key(value):
-        raise FormatError("the ledger keeps JSON only, and there a key is a string; rename the keys that are not")
+        raise FormatError("the ledger stores only JSON, whose keys are strings; rename the other keys")
     return data
 
 
@@ -80,7 +80,7 @@ def checksum(digest: bytes, body: bytes) -> bytes:
 
 
 def encode_text(text: str) -> str | bytes:
-    """Return a text as a column can hold it: lone surrogates are not UTF-8, so a text with some is bytes."""
+    """Return text for a column of SQLite: bytes if it has lone surrogates, which are not valid UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -94,12 +94,12 @@ def decode_text(stored: str | bytes) -> str:
 
 
 def encode_reason(reason: Reason) -> str:
-    """Return a reason as a text column holds it: JSON of its code and values."""
+    """Return a reason for a text column: its code and values as JSON."""
     return dump_json(reason.to_json()).decode()
 
 
 def decode_reason(stored: str) -> Reason:
-    """Return the reason of a text column: code and values, or the sentence that an earlier version wrote."""
+    """Return the reason of a text column: code and values, or the sentence of an earlier version."""
     try:
         value = load_json(stored.encode("utf-8", "surrogatepass"))
     except ValueError:
@@ -108,30 +108,30 @@ def decode_reason(stored: str) -> Reason:
 
 
 def encode_edit(edit: Edit) -> bytes:
-    """Return all of an edit but its id and what it covers."""
-    payload = _tell_fields(edit)
+    """Return an edit without its id and the ids it covers, which have columns of their own."""
+    payload = _list_fields(edit)
     del payload["id"], payload["covers"]
     payload["reason"] = edit.reason.to_json()
     if edit.fold is not None:
-        payload["fold"] = _tell_fields(edit.fold) | {
-            "facts": [_tell_fields(fact) for fact in edit.fold.facts],
-            "artifacts": [_tell_fields(artifact) for artifact in edit.fold.artifacts],
+        payload["fold"] = _list_fields(edit.fold) | {
+            "facts": [_list_fields(fact) for fact in edit.fold.facts],
+            "artifacts": [_list_fields(artifact) for artifact in edit.fold.artifacts],
         }
     try:
         data = orjson.dumps(payload, option=_OPTIONS)
     except TypeError:
         return _dump_slowly(payload)
-    # The weight of an artifact is the only number here that may be none.
+    # The weight of an artifact is the only number here that may be NaN.
     return _dump_slowly(payload) if b'"weight":null' in data else data
 
 
-def _tell_fields(value: Edit | Fold | Fact | Artifact) -> dict[str, Any]:
+def _list_fields(value: Edit | Fold | Fact | Artifact) -> dict[str, Any]:
     # Not ``asdict``: it copies every value, and an index has thousands.
     return {name: getattr(value, name) for name in value.__slots__}
 
 
 def decode_edit(data: bytes, covers: tuple[str, ...], edit_id: str = "") -> Edit:
-    """Return the edit; without an id, the id is computed from what it does."""
+    """Return the edit; without an id, the id is computed from the content."""
     payload = load_json(data)
     payload["made_from"] = tuple(payload["made_from"])
     payload["reason"] = read_reason(payload["reason"])
@@ -154,7 +154,10 @@ def _decode_fold(stored: dict[str, Any]) -> Fold:
 
 
 def encode_column(text: str) -> str:
-    """Return a text as it is stored."""
+    """Return text for a column of PostgreSQL, with NUL, lone surrogates and backslashes escaped.
+
+    Nearly every text stays as it is, so that people can read the tables. Different texts stay different.
+    """
     return _ODD.sub(_escape, text)
 
 
@@ -178,11 +181,14 @@ def _unescape(found: re.Match[str]) -> str:
 
 
 def find_odd(edit: Any) -> Iterator[str]:
-    """Name what is not of its type: the ledger would refuse it in the middle of a request, or never read it again."""
+    """Yield the fields of an edit that are invalid, for edits of plugins and imported files.
+
+    The ledger would fail to store such a field, or to read it back.
+    """
     if edit.kind not in get_args(EditKind) or edit.role not in get_args(Role):
         yield "kind or role"
     if not isinstance(edit.covers, tuple) or len(set(map(str, edit.covers))) < len(edit.covers):
-        yield "covers: a message stands in it twice"
+        yield "covers: a message is listed twice"
     if edit.part is not None and (type(edit.part) is not int or not 0 <= edit.part <= EDIT_NUMBER_MAX):
         yield "part"
     texts = (edit.stage, edit.text, edit.before, *edit.covers)

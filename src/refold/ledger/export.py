@@ -1,6 +1,8 @@
-"""A whole session as one JSON value: all that belongs to it, in an order that only its content decides. Pure.
+"""A whole session as one JSON value, for export and import. Pure.
 
-Two ledgers that hold the same session tell the same bytes, whatever store they are; that is how a copy is proved.
+The order depends only on the content, so two ledgers with the same session export the same bytes, whatever the store.
+Imported data is untrusted and fully validated: every id must follow from its content, be unique and resolve, and every
+number and text must be one that a store can hold. Otherwise a FormatError says where the problem is.
 """
 
 from __future__ import annotations
@@ -30,16 +32,16 @@ from refold.ledger.records import (
 MARK = "refold_session"
 VERSION = 2
 NUMBER_MAX = 1 << 53
-TIME_MAX = 253_402_300_799.0  # The last second that a date can tell.
+TIME_MAX = 253_402_300_799.0  # The last second of the year 9999.
 _KEYS = ("id", "wire", "model", "settings", "created_at", "messages", "path", "edits", "batches")
-_FIRST_VERSION = 1  # It had no facts, events and usage of its own.
+_FIRST_VERSION = 1  # It had no lists of facts, events and usage.
 _LOGS = ("facts", "events", "usage")
 
 T = TypeVar("T")
 
 
 def dump_session(whole: WholeSession) -> dict[str, object]:
-    """Return all of a session as plain values; a forgotten message has ``null`` for its content."""
+    """Return a session as plain JSON values; a forgotten message has ``null`` for its content."""
     return {
         MARK: VERSION,
         "id": whole.row.id,
@@ -47,9 +49,9 @@ def dump_session(whole: WholeSession) -> dict[str, object]:
         "model": whole.row.model,
         "settings": dict(whole.row.settings),
         "created_at": whole.row.created_at,
-        "messages": [_tell_message(message) for message in whole.messages],
+        "messages": [_dump_message(message) for message in whole.messages],
         "path": list(whole.path),
-        "edits": [_tell_edit(one) for one in whole.edits],
+        "edits": [_dump_edit(one) for one in whole.edits],
         "batches": [
             {
                 "id": batch.id,
@@ -77,7 +79,7 @@ def dump_session(whole: WholeSession) -> dict[str, object]:
     }
 
 
-def _tell_message(message: StoredMessage) -> dict[str, Any]:
+def _dump_message(message: StoredMessage) -> dict[str, Any]:
     return {
         "id": message.id,
         "parent": message.parent,
@@ -89,7 +91,7 @@ def _tell_message(message: StoredMessage) -> dict[str, Any]:
     }
 
 
-def _tell_edit(one: StoredEdit) -> dict[str, Any]:
+def _dump_edit(one: StoredEdit) -> dict[str, Any]:
     return {
         "id": one.edit.id,
         "covers": list(one.edit.covers),
@@ -101,7 +103,7 @@ def _tell_edit(one: StoredEdit) -> dict[str, Any]:
 
 
 def load_session(value: object, session_id: str | None = None) -> WholeSession:
-    """Return the session that a value tells, under its own id or another; FormatError if it tells none."""
+    """Return the session that ``dump_session`` wrote, under its own id or another; FormatError if it is invalid."""
     try:
         return _read(value, session_id)
     except FormatError:
@@ -165,12 +167,12 @@ def _check_keys(value: object) -> dict[str, Any]:
 
 
 def _find_facts(value: Mapping[str, Any]) -> list[dict[str, object]]:
-    """Return the facts of the folds in a value of the first version, as their compressions stored them."""
+    """Return the facts of a version 1 export, which are in its folds, as their batches stored them."""
     found: dict[tuple[str, str], dict[str, object]] = {}
     for one in value["edits"]:
         for fact in (one["edit"].get("fold") or {}).get("facts", ()) if one["batch"] else ():
-            told = {**fact, "batch": one["batch"], "created_at": one["created_at"]}
-            found.setdefault((str(fact["kind"]), str(fact["text"])), told)
+            stored = {**fact, "batch": one["batch"], "created_at": one["created_at"]}
+            found.setdefault((str(fact["kind"]), str(fact["text"])), stored)
     return list(found.values())
 
 
@@ -182,7 +184,7 @@ def _read_messages(given: object) -> tuple[StoredMessage, ...]:
         if message.parent not in seen:
             raise FormatError(f"messages[{at}] comes before its parent, or its parent is missing")
         if message.id in seen:
-            raise FormatError(f"messages[{at}] stands there twice")
+            raise FormatError(f"messages[{at}] is there twice")
         seen.add(message.id)
         messages.append(message)
     return tuple(messages)
@@ -195,7 +197,7 @@ def _read_message(one: Mapping[str, Any], where: str, seq: int) -> StoredMessage
     if chain_id(one["parent"], digest) != one["id"]:
         raise FormatError(f"{where} is not what its id says: it was changed after the export")
     if role not in get_args(Role):
-        raise FormatError(f"{where} has the role {str(role)[:40]!r}")
+        raise FormatError(f"{where} has the unknown role {str(role)[:40]!r}")
     return StoredMessage(
         id=one["id"],
         parent=one["parent"],
@@ -214,25 +216,25 @@ def _read_edit(one: Mapping[str, Any], where: str) -> StoredEdit:
     edit = decode_edit(dump_json(one["edit"]), tuple(_list(one["covers"], f"{where}.covers")))
     odd = next(find_odd(edit), "")
     if odd:
-        raise FormatError(f"{where} has an odd {odd}")
+        raise FormatError(f"{where} has an invalid {odd}")
     if edit.id != one["id"]:
         raise FormatError(f"{where} is not what its id says: it was changed after the export")
     if type(one["is_active"]) is not bool:
-        raise FormatError(f"{where}.is_active is neither true nor false")
+        raise FormatError(f"{where}.is_active must be true or false")
     return StoredEdit(edit, _text(one["batch"], f"{where}.batch"), one["is_active"], _time(one["created_at"], where))
 
 
 def _read_batch(one: Mapping[str, Any], where: str) -> StoredBatch:
     name = _text(one["id"], f"{where}.id")
     if not 1 <= len(name) <= 256:
-        raise FormatError(f"{where}.id has {len(name)} characters; it has 1 to 256")
+        raise FormatError(f"{where}.id has {len(name)} characters; it must have 1 to 256")
     before, after = (_number(one[key], f"{where}.{key}") for key in ("tokens_before", "tokens_after"))
     return StoredBatch(name, _reason(one["reason"], where), before, after, _time(one["created_at"], where), (), False)
 
 
 def _read_fact(one: Mapping[str, Any], where: str) -> StoredFact:
     if one["kind"] not in get_args(FactKind):
-        raise FormatError(f"{where} is of the kind {str(one['kind'])[:40]!r}")
+        raise FormatError(f"{where} is of the unknown kind {str(one['kind'])[:40]!r}")
     fact = Fact(one["kind"], _text(one["text"], where), _text(one["handle"], where))
     return StoredFact(fact, "", _text(one["batch"], where), _time(one["created_at"], where))
 
@@ -253,21 +255,21 @@ def _read_all(given: object, what: str, read: Callable[[Mapping[str, Any], str],
 
 def _list(given: object, where: str) -> list[Any]:
     if not isinstance(given, list):
-        raise FormatError(f"{where} is not a list")
+        raise FormatError(f"{where}: expected a list")
     return given
 
 
 def _object(given: object, where: str) -> dict[str, Any]:
     if not isinstance(given, dict):
-        raise FormatError(f"{where} is not an object where there should be one")
-    # As a store would give it back: what is nested too deeply to be read again is found out here.
-    told: dict[str, Any] = load_json(dump_json(given))
-    return told
+        raise FormatError(f"{where}: expected an object")
+    # As a store would return it: nesting too deep to be read back fails here.
+    loaded: dict[str, Any] = load_json(dump_json(given))
+    return loaded
 
 
 def _text(given: object, where: str) -> str:
     if not isinstance(given, str):
-        raise FormatError(f"{where} is not a text where there should be one")
+        raise FormatError(f"{where}: expected a text")
     return given
 
 
@@ -275,38 +277,38 @@ def _reason(given: object, where: str) -> Reason:
     """Return a reason: code and values, or the sentence of an earlier version."""
     is_coded = isinstance(given, Mapping) and isinstance(given.get("code"), str)
     if not is_coded and not isinstance(given, str):
-        raise FormatError(f"{where} has a reason that is neither a text nor a code with values")
+        raise FormatError(f"{where}: a reason must be a text, or a code with values")
     return read_reason(given)
 
 
 def _number(given: object, where: str) -> int:
     if type(given) is not int or not 0 <= given <= NUMBER_MAX:
-        raise FormatError(f"{where} is not a whole number from 0 to {NUMBER_MAX:,}")
+        raise FormatError(f"{where} must be a whole number from 0 to {NUMBER_MAX:,}")
     return given
 
 
 def _time(given: object, where: str) -> float:
-    # No NaN is between two numbers.
+    # NaN fails both comparisons.
     if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given <= TIME_MAX:
-        raise FormatError(f"{where}: the time is not a number of seconds since 1970")
+        raise FormatError(f"{where}: the time must be a number of seconds since 1970")
     return float(given)
 
 
 def check_once(names: Iterable[object], where: str) -> None:
-    """Refuse a name that stands twice in a list."""
+    """Raise FormatError if a name is in a list twice."""
     seen: set[object] = set()
     for at, name in enumerate(names):
         if name in seen:
-            raise FormatError(f"{where}[{at}] stands there twice")
+            raise FormatError(f"{where}[{at}] is there twice")
         seen.add(name)
 
 
 def _check_known(names: tuple[str, ...], ids: set[str], where: str) -> None:
     check_once(names, where)
     if not ids.issuperset(names):
-        raise FormatError(f"{where} names messages that the session does not have")
+        raise FormatError(f"{where} names messages that are not in the session")
 
 
 def _check_batch(name: str, known: set[str], where: str) -> None:
     if name not in known:
-        raise FormatError(f"{where} belongs to a compression that the session does not have")
+        raise FormatError(f"{where} belongs to a batch that is not in the session")

@@ -1,7 +1,7 @@
-"""Where a ledger is kept: a file, or a PostgreSQL server. Pure: nothing is opened here.
+"""Where a ledger is kept, and the store for it: a file, or a PostgreSQL server. Nothing is opened before it is used.
 
-A server's address may hold a password. It is shown with the password blotted out, wherever it is shown; only whoever
-connects asks for the whole of it, by name. What cannot be read is refused without being quoted.
+A server's address may contain a password. It is always shown redacted; only the code that connects asks for the whole
+address, by ``reveal``. An address that cannot be parsed is refused without being quoted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _HOW = "give a file, or postgresql://user:password@host:5432/database"
 
 
 class LedgerPlace:
-    """A place to keep a ledger, as somebody wrote it. Printing it never shows a password."""
+    """The location of a ledger as the user wrote it. Printing it never shows a password."""
 
     __slots__ = ("_written",)
 
@@ -35,11 +35,11 @@ class LedgerPlace:
 
     @property
     def kind(self) -> Literal["file", "postgres"]:
-        """What keeps it."""
+        """The kind of store."""
         return "postgres" if _SCHEME.match(self._written) else "file"
 
     def reveal(self) -> str:
-        """Return the whole address, with its password: for connecting, never for showing."""
+        """Return the whole address with its password, for connecting only."""
         return self._written
 
     def __str__(self) -> str:
@@ -56,7 +56,7 @@ class LedgerPlace:
 
 
 def redact_address(address: str) -> str:
-    """Return an address with its password blotted out; one that is odd shows nothing of who connects."""
+    """Return an address with its password redacted."""
     scheme = _SCHEME.match(address)
     if scheme is None:
         return address
@@ -69,18 +69,18 @@ def redact_address(address: str) -> str:
 
 
 def _check(written: object) -> str:
-    # Nothing that was written is quoted below: a password may be in it, in any place.
+    # The errors below quote nothing of the text: a password may be anywhere in it.
     if not isinstance(written, str) or not written.strip() or "\0" in written:
-        raise ConfigError(f"ledger is not a text; {_HOW}")
+        raise ConfigError(f"ledger must be a non-empty text; {_HOW}")
     text = written.strip()
     scheme = _SCHEME.match(text)
     if scheme is None:
         return text
     if scheme[1].lower() not in _SERVER:
-        raise ConfigError(f"ledger names a store of the kind '{scheme[1][:20]}', which there is not; {_HOW}")
+        raise ConfigError(f"ledger: unknown kind of store '{scheme[1][:20]}'; {_HOW}")
     authority = text[scheme.end() :].partition("?")[0]
     if authority.count("@") > 1 or "#" in text or not _has_whole_escapes(text):
-        raise ConfigError("ledger is an address that cannot be read; write @ : / ? # % in a password as %40 %3A …")
+        raise ConfigError("ledger: the address cannot be parsed; write @ : / ? # % in a password as %40 %3A …")
     return text
 
 
@@ -89,7 +89,7 @@ def _has_whole_escapes(text: str) -> bool:
 
 
 def choose_ledger(workspace: str | Path, place: LedgerPlace | str | None = None) -> Ledger:
-    """Return the ledger of a workspace: the named file or server, else the file that every workspace has."""
+    """Return the ledger at a place, by default the file ``.refold/ledger.db`` of the workspace."""
     found = LedgerPlace(place) if isinstance(place, str) else place
     if found is not None and found.kind == "postgres":
         return _open_postgres(found)
@@ -111,22 +111,22 @@ def _open_postgres(place: LedgerPlace) -> Ledger:
 
 
 def find_file(workspace: str | Path, place: LedgerPlace | None = None) -> Path:
-    """Return the file of a ledger that is kept in one; a relative name starts at the workspace."""
+    """Return the path of a ledger's file; a relative path starts at the workspace."""
     if place is None or place.kind != "file":
         return Path(workspace) / LEDGER_FILE
     return Path(workspace) / Path(place.reveal()).expanduser()
 
 
 def find_place(ledger: Ledger, place: LedgerPlace | None) -> LedgerPlace | None:
-    """Return where a ledger is kept: what it says itself, else what the settings say."""
+    """Return where a ledger is kept: its own ``place``, otherwise the one of the settings."""
     own = getattr(ledger, "place", None)
     return own if isinstance(own, LedgerPlace) else place
 
 
 def find_index_file(workspace: str | Path, place: LedgerPlace | None = None) -> Path:
-    """Return where the words of a ledger are indexed: beside its file, or in the workspace if a server keeps it.
+    """Return the path of a ledger's search index: beside its file, or in the workspace for a server.
 
-    Two servers have two indexes: a session of one is not a session of the other.
+    Each server has its own index, because two servers may use the same session ids.
     """
     if place is None or place.kind == "file":
         return index_path(find_file(workspace, place))
@@ -135,6 +135,6 @@ def find_index_file(workspace: str | Path, place: LedgerPlace | None = None) -> 
 
 
 def index_path(ledger_path: str | os.PathLike[str]) -> Path:
-    """Return where the index of a ledger's file is kept: beside it."""
+    """Return the path of the index beside a ledger's file."""
     path = Path(ledger_path)
     return path.with_name(f"{path.stem}.recall{path.suffix or '.db'}")

@@ -1,12 +1,12 @@
-"""The port to the durable record: messages, edits, events, facts, usage. Every store keeps this contract.
+"""The port to the durable record: messages, edits, events, facts, usage. Every store implements this contract.
 
-One call is one transaction: it happens whole or not at all. Messages are only ever added; edits are switched on and
-off; nothing but ``forget`` and ``delete_session`` erases. A session's id is any text and never a path. Times are
-seconds since 1970, handed in by the caller.
+Each call is one transaction: it happens whole or not at all. Messages are only ever added, edits are switched on and
+off, and only ``forget`` and ``delete_session`` erase anything. A session id is any text and never a path. Times are
+seconds since 1970, passed in by the caller.
 
-Whoever changes a session says what it saw: ``append`` names the version of the path, ``commit`` the edits. If that is
-no longer so, nothing is written, and the caller reads again. Both versions stand in ``SessionRow``, so that one cheap
-read tells whether what a process holds in memory is still true.
+A change names the state it is based on: ``append`` the version of the path, ``commit`` the active edits. If that state
+is no longer current, nothing is written and the caller reads again. ``SessionRow`` has both versions, so one cheap read
+tells whether a process's copy in memory is up to date.
 """
 
 from __future__ import annotations
@@ -33,40 +33,40 @@ from refold.ledger.records import (
 
 
 class Ledger(Protocol):
-    """The durable record. Raises LedgerError for what the operator must mend; loses nothing.
+    """The durable record. Raises LedgerError for problems that the operator must fix, and never loses data.
 
-    Reading a session that is not there gives nothing; changing one is a LedgerError that names it.
+    Reading a session that does not exist returns nothing; changing one raises LedgerError.
     """
 
     def open_session(self, session_id: str, now: float) -> SessionRow:
-        """Return the session, made if it is not there yet."""
+        """Return the session; it is made if there is none."""
         ...
 
     def read_session(self, session_id: str) -> SessionRow | None: ...
 
     def list_sessions(self, *, limit: int = 100, offset: int = 0, prefix: str = "") -> list[SessionRow]:
-        """Return sessions, the last changed first; only those whose id begins with ``prefix``, which is ASCII.
+        """Return sessions whose id begins with ``prefix``, which is ASCII; the last changed first.
 
-        With a prefix it costs O(sessions that begin so), whatever else there is.
+        With a prefix the cost depends only on the number of matching sessions.
         """
         ...
 
     def update_session(self, session_id: str, changes: Mapping[str, object], now: float) -> None:
-        """Set ``wire``, ``model`` or, key by key, ``settings`` (a mapping; None takes a key away)."""
+        """Set ``wire``, ``model`` or, key by key, ``settings`` (a mapping; None removes a key)."""
         ...
 
     def delete_session(self, session_id: str) -> bool:
-        """Erase a session and all that belongs to it; False if it was not there."""
+        """Delete a session and everything that belongs to it; False if there is none."""
         ...
 
     def read_whole(self, session_id: str) -> WholeSession | None:
-        """Return all of a session as it is at one moment; None if it is not there."""
+        """Return all of a session in one snapshot; None if there is none."""
         ...
 
     def put_whole(self, whole: WholeSession, now: float) -> bool:
-        """Store a session as it was told, changed last ``now``; False, and nothing stored, if its name is taken.
+        """Store a whole session with ``now`` as its last change; False, and nothing stored, if its id is taken.
 
-        What is told must be sound: ids that follow from content, each once, and nothing that names what is not there.
+        The caller must have validated it: ids follow from content, each is unique, and every reference resolves.
         """
         ...
 
@@ -85,38 +85,38 @@ class Ledger(Protocol):
         arrival: Sequence[Edit] = (),
         events: Sequence[Event] = (),
     ) -> int | None:
-        """Add messages and change the path; return its new version, or None if it is no longer ``version``.
+        """Add messages and change the path; return its new version, or None if it is no longer at ``version``.
 
-        A message that is known stays as it is. Splices are in order and do not overlap; ids in them are new or known.
-        ``arrival`` are edits made when these messages came; one that is known stays as it is, switched off or on.
-        Costs O(new messages + spliced), whatever the length of the session.
+        Known messages stay as they are. Splices are in order and do not overlap; their ids are new or known.
+        ``arrival`` are edits made for these messages on arrival; known ones stay as they are, active or not.
+        The cost is O(new messages + spliced), whatever the length of the session.
         """
         ...
 
     def read_messages(self, session_id: str, ids: Sequence[str] | None = None) -> list[StoredMessage]:
-        """Return the messages with these ids, in that order, unknown ones left out; or all of the current path."""
+        """Return the messages with these ids, in that order and without unknown ones; or the whole current path."""
         ...
 
     def list_messages(self, session_id: str, *, after: int = 0, limit: int = 1_000) -> list[StoredMessage]:
-        """Return messages as they arrived, on the path or not, those with a greater ``seq`` than ``after``."""
+        """Return messages with a ``seq`` above ``after`` in the order of arrival, on the path or not."""
         ...
 
     def find_messages(self, session_id: str, digest_prefix: str, *, limit: int = 100) -> list[StoredMessage]:
-        """Return messages, on the path or not, whose digest begins so."""
+        """Return messages, on the path or not, whose digest begins with these hex digits."""
         ...
 
     def commit(
         self, session_id: str, batch: Batch, *, now: float, events: Sequence[Event] = (), owner: str | None = None
     ) -> bool:
-        """Store a compression whole; False, and nothing stored, if what it rests on has changed.
+        """Store a batch whole; False, and nothing stored, if what it was based on has changed.
 
-        That is: a message it covers is gone, or forgotten and the batch does not know; the edits active over what it
-        covers are not those it expects; or ``owner`` is given and no longer holds the lease.
+        That is the case if a covered message is missing, or was forgotten without the batch knowing; if the active
+        edits over the covered messages are not those it expects; or if ``owner`` is given and has lost the lease.
         """
         ...
 
     def switch_edits(self, session_id: str, ids: Sequence[str], *, on: bool, now: float, event: Event) -> int:
-        """Switch edits on or off, with the event that says why; return how many were not so before."""
+        """Switch edits on or off and log the event that says why; return how many changed."""
         ...
 
     def read_edits(self, session_id: str, *, active_only: bool = True) -> list[StoredEdit]:
@@ -124,7 +124,7 @@ class Ledger(Protocol):
         ...
 
     def read_batches(self, session_id: str) -> list[StoredBatch]:
-        """Return compressions in the order they were committed."""
+        """Return batches in the order they were committed."""
         ...
 
     def add_event(self, session_id: str, event: Event) -> int:
@@ -132,11 +132,15 @@ class Ledger(Protocol):
         ...
 
     def read_events(self, session_id: str | None, *, after: int = 0, limit: int = 1_000) -> list[Event]:
-        """Return events with a greater id than ``after``, oldest first; of all sessions if none is named."""
+        """Return events with an id above ``after``, oldest first; of all sessions if the id is None."""
+        ...
+
+    def read_newest_events(self, session_id: str | None, *, limit: int = 1) -> list[Event]:
+        """Return the last events, newest first; of all sessions if the id is None."""
         ...
 
     def read_facts(self, session_id: str | None, *, limit: int = 10_000) -> list[StoredFact]:
-        """Return facts, oldest first; of all sessions if none is named. One that was found again stands once."""
+        """Return facts, oldest first; of all sessions if the id is None. A fact found twice is listed once."""
         ...
 
     def add_usage(self, session_id: str, usage: StoredUsage) -> None: ...
@@ -146,18 +150,19 @@ class Ledger(Protocol):
         ...
 
     def acquire_lease(self, session_id: str, owner: str, *, seconds: float, now: float) -> bool:
-        """Take or prolong the right to compress a session; False while another owner's has not run out.
+        """Take or extend the lease, the right to compress a session; False while another owner's has not expired.
 
-        ``seconds`` are at most LEASE_S_MAX: what would run longer was taken before a clock was set back, and is void.
+        ``seconds`` is at most LEASE_S_MAX. A stored lease with more time left was taken before the clock was set back;
+        it is void.
         """
         ...
 
     def release_lease(self, session_id: str, owner: str) -> None:
-        """Give the right back; another owner's is left alone."""
+        """Release the lease if this owner has it."""
         ...
 
     def is_leased(self, session_id: str, *, now: float) -> bool:
-        """Tell whether anybody has the right to compress a session now: then it is being compressed. A plain read."""
+        """Return whether any owner has the lease now, which means that the session is being compressed."""
         ...
 
     def verify(
@@ -169,22 +174,22 @@ class Ledger(Protocol):
     ) -> list[Finding]:
         """Recompute hashes, ids, counts and references of one session or all; ``repair`` rebuilds what is derived.
 
-        ``digest`` recomputes the content hash of a provider's object, for those who know what was volatile in it.
+        ``digest`` recomputes the content hash of a provider's object, for callers that know its volatile parts.
         """
         ...
 
     def forget(self, session_id: str, ids: Sequence[str], now: float) -> int:
-        """Erase the content of messages and of all that was made from them; return how many messages had some.
+        """Erase the content of messages and everything made from it, and log that; return how many had content.
 
-        Edits that cover them, edits made from those, and the facts of both go, and what events and reasons say in their
-        words; all that these say if a message was forgotten before, for its words are not known any more. Hashes stay,
-        so the chain verifies.
-        The version of the edits changes, so that whoever holds the content in memory or in an index lets go of it.
+        This deletes the edits that cover the messages, edits made from those, and the facts of both, and it removes the
+        words of the messages from events and reasons. If a message was forgotten before, its words are unknown, so all
+        sentences of the session's events and reasons go. Hashes stay, so the chain still verifies. The version of the
+        edits changes, so that every process drops the content from its memory and its index.
         """
         ...
 
     def find_forgotten(self, session_id: str) -> list[str]:
-        """Return the ids of the messages whose content was erased, as they arrived."""
+        """Return the ids of the messages whose content was erased, in the order of arrival."""
         ...
 
     def close(self) -> None:
@@ -193,12 +198,12 @@ class Ledger(Protocol):
 
 
 class QuickLedger(Ledger, Protocol):
-    """A ledger on this machine, whose calls take microseconds: it can be asked where nobody may wait."""
+    """A ledger on this machine whose calls take microseconds, so that an event loop may call it."""
 
     def extend(self, extensions: Sequence[Extension], *, may_wait: bool = False) -> list[SessionRow | None] | None:
-        """Store all of them in one transaction; return the rows then, None for a session that is not as it was seen.
+        """Store all extensions in one transaction; return the new rows, with None for a session that has changed.
 
-        Of such a session nothing is stored; ``append``, ``add_usage`` and ``update_session`` do the same the long way.
-        A message that is known stays as it is. None for all, unless it ``may_wait``, while another writer is at work.
+        Nothing of such a session is stored; use ``append``, ``add_usage`` and ``update_session`` instead. Known
+        messages stay as they are. Returns None for all while another writer is active, unless ``may_wait``.
         """
         ...

@@ -1,8 +1,9 @@
-"""The server behind a ledger: a few connections, opened when first used; one transaction per call.
+"""The PostgreSQL server of a ledger: a small pool of connections, opened when first used; one transaction per call.
 
-A connection that died while nobody used it is replaced unseen. A call whose connection dies before its commit was sent
-is made again, for nothing of it happened; one that dies later is a LedgerError that says so. A process that forks
-leaves its parent's connections alone.
+An idle connection that died is replaced. If a connection dies before the commit was sent, nothing has happened and the
+call is repeated; if it dies later, a LedgerError says that the outcome is unknown. A forked process does not touch its
+parent's connections. No error ever shows a password: messages of the server, which have none, are quoted; messages of
+the driver about an address are not.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ Connection = psycopg.Connection[tuple[Any, ...]]
 _ATTEMPTS_MAX = 5
 _WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 _READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-_PATIENCE_S = 10.0  # So long a server that was there may be away: it is restarted.
+_PATIENCE_S = 10.0  # How long to wait for a server that was reached before and may be restarting.
 _PAUSE_S = 0.1
-_INHERITED: list[Connection] = []  # Kept for ever, so that no child closes what its parent opened.
+_INHERITED: list[Connection] = []  # Kept for ever, so that a child never closes its parent's connections.
 _MIGRATION_LOCK = 0x7266_6C64  # "rfld": one number for all schemas of a database; migrations are rare and short.
-# A server that vanished without a word is noticed after a minute, not after two hours.
+# Notice a server that vanished silently after a minute, not after two hours.
 _DEFAULTS = {
     "application_name": "refold",
     "connect_timeout": "5",
@@ -42,29 +43,29 @@ _DEFAULTS = {
     "keepalives_count": "3",
     "tcp_user_timeout": "60000",
 }
-# By the first letters of SQLSTATE, the longest that fits: https://www.postgresql.org/docs/current/errcodes-appendix.html
+# By prefix of SQLSTATE, the longest match first: https://www.postgresql.org/docs/current/errcodes-appendix.html
 _NEXT_STEP = {
     "08": "the connection to the server was lost; check that it runs and can be reached",
     "28": "the server refuses this user or password; check both in the address, and pg_hba.conf on the server",
-    "3D000": "the server has no such database; make it, or name another in the address",
-    "22021": "the database cannot hold this text; make one with the encoding UTF8",
-    "22P05": "the database cannot hold this text; make one with the encoding UTF8",
+    "3D000": "the server has no such database; create it, or name another in the address",
+    "22021": "the database cannot hold this text; create one with the encoding UTF8",
+    "22P05": "the database cannot hold this text; create one with the encoding UTF8",
     "25006": "the server is read-only, as a standby is; name the primary server, nothing was written",
-    "40": "another process changed the same at the same time; try again, nothing was written",
-    "42501": "this user may not do that; grant it the schema and its tables, or let an owner open the ledger once",
-    "42P01": "a table of the ledger is missing; restore it from a copy",
-    "42703": "a column of the ledger is missing; restore it from a copy",
+    "40": "another process changed the same data at the same time; try again, nothing was written",
+    "42501": "this user lacks the permission; grant it the schema and its tables, or let the owner open it once",
+    "42P01": "a table of the ledger is missing; restore it from a backup",
+    "42703": "a column of the ledger is missing; restore it from a backup",
     "53100": "the server's disk is full; free space there, nothing was written",
     "53200": "the server is out of memory; nothing was written",
     "53300": "the server has no connection left; raise its max_connections, or lower connections_max",
     "54": "one message is larger than the server can hold; nothing was written",
     "55P03": "another process kept the session locked for too long; try again",
-    "57014": "the server took too long and was stopped; try again, or raise timeout_s",
+    "57014": "the statement timed out; try again, or raise timeout_s",
     "57P": "the server is stopping or starting; try again",
     "58": "the server cannot read or write its disk; see its log",
     "XX": "the server's data are damaged; stop, and see its log",
 }
-# A server that lets nobody in tells why in words only, mostly English ones; what is not known here is quoted.
+# A server that refuses a connection gives its reason only in words, mostly English. Others are quoted.
 _REFUSALS = {
     "password": _NEXT_STEP["28"],
     "authentication": _NEXT_STEP["28"],
@@ -81,7 +82,7 @@ _PASSED = frozenset({"40001", "40P01"})
 
 
 class LedgerServer:
-    """Connects, waits, and runs one transaction at a time on each of its connections."""
+    """A pool of connections that runs one transaction at a time on each."""
 
     def __init__(
         self, place: LedgerPlace, *, schema: str, connections_max: int, timeout_s: float, lock_timeout_s: float
@@ -95,15 +96,15 @@ class LedgerServer:
             "search_path": f"{quote_name(schema)}, pg_catalog",
             "statement_timeout": str(int(timeout_s * 1000)),
             "lock_timeout": str(int(lock_timeout_s * 1000)),
-            # A process that was stopped in the middle of a call does not keep a session locked for ever.
+            # A process that was stopped during a call must not keep a session locked for ever.
             "idle_in_transaction_session_timeout": str(int(timeout_s * 1000)),
         }
         self._connections_max = connections_max
         self._timeout_s = timeout_s
         self._was_reached = False
-        self._start_anew()
+        self._reset()
 
-    def _start_anew(self) -> None:
+    def _reset(self) -> None:
         self._pid = os.getpid()
         self._idle: list[Connection] = []
         self._free = threading.BoundedSemaphore(self._connections_max)
@@ -114,15 +115,15 @@ class LedgerServer:
         return self._run(work, _WRITE)
 
     def read(self, work: Callable[[Connection], T]) -> T:
-        """Run ``work`` on one moment of the record: for what takes several statements."""
+        """Run ``work``, which reads in several statements, on one snapshot."""
         return self._run(work, _READ)
 
     def ask(self, work: Callable[[Connection], T]) -> T:
-        """Run ``work`` without a transaction: for one statement that reads, or one that allows no transaction."""
+        """Run ``work`` without a transaction: for a single read, or a statement that allows no transaction."""
         return self._run(work, "")
 
     def close(self) -> None:
-        """Close the connections that no thread is using now. A later call opens others."""
+        """Close the idle connections. A later call opens others."""
         if self._pid == os.getpid():
             close_all(self._idle, self._pid)
 
@@ -148,11 +149,11 @@ class LedgerServer:
 
     @contextlib.contextmanager
     def _use(self) -> Iterator[Connection]:
-        """Lend a connection that is alive, as far as anyone can tell."""
+        """Yield a connection that is alive, as far as can be known."""
         if self._pid != os.getpid():
             _INHERITED.extend(self._idle)
             self._finalizer.detach()
-            self._start_anew()
+            self._reset()
         free, idle = self._free, self._idle
         if not free.acquire(timeout=self._timeout_s):
             raise LedgerError(
@@ -172,14 +173,14 @@ class LedgerServer:
             free.release()
 
     def _connect(self) -> Connection:
-        """Open a connection; a server that was reached before is given some time to come back."""
+        """Open a connection; wait for a server that was reached before."""
         give_up_at = time.monotonic() + _PATIENCE_S
         while True:
             try:
                 db = psycopg.connect(self._address, autocommit=True)
             except psycopg.Error as error:
                 if not is_away(error, was_reached=self._was_reached) or time.monotonic() >= give_up_at:
-                    self._was_reached = False  # Who comes next does not wait again, until it is back.
+                    self._was_reached = False  # Later calls do not wait again until the server is back.
                     raise explain_refusal(error, self.where) from error
                 time.sleep(_PAUSE_S)
             else:
@@ -195,7 +196,7 @@ class LedgerServer:
     def _set_up(self, db: Connection) -> None:
         encoding = db.info.parameter_status("server_encoding")
         if encoding != "UTF8":
-            raise LedgerError(f"{self.where}: the database has the encoding {encoding}; make one with UTF8")
+            raise LedgerError(f"{self.where}: the database has the encoding {encoding}; create one with UTF8")
         columns = ", ".join("set_config(%s, %s, false)" for _ in self._settings)
         values = [piece for setting in self._settings.items() for piece in setting]
         db.execute(f"SELECT {columns}", values)
@@ -204,7 +205,7 @@ class LedgerServer:
 
 
 class _State:
-    """How far a call has come."""
+    """The progress of a call."""
 
     def __init__(self) -> None:
         self.db: Connection | None = None
@@ -214,7 +215,7 @@ class _State:
 
 @contextlib.contextmanager
 def _transaction(db: Connection, begin: str, state: _State) -> Iterator[None]:
-    """Send what can be sent together in one go: what is not read is not waited for, up to the commit."""
+    """Pipeline the statements up to the commit: only answers that are read are waited for."""
     state.db = db
     if not begin:
         yield
@@ -228,7 +229,7 @@ def _transaction(db: Connection, begin: str, state: _State) -> Iterator[None]:
                 state.is_committing = True
                 db.execute("COMMIT")
             except psycopg.Error as error:
-                # The pipeline ends without it: where the connection is gone, it would complain on standard error.
+                # Let the pipeline end without the error; with a lost connection it would print to standard error.
                 failure = error
     except psycopg.Error as error:
         failure = failure or error
@@ -241,7 +242,7 @@ def _transaction(db: Connection, begin: str, state: _State) -> Iterator[None]:
 
 
 def take_living(idle: list[Connection]) -> Connection | None:
-    """Return the last of these connections that lives; those that do not are closed."""
+    """Return a connection that is alive from the idle ones; close dead ones."""
     while True:
         try:
             db = idle.pop()
@@ -253,36 +254,36 @@ def take_living(idle: list[Connection]) -> Connection | None:
 
 
 def _is_living(db: Connection) -> bool:
-    """Tell whether the server has hung up: then something can be read, though nothing was asked."""
+    """Return whether the server has not hung up: then there is nothing to read, because nothing was asked."""
     if db.closed:
         return False
     with selectors.DefaultSelector() as selector, contextlib.suppress(psycopg.Error):
         selector.register(db.fileno(), selectors.EVENT_READ)
         if not selector.select(0):
             return True
-        # What is there to be read may be a notice, such as that of changed settings.
+        # The data may be a notice, such as one about changed settings.
         db.pgconn.consume_input()
         return not selector.select(0) and not db.closed
     return False
 
 
 def is_clean(db: Connection) -> bool:
-    """Tell whether a connection is open, and nothing is under way on it."""
+    """Return whether a connection is open and idle."""
     return not db.closed and db.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
 
 
 def close_all(idle: list[Connection], pid: int) -> None:
-    """Close connections, if it was this process that opened them."""
+    """Close connections if this process opened them."""
     if pid == os.getpid():
         while idle:
             idle.pop().close()
 
 
 def is_lost(error: psycopg.Error, db: Connection | None = None) -> bool:
-    """Tell whether the connection is gone, so that whatever was not committed never happened."""
+    """Return whether the connection is lost, so that nothing uncommitted has happened."""
     if db is not None and db.broken:
         return True
-    # Leaving a pipeline whose connection is gone may fail in its own words; what it died of stands behind that.
+    # Leaving the pipeline of a lost connection may raise an error of its own; the cause is in its context.
     cause: BaseException | None = error
     for _ in range(_CAUSES_MAX):
         if isinstance(cause, psycopg.Error) and (cause.sqlstate or "").startswith(_LOST):
@@ -292,24 +293,24 @@ def is_lost(error: psycopg.Error, db: Connection | None = None) -> bool:
 
 
 def is_passing(error: psycopg.Error) -> bool:
-    """Tell whether the same may well succeed when it is tried again at once."""
+    """Return whether an immediate retry is likely to succeed."""
     return error.sqlstate in _PASSED
 
 
 def is_away(error: psycopg.Error, *, was_reached: bool) -> bool:
-    """Tell whether a server that could not be reached may be there in a moment: one that starts, or did run before."""
+    """Return whether an unreachable server may come back soon: it is starting, or was reached before."""
     said = str(error)
     return any(word in said for word in _STARTING) or (was_reached and _find_refusal(said) is None)
 
 
 def explain_refusal(error: psycopg.Error, where: str) -> LedgerError:
-    """Return the LedgerError for a connection that was not made."""
+    """Return the LedgerError for a failed connection attempt."""
     said = str(error)
     step = (
         _find_refusal(said) or "the server cannot be reached; check that it runs, and the host and port in the address"
     )
-    told = " ".join(said.removeprefix("connection failed: ").split())[:300]
-    return LedgerError(f"{where}: {step} ({told})")
+    quoted = " ".join(said.removeprefix("connection failed: ").split())[:300]
+    return LedgerError(f"{where}: {step} ({quoted})")
 
 
 def _find_refusal(said: str) -> str | None:
@@ -319,7 +320,7 @@ def _find_refusal(said: str) -> str | None:
 
 
 def explain_error(error: psycopg.Error, where: str) -> LedgerError:
-    """Return the LedgerError that tells an operator what to do."""
+    """Return the LedgerError that tells the operator what to do."""
     code = error.sqlstate or ""
     step = next((_NEXT_STEP[code[:size]] for size in (5, 3, 2) if code[:size] in _NEXT_STEP), "")
     if not step:
@@ -333,28 +334,28 @@ def _quote(error: psycopg.Error) -> str:
 
 
 def read_address(place: LedgerPlace) -> str:
-    """Return the address as the driver takes it, with our defaults where it says nothing."""
+    """Return the connection string for the driver, with our defaults."""
     try:
         given = conninfo_to_dict(place.reveal())
     except psycopg.Error:
         given = None
-    if given is None:  # Told apart from the driver's own words, which quote what it could not read.
+    if given is None:  # Raised outside of ``except``: the driver's message quotes the address.
         raise ConfigError(
-            f"ledger = {place} cannot be read as an address of PostgreSQL; see its parameters, and write "
+            f"ledger = {place} cannot be parsed as an address of PostgreSQL; check its parameters, and write "
             "@ : / ? # % in a password as %40 %3A …"
         )
     return make_conninfo("", **{**_DEFAULTS, **given, "client_encoding": "utf8"})
 
 
 def quote_name(name: str) -> str:
-    """Return a name as it stands in a statement."""
+    """Return a name quoted for a statement."""
     if not name or len(name.encode("utf-8", "replace")) > 63 or "\0" in name:
-        raise ConfigError("a schema's name has 1 to 63 bytes and no NUL")
+        raise ConfigError("the name of a schema must have 1 to 63 bytes and no NUL")
     return '"' + name.replace('"', '""') + '"'
 
 
 def read_version(db: Connection, where: str, schema: str, newest: int = len(POSTGRES_STEPS)) -> int:
-    """Return the version of the tables, 0 if there are none; LedgerError if it is newer, or not a ledger."""
+    """Return the version of the tables, 0 if there are none; LedgerError if it is too new or not a ledger."""
     found = db.execute(
         "SELECT relname FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace "
         "WHERE nspname = %s AND relkind IN ('r', 'v') ORDER BY (relname = 'ledger_version') DESC LIMIT 1",
@@ -369,12 +370,12 @@ def read_version(db: Connection, where: str, schema: str, newest: int = len(POST
 
 
 def migrate(db: Connection, where: str, schema: str, steps: Sequence[str] = POSTGRES_STEPS) -> None:
-    """Bring the tables to the newest schema, whole or not at all."""
+    """Migrate the tables to the newest schema in one transaction. Concurrent processes wait for each other."""
     if read_version(db, where, schema, len(steps)) == len(steps):
         return
     with db.transaction():
         db.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATION_LOCK,))
-        # Another process may have done it while this one waited for the lock.
+        # Another process may have migrated them while this one waited for the lock.
         version = read_version(db, where, schema, len(steps))
         if version == len(steps):
             return

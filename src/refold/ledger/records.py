@@ -1,6 +1,6 @@
-"""What the durable record consists of: messages, paths, edits, batches, facts, events, usage, sessions. Pure values.
+"""The values of the durable record: messages, paths, edits, batches, facts, events, usage, sessions.
 
-Whatever stands here is stored by every store and read back equal. Times are seconds since 1970.
+Every store writes them and reads them back equal. Times are seconds since 1970.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from refold.errors import FormatError
 from refold.formats import make_format
 
 SESSION_ID_MAX = 256
-# No lease is taken for longer. One that runs longer is of a time before the clock was set back, and holds no more.
+# The longest lease. One with more time left was taken before the clock was set back, and is void.
 LEASE_S_MAX = 900.0
 
 
@@ -24,8 +24,8 @@ LEASE_S_MAX = 900.0
 class StoredMessage:
     """A message as the ledger keeps it: ``raw`` are the JSON bytes of the provider's object.
 
-    ``seq`` numbers a session's messages as they arrived, from 1; the store sets it. ``is_compressed`` is true while a
-    fold in force stands for the message. A forgotten message keeps its place and its hashes; its ``raw`` is empty.
+    The store sets ``seq``: it numbers a session's messages in the order of arrival, from 1. ``is_compressed`` is true
+    while a fold in force replaces the message. A forgotten message keeps its place and hashes; its ``raw`` is empty.
     """
 
     id: str
@@ -51,7 +51,7 @@ class MessagePath:
 
 @dataclass(frozen=True, slots=True)
 class Splice:
-    """A change of the path: the messages at ``start`` to ``stop`` (before any change) give way to ``ids``."""
+    """A change of the path: ``ids`` replace the messages from ``start`` to ``stop``, counted before any change."""
 
     start: int
     stop: int
@@ -60,10 +60,10 @@ class Splice:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One compression: edits, facts and summary that are committed together, with what it looked at.
+    """One compression: edits, facts and summary that are committed together, with the state they are based on.
 
-    ``expects`` are the ids of the edits that were active over any message it covers; if they differ now, it is refused.
-    ``forgotten`` are the messages it covers whose content had been erased before: it was made without it.
+    ``expects`` are the ids of the edits that were active over the covered messages; if they differ now, the batch is
+    refused. ``forgotten`` are the covered messages whose content had been erased before.
     """
 
     id: str
@@ -89,7 +89,7 @@ class StoredEdit:
 
 @dataclass(frozen=True, slots=True)
 class StoredBatch:
-    """A compression that was committed; ``is_active`` while any of its edits is."""
+    """A committed batch; it is active while any of its edits is."""
 
     id: str
     reason: Reason
@@ -102,7 +102,7 @@ class StoredBatch:
 
 @dataclass(frozen=True, slots=True)
 class StoredFact:
-    """A fact with the session and the compression it comes from."""
+    """A fact with the session and the batch it comes from."""
 
     fact: Fact
     session_id: str
@@ -114,7 +114,7 @@ class StoredFact:
 class Event:
     """Something that happened to a session: compressed, offloaded, skipped, failed, undone, observed ...
 
-    ``fields`` are plain JSON and do not quote a message; should one do so, ``forget`` takes its words out.
+    ``fields`` are plain JSON and should not quote a message; if they do, ``forget`` removes the quote.
     """
 
     kind: str
@@ -126,7 +126,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class StoredUsage:
-    """What a provider billed for one request, beside what we had counted for it, and what the session was then."""
+    """The usage a provider reported for one request, our own count, and the state of the session at that time."""
 
     created_at: float
     model: str = ""
@@ -141,7 +141,7 @@ class StoredUsage:
 
 @dataclass(frozen=True, slots=True)
 class SessionRow:
-    """What the list of sessions shows. The counts can be rebuilt from the rest by ``verify``.
+    """A session as lists show it. ``verify`` can rebuild the counts from the other tables.
 
     ``messages`` and ``tokens`` are those of the current path; ``compression_count`` counts committed batches.
     """
@@ -161,7 +161,7 @@ class SessionRow:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that ``verify`` found to differ; ``is_derived`` says that ``repair`` can rebuild it."""
+    """One difference that ``verify`` found; ``repair`` can rebuild it if it is derived."""
 
     session_id: str
     what: str
@@ -170,8 +170,8 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Extension:
-    """What one more request of a session brings: new messages at the end of the path that was ``seen``, the usage of
-    the request before, settings that follow from it."""
+    """What one more request adds to a session as it was ``seen``: messages at the end of the path, the usage of the
+    previous request, and changed settings."""
 
     seen: SessionRow
     messages: Sequence[StoredMessage]
@@ -182,10 +182,10 @@ class Extension:
 
 @dataclass(frozen=True, slots=True)
 class WholeSession:
-    """All of a session as it was at one moment: what ``export`` tells and ``import`` stores again.
+    """A snapshot of a whole session, for export and import.
 
-    Messages, events, facts and usage are in the order they came, edits and batches in the order they were made. Leases
-    are nobody's business elsewhere, and counts follow from the rest.
+    Messages, events, facts and usage are in the order of arrival, edits and batches in the order they were made. Leases
+    are left out, because they mean nothing elsewhere; counts follow from the rest.
     """
 
     row: SessionRow
@@ -199,38 +199,38 @@ class WholeSession:
 
 
 def end_prefix(prefix: str) -> str:
-    """Return the first text, byte by byte, that no longer begins with this ASCII text."""
+    """Return the smallest text, compared by bytes, that is greater than every text with this ASCII prefix."""
     if not prefix.isascii() or not prefix.isprintable() or prefix.endswith("~"):
-        raise ValueError(f"a prefix is printable ASCII and does not end with '~', unlike {prefix[:40]!r}")
+        raise ValueError(f"the prefix {prefix[:40]!r} must be printable ASCII and must not end with '~'")
     return prefix[:-1] + chr(ord(prefix[-1]) + 1)
 
 
 def check_id(session_id: str) -> None:
-    """Refuse an id that is empty or too long; else any text is one."""
+    """Raise FormatError if a session id is empty or too long. Any other text is valid."""
     if not 1 <= len(session_id) <= SESSION_ID_MAX:
         raise FormatError(f"a session id has 1 to {SESSION_ID_MAX} characters, this one has {len(session_id)}")
 
 
 def change_row(row: SessionRow, changes: Mapping[str, object]) -> SessionRow:
-    """Return the row with wire and model set, and settings merged key by key; None takes a setting away."""
+    """Return the row with wire and model set, and settings merged key by key; None removes a setting."""
     unknown = set(changes) - {"wire", "model", "settings"}
     if unknown:
         raise ValueError(f"a session has no {', '.join(sorted(unknown))}; it has wire, model and settings")
     patch = changes.get("settings", {})
     if not isinstance(patch, Mapping):
-        raise ValueError("settings is a mapping of the keys that change")
+        raise ValueError("settings must be a mapping of the keys that change")
     kept = merge_settings(row.settings, patch)
     wire, model = changes.get("wire", row.wire), changes.get("model", row.model)
     return replace(row, wire=str(wire), model=str(model), settings=kept)
 
 
 def merge_settings(settings: Mapping[str, object], changes: Mapping[str, object]) -> dict[str, object]:
-    """Return settings with some of them changed; None takes one away."""
+    """Return settings with some of them changed; None removes one."""
     return {name: value for name, value in {**settings, **changes}.items() if value is not None}
 
 
 def extend_row(row: SessionRow, extension: Extension) -> SessionRow:
-    """Return a row after one more request: one rule for what is held in memory and what is stored."""
+    """Return the row after one more request. Memory and storage share this rule."""
     messages = extension.messages
     return SessionRow(
         row.id,
@@ -248,12 +248,12 @@ def extend_row(row: SessionRow, extension: Extension) -> SessionRow:
 
 
 def format_of(row: SessionRow) -> Format:
-    """Return the format that a session's messages are in; of one that has none yet, the one most clients write."""
+    """Return the wire format of a session; OpenAI chat for a session that has none yet."""
     return make_format(row.wire or "openai-chat")
 
 
 def is_as_seen(row: SessionRow, seen: SessionRow) -> bool:
-    """Tell whether messages, edits, format and model are those that somebody saw."""
+    """Return whether messages, edits, format and model are unchanged since ``seen`` was read."""
     return (row.path_version, row.edits_version, row.wire, row.model) == (
         seen.path_version,
         seen.edits_version,

@@ -1,7 +1,10 @@
-"""Runs: a row of numbers told as first and last of what follows one another. Pure.
+"""Runs: a sequence of numbers, stored as the first and last of each consecutive stretch. Pure.
 
-The ledger numbers a session's messages as they arrive, so a path of ten thousand messages is mostly one run, and so
-is what a fold covers. Storing runs makes both cheap to write, to read and to compare.
+The ledger numbers a session's messages in the order of arrival. So a path of ten thousand messages is usually one run,
+and so is what a fold covers; both are cheap to write, read and compare.
+
+The stored rows of a path have ranks with gaps between them: an append extends the last row, a trim shortens the first,
+an insertion takes a rank in between. Only when a gap is used up are all rows of the session ranked again.
 """
 
 from __future__ import annotations
@@ -12,13 +15,13 @@ from dataclasses import dataclass
 
 from refold.ledger.align import count_common
 
-Span = tuple[int, int]  # First and last, both within.
+Span = tuple[int, int]  # First and last, both included.
 ROOM = 1 << 32
 RankedRow = tuple[int, int, int]  # Rank, first, last.
 
 
 def find_runs(numbers: Iterable[int]) -> list[Span]:
-    """Return the numbers, in their order, as runs."""
+    """Return the numbers as runs, in the given order."""
     runs: list[Span] = []
     first = last = -2
     for number in numbers:
@@ -34,12 +37,12 @@ def find_runs(numbers: Iterable[int]) -> list[Span]:
 
 
 def count_runs(runs: Iterable[Span]) -> int:
-    """Return how many numbers the runs hold."""
+    """Return how many numbers the runs contain."""
     return sum(last - first + 1 for first, last in runs)
 
 
 def join_runs(runs: Iterable[Span]) -> list[Span]:
-    """Return the same numbers in the same order with neighbours joined."""
+    """Return the same numbers in the same order, with adjacent runs joined."""
     joined: list[Span] = []
     for first, last in runs:
         if joined and joined[-1][1] + 1 == first:
@@ -50,7 +53,7 @@ def join_runs(runs: Iterable[Span]) -> list[Span]:
 
 
 def cut_runs(runs: Iterable[Span], start: int, stop: int) -> Iterator[Span]:
-    """Yield the runs of the numbers at these places."""
+    """Yield the runs of the numbers at places ``start`` to ``stop``."""
     place = 0
     for first, last in runs:
         length = last - first + 1
@@ -63,13 +66,13 @@ def cut_runs(runs: Iterable[Span], start: int, stop: int) -> Iterator[Span]:
 
 
 def splice_runs(runs: Sequence[Span], changes: Iterable[tuple[int, int, Sequence[Span]]]) -> list[Span]:
-    """Return the runs with the numbers at (start, stop) replaced by others; changes are in order, places as before."""
+    """Return the runs with the numbers at each (start, stop) replaced. Changes are in order; places are old ones."""
     length = count_runs(runs)
     spliced: list[Span] = []
     at = 0
     for start, stop, new in changes:
         if not at <= start <= stop <= length:
-            raise ValueError(f"splice {start}:{stop} does not fit a path of {length}, or overlaps the one before")
+            raise ValueError(f"splice {start}:{stop} is outside of a path of {length}, or overlaps the previous one")
         spliced.extend(cut_runs(runs, at, start))
         spliced.extend(new)
         at = stop
@@ -78,7 +81,7 @@ def splice_runs(runs: Sequence[Span], changes: Iterable[tuple[int, int, Sequence
 
 
 def has_overlap(runs: Iterable[Span]) -> bool:
-    """Tell whether a number stands in two runs, or twice."""
+    """Return whether any number occurs twice."""
     last_end = -1
     for first, last in sorted(runs):
         if first <= last_end:
@@ -89,9 +92,9 @@ def has_overlap(runs: Iterable[Span]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RowChange:
-    """Which rows go, by rank, and which are put, new or in the place of the one with that rank.
+    """The rows to remove, by rank, and the rows to insert or replace.
 
-    ``spreads`` means that there is no room: all rows of the session are numbered anew.
+    ``spreads`` means that a gap is used up and all rows of the session must be ranked again.
     """
 
     removed: tuple[int, ...] = ()
@@ -100,9 +103,9 @@ class RowChange:
 
 
 def plan_rows(rows: Sequence[RankedRow], new: Sequence[Span]) -> RowChange:
-    """Return how the last rows of a path come to say ``new``, touching those in the middle that differ.
+    """Return the change that makes the last rows of a path hold ``new`` and touches only rows that differ.
 
-    ``rows`` begin with the one before the first change, if there is one.
+    ``rows`` begin with the row before the first change, if there is one.
     """
     old = [(first, last) for _, first, last in rows]
     head = count_common(old, new)
@@ -122,7 +125,7 @@ def plan_rows(rows: Sequence[RankedRow], new: Sequence[Span]) -> RowChange:
 
 
 def find_ranks(left: int | None, right: int | None, count: int) -> list[int]:
-    """Return so many ranks between two, with room between them; none if there is no room."""
+    """Return ``count`` ranks between two, with gaps; an empty list if there is no room."""
     if right is None:
         start, step = 0 if left is None else left, ROOM
     elif left is None:
@@ -133,18 +136,18 @@ def find_ranks(left: int | None, right: int | None, count: int) -> list[int]:
 
 
 def spread_ranks(spans: Sequence[Span]) -> list[tuple[int, Span]]:
-    """Return all rows of a path with ranks that have room between them."""
+    """Return all rows of a path with evenly spaced ranks."""
     return [(ROOM * number, span) for number, span in enumerate(spans, 1)]
 
 
 def meets(runs: Sequence[Span], first: int, last: int) -> bool:
-    """Tell whether any number from first to last is in one of these runs, which are sorted and apart."""
+    """Return whether any number from first to last is in these runs, which are sorted and disjoint."""
     at = bisect_left(runs, first, key=lambda run: run[1])
     return at < len(runs) and runs[at][0] <= last
 
 
 def merge_spans(spans: Iterable[Span]) -> list[Span]:
-    """Return runs that are sorted by their first, and may overlap, as runs that are apart."""
+    """Return runs, which are sorted by their first number, as disjoint runs."""
     merged: list[Span] = []
     for first, last in spans:
         if merged and first <= merged[-1][1] + 1:
@@ -155,6 +158,6 @@ def merge_spans(spans: Iterable[Span]) -> list[Span]:
 
 
 def is_within(seq: int, spans: Sequence[Span]) -> bool:
-    """Tell whether a number is in one of these runs, which are sorted and apart."""
+    """Return whether a number is in these runs, which are sorted and disjoint."""
     at = bisect_right(spans, (seq, float("inf"))) - 1
     return at >= 0 and seq <= spans[at][1]

@@ -1,8 +1,8 @@
-"""Taking the words of what is forgotten out of what was noted about it: events, reasons, titles. Pure.
+"""Removing the words of forgotten messages from notes about them: events, reasons, titles. Pure.
 
-A note is a sentence of ours, but it may quote: a sentence that a check dropped, what a provider said. Whatever shares
-a word with the forgotten text goes whole; better a note too few than a key too many. Figures, times, ids and names of
-files stay, so that bills and logs still add up.
+We write these notes, but they may quote: a sentence that a check dropped, or a provider's error. A text that shares a
+word with the forgotten messages is replaced whole; losing a note is better than keeping a secret. Figures, times, ids
+and file names stay, so that bills and logs still add up.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NAMES = frozenset(
         "type", "id", "call_id", "tool_call_id",
     }
 )  # fmt: skip
-# What our own sentences consist of: a message that says these words too has lost nothing by them.
+# Words of our own sentences. They reveal nothing about a message that also uses them.
 _OURS = frozenset(
     {
         "the", "and", "for", "was", "not", "were", "are", "has", "had", "that", "this", "with", "from", "than", "then",
@@ -41,7 +41,7 @@ _OURS = frozenset(
 
 
 class Words:
-    """The words of texts that are to be forgotten; all words there are if one of the texts is gone already."""
+    """The words of the texts to forget. If one of the texts is already erased, every word counts."""
 
     def __init__(self, bodies: Iterable[bytes | None]) -> None:
         self._is_all = False
@@ -55,7 +55,7 @@ class Words:
         self._sorted = sorted(known)
 
     def are_in(self, text: str) -> bool:
-        """Tell whether a text holds one of the words, the last of its own perhaps cut short."""
+        """Return whether a text has one of the words; its last word may be cut short."""
         if self._is_all:
             return bool(text)
         words = _split(text)
@@ -66,13 +66,13 @@ class Words:
         return at < len(self._sorted) and self._sorted[at].startswith(word)
 
     def take_out(self, value: Any) -> Any:
-        """Return a JSON value with every text that holds a word replaced; the very same object if none does."""
+        """Return a JSON value with every text that has one of the words replaced; the same object if there is none."""
         if isinstance(value, str):
             return GONE if value != GONE and self.are_in(value) else value
         if isinstance(value, Mapping):
             changed: Any = {key: held if key in _NAMES else self.take_out(held) for key, held in value.items()}
             if isinstance(value.get("values"), Mapping) and str(value.get("code")) in CATALOGUE:
-                changed["code"] = value["code"]  # A reason: its code is ours, its values may quote.
+                changed["code"] = value["code"]  # A reason: the code is ours, only the values may quote.
         elif isinstance(value, list):
             changed = [self.take_out(held) for held in value]
         else:
@@ -82,7 +82,7 @@ class Words:
 
 def _split(text: str) -> list[str]:
     folded = text.casefold()
-    # Chinese has no blanks: two characters in a row are as much a word as any.
+    # Chinese has no spaces: any two consecutive characters count as a word.
     pairs = [run[at : at + 2] for run in _CJK.findall(folded) for at in range(max(1, len(run) - 1))]
     return pairs + [word for word in _WORD.findall(folded) if word not in _OURS]
 

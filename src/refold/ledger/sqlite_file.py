@@ -1,7 +1,8 @@
-"""The file behind a ledger: opened when first used, one connection per thread and process, one transaction per call.
+"""The SQLite file of a ledger: opened when first used, one connection per thread and process, one transaction per call.
 
-It turns what SQLite reports into a LedgerError that says what to do. Connections are closed before a fork, because
-locks do not pass to the child and SQLite would not notice; one that was busy then is never used nor closed there.
+SQLite's errors become LedgerErrors that say what to do. Connections are closed before a fork, because the child does
+not inherit file locks and SQLite would not notice. A connection that is busy at that moment is neither used nor closed
+in the child.
 """
 
 from __future__ import annotations
@@ -25,15 +26,18 @@ APPLICATION_ID = 0x7266_6C64  # "rfld", so that no other program's file is taken
 Synchronous = Literal["off", "normal", "full", "extra"]
 
 _LOG_BYTES_MAX = 64 * 1024 * 1024
-_LOG_PAGES = 1_000  # After so many pages the log is moved into the file, as SQLite does it by itself.
-_QUICK_WAIT_MS = 3  # A writer is mostly done within this; a thread of one's own costs more.
+_LOG_PAGES = 1_000  # Pages in the log before a checkpoint, as in SQLite's default.
+_QUICK_WAIT_MS = 3  # Most writers finish within this time; handing the work to a thread costs more.
 _FLAGS = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
-_INHERITED: list[object] = []  # Kept for ever, so that no child closes what its parent opened.
+_INHERITED: list[object] = []  # Kept for ever, so that a child never closes its parent's connections.
 _FILES: weakref.WeakSet[LedgerFile] = weakref.WeakSet()
 _FORK_WAIT_S = 1.0
 _DAMAGED = "the file is damaged; stop, copy it away, and run verify on the copy"
 _NEXT_STEP: tuple[tuple[type[apsw.Error], str], ...] = (
-    (apsw.FullError, "the disk or the ledger's own limit is full; free space or raise the limit, nothing was written"),
+    (
+        apsw.FullError,
+        "the disk is full, or the ledger's limit is reached; free space or raise the limit, nothing was written",
+    ),
     (apsw.ReadOnlyError, "the file is read-only; make it and its folder writable, nothing was written"),
     (apsw.PermissionsError, "the file may not be read or written; check its owner and mode"),
     (apsw.BusyError, "another process kept it locked for too long; try again, or raise the busy timeout"),
@@ -46,13 +50,13 @@ _NEXT_STEP: tuple[tuple[type[apsw.Error], str], ...] = (
 
 
 class _Opened:
-    """One connection: who opened it, and whether it is in use."""
+    """A connection with the process that opened it, and a lock while it is in use."""
 
     def __init__(self, connection: apsw.Connection, file_id: tuple[int, int]) -> None:
         self.connection = connection
         self.file_id = file_id
         self.pid = os.getpid()
-        self.in_use = threading.RLock()  # Used twice in one thread is SQLite's error, not a wait without end.
+        self.in_use = threading.RLock()  # Reentrant: nested use in one thread is an error of SQLite, not a deadlock.
         self.is_closed = False
 
     def close(self) -> None:
@@ -88,15 +92,15 @@ class LedgerFile:
 
     @contextlib.contextmanager
     def write(self) -> Iterator[apsw.Connection]:
-        """Give a connection inside a transaction that no other process writes beside; committed if all goes well."""
+        """Yield a connection in a transaction that is the only writer; commit unless an error is raised."""
         with self._explain(), self._use() as connection, _transaction(connection, "BEGIN IMMEDIATE"):
             yield connection
 
     @contextlib.contextmanager
     def write_now(self) -> Iterator[apsw.Connection | None]:
-        """Give the same for who may not wait; None while another process or thread writes.
+        """Yield the same for callers that may not wait; None while another process or thread writes.
 
-        The log is not moved into the file here, which would wait for the disk: a thread does that.
+        A thread does the checkpoint, which would wait for the disk.
         """
         if self._synchronous not in ("off", "normal"):
             yield None  # Every commit waits for the disk.
@@ -123,7 +127,7 @@ class LedgerFile:
         return apsw.SQLITE_OK
 
     def _move_log(self) -> None:
-        """Move the log into the file: most of it beside whoever writes, the rest while they wait a moment."""
+        """Checkpoint the log: most of it while others write, the rest while they wait for a moment."""
         with contextlib.suppress(LedgerError), self._explain(), self._use() as connection:
             for mode in (apsw.SQLITE_CHECKPOINT_PASSIVE, apsw.SQLITE_CHECKPOINT_RESTART):
                 with contextlib.suppress(apsw.BusyError):
@@ -131,7 +135,7 @@ class LedgerFile:
 
     @contextlib.contextmanager
     def read(self) -> Iterator[apsw.Connection]:
-        """Give a connection that sees one moment of the file. A file that is not there reads as an empty one."""
+        """Yield a connection that sees one snapshot. A missing file reads as an empty ledger."""
         if not hasattr(self._own, "opened") and not self.path.exists():
             yield _open_empty()
             return
@@ -139,7 +143,7 @@ class LedgerFile:
             yield connection
 
     def empty_log(self) -> bool:
-        """Move all that is in the log into the file and cut the log to nothing; False if a reader is in the way."""
+        """Checkpoint the whole log and truncate it; False if a reader prevents that."""
         with self._explain(), self._use() as connection:
             try:
                 is_blocked, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").get
@@ -205,11 +209,11 @@ class LedgerFile:
 
     def _set_up(self, connection: apsw.Connection) -> None:
         connection.set_busy_timeout(int(self._busy_timeout_s * 1000))
-        read_version(connection, str(self.path))  # Before anything is changed in a file that is not ours.
+        read_version(connection, str(self.path))  # First, so that a file of another program is never changed.
         self._use_log(connection)
         connection.pragma("synchronous", self._synchronous)
         connection.pragma("journal_size_limit", _LOG_BYTES_MAX)
-        # What forget and delete take away is overwritten, not only unlinked. Nothing else deletes much.
+        # Overwrite deleted content instead of only unlinking it. Only forget and delete remove much.
         connection.pragma("secure_delete", True)
         connection.pragma("trusted_schema", False)
         migrate(connection, str(self.path))
@@ -217,7 +221,7 @@ class LedgerFile:
             connection.pragma("max_page_count", max(1, self._bytes_max // int(connection.pragma("page_size"))))
 
     def _use_log(self, connection: apsw.Connection) -> None:
-        """Switch to the write-ahead log. SQLite does not wait here while another process does the same, so we do."""
+        """Switch to the write-ahead log. SQLite does not wait for another process that does the same, so wait here."""
         give_up_at = time.monotonic() + self._busy_timeout_s
         while True:
             try:
@@ -230,11 +234,11 @@ class LedgerFile:
                 return
 
     def _make_file(self) -> None:
-        """Make the file, readable by its owner only; SQLite gives its log the same mode."""
+        """Create the file, readable by its owner only; SQLite gives its log the same mode."""
         folder = self.path.parent
         if not folder.is_dir():
             try:
-                folder.mkdir(mode=0o700, exist_ok=True)  # Another process may make it in this moment.
+                folder.mkdir(mode=0o700, exist_ok=True)  # Another process may create it at the same time.
             except OSError as error:
                 raise LedgerError(
                     f"the folder {folder} is missing and cannot be made ({error.strerror}); make it, or name another"
@@ -253,7 +257,7 @@ class LedgerFile:
             step = next((step for kind, step in _NEXT_STEP if isinstance(error, kind)), "see the cause below")
             raise LedgerError(f"{self.path}: {step} ({type(error).__name__}: {error})") from error
         except (UnicodeDecodeError, JSONDecodeError) as error:
-            # What comes in is checked before; what cannot be read here was damaged on the disk.
+            # Values are validated before they are stored, so the file itself is damaged.
             raise LedgerError(f"{self.path}: {_DAMAGED} ({error})") from error
 
 
@@ -288,20 +292,20 @@ def _transaction(connection: apsw.Connection, begin: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _ended(connection: apsw.Connection) -> Iterator[None]:
-    """Commit the transaction under way if all goes well."""
+    """Commit the open transaction unless an error is raised."""
     try:
         yield
         connection.execute("COMMIT")
     finally:
-        # Also after KeyboardInterrupt and a failed commit; a full disk may have rolled back by itself.
+        # Also after KeyboardInterrupt or a failed commit. On a full disk SQLite may have rolled back already.
         if connection.in_transaction:
             with contextlib.suppress(apsw.Error):
                 connection.execute("ROLLBACK")
 
 
 def read_version(connection: apsw.Connection, where: str, newest: int = len(SQLITE_STEPS)) -> int:
-    """Return the schema version of a file, 0 for an empty one; LedgerError if it is newer, or not a ledger."""
-    # One statement sees one moment: another process may be making the file just now.
+    """Return the schema version of a file, 0 for an empty one; LedgerError if it is too new or not a ledger."""
+    # One statement, so one snapshot: another process may be creating the tables right now.
     row = connection.execute(
         "SELECT user_version, application_id, (SELECT count(*) FROM sqlite_schema) "
         "FROM pragma_user_version, pragma_application_id"
@@ -314,12 +318,12 @@ def read_version(connection: apsw.Connection, where: str, newest: int = len(SQLI
 
 
 def migrate(connection: apsw.Connection, where: str, steps: Sequence[str] = SQLITE_STEPS) -> None:
-    """Bring a file to the newest schema, whole or not at all."""
+    """Migrate a file to the newest schema in one transaction."""
     if read_version(connection, where, len(steps)) == len(steps):
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
-        # Another process may have done it while this one waited for the lock.
+        # Another process may have migrated it while this one waited for the lock.
         for step in steps[read_version(connection, where, len(steps)) :]:
             connection.execute(step)
         connection.pragma("application_id", APPLICATION_ID)

@@ -15,7 +15,7 @@ from refold.conversation.message import Message
 from refold.conversation.view import Lens
 from refold.errors import LedgerError
 from refold.formats import digest_message
-from refold.ledger.records import Event, Finding, SessionRow, StoredMessage
+from refold.ledger.records import Finding, SessionRow, StoredMessage
 from refold.ledger.scrub import GONE, Words
 from refold.manager.commit import find_files, remove_others, write_named
 from refold.manager.lease import leased
@@ -64,7 +64,6 @@ def forget(keeper: Keeper, session_id: str, handle: str | None, pages: MarkdownS
         warnings = remove_others(keeper, session_id, write_named(keeper, session, session.edits))
         keeper.find_folder(session_id).remove_leftovers()
         sections, problems = _erase_sections(session_id, pages, entries)
-        keeper.ledger.add_event(session_id, Event("forgotten", now, {"messages": count, "sections": sections}))
         return Forgotten(count, sections, (*warnings, *problems, *_find_unreadable(keeper.workspace)))
 
 

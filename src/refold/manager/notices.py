@@ -6,7 +6,6 @@ can neither break nor lose a compression.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -98,23 +97,3 @@ def read_all_events(ledger: Ledger, session_id: str | None, after: int = 0) -> I
     while page := ledger.read_events(session_id, after=after, limit=PAGE):
         yield from page
         after = page[-1].id
-
-
-def list_events(ledger: Ledger, session_id: str | None, limit: int) -> list[Event]:
-    """Return the newest events of a session or of all, newest first; of all, ids without an event count as well."""
-    after = 0 if session_id is not None else max(0, find_last_event(ledger) - limit)
-    return list(deque(read_all_events(ledger, session_id, after), maxlen=limit))[::-1]
-
-
-def find_last_event(ledger: Ledger) -> int:
-    """Return the id of the newest event, found by doubling: the ledger lists events upwards only."""
-    low, high = 0, 1
-    while ledger.read_events(None, after=high, limit=1):
-        low, high = high, high * 2
-    while low < high:
-        middle = (low + high) // 2
-        if ledger.read_events(None, after=middle, limit=1):
-            low = middle + 1
-        else:
-            high = middle
-    return low

@@ -14,7 +14,6 @@ from fastapi import APIRouter, Header, Query
 from fastapi.responses import StreamingResponse
 
 from refold.errors import RefoldError
-from refold.manager.notices import find_last_event
 from refold.server.api_sessions import describe_event
 from refold.server.interface import Access, Asker
 from refold.server.reading import dump_json
@@ -54,7 +53,8 @@ async def stream_events(
     if access.tenant and application.streams[access.tenant] >= tenant_max:
         raise TooMany(f"this tenant has {tenant_max} event streams already; close one")
     if start is None:
-        start = await asyncio.to_thread(find_last_event, access.ledger)
+        newest = await asyncio.to_thread(access.ledger.read_newest_events, None)
+        start = newest[0].id if newest else 0
     return StreamingResponse(_write_events(access, start, seconds), media_type="text/event-stream")
 
 

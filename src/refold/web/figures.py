@@ -14,7 +14,6 @@ from weakref import WeakKeyDictionary
 
 from refold.ledger.port import Ledger
 from refold.ledger.records import Event, SessionRow
-from refold.manager.notices import list_events
 from refold.manager.usage import Bill, FoldFigures, RequestFigures, SessionFigures, read_figures
 from refold.server.interface import Access
 from refold.web.reading import find_title
@@ -148,7 +147,7 @@ def gather_spans(requests: Sequence[RequestFigures], folds: Sequence[FoldFigures
 
 def _read_events(access: Access, rows: Sequence[SessionRow], name: str) -> list[Event]:
     if not name and not access.tenant:
-        return list_events(access.ledger, None, EVENTS_MAX)
+        return access.ledger.read_newest_events(None, limit=EVENTS_MAX)
     # Among the events of all tenants the caller's own may be few.
-    found = [event for row in rows for event in list_events(access.ledger, row.id, EVENTS_MAX)]
+    found = [event for row in rows for event in access.ledger.read_newest_events(row.id, limit=EVENTS_MAX)]
     return sorted(found, key=lambda event: -event.id)[:EVENTS_MAX]
