@@ -14,7 +14,7 @@ from refold.ledger.place import LedgerPlace
 from refold.ledger.postgres_server import Connection, LedgerServer
 from refold.ledger.records import StoredEdit, StoredFact, StoredMessage
 from refold.ledger.runs import Span
-from refold.ledger.sql.database import Answer, Database, Rows, SqlRow
+from refold.ledger.sql.database import Database, Rows, SqlAnswer, SqlRow
 from refold.ledger.sql.forget import TABLES
 from refold.ledger.sql.ledger import SqlLedger
 from refold.ledger.sql.messages import write_content
@@ -102,16 +102,16 @@ class PostgresDatabase(Database):
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
 
-    def run(self, sql: str, values: Sequence[Any] = ()) -> Answer:
+    def run(self, sql: str, values: Sequence[Any] = ()) -> SqlAnswer:
         """Queue a statement; it is sent with the next one whose answer is read."""
         return self._execute(_translate(sql), values)
 
-    def run_each(self, sql: str, values: Sequence[Any], keys: Iterable[Any]) -> Answer:
+    def run_each(self, sql: str, values: Sequence[Any], keys: Iterable[Any]) -> SqlAnswer:
         """Run a statement once for all keys, as an array."""
         array = list(keys)
         return self._execute(_translate(sql), (*values, array)) if array else Rows([])
 
-    def _execute(self, sql: str, values: Sequence[Any]) -> Answer:
+    def _execute(self, sql: str, values: Sequence[Any]) -> SqlAnswer:
         # Every statement is a constant of ours; what comes from outside is always a value.
         return self.connection.execute(sql, values or None, binary=True)
 

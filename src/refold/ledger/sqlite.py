@@ -23,7 +23,7 @@ from refold.ledger.records import (
     is_as_seen,
 )
 from refold.ledger.runs import Span
-from refold.ledger.sql.database import Answer, Database, Rows
+from refold.ledger.sql.database import Database, Rows, SqlAnswer
 from refold.ledger.sql.ledger import SqlLedger
 from refold.ledger.sql.log import add_usage
 from refold.ledger.sql.messages import (
@@ -128,11 +128,11 @@ class SqliteDatabase(Database):
     def __init__(self, connection: apsw.Connection) -> None:
         self.connection = connection
 
-    def run(self, sql: str, values: Sequence[Any] = ()) -> Answer:
+    def run(self, sql: str, values: Sequence[Any] = ()) -> SqlAnswer:
         """Run a statement to its end."""
         return Rows(self.connection.execute(sql, values).fetchall())
 
-    def run_each(self, sql: str, values: Sequence[Any], keys: Iterable[Any]) -> Answer:
+    def run_each(self, sql: str, values: Sequence[Any], keys: Iterable[Any]) -> SqlAnswer:
         """Run a statement once for each key: SQLite has no arrays, and no round trips either."""
         one = sql.replace("= ANY(?)", "= ?")
         execute = self.connection.execute

@@ -16,7 +16,7 @@ from refold.ledger.runs import Span
 SqlRow = tuple[Any, ...]
 
 
-class Answer(Protocol):
+class SqlAnswer(Protocol):
     """The rows of a statement. Reading them waits for the server if it has not answered yet."""
 
     def fetchone(self) -> SqlRow | None: ...
@@ -54,11 +54,11 @@ class Database(ABC):
     join_body: ClassVar[str]
 
     @abstractmethod
-    def run(self, sql: str, values: Sequence[Any] = ()) -> Answer:
+    def run(self, sql: str, values: Sequence[Any] = ()) -> SqlAnswer:
         """Run a statement. PostgreSQL sends it later, together with the next one whose answer is read."""
 
     @abstractmethod
-    def run_each(self, sql: str, values: Sequence[Any], keys: Iterable[Any]) -> Answer:
+    def run_each(self, sql: str, values: Sequence[Any], keys: Iterable[Any]) -> SqlAnswer:
         """Run a statement that ends with ``= ANY(?)`` for all these keys."""
 
     @abstractmethod

@@ -25,7 +25,7 @@ from refold.ledger.runs import (
     splice_runs,
     spread_ranks,
 )
-from refold.ledger.sql.database import Answer, Database
+from refold.ledger.sql.database import Database, SqlAnswer
 from refold.ledger.sql.sessions import KEY, StoredSession
 
 _COLUMNS = "seq, message.id, parent, digest, role, tokens, message.created_at, body"
@@ -42,13 +42,13 @@ class KnownMessage(NamedTuple):
     is_forgotten: bool
 
 
-def ask_known(db: Database, session_id: str, ids: Iterable[str]) -> Answer:
+def ask_known(db: Database, session_id: str, ids: Iterable[str]) -> SqlAnswer:
     """Ask which of these messages are stored; ``read_known`` reads the answer."""
     sql = f"SELECT id, seq, {db.content} IS NULL FROM message WHERE session = {KEY} AND id = ANY(?)"
     return db.run_each(sql, (db.encode(session_id),), dict.fromkeys(map(from_hex, ids)))
 
 
-def read_known(answer: Answer) -> dict[str, KnownMessage]:
+def read_known(answer: SqlAnswer) -> dict[str, KnownMessage]:
     """Return the stored messages that ``ask_known`` asked for, by id."""
     return {message_id.hex(): KnownMessage(seq, bool(gone)) for message_id, seq, gone in answer.fetchall()}
 
@@ -153,7 +153,7 @@ def from_hex(text: str) -> bytes:
         return b""
 
 
-def _read_messages(db: Database, session: int, answer: Answer) -> list[StoredMessage]:
+def _read_messages(db: Database, session: int, answer: SqlAnswer) -> list[StoredMessage]:
     """Return messages from rows of ``_COLUMNS``; those under a fold in force are marked as compressed."""
     sql = (
         "SELECT cover.first, cover.last FROM fold_in_force AS fold JOIN cover ON cover.edit = fold.key "
@@ -181,7 +181,7 @@ def _read_message(db: Database, row: Sequence[Any], folded: Sequence[Span]) -> S
     )
 
 
-def ask_tail(db: Database, session_id: str) -> Answer:
+def ask_tail(db: Database, session_id: str) -> SqlAnswer:
     """Ask for the last rows of a session's path; ``change_path`` reads the answer."""
     return db.run(_TAIL.format(KEY), (db.encode(session_id), _RANK_MAX, _PAGE))
 
@@ -193,7 +193,7 @@ def change_path(
     *,
     known: Mapping[str, KnownMessage],
     new: Iterable[StoredMessage],
-    tail: Answer,
+    tail: SqlAnswer,
 ) -> tuple[int, int]:
     """Apply splices to the path of a session; return its new length and the change of its tokens.
 
@@ -226,7 +226,7 @@ def _need_seqs(ids: Sequence[str], known: Mapping[str, KnownMessage]) -> list[in
     return [known[message_id].seq for message_id in ids]
 
 
-def _read_tail(db: Database, found: StoredSession, start: int, tail: Answer) -> tuple[list[RankedRow], int]:
+def _read_tail(db: Database, found: StoredSession, start: int, tail: SqlAnswer) -> tuple[list[RankedRow], int]:
     """Return the rows from the one before place ``start`` on, and the place where they begin."""
     rows: list[RankedRow] = []
     place = found.row.messages

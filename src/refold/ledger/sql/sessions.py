@@ -13,7 +13,7 @@ from typing import Any
 from refold.errors import LedgerError
 from refold.ledger.codec import dump_json, load_json
 from refold.ledger.records import SessionRow, change_row, check_id, end_prefix
-from refold.ledger.sql.database import Answer, Database
+from refold.ledger.sql.database import Database, SqlAnswer
 
 SELECT = (
     "SELECT key, id, created_at, updated_at, wire, model, message_count, tokens, compression_count, path_version, "
@@ -40,12 +40,12 @@ def find_session(db: Database, session_id: str) -> StoredSession | None:
     return _read_session(db, row) if row else None
 
 
-def ask_locked(db: Database, session_id: str) -> Answer:
+def ask_locked(db: Database, session_id: str) -> SqlAnswer:
     """Ask for a session, locked until the transaction ends; ``read_locked`` reads the answer."""
     return db.run(f"{SELECT} WHERE id = ?{db.lock}", (db.encode(session_id),))
 
 
-def read_locked(db: Database, answer: Answer, session_id: str) -> StoredSession:
+def read_locked(db: Database, answer: SqlAnswer, session_id: str) -> StoredSession:
     """Return the session that ``ask_locked`` asked for; LedgerError if there is none."""
     row = answer.fetchone()
     if row is None:
