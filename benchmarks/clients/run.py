@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from refold.budget.economics import Request, Tariff, charge_request
-from refold.testing import RecordedRequest, ScriptedProvider, ScriptedReply, call_tool, say
+from refold.testing import RecordedRequest, ScriptedCall, ScriptedProvider, ScriptedReply, say
 from refold.testing.request_rules import count_input, find_refusal
 from refold.tokens import counter_for, model_info
 
@@ -140,8 +140,9 @@ class Model:
             step = self.steps_done
         text = f"step {step} line %05d: the quick brown fox jumps over the lazy dog"
         command = f"i=0; while [ $i -lt {self._lines} ]; do printf '{text}\\n' $i; i=$((i+1)); done"
-        name, properties = tool
-        return call_tool(name, fill_arguments(properties, command), text=f"Step {step}.")
+        name, schema = tool
+        call = ScriptedCall(name, fill_arguments(schema, command), id=f"call_{step:04d}")
+        return ScriptedReply(f"Step {step}.", (call,), id=f"answer_{step:04d}")
 
 
 def find_shell(body: Any) -> tuple[str, dict[str, Any]] | None:

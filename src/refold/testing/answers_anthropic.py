@@ -27,7 +27,7 @@ def write_usage(usage: ScriptedUsage) -> Raw:
 def write_answer(reply: ScriptedReply, usage: ScriptedUsage, model: str) -> Raw:
     """Return the whole answer."""
     return {
-        "id": ID,
+        "id": reply.id or ID,
         "type": "message",
         "role": "assistant",
         "model": model,

@@ -53,7 +53,7 @@ def write_answer(reply: ScriptedReply, usage: ScriptedUsage, model: str) -> Raw:
     reason = _REASONS.get(reply.reason, reply.reason)
     choice = {"index": 0, "message": message, "finish_reason": reason, "logprobs": None}
     return {
-        "id": ID,
+        "id": reply.id or ID,
         "object": "chat.completion",
         "created": CREATED,
         "model": model,
@@ -70,7 +70,7 @@ def write_events(reply: ScriptedReply, usage: ScriptedUsage, request: Raw) -> It
         return "", {**opening, "choices": choices}
 
     opening = {
-        "id": ID,
+        "id": reply.id or ID,
         "object": "chat.completion.chunk",
         "created": CREATED,
         "model": str(request.get("model", "")),

@@ -27,7 +27,7 @@ def write_answer(reply: ScriptedReply, usage: ScriptedUsage, model: str) -> Raw:
     """Return the whole answer."""
     cut = _INCOMPLETE.get(reply.reason)
     return {
-        "id": ID,
+        "id": reply.id or ID,
         "object": "response",
         "created_at": CREATED,
         "model": model,
@@ -47,17 +47,17 @@ def write_answer(reply: ScriptedReply, usage: ScriptedUsage, model: str) -> Raw:
 def _write_items(reply: ScriptedReply) -> Iterator[Raw]:
     if reply.thinking:
         summary = [{"type": "summary_text", "text": reply.thinking}]
-        yield {"type": "reasoning", "id": "rs_scripted", "summary": summary}
+        yield {"type": "reasoning", "id": f"rs_{reply.id or 'scripted'}", "summary": summary}
     if reply.text or not reply.calls:
         part: Raw = {"type": "output_text", "text": reply.text, "annotations": [], "logprobs": []}
         if reply.is_refusal:
             part = {"type": "refusal", "refusal": reply.text}
-        made = {"type": "message", "id": "msg_scripted", "status": "completed", "role": "assistant"}
+        made = {"type": "message", "id": f"msg_{reply.id or 'scripted'}", "status": "completed", "role": "assistant"}
         yield {**made, "content": [part]}
     for at, call in enumerate(reply.calls):
         yield {
             "type": "function_call",
-            "id": f"fc_scripted_{at}",
+            "id": f"fc_{reply.id or 'scripted'}_{at}",
             "call_id": call.id or f"call_scripted_{at}",
             "name": call.name,
             "arguments": call.arguments_text,

@@ -42,7 +42,10 @@ class ScriptedUsage:
 
 @dataclass(frozen=True, slots=True)
 class ScriptedReply:
-    """What the model says. Without ``usage`` the server counts; without ``finish_reason`` it follows from the rest."""
+    """What the model says. Without ``usage`` the server counts; without ``finish_reason`` it follows from the rest.
+
+    ``id`` is the answer's own; without it all have the same, which some clients take for one answer in pieces.
+    """
 
     text: str = ""
     calls: tuple[ScriptedCall, ...] = ()
@@ -50,6 +53,7 @@ class ScriptedReply:
     finish_reason: FinishReason | None = None
     usage: ScriptedUsage | None = None
     is_refusal: bool = False
+    id: str = ""
 
     @property
     def reason(self) -> FinishReason:

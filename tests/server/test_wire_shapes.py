@@ -1,0 +1,97 @@
+"""Every client's own way of writing a conversation, played step by step through the gateway with a strict provider."""
+
+import json
+
+import pytest
+
+from tests.server.running import PATHS, make_dialog
+from tests.server.shapes import SHAPES
+
+STEPS = 14
+WINDOW = 12_000
+
+
+def play(rig, shape, steps=STEPS):
+    """Play a conversation of so many steps; return the client's last messages and the answers."""
+    messages, answers = shape.start("Please run all the steps, one after the other."), []
+    for number in range(1, steps + 1):
+        body = json.dumps(shape.wrap(messages)).encode()
+        headers = {"user-agent": shape.agent, "content-type": "application/json", **shape.headers}
+        if shape.wire == "anthropic":
+            headers["anthropic-version"] = "2023-06-01"
+        answers.append(rig.http.post(PATHS[shape.wire] + shape.query, content=body, headers=headers))
+        assert answers[-1].status_code == 200, (number, answers[-1].text)
+        if number < steps:
+            output = "\n".join(f"step {number} line {line}: value_{number}_{line} = {line * 7}" for line in range(80))
+            messages = [*messages, *shape.step(number, output)]
+    return messages, answers
+
+
+@pytest.mark.parametrize("name", list(SHAPES))
+def test_a_long_task_of_a_client_is_never_refused_and_never_over_the_window(start, name):
+    shape = SHAPES[name]
+    rig = start(config={"window": WINDOW, "reserve": 1_000}, window=WINDOW)
+    messages, answers = play(rig, shape)
+    assert len(rig.provider.requests) == STEPS
+    assert len({answer.headers["x-refold-session"] for answer in answers}) == 1
+    before, after = map(int, answers[-1].headers["x-refold-tokens"].split("->"))
+    assert after <= WINDOW - 1_000 < before
+    session = answers[-1].headers["x-refold-session"]
+    stored = [json.loads(one.raw) for one in rig.manager.ledger.read_messages(session)]
+    assert len(stored) == len(messages)
+    listed = rig.http.get("/api/sessions").json()["sessions"]
+    assert [(one["client"], one["title"]) for one in listed] == [(shape.client, shape.title)]
+
+
+@pytest.mark.parametrize("name", list(SHAPES))
+def test_fields_headers_and_order_of_a_client_reach_the_provider(start, name):
+    shape = SHAPES[name]
+    rig = start(config={"window": WINDOW, "reserve": 1_000}, window=WINDOW)
+    messages, _ = play(rig, shape)
+    sent = rig.provider.requests[-1]
+    meant = shape.wrap(messages)
+    key = "input" if shape.wire == "openai-responses" else "messages"
+    assert list(sent.json) == list(meant)
+    assert {name: value for name, value in sent.json.items() if name != key} == {
+        name: value for name, value in meant.items() if name != key
+    }
+    assert sent.json[key][-1] == meant[key][-1]
+    assert sent.path == PATHS[shape.wire] + shape.query
+    assert all(sent.headers[name] == value for name, value in shape.headers.items())
+
+
+@pytest.mark.parametrize("name", list(SHAPES))
+def test_between_two_compressions_a_request_begins_with_the_one_before_it(start, name):
+    shape = SHAPES[name]
+    rig = start(config={"window": WINDOW, "reserve": 1_000}, window=WINDOW)
+    _, answers = play(rig, shape)
+    key = "input" if shape.wire == "openai-responses" else "messages"
+    kept = 0
+    for at in range(1, STEPS):
+        if answers[at].headers["x-refold-reason"] not in ("unchanged", "kept"):
+            continue
+        before, now = (drop_marks(rig.provider.requests[index].json[key]) for index in (at - 1, at))
+        assert now[: len(before)] == before, at
+        kept += 1
+    assert kept >= STEPS // 2
+
+
+def drop_marks(value):
+    """Return a request without the marks of the prompt cache: a client moves them on at each step."""
+    if isinstance(value, dict):
+        return {key: drop_marks(one) for key, one in value.items() if key != "cache_control"}
+    return [drop_marks(one) for one in value] if isinstance(value, list) else value
+
+
+def test_a_client_that_asks_for_a_title_beside_its_task_does_not_disturb_it(start):
+    shape = SHAPES["opencode"]
+    rig = start(config={"window": WINDOW, "reserve": 1_000}, window=WINDOW)
+    headers = {"user-agent": shape.agent, **shape.headers}
+    title = {"model": "gpt-5-nano", "input": [{"role": "developer", "content": "Make a title."}, *make_dialog(0)]}
+    first = rig.http.post("/v1/responses", json=shape.wrap(shape.start("Fix the parser.")), headers=headers)
+    beside = rig.http.post("/v1/responses", json=title, headers=headers)
+    assert beside.status_code == 200
+    longer = [*shape.start("Fix the parser."), *shape.step(1, "fine")]
+    second = rig.http.post("/v1/responses", json=shape.wrap(longer), headers=headers)
+    assert second.headers["x-refold-session"] == first.headers["x-refold-session"]
+    assert beside.headers["x-refold-session"] != first.headers["x-refold-session"]
