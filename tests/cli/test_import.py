@@ -9,7 +9,7 @@ from refold import ContextCompressionManager
 from refold.cli.compact import Wish
 from refold.cli.compact import run as run_compact
 from refold.cli.count import run as run_count
-from refold.cli.transfer import run_import
+from refold.cli.transfer import run_export, run_import
 from refold.errors import ConfigError, FormatError
 from refold.testing.convert import to_anthropic
 from tests.replay.files import agent_messages, claude_rows, codex_rows, write_rows
@@ -98,3 +98,28 @@ def test_compact_of_several_conversations_says_what_to_do(folder: Path) -> None:
     write_rows(folder / "log.jsonl", rows)
     with pytest.raises(FormatError, match=r"holds 3 conversations .*refold import"):
         run_compact(Wish(str(folder / "log.jsonl"), 2_000))
+
+
+def test_a_folder_may_hold_exports_and_names_that_cannot_be_stored_as_they_are(folder: Path) -> None:
+    run_import(".", [str(folder / "request.json")], "mine", as_json=False)
+    inside = folder / "more"
+    inside.mkdir()
+    run_export(".", "mine", str(inside / "export.json"))
+    odd = {"id": "odd \ud800", "messages": [{"role": "user", "content": "Half \ud800 a sign"}]}
+    (inside / "odd.json").write_text(json.dumps(odd))
+    Path("other").mkdir()
+    run_import("other", [str(inside)], None, as_json=False)
+    with ContextCompressionManager(workspace_path="other") as manager:
+        rows = {row.id: row.settings.get("title") for row in manager.ledger.list_sessions()}
+    assert set(rows) == {"mine", "odd ?"}
+    assert rows["odd ?"] == "Half ? a sign"
+
+
+def test_importing_a_log_again_brings_only_what_is_new(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"id": f"s{at}", "messages": [{"role": "user", "content": f"Question {at}"}]} for at in range(3)]
+    run_import(".", [str(write_rows(folder / "log.jsonl", rows[:2]))], None, as_json=False)
+    capsys.readouterr()
+    run_import(".", [str(write_rows(folder / "log.jsonl", rows))], None, as_json=False)
+    told = capsys.readouterr()
+    assert "imported 's2': 1 message" in told.out
+    assert "there is a session 's0' already" in told.err

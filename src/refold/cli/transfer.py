@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import typer
@@ -24,7 +25,7 @@ from refold.manager.append import KEPT
 from refold.manager.export import export_session, import_session
 from refold.manager.status import SessionStatus
 from refold.offload.writing import write_whole
-from refold.readers import Session, find_title, list_files, read_files, read_value
+from refold.readers import Session, find_title, list_files, read_file, read_value
 
 TITLE = "title"
 SESSIONS_SHOWN = 20
@@ -61,8 +62,10 @@ def run_import(workspace: str, files: Sequence[str], name: str | None, *, as_jso
         broken: list[str] = []
         if exported is not None:
             found = [_store_export(manager, exported, name)]
-        elif document is not None:
-            found = [_store_new(manager, one, name or _name_session(one, paths[0])) for one in sessions]
+        elif len(sessions) == 1:
+            found = [_store_new(manager, sessions[0], name or _name_session(sessions[0], paths[0]))]
+        elif sessions:
+            found, broken = _store_several(manager, sessions, paths[0])
         else:
             found, broken = _store_files(manager, paths)
         statuses = {session: manager.status(session) for session in found}
@@ -121,21 +124,41 @@ def _store_files(manager: ContextCompressionManager, paths: Sequence[str]) -> tu
     stored: list[str] = []
     broken: list[str] = []
     with show_progress("importing") as advance:
-        for done, reading in enumerate(read_files(paths)):
+        for done, path in enumerate(paths):
             advance(done, len(paths))
-            if not reading.sessions:
-                broken += [one.why for one in reading.broken[:1]]
-            for session in reading.sessions:
-                advance(done, len(paths))
-                name = _name_session(session, reading.path)
-                if manager.ledger.read_session(name) is not None:
-                    broken.append(f"{reading.path}: there is a session {name[:80]!r} already")
+            try:
+                # An export is one JSON value, never rows.
+                exported = None if ".jsonl" in Path(path).name else _find_export(read_document(path))
+                if exported is not None:
+                    stored.append(_store_export(manager, exported, None))
                     continue
-                try:
-                    stored.append(_store_session(manager, session, name))
-                except FormatError as error:
-                    broken.append(f"{reading.path}: {error}")
+                reading = read_file(path)
+            except FormatError as error:
+                broken.append(str(error) if str(error).startswith(path) else f"{path}: {error}")
+                continue
+            note_broken([f"{path}, line {one.line}: {one.why}" for one in reading.broken])
+            added, faults = _store_several(manager, reading.sessions, path, partial(advance, done, len(paths)))
+            stored += added
+            broken += faults
         advance(len(paths), len(paths))
+    return stored, broken
+
+
+def _store_several(
+    manager: ContextCompressionManager,
+    sessions: Sequence[Session],
+    path: str,
+    tell: Callable[[], None] = lambda: None,
+) -> tuple[list[str], list[str]]:
+    """Store the sessions of one file; those that are there already, or cannot be stored, are named."""
+    stored: list[str] = []
+    broken: list[str] = []
+    for session in sessions:
+        tell()
+        try:
+            stored.append(_store_new(manager, session, _name_session(session, path)))
+        except FormatError as error:
+            broken.append(f"{path}: {error}")
     return stored, broken
 
 
@@ -159,7 +182,8 @@ def _name_session(session: Session, path: str) -> str:
     """Return the session's own id, or the name of its file if it has none."""
     place = "standard input" if path == STDIN else Path(path).name
     if not session.id.startswith(place):
-        return session.id[:_NAME_CHARS_MAX]
+        # A lone surrogate cannot be stored as a name.
+        return session.id[:_NAME_CHARS_MAX].encode("utf-8", "replace").decode()
     if path == STDIN:
         raise ConfigError("a conversation from the standard input has no name; give one with --as")
     rest = session.id.removeprefix(place).removeprefix(":")

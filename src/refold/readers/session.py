@@ -64,7 +64,7 @@ def find_title(session: Session) -> str:
         return ""
     texts = [part.text for at in find_turns(messages) for part in messages[at].parts if part.kind == "text"]
     spoken = [text for text in texts if text.strip() and not text.lstrip().startswith(_INJECTED)]
-    words = " ".join((spoken or texts or [""])[0][:2_000].split())
+    words = " ".join((spoken or texts or [""])[0][:2_000].encode("utf-8", "replace").decode().split())
     return words if len(words) <= TITLE_CHARS else f"{words[: TITLE_CHARS - 1].rstrip()}…"
 
 
