@@ -1,4 +1,4 @@
-"""What a plugin puts into an edit that is of no use to the ledger: left out, named, and never stored."""
+"""What a plugin puts into an edit that is that the ledger cannot keep: left out, named, and never stored."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,7 +23,7 @@ class Unreadable:
 
 
 class Theirs:
-    """Folds the first units into an edit with odd fields."""
+    """Folds the first units into an edit with invalid fields."""
 
     name: ClassVar[str] = "theirs"
     when: ClassVar[When] = "batch"
@@ -81,11 +81,11 @@ def prepare_twice(folder: Path) -> list[str]:
         {"before": 7},
     ],
 )
-def test_an_edit_with_odd_fields_is_left_out_and_the_session_can_be_read_again(
+def test_an_edit_with_invalid_fields_is_left_out_and_the_session_can_be_read_again(
     tmp_path: Path, fields: dict[str, Any]
 ) -> None:
     Theirs.fields = fields
-    assert any("odd" in note for note in prepare_twice(tmp_path))
+    assert any("invalid" in note for note in prepare_twice(tmp_path))
 
 
 def test_a_note_that_cannot_be_written_fails_no_request(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from refold.manager import ContextCompressionManager
 from refold.manager.append import KEPT
 from refold.manager.export import export_session, import_session
 from refold.manager.status import SessionStatus
-from refold.offload.writing import write_whole
+from refold.offload.disk import write_whole
 from refold.readers import Session, find_title, list_files, read_file, read_value
 
 TITLE = "title"

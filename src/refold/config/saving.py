@@ -17,7 +17,7 @@ from refold.config.names import family_of, read_name
 from refold.config.reading import read_yaml
 from refold.config.schema import CompressionConfig
 from refold.errors import ConfigError
-from refold.offload.writing import write_whole
+from refold.offload.disk import write_whole
 
 FILE = "refold.yaml"
 FOREIGN = "x-agent.yaml"

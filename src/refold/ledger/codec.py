@@ -180,7 +180,7 @@ def _unescape(found: re.Match[str]) -> str:
     return "\0" if code == "0" else chr(int(code[1:], 16))
 
 
-def find_odd(edit: Any) -> Iterator[str]:
+def find_invalid(edit: Any) -> Iterator[str]:
     """Yield the fields of an edit that are invalid, for edits of plugins and imported files.
 
     The ledger would fail to store such a field, or to read it back.
@@ -200,10 +200,10 @@ def find_odd(edit: Any) -> Iterator[str]:
     if not isinstance(edit.made_from, tuple) or not all(isinstance(one, str) for one in edit.made_from):
         yield "made_from"
     if edit.fold is not None:
-        yield from _find_odd_fold(edit.fold)
+        yield from _find_invalid_fold(edit.fold)
 
 
-def _find_odd_fold(fold: Any) -> Iterator[str]:
+def _find_invalid_fold(fold: Any) -> Iterator[str]:
     if not isinstance(fold, Fold):
         yield "fold"
         return

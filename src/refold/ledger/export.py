@@ -16,7 +16,7 @@ from refold.conversation.message import ROOT, Role, chain_id
 from refold.conversation.reason import Reason, read_reason
 from refold.errors import FormatError
 from refold.formats import digest_message, make_format
-from refold.ledger.codec import decode_edit, dump_json, encode_edit, find_odd, load_json
+from refold.ledger.codec import decode_edit, dump_json, encode_edit, find_invalid, load_json
 from refold.ledger.records import (
     Event,
     SessionRow,
@@ -214,9 +214,9 @@ def _read_message(one: Mapping[str, Any], where: str, seq: int) -> StoredMessage
 def _read_edit(one: Mapping[str, Any], where: str) -> StoredEdit:
     _reason(one["edit"]["reason"], where)
     edit = decode_edit(dump_json(one["edit"]), tuple(_list(one["covers"], f"{where}.covers")))
-    odd = next(find_odd(edit), "")
-    if odd:
-        raise FormatError(f"{where} has an invalid {odd}")
+    invalid = next(find_invalid(edit), "")
+    if invalid:
+        raise FormatError(f"{where} has an invalid {invalid}")
     if edit.id != one["id"]:
         raise FormatError(f"{where} is not what its id says: it was changed after the export")
     if type(one["is_active"]) is not bool:

@@ -24,7 +24,7 @@ from refold.manager.session import BRAKE, FORCED, FORGOTTEN, parse_stored
 from refold.manager.store import Keeper, Slot
 from refold.manager.undo import with_descendants
 from refold.memory import MarkdownSync
-from refold.memory.entry import is_section_of
+from refold.memory.daily import is_section_of
 from refold.recall.expand import find_handle
 from refold.stages.offload import OffloadFile
 

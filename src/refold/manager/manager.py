@@ -34,7 +34,7 @@ from refold.manager.status import SessionStatus, describe_session
 from refold.manager.store import Keeper
 from refold.manager.undo import Switched
 from refold.memory import CompressionFolder, ContextSummary, MarkdownSync
-from refold.memory.entry import Entry
+from refold.memory.daily import Entry
 from refold.prepared import PreparedContext
 from refold.tokens import TokenCounter
 

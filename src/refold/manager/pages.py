@@ -17,7 +17,7 @@ from refold.manager.commit import list_summaries
 from refold.manager.store import Keeper
 from refold.memory import CompressionFolder, ContextSummary
 from refold.memory.compression_folder import SETTINGS
-from refold.memory.entry import Entry, write_entry
+from refold.memory.daily import Entry, write_entry
 
 
 def write_section(config: CompressionConfig, entry: Entry) -> str:

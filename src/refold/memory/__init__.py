@@ -1,4 +1,4 @@
-"""What people read of past sessions: daily pages and the folder of summaries. The ledger stays the truth."""
+"""What people read about past sessions: daily pages and a folder of summaries. The ledger is authoritative."""
 
 from refold.memory.compression_folder import CompressionFolder, ContextSummary
 from refold.memory.daily import MarkdownSync

@@ -1,7 +1,7 @@
-"""The folder ``.compression`` (S1.6): ``config.json`` and ``summaries.json``, for people and other programs.
+"""The folder ``.compression``: ``config.json`` and ``summaries.json``, for people and other programs.
 
-Both are written after each compression and read back: what a person changed in ``config.json`` holds from then on.
-The ledger stays the truth: a file that is missing or broken costs nothing but the file.
+Both are written after each compression and read back: a person's change of ``config.json`` takes effect from then on.
+The ledger is authoritative, so a missing or broken file loses nothing else.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from refold.errors import LedgerError
-from refold.memory.locking import lock_folder
-from refold.offload.writing import make_folder, remove_leftovers, write_whole
+from refold.offload.disk import lock_folder, make_folder, remove_leftovers, write_whole
 
 SUMMARIES_MAX = 1_000
 BYTES_MAX = 32 * 1024 * 1024
-# S1.1: the names of the document, and ours.
+# The names in the file, and ours.
 SETTINGS = {
     "maxTurns": "max_turns",
     "keepRecent": "keep_recent",
@@ -28,14 +27,14 @@ SETTINGS = {
     "autoCompress": "auto_compress",
     "importanceThreshold": "importance_threshold",
 }
-# Beside the settings: those that somebody changed, and what we wrote last, so that a change by hand shows.
+# Beside the settings: which of them were changed, and what we wrote last, so that we notice a change by hand.
 _CHANGED = "changed"
 _WRITTEN = "written"
 
 
 @dataclass(frozen=True, slots=True)
 class ContextSummary:
-    """A summary with the turns it stands for (S1.8). ``timestamp`` is in milliseconds since 1970."""
+    """A summary with the turns it covers. ``timestamp`` is in milliseconds since 1970."""
 
     timestamp: int
     turn_range: tuple[int, int]
@@ -44,7 +43,7 @@ class ContextSummary:
     id: str = ""
 
     def to_dict(self) -> dict[str, object]:
-        """Return the summary as the file has it."""
+        """Return the summary as it is in the file."""
         return {
             "timestamp": self.timestamp,
             "turnRange": list(self.turn_range),
@@ -61,7 +60,7 @@ class CompressionFolder:
         self.folder = Path(workspace_path) / ".compression"
 
     def read_config(self) -> dict[str, object]:
-        """Return the settings that a person changed in ``config.json``, by our names."""
+        """Return the settings that a person changed in ``config.json``, under our names."""
         stored = self._load("config.json")
         if not isinstance(stored, dict):
             return {}
@@ -75,7 +74,7 @@ class CompressionFolder:
         }
 
     def write_config(self, values: Mapping[str, object], *, changes: Mapping[str, object] | None = None) -> None:
-        """Write the settings in force by the document's names; ``changes`` and a person's own changes stay set."""
+        """Write the current settings under the names of the file; keep ``changes`` and a person's own changes."""
         with self._locked():
             kept = {**self.read_config(), **(changes or {})}
             plain = {name: values.get(ours) for name, ours in SETTINGS.items()}
@@ -84,7 +83,7 @@ class CompressionFolder:
             self._store("config.json", {**shown, _CHANGED: changed, _WRITTEN: plain})
 
     def release_config(self, names: Iterable[str]) -> None:
-        """Forget that somebody changed these settings, called by our names: other files say what holds again."""
+        """Drop a person's changes of these settings (our names), so that the other settings files decide again."""
         released = {name for name, ours in SETTINGS.items() if ours in set(names)}
         if not released or not (self.folder / "config.json").is_file():
             return
@@ -105,7 +104,7 @@ class CompressionFolder:
         return [row for row in rows if session_id is None or row.get("sessionId") == session_id]
 
     def write_summaries(self, session_id: str, summaries: Iterable[ContextSummary]) -> None:
-        """Put these summaries in the place of those that a session had."""
+        """Replace the summaries of a session."""
         with self._locked():
             remove_leftovers(self.folder)
             rows = self.read_summaries()
@@ -119,13 +118,13 @@ class CompressionFolder:
         path = self.folder / name
         try:
             if path.exists() and not path.is_file():
-                raise OSError(f"{path} is no file")  # Opening a pipe would wait for ever.
+                raise OSError(f"{path} is not a file")  # Opening a pipe would wait for ever.
             with path.open("rb") as file:
                 return json.loads(file.read(BYTES_MAX).decode("utf-8"))
         except FileNotFoundError:
             return None
         except (OSError, ValueError, RecursionError):
-            # The ledger has all of it; what cannot be read is put aside, not overwritten.
+            # The ledger has all of it; an unreadable file is moved aside, not overwritten.
             with suppress(OSError):
                 path.replace(path.with_name(f"{name}.unreadable"))
             return None

@@ -1,8 +1,9 @@
-"""Daily memory pages (S0.8): ``memory/YYYY-MM-DD.md``, front matter once, one section per compression.
+"""Daily memory pages: ``memory/YYYY-MM-DD.md``, with front matter once and one section per compression.
 
-Pages are for people. An append is atomic and safe from two processes: under the folder's lock the page is written
-anew beside itself and renamed. Text of a session cannot break the layout: it is written by ``entry.py``. A page that a
-person wrote or changed is kept as it is, and added to.
+Pages are for people, in Chinese or English. An append is atomic and safe between processes: under the folder's lock the
+page is rewritten and renamed. A page that a person wrote or changed is kept and appended to. Text of a session cannot
+break the layout: it cannot open a heading above the fourth level, front matter, or a code fence or HTML block that
+would swallow later sections, and it cannot move a reader's cursor.
 """
 
 from __future__ import annotations
@@ -10,17 +11,34 @@ from __future__ import annotations
 import asyncio
 import re
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from refold.conversation.language import Language
 from refold.errors import FormatError, LedgerError
-from refold.memory.locking import lock_folder
-from refold.offload.writing import make_folder, remove_leftovers, write_whole
+from refold.offload.disk import lock_folder, make_folder, remove_leftovers, write_whole
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _SECTION = re.compile(r"^(?=## )", re.M)
 PAGE_BYTES_MAX = 64 * 1024 * 1024
+_CONTROL = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_BREAK = re.compile("\r\n|[\r\n\x0b\x0c\x85\u2028\u2029]")
+_HEADING = re.compile(r"^ {0,3}(#{1,6})(?=[ \t]|$)")
+# Quotes and list items may contain the same openers.
+_MARKER = re.compile(r"(?:>|[-*+]|\d{1,9}[.)])[ \t]*")
+_OPENER = re.compile(
+    r"`{3}|~{3}|<[A-Za-z/!?]|#{1,6}(?:[ \t]|$)|=+[ \t]*$|(?:-[ \t]*)+$|(?:\*[ \t]*){3,}$|(?:_[ \t]*){3,}$"
+)
+_FACTS_MAX = 50
+_FACT_CHARS_MAX = 500
+SHOWN_ID_CHARS = 8
+
+_WORDS: dict[Language, tuple[str, str, str, str, str]] = {
+    "zh": ("会话 {} 上下文压缩归档", "时间", "归档消息数", "摘要", "关键事实"),
+    "en": ("Session {} context archived", "Time", "Messages archived", "Summary", "Key facts"),
+}
 
 
 class MarkdownSync:
@@ -30,11 +48,11 @@ class MarkdownSync:
         self.folder = Path(workspace_path) / folder
 
     async def append_to_daily_log(self, date: str, entry: str) -> None:
-        """Add an entry to the page of a date, made with its front matter if it is not there yet."""
+        """Add an entry to the page of a date; a new page gets front matter."""
         await asyncio.to_thread(self.append, date, entry)
 
     def append(self, date: str, entry: str) -> Path:
-        """Add an entry to the page of a date; return where the page is."""
+        """Add an entry to the page of a date; return the path of the page."""
         page = self._page(date)
         body = entry.strip("\n") + "\n"
 
@@ -47,7 +65,7 @@ class MarkdownSync:
         return page
 
     def read(self, date: str) -> str | None:
-        """Return the page of a date; None if there is none."""
+        """Return the page of a date, or None."""
         page = self._page(date)
         return _read(page) if page.is_file() else None
 
@@ -58,7 +76,7 @@ class MarkdownSync:
         return sorted(page.stem for page in self.folder.glob("*.md") if _DATE.fullmatch(page.stem))
 
     def remove_sections(self, date: str, is_gone: Callable[[str], bool]) -> int:
-        """Take the sections out of a page for which ``is_gone`` is true; return how many. For ``forget`` only."""
+        """Remove the sections of a page for which ``is_gone`` is true; return how many. For ``forget`` only."""
         page = self._page(date)
         if not page.is_file():
             return 0
@@ -76,7 +94,7 @@ class MarkdownSync:
 
     def _page(self, date: str) -> Path:
         if not _DATE.fullmatch(date):
-            raise FormatError(f"{date[:40]!r} is not a date; pages are called by dates such as 2026-02-16")
+            raise FormatError(f"{date[:40]!r} is not a date; write it as 2026-02-16")
         return self.folder / f"{date}.md"
 
     def _rewrite(self, page: Path, change: Callable[[str], str]) -> None:
@@ -100,3 +118,74 @@ def _read(page: Path) -> str:
 def _write_front_matter(date: str) -> str:
     created = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return f'---\nid: "{uuid.uuid4()}"\ndate: "{date}"\ncreated_at: "{created}"\n---\n\n'
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """The content of a section. ``time`` is local, in ISO format."""
+
+    session_id: str
+    time: str
+    archived_count: int
+    summary: str
+    key_facts: Sequence[str] = ()
+    language: Language = "zh"
+
+
+def write_entry(entry: Entry) -> str:
+    """Return the section as Markdown."""
+    _, time, archived, summary, facts = _WORDS[entry.language]
+    lines = [
+        write_heading(entry.session_id, entry.language),
+        "",
+        f"**{time}**: {entry.time}",
+        f"**{archived}**: {entry.archived_count}",
+        "",
+        f"### {summary}",
+        quiet_text(entry.summary),
+        "",
+        f"### {facts}",
+        *(_quiet_markup(f"- {fact}") for fact in map(quiet_line, entry.key_facts[:_FACTS_MAX]) if fact),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def write_heading(session_id: str, language: Language) -> str:
+    """Return the heading of a session's section."""
+    shown = re.sub(r"([\\`*_\[\]<>#])", r"\\\1", quiet_line(session_id[:SHOWN_ID_CHARS]))
+    return f"## {_WORDS[language][0].format(f'{shown}...')}"
+
+
+def is_section_of(section: str, session_id: str, time: str) -> bool:
+    """Return whether a section was written for this session at this time."""
+    lines = section.split("\n", 3)
+    return len(lines) > 2 and any(
+        lines[0] == write_heading(session_id, language) and lines[2] == f"**{words[1]}**: {time}"
+        for language, words in _WORDS.items()
+    )
+
+
+def quiet_text(text: str) -> str:
+    """Return text of a session as Markdown that stays within its section."""
+    lines = [_quiet_markup(_CONTROL.sub("", line)) for line in _BREAK.split(text)]
+    return "\n".join(lines).strip("\n")
+
+
+def quiet_line(text: str) -> str:
+    """Return text of a session as one line."""
+    line = " ".join(_CONTROL.sub("", _BREAK.sub(" ", text[: _FACT_CHARS_MAX * 2])).split())
+    return line if len(line) <= _FACT_CHARS_MAX else f"{line[: _FACT_CHARS_MAX - 1]}…"
+
+
+def _quiet_markup(line: str) -> str:
+    heading = _HEADING.match(line)
+    if heading:
+        level = max(4, min(6, len(heading[1]) + 2))
+        return "#" * level + line[heading.end() :]
+    start = len(line) - len(line.lstrip(" \t"))
+    while not _OPENER.match(line, start):
+        marker = _MARKER.match(line, start)
+        if marker is None:
+            return line
+        start = marker.end()
+    return f"{line[:start]}\\{line[start:]}"

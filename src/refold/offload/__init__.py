@@ -1,5 +1,5 @@
-"""Files that stand for what left the view: written before an edit names them, gone when nothing names them."""
+"""Files of text that left the view: written before an edit names them, removed when no edit does."""
 
-from refold.offload.files import OffloadFolder, name_folder
+from refold.offload.folder import OffloadFolder, name_folder
 
 __all__ = ["OffloadFolder", "name_folder"]

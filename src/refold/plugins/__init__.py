@@ -1,8 +1,8 @@
-"""Plugins (S1.11): stages and summarisers of your own, installed as a package or registered by a line of code.
+"""Plugins: your own stages and summarisers, installed as a package or registered by a line of code.
 
-A plugin is named in the settings (``ladder``, ``compact_model: plugin:NAME``) and found by that name among the entry
-points of installed packages and what was registered; a settings file can never name a file or a module to load. What
-a plugin does is held to the same laws as our own stages, and what it gets wrong ends in a note, never in an error.
+Settings name a plugin (``ladder``, ``compact_model: plugin:NAME``). It is looked up among the entry points of installed
+packages and the registered plugins; a settings file can never name a file or module to load. A plugin is held to the
+same laws as our own stages, and its mistakes end in a note in the report, never in an error.
 """
 
 from refold.plugins.guard import GuardedStage

@@ -1,7 +1,7 @@
-"""The guard around a plugin's stage: whatever it does, a prepared context comes out.
+"""The guard around a plugin's stage: whatever the plugin does, preparing a context succeeds.
 
-What it raises, what it returns that is no edit, and what breaks a law is left out, and the report says so. It cannot
-guard against a plugin that never returns or that changes messages behind our back: a stage is a pure function.
+Exceptions, results that are not edits, and edits that break a law are left out, and the report says so. The guard does
+not help against a plugin that never returns or that mutates messages: a stage must be a pure function.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from refold.conversation.message import Message
 from refold.conversation.view import View
 from refold.errors import FormatError
 from refold.ladder.run import take_edits
-from refold.ledger.codec import find_odd
+from refold.ledger.codec import find_invalid
 from refold.stages.stage import Ask, Goal, Proposal, Proposed, Reply, When
 
 ASKS_MAX = 8
@@ -25,7 +25,7 @@ _WHY_CHARS_MAX = 200
 
 @dataclass(frozen=True)
 class GuardedStage:
-    """A plugin's stage under its name in the settings; ``failure`` says why there is none behind it."""
+    """A plugin's stage under its name in the settings; ``failure`` says why it could not be loaded."""
 
     name: str
     when: When = "batch"
@@ -33,56 +33,56 @@ class GuardedStage:
     failure: str = ""
 
     def propose(self, view: View, goal: Goal) -> Proposal:
-        """Return what the plugin proposes, less what would not hold."""
+        """Return the plugin's valid proposals."""
         if self.inner is None:
             return Proposed([], self.failure)
         try:
             proposed = self.inner.propose(view, goal)
             answered = (yield from _limit_asks(cast("Proposal", proposed))) if isgenerator(proposed) else proposed
-            told = answered if isinstance(answered, Proposed) else Proposed(list(answered or ()))
-            # Tried out first: an edit of nonsense would else fail where nobody knows whose it is.
-            signed = [self._sign(edit) for edit in told.edits]
+            proposal = answered if isinstance(answered, Proposed) else Proposed(list(answered or ()))
+            # Try the edits here: later, an invalid edit would fail without a hint at the plugin.
+            signed = [self._sign(edit) for edit in proposal.edits]
             _check_covers(view, signed)
             _, report = take_edits(view, signed, self.name)
-            note = str(told.note)
+            note = str(proposal.note)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin may raise anything
             return Proposed([], self.describe(error))
         refused = f"plugin {self.name}: {report.note}" if report.note else ""
-        return Proposed(list(report.edits), "; ".join(filter(None, (note, refused))), bool(told.is_failed))
+        return Proposed(list(report.edits), "; ".join(filter(None, (note, refused))), bool(proposal.is_failed))
 
     def arrive(self, message: Message) -> list[Edit]:
-        """Return the plugin's rendering of one message: texts of tool results, made shorter; nothing else."""
+        """Return the plugin's rendering of one message: only shorter texts of tool results are allowed."""
         if self.inner is None:
             return []
         try:
             return [self._sign(edit) for edit in self.inner.arrive(message) if _is_shorter(edit, message)]
-        except (Exception, SystemExit):  # noqa: BLE001 - what cannot be rendered stays as it came
+        except (Exception, SystemExit):  # noqa: BLE001 - the message stays as it is
             return []
 
     def describe(self, error: BaseException) -> str:
-        """Return a failure for the report."""
+        """Return the note about a failure."""
         why = " ".join(f"{type(error).__name__}: {error}".split())[:_WHY_CHARS_MAX]
         return f"plugin {self.name} failed ({why}); nothing of it was used"
 
     def _sign(self, edit: object) -> Edit:
-        """Put the plugin's own name under an edit: no plugin acts as clamp."""
+        """Set the plugin's name as the stage of an edit, so that no plugin can pass for clamp."""
         if not isinstance(edit, Edit):
-            raise TypeError(f"{type(edit).__name__} is no Edit")
-        wrong = next(find_odd(edit), "")
+            raise TypeError(f"{type(edit).__name__} is not an Edit")
+        wrong = next(find_invalid(edit), "")
         if wrong:
-            raise FormatError(f"its edit has an odd {wrong}")
+            raise FormatError(f"its edit has an invalid {wrong}")
         return replace(edit, stage=self.name, id="")
 
 
 def _check_covers(view: View, edits: Sequence[Edit]) -> None:
-    """Refuse a fold that would hold nowhere: a view shows it only where all it covers stands, in that order."""
+    """Refuse a fold that no view would show: it needs all covered messages, in their order."""
     place = {message.id: at for at, message in enumerate(view.messages)}
     for edit in edits:
         places = [place.get(message_id, -1) for message_id in edit.covers]
         if -1 in places:
-            raise FormatError("its edit covers a message that is not there")
+            raise FormatError("its edit covers a message that is not in the view")
         if edit.kind == "fold" and places != sorted(places):
-            raise FormatError("its fold covers messages out of their order")
+            raise FormatError("its fold covers messages out of order")
 
 
 def _limit_asks(asking: Generator[Ask, Reply, Any]) -> Generator[Ask, Reply, Any]:
@@ -91,7 +91,7 @@ def _limit_asks(asking: Generator[Ask, Reply, Any]) -> Generator[Ask, Reply, Any
         for _ in range(ASKS_MAX + 1):
             ask = asking.send(reply)
             if not isinstance(ask, Ask):
-                raise TypeError(f"it asked with a {type(ask).__name__}, not with an Ask")
+                raise TypeError(f"it yielded a {type(ask).__name__}, not an Ask")
             reply = yield ask
     except StopIteration as done:
         return done.value

@@ -1,8 +1,7 @@
-"""Which plugins there are: those that packages declare as entry points, and those that were registered in this process.
+"""The known plugins: entry points of installed packages, and plugins registered in this process.
 
-Nothing is looked for before a setting names something that is not built in, and nothing is imported before it is
-used. A name that nobody knows is the operator's mistake and raises; a plugin that is there and does not load is left
-out, and every report says so.
+Nothing is looked up before a setting names something that is not built in, and nothing is imported before it is used.
+An unknown name is the operator's mistake and raises; a plugin that fails to load is left out, and every report says so.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ Kind = Literal["stage", "summariser"]
 GROUPS: dict[Kind, str] = {"stage": "refold.stages", "summariser": "refold.summarisers"}
 PREFIX = "plugin:"
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
-# Edits are known by their stage: what is recalled for a message is taken back where a view does not fit.
+# Edits of this stage are ours: recalled text is withdrawn when a view does not fit.
 _RESERVED = frozenset({"recall"})
 _WHENS = ("arrival", "batch", "hard")
 
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """One plugin: what it is, who brought it, and how to get it."""
+    """One plugin: its kind, its name, the package it comes from, and a function that loads it."""
 
     kind: Kind
     name: str
@@ -43,50 +42,50 @@ StageType = TypeVar("StageType", bound=type[Stage])
 
 
 def register_stage(stage: StageType) -> StageType:
-    """Make a stage known by its ``name``; a decorator for classes. The name of a built-in stage is refused."""
+    """Register a stage under its ``name``; a class decorator. Names of built-in stages are refused."""
     name = _check_name(getattr(stage, "name", ""), f"{stage.__module__}.{stage.__qualname__}")
     _registered["stage", name] = Plugin("stage", name, stage.__module__, lambda: stage)
     return stage
 
 
 def register_summariser(name: str, make: Callable[[], object]) -> None:
-    """Make a model known: ``make()`` returns anything with ``complete(prompt)``; settings name it ``plugin:NAME``."""
+    """Register a summariser: ``make()`` returns an object with ``complete(prompt)``. Settings: ``plugin:NAME``."""
     _check_name(name, "register_summariser")
     _registered["summariser", name] = Plugin("summariser", name, getattr(make, "__module__", ""), lambda: make)
 
 
 def unregister(kind: Kind, name: str) -> None:
-    """Take back what was registered; nothing happens if it was not."""
+    """Remove a registered plugin; do nothing if there is none."""
     _registered.pop((kind, name), None)
 
 
 def find_plugins(kind: Kind | None = None) -> list[Plugin]:
-    """Return every plugin there is, by name; what was registered comes before what is installed."""
+    """Return all plugins sorted by name; registered ones take precedence over installed ones."""
     found = {(one.kind, one.name): one for one in _find_installed()} | _registered
     return sorted((one for one in found.values() if kind in (None, one.kind)), key=lambda one: (one.kind, one.name))
 
 
 def make_stage(name: str, options: Mapping[str, object]) -> GuardedStage:
-    """Return a plugin's stage with its options; one that does not load stands there with the reason.
+    """Return a plugin's stage with its options; a stage that fails to load only reports why.
 
-    Options that it does not take, or refuses, are a ConfigError: they are the operator's words.
+    Raise ConfigError if the stage rejects its options, because the operator wrote them.
     """
     plugin = _find("stage", name)
     try:
         kind = plugin.load()
         when = kind.when
         if when not in _WHENS or not callable(getattr(kind, "arrive" if when == "arrival" else "propose", None)):
-            raise TypeError(f"it is no stage: when = {when!r}")
+            raise TypeError(f"it is not a stage: when = {when!r}")
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a package may raise anything when it is imported
         return GuardedStage(name, failure=_describe_unloaded(plugin, error))
     try:
         return GuardedStage(name, when, kind(**options))
     except Exception as error:  # noqa: BLE001
-        raise ConfigError(f"plugins.{name}: the stage refused its options ({type(error).__name__}: {error})") from None
+        raise ConfigError(f"plugins.{name}: the stage rejected its options ({type(error).__name__}: {error})") from None
 
 
 def load_summariser(name: str) -> tuple[object | None, str]:
-    """Return a plugin's model, or None and why there is none."""
+    """Return a plugin's model; or None, and why it could not be loaded."""
     plugin = _find("summariser", name)
     try:
         made = plugin.load()
@@ -102,7 +101,7 @@ def _find(kind: Kind, name: str) -> Plugin:
     known = {one.name: one for one in find_plugins(kind)}
     if name not in known:
         there = ", ".join(known) or "none"
-        raise ConfigError(f"there is no {kind} plugin '{name}'; there are: {there}. Install or register it first")
+        raise ConfigError(f"there is no {kind} plugin '{name}'; known plugins: {there}. Install or register it first")
     return known[name]
 
 
@@ -113,7 +112,7 @@ def _describe_unloaded(plugin: Plugin, error: BaseException) -> str:
 
 def _check_name(name: object, whose: str) -> str:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise ConfigError(f"{whose}: a plugin's name is lower-case letters, digits and '_', not {name!r}")
+        raise ConfigError(f"{whose}: a plugin's name has lower-case letters, digits and '_', unlike {name!r}")
     if name in STAGES or name in _RESERVED:
         raise ConfigError(f"{whose}: '{name}' is a built-in stage; choose another name")
     return name
@@ -124,7 +123,7 @@ def _find_installed() -> tuple[Plugin, ...]:
     found: dict[tuple[Kind, str], Plugin] = {}
     for kind, group in GROUPS.items():
         for point in entry_points(group=group):
-            # A package that takes a built-in stage's name, or none that can be written, is not listed.
+            # Skip names of built-in stages, and names that a settings file cannot contain.
             if _NAME.fullmatch(point.name) and point.name not in STAGES and point.name not in _RESERVED:
                 found.setdefault((kind, point.name), _read_point(kind, point))
     return tuple(found.values())

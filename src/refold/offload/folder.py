@@ -1,7 +1,7 @@
-"""A session's folder of offloaded tool results (S2.1, S2.9): write, read, remove, and nothing outside of it.
+"""A session's folder of offloaded tool results: write, read and remove files, and touch nothing outside of it.
 
-A path is used only if it is a plain file name right in the session's own folder; links are never followed, neither
-the folder's nor the file's. What cannot be removed is told, never raised: the ledger has the text in any case.
+A path is used only if it names a plain file directly in the session's folder. Links are never followed, neither for the
+folder nor for a file. A file that cannot be removed is reported, not an error: the ledger has the text anyway.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from refold.errors import LedgerError
-from refold.offload.writing import make_folder, remove_leftovers, sync_folder, write_whole
+from refold.offload.disk import make_folder, remove_leftovers, sync_folder, write_whole
 from refold.stages.offload import OffloadFile
 
 BYTES_MAX = 256 * 1024 * 1024
@@ -27,17 +27,17 @@ _FILE = re.compile(r"[0-9a-f]{16}(?:-\d{1,5})?\.txt", re.ASCII)
 
 
 def name_folder(session_id: str) -> str:
-    """Return a session's id as one folder name, safe on every disk; two sessions never share one."""
+    """Return a folder name for a session id that is valid on every system and unique to the session."""
     if _PLAIN.fullmatch(session_id) and not _DIGESTED.fullmatch(session_id) and not _RESERVED.fullmatch(session_id):
         return session_id
-    # Whatever was left out, or differs in case only, is told apart by the digest.
+    # The digest distinguishes ids that differ only in case or in removed characters.
     digest = hashlib.blake2b(session_id.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
     readable = _UNSAFE.sub("_", session_id[:200].lower()).strip("_")[:40]
     return f"{readable or '_'}-{digest}"
 
 
 class OffloadFolder:
-    """The files of one session: ``root`` (relative to the workspace) / the session's name / FILE."""
+    """The files of one session: ``root`` (relative to the workspace) / name of the session / FILE."""
 
     def __init__(self, workspace: Path, session_id: str, root: str = "offloaded") -> None:
         self.relative = self.name(session_id, root)
@@ -50,7 +50,7 @@ class OffloadFolder:
         return f"{root}/{name_folder(session_id)}"
 
     def write(self, files: Iterable[OffloadFile]) -> list[str]:
-        """Write files that are not there yet, all or none; return the paths that were new."""
+        """Write the files that do not exist yet, all or none; return the new paths."""
         new: list[str] = []
         try:
             for file in files:
@@ -63,7 +63,7 @@ class OffloadFolder:
         return new
 
     def read(self, path: str) -> str | None:
-        """Return the text of a file of this session; None if there is none, or if the path is not one of ours."""
+        """Return the text of a file of this session; None if it does not exist or the path is not one of ours."""
         place = self._place(path)
         if place is None or not self._is_safe():
             return None
@@ -77,7 +77,7 @@ class OffloadFolder:
             return file.read(BYTES_MAX).decode("utf-8", "surrogatepass")
 
     def remove(self, paths: Iterable[str]) -> tuple[list[str], list[str]]:
-        """Remove files of this session; return the paths that are gone and a sentence for each that could not go."""
+        """Remove files of this session; return the removed paths, and a warning for each that remains."""
         gone: list[str] = []
         warnings: list[str] = []
         for path in paths:
@@ -95,17 +95,17 @@ class OffloadFolder:
         return gone, warnings
 
     def remove_all(self) -> list[str]:
-        """Remove the session's folder with every file we wrote into it; return what could not go."""
+        """Remove the session's folder with every file we wrote into it; return warnings."""
         if not self._is_safe() or not self._folder.is_dir():
             return []
         _, warnings = self.remove(self.list_files())
         self.remove_leftovers()
-        with suppress(OSError):  # A stranger's file in it, or another process: then the folder stays.
+        with suppress(OSError):  # The folder stays if someone else's file is in it.
             self._folder.rmdir()
         return warnings
 
     def remove_leftovers(self) -> None:
-        """Remove what a killed process left half written; nobody else writes here meanwhile."""
+        """Remove the temporary files of killed processes. The caller must be the only writer."""
         if self._is_safe():
             remove_leftovers(self._folder)
 
@@ -123,7 +123,7 @@ class OffloadFolder:
         make_folder(self._folder)
         if not self._is_safe():
             raise LedgerError(f"{self.relative} is a link; offloaded text is only written to real folders")
-        # A path is made of the content's hash: what is there already, whole, is right.
+        # The path is a hash of the content, so an existing complete file is right.
         if self.read(file.path) == file.text:
             return False
         write_whole(place, file.text.encode("utf-8", "surrogatepass"))
@@ -134,7 +134,7 @@ class OffloadFolder:
         return self._folder / name if folder == self.relative and _FILE.fullmatch(name) else None
 
     def _is_safe(self) -> bool:
-        """Tell whether no part of the way from the workspace to the folder is a link."""
+        """Return whether no part of the path from the workspace to the folder is a link."""
         place = self._workspace
         for name in self.relative.split("/"):
             place = place / name
