@@ -116,7 +116,7 @@ def add_edits(
 def add_arrival(
     db: Database, session: int, edits: Iterable[Edit], *, known: Mapping[str, KnownMessage], now: float
 ) -> int:
-    """Add edits made on arrival; return how many. Those of a forgotten message would bring its text back: left out."""
+    """Add edits made on arrival; return how many. An edit of a forgotten message is left out: it holds its text."""
     found = [(edit, find_covered([edit], known)) for edit in edits]
     seqs = {message_id: seq for _, covered in found if covered for message_id, seq in covered.items()}
     return add_edits(

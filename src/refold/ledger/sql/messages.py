@@ -31,8 +31,7 @@ from refold.ledger.sql.sessions import KEY, StoredSession
 _COLUMNS = "seq, message.id, parent, digest, role, tokens, message.created_at, body"
 _DIGEST_HEX = 32
 _PAGE = 64
-_RANK_MAX = (1 << 63) - 1
-_TAIL = "SELECT rank, first, last FROM path WHERE session = {} AND rank < ? ORDER BY rank DESC LIMIT ?"
+_TAIL = f"SELECT rank, first, last FROM path WHERE session = {{}} ORDER BY rank DESC LIMIT {_PAGE}"
 
 
 class KnownMessage(NamedTuple):
@@ -100,8 +99,8 @@ def read_path(db: Database, session_id: str) -> MessagePath:
     rows = db.fetch_all(sql, (db.encode(session_id),))
     if not rows:
         return MessagePath()
-    stored = [row for row in rows if row[1] is not None]
-    return MessagePath(tuple([row[1].hex() for row in stored]), tuple([row[2].hex() for row in stored]), rows[0][0])
+    ids = tuple([row[1].hex() for row in rows if row[1] is not None])
+    return MessagePath(ids, tuple([row[2].hex() for row in rows if row[2] is not None]), rows[0][0])
 
 
 def read_path_messages(db: Database, session: int) -> list[StoredMessage]:
@@ -183,7 +182,7 @@ def _read_message(db: Database, row: Sequence[Any], folded: Sequence[Span]) -> S
 
 def ask_tail(db: Database, session_id: str) -> SqlAnswer:
     """Ask for the last rows of a session's path; ``change_path`` reads the answer."""
-    return db.run(_TAIL.format(KEY), (db.encode(session_id), _RANK_MAX, _PAGE))
+    return db.run(_TAIL.format(KEY), (db.encode(session_id),))
 
 
 def change_path(
@@ -239,7 +238,7 @@ def _read_tail(db: Database, found: StoredSession, start: int, tail: SqlAnswer) 
                 return rows[::-1], place
         if len(page) < _PAGE:
             return rows[::-1], place
-        page = db.fetch_all(_TAIL.format("?"), (found.key, rows[-1][0], _PAGE))
+        page = db.fetch_all(_TAIL.format("? AND rank < ?"), (found.key, rows[-1][0]))
 
 
 def _sum_tokens(db: Database, session: int, spans: Iterable[Span]) -> int:
