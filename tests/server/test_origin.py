@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from refold.server.asking import Asked
 from refold.server.origin import Origin, find_origin, read_conversation
+from refold.server.request import Asked
 from refold.testing import say
 from tests.server.running import make_body, make_dialog, start_rig
 

@@ -19,8 +19,8 @@ from refold.llm.choose import Endpoint
 from refold.llm.redact import redact_text
 from refold.llm.summariser import is_plugin
 from refold.server.auth import PREFIX
-from refold.server.headers import find_bearer, find_header
 from refold.server.interface import Access, Asker, Json
+from refold.server.request import find_bearer, find_header
 from refold.stages.prompts.record import write_record
 
 router = APIRouter(tags=["chat"])

@@ -18,7 +18,15 @@ from urllib.parse import urlsplit
 from refold.conversation import because
 from refold.llm.conversation_model import name_conversation
 from refold.manager import ContextCompressionManager
-from refold.server.asking import (
+from refold.server.auth import Caller, KeyRing, hide_keys
+from refold.server.gateway import Gateway
+from refold.server.identity import Identities
+from refold.server.managers import Managers
+from refold.server.metrics import Metrics
+from refold.server.overflow import OverflowRecovery
+from refold.server.prepare import Preparer
+from refold.server.relay import send_json
+from refold.server.request import (
     Asked,
     BodyTooLarge,
     ClientGone,
@@ -26,18 +34,10 @@ from refold.server.asking import (
     Receive,
     Scope,
     Send,
+    find_header,
     read_body,
     replay_body,
 )
-from refold.server.auth import Caller, KeyRing, hide_keys
-from refold.server.gateway import Gateway
-from refold.server.headers import find_header
-from refold.server.identity import Identities
-from refold.server.managers import Managers
-from refold.server.metrics import Metrics
-from refold.server.overflow import OverflowRecovery
-from refold.server.prepare import Preparer
-from refold.server.relay import send_json
 from refold.server.settings import GatewaySettings
 from refold.server.upstream import Upstreams
 from refold.server.wires import find_side, write_error

@@ -19,7 +19,7 @@ from urllib.parse import unquote_to_bytes
 
 from refold.errors import ConfigError
 from refold.offload.disk import lock_folder, write_whole
-from refold.server.headers import Headers, find_bearer, find_header
+from refold.server.request import Headers, find_bearer, find_header
 
 KEYS_FILE = ".refold/keys.json"
 PREFIX = "rk-"

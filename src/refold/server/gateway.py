@@ -15,8 +15,7 @@ import aiohttp
 
 from refold.conversation import because
 from refold.errors import ContextOverflow, FormatError, ProviderError
-from refold.server.asking import Asked, BodyTooLarge, ClientGone, ClientStalled, Receive, Send, decode_body, read_body
-from refold.server.headers import write_own
+from refold.server.chains import Chained, Chains
 from refold.server.logs import log_request
 from refold.server.metrics import Metrics
 from refold.server.outgoing import Outgoing
@@ -24,16 +23,31 @@ from refold.server.overflow import OverflowRecovery
 from refold.server.prepare import Preparer
 from refold.server.refusing import Look, look_for_refusal
 from refold.server.relay import BrokenOff, relay_answer, send_json
+from refold.server.request import (
+    Asked,
+    BodyTooLarge,
+    ClientGone,
+    ClientStalled,
+    Receive,
+    Send,
+    decode_body,
+    read_body,
+    write_own,
+)
 from refold.server.settings import GatewaySettings
 from refold.server.stream import AnswerReader
 from refold.server.upstream import Upstreams
 from refold.server.watching import TookTooLong, Watch
-from refold.server.wires import Side, Wire, find_path, find_side, find_wire, is_for_tenants, write_error
+from refold.server.wires import RESPONSES, Side, Wire, find_path, find_side, find_wire, is_for_tenants, write_error
 
 
 @dataclass(slots=True)
 class Passage:
-    """What is known of one request on its way. ``coded`` is a body as the client compressed it, and as it reads."""
+    """What is known of one request on its way.
+
+    ``coded`` is a body as the client compressed it, and as it reads. ``whole`` is a Responses request with the whole
+    conversation in it; ``chained`` if the client sent only what is new.
+    """
 
     asked: Asked
     side: Side
@@ -41,6 +55,8 @@ class Passage:
     started: float
     outgoing: Outgoing = field(default_factory=lambda: Outgoing(b""))
     coded: tuple[bytes, bytes] | None = field(default=None, repr=False)
+    chained: Chained | None = None
+    whole: bytes = field(default=b"", repr=False)
     bytes_in: int = 0
     bytes_out: int = 0
     status: int = 0
@@ -65,6 +81,7 @@ class Gateway:
         self._upstreams = upstreams
         self._preparer = preparer
         self._metrics = metrics
+        self._chains = Chains()
         self.requests = 0
         self._by_tenant: Counter[str] = Counter()
 
@@ -146,9 +163,13 @@ class Gateway:
                 wire, passage.outgoing = None, Outgoing(body, because.UNREADABLE_CODING())
             else:
                 passage.coded, body = (body, plain), plain
+        if wire is RESPONSES:
+            passage.chained = self._chains.unroll(passage.asked.tenant, body)
+            body = body if passage.chained is None else passage.chained.whole
+            passage.whole = body
         if wire is not None:
-            prepared = await self._preparer.prepare(passage.asked, wire, body)
-            passage.outgoing = self._overflow.fit_output(prepared)
+            prepared = self._overflow.fit_output(await self._preparer.prepare(passage.asked, wire, body))
+            passage.outgoing = prepared if passage.chained is None else passage.chained.settle(prepared)
         response = await self._send(passage, path)
         look = Look()
         try:
@@ -181,6 +202,8 @@ class Gateway:
     async def _shrink(self, passage: Passage, overflow: ContextOverflow, body: bytes) -> Outgoing | None:
         """Return a smaller request after the upstream refused this one as too long; None if there is none."""
         self._metrics.overflows.inc()
+        if passage.chained is not None and not passage.chained.is_replayable:
+            return None
         return await self._overflow.shrink(passage.outgoing, body, overflow, passage.retries)
 
     async def _relay(
@@ -196,7 +219,9 @@ class Gateway:
 
         def finish() -> None:
             if reader is not None and not reader.is_finished:
-                self._preparer.observe(outgoing, reader.finish())
+                answered = reader.finish()
+                self._preparer.observe(outgoing, answered)
+                self._chains.remember(passage.asked.tenant, passage.whole, answered)
 
         try:
             passage.bytes_out = await relay_answer(

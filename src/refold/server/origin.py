@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from refold.server.asking import Asked
+from refold.server.request import Asked
 
 ID_CHARS_MAX = 200
 # Headers that name a conversation, in the order in which they are believed: Claude Code, Codex, opencode.

@@ -23,8 +23,6 @@ from refold.manager.session import FORGOTTEN
 from refold.manager.usage import ReportedUsage
 from refold.manager.write_behind import WriteBehind
 from refold.prepared import PreparedContext
-from refold.server.answered import Answered
-from refold.server.asking import Asked
 from refold.server.cache_marks import move_marks
 from refold.server.fallback import Fallback, find_limit_key
 from refold.server.identity import Identities, KnownSession, check_name, make_id
@@ -36,10 +34,11 @@ from refold.server.outgoing import Outgoing, Ready, Spliced, make_outgoing, spli
 from refold.server.places import find_places
 from refold.server.reading import ReadRequest, Unreadable, dump_json, read_request, write_request
 from refold.server.reporting import Reporter, store_billed
+from refold.server.request import Asked
 from refold.server.request_memory import Continued, RequestMemory
 from refold.server.settings import GatewaySettings
 from refold.server.summaries import name_payer
-from refold.server.wires import Wire
+from refold.server.wires import Answered, Wire
 
 log = logging.getLogger("refold.server")
 # Handing a small body to a thread takes longer than reading it.

@@ -16,8 +16,8 @@ import orjson
 
 from refold.errors import ContextOverflow, ProviderError
 from refold.llm.errors import classify_response
-from refold.server.coding import CodingError, make_decoder
 from refold.server.relay import read_head
+from refold.server.request import CodingError, make_decoder
 from refold.server.upstream import UpstreamSlow
 
 ERROR_BYTES_MAX = 1_000_000

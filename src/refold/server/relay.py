@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 import aiohttp
 import orjson
 
-from refold.server.asking import Send
-from refold.server.headers import choose_response_headers, write_own
+from refold.server.request import Send, choose_response_headers, write_own
 from refold.server.stream import AnswerReader
 from refold.server.watching import Watch
 

@@ -18,10 +18,10 @@ from refold.ledger.records import Event
 from refold.llm.overflow import find_overflow
 from refold.manager import ContextCompressionManager
 from refold.manager.usage import ReportedUsage
-from refold.server.answered import Answered
 from refold.server.identity import KnownSession
 from refold.server.managers import Managers
 from refold.server.outgoing import Outgoing
+from refold.server.wires import Answered
 
 log = logging.getLogger("refold.server")
 WAIT_S = 5.0

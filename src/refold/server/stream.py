@@ -11,8 +11,8 @@ from typing import Any
 
 import orjson
 
-from refold.server.answered import Answered
-from refold.server.coding import CodingError, make_decoder
+from refold.server.request import CodingError, make_decoder
+from refold.server.wires import Answered
 
 BYTES_MAX = 16_000_000
 ReadPayload = Callable[[Mapping[str, Any], Answered], None]

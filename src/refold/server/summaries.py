@@ -15,8 +15,7 @@ from refold.config import CompressionConfig
 from refold.ledger.records import SessionRow
 from refold.llm.choose import Endpoint
 from refold.llm.conversation_model import GATEWAY, Place, name_conversation
-from refold.server.asking import Asked
-from refold.server.headers import find_bearer
+from refold.server.request import Asked, find_bearer
 from refold.server.settings import GatewaySettings
 from refold.server.wires import Side, Wire
 

@@ -12,8 +12,7 @@ import aiohttp
 from yarl import URL
 
 from refold.errors import ProviderError, Unavailable
-from refold.server.asking import Asked
-from refold.server.headers import choose_request_headers, decode_headers
+from refold.server.request import Asked, choose_request_headers, decode_headers
 from refold.server.settings import GatewaySettings
 from refold.server.wires import Side
 

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-from refold.server.asking import ClientGone, ClientStalled, Message, Receive, Send
+from refold.server.request import ClientGone, ClientStalled, Message, Receive, Send
 
 # Most answers are there sooner than it pays to watch for.
 FIRST_S, NEXT_S = 0.02, 1.0

@@ -14,7 +14,6 @@ from typing import Any, Literal
 
 from refold.conversation import because
 from refold.conversation.reason import NO_REASON, Reason
-from refold.server.answered import Answered
 
 Side = Literal["openai", "anthropic"]
 # Fields that refer to what the provider holds.
@@ -24,6 +23,30 @@ _HELD = {
     "prompt": because.PROMPT,
 }
 _SEALED = frozenset(("item_reference", "compaction", "compaction_summary", "context_compaction"))
+
+
+@dataclass(slots=True)
+class Answered:
+    """Figures of one answer. ``usage`` is the provider's own object, its pieces put together.
+
+    ``response_id`` and ``output`` are those of a whole response that the provider may hold (Responses).
+    """
+
+    usage: dict[str, Any] = field(default_factory=dict)
+    finish_reason: str = ""
+    error_text: str = ""
+    response_id: str = ""
+    output: list[Any] = field(default_factory=list, repr=False)
+
+    def add_usage(self, usage: object) -> None:
+        """Take over what a piece of an answer says of usage; later figures win, absent ones stay."""
+        if isinstance(usage, Mapping):
+            self.usage.update({str(key): value for key, value in usage.items() if value is not None})
+
+    @property
+    def has_usage(self) -> bool:
+        """True if the provider said what it counted for the input."""
+        return any(isinstance(self.usage.get(name), int) for name in ("prompt_tokens", "input_tokens"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +112,8 @@ def _read_responses_payload(payload: Mapping[str, Any], answered: Answered) -> N
         if isinstance(details, dict) and details.get("reason") == "max_output_tokens":
             answered.finish_reason = "length"
         _read_error(response, answered)
+        if isinstance(response.get("output"), list) and response.get("status") in ("completed", "incomplete"):
+            answered.response_id, answered.output = str(response.get("id") or ""), response["output"]
     if payload.get("type") == "error":
         answered.error_text = f"{payload.get('code')} {payload.get('message')}"
 

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from refold.errors import ConfigError
 from refold.server.auth import Caller, KeyRing
-from refold.server.headers import Headers, find_header
+from refold.server.request import Headers, find_header
 
 COOKIE = "refold_visit"
 SECRET_FILE = ".refold/page.secret"

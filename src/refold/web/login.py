@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
-from refold.server.asking import BodyTooLarge, ClientGone, ClientStalled, Receive, Scope, Send, read_body
-from refold.server.headers import find_header
+from refold.server.request import BodyTooLarge, ClientGone, ClientStalled, Receive, Scope, Send, find_header, read_body
 from refold.web.door import COOKIE, VISIT_S, Door, Visitor
 from refold.web.links import PREFIX
 from refold.web.words import Tongue, choose_tongue, say_in

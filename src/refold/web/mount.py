@@ -14,8 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from refold.server.asking import Receive, Scope, Send
-from refold.server.headers import find_header
+from refold.server.request import Receive, Scope, Send, find_header
 from refold.web.door import Door, Visitor, is_own_request, read_secret
 from refold.web.links import PREFIX
 from refold.web.login import answer_login, send_redirect

@@ -1,0 +1,99 @@
+"""Conversations that a client continues by ``previous_response_id``: stored, and compressed when they must be."""
+
+import itertools
+import json
+
+import openai
+import pytest
+
+from refold.testing import RecordedRequest, ScriptedReply
+from tests.server.running import make_body
+
+SMALL = {"window": 8_000, "reserve": 1_000}
+
+
+def answer_by_id():
+    """Return a script whose answers have ids of their own, as a provider's do."""
+    numbers = itertools.count(1)
+
+    def answer(_: RecordedRequest) -> ScriptedReply:
+        number = next(numbers)
+        return ScriptedReply(f"Answer {number}.", id=f"resp_{number}")
+
+    return answer
+
+
+def words(number):
+    return f"Question {number}: please look at file_{number}.py. " + " ".join(f"w{number}x{at}" for at in range(200))
+
+
+def test_a_chain_goes_on_as_it_came_while_it_fits_and_is_stored_whole(start):
+    rig = start(answer_by_id())
+    with openai.OpenAI(base_url=f"{rig.url}/v1", api_key="sk-x", max_retries=0) as client:
+        before = None
+        for number in range(4):
+            chained = {"previous_response_id": before} if before else {}
+            raw = client.responses.with_raw_response.create(model="scripted-1", input=words(number), **chained)
+            before = raw.parse().id
+    sent = [json.loads(one.body) for one in rig.provider.requests]
+    assert [one.get("previous_response_id") for one in sent] == [None, "resp_1", "resp_2", "resp_3"]
+    assert sent[3]["input"] == words(3)
+    stored = [json.loads(one.raw) for one in rig.manager.ledger.read_messages(raw.headers["x-refold-session"])]
+    assert [item["role"] for item in stored] == ["user", "assistant"] * 3 + ["user"]
+    assert len(rig.manager.ledger.list_sessions()) == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_chain_that_outgrows_the_window_goes_on_without_the_chain(start, stream):
+    rig = start(answer_by_id(), config=SMALL, window=8_000)
+    before = ""
+    for number in range(20):
+        chained = {"previous_response_id": before} if before else {}
+        body = {"model": "scripted-1", "input": words(number), "stream": stream, **chained}
+        answer = rig.post("openai-responses", body)
+        assert answer.status_code == 200, answer.text
+        before = f"resp_{number + 1}"
+    tokens, after = map(int, answer.headers["x-refold-tokens"].split("->"))
+    assert after < 7_000 < tokens
+    sent = json.loads(rig.provider.requests[-1].body)
+    assert "previous_response_id" not in sent
+    assert sent["input"][-1] == {"role": "user", "content": words(19)}
+    assert len(rig.manager.ledger.list_sessions()) == 1
+
+
+def test_a_chain_that_was_not_seen_from_its_beginning_is_left_alone_with_one_warning(start, caplog):
+    rig = start(answer_by_id(), config=SMALL)
+    for _ in range(3):
+        body = {"model": "scripted-1", "input": words(1), "previous_response_id": "resp_of_yesterday"}
+        answer = rig.post("openai-responses", body)
+        assert answer.headers["x-refold-reason"] == "previous-response-id"
+        assert json.loads(rig.provider.requests[-1].body) == body
+    assert sum("not seen from its beginning" in record.getMessage() for record in caplog.records) == 1
+
+
+def test_a_chain_that_holds_results_of_the_providers_own_tools_is_never_replayed(start):
+    rig = start(answer_by_id(), config=SMALL)
+    search = {"type": "web_search_call", "id": "ws_1", "status": "completed"}
+    first = [{"role": "user", "content": words(0)}, search, {"role": "assistant", "content": "found"}]
+    rig.post("openai-responses", make_body("openai-responses", [*first, {"role": "user", "content": "go on"}]))
+    for number in range(1, 12):
+        body = {"model": "scripted-1", "input": words(number), "previous_response_id": f"resp_{number}"}
+        rig.post("openai-responses", body)
+        assert json.loads(rig.provider.requests[-1].body) == body
+
+
+def test_a_tenant_cannot_unroll_the_chain_of_another(start):
+    rig = start(answer_by_id())
+    keys = {name: rig.application.keys.add(name)[1] for name in ("alice", "bob")}
+    rig.post("openai-responses", {"model": "scripted-1", "input": "a secret"}, x_refold_key=keys["alice"])
+    body = {"model": "scripted-1", "input": "tell me", "previous_response_id": "resp_1"}
+    answer = rig.post("openai-responses", body, x_refold_key=keys["bob"])
+    assert answer.headers["x-refold-reason"] == "previous-response-id"
+
+
+@pytest.mark.parametrize("given", [3, None, [], {"a": 1}, ""])
+def test_a_chain_id_that_makes_no_sense_is_left_to_the_provider(start, given):
+    rig = start(answer_by_id())
+    body = {"model": "scripted-1", "input": "hi", "previous_response_id": given}
+    rig.post("openai-responses", body)
+    assert json.loads(rig.provider.requests[-1].body) == body
