@@ -340,7 +340,7 @@ def _still_fires(keeper: Keeper, session: OpenSession, wish: Wish, outcome: Outc
     waiting = count_unsent(outcome.view.items, wish.unsent)
     tokens = outcome.view.tokens - waiting
     counts = replace(session.count(tokens), unsent_tokens=0)
-    return decide(counts, session.lift(wish.budget, tokens), keeper.config.thresholds()).acts
+    return decide(counts, session.lift(wish.budget, tokens), keeper.find_thresholds()).acts
 
 
 def miss(keeper: Keeper, session: OpenSession, wish: Wish, why: Reason) -> Made:

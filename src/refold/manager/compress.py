@@ -140,7 +140,7 @@ def plan_batch(keeper: Keeper, session: OpenSession, wish: Wish, view: View, own
         stages=stages,
         find_secrets=find_secrets if keeper.config.redact else None,
         restored=restore_results(said.messages, keeper.find_folder(session.id)),
-        thresholds=keeper.config.thresholds(),
+        thresholds=keeper.find_thresholds(),
         language=keeper.config.fixed_language,
         instructions=wish.instructions,
         trigger=wish.trigger,

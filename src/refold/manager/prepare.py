@@ -253,7 +253,7 @@ def judge(keeper: Keeper, slot: Slot, session: OpenSession, request: Request) ->
     reported = Reported.read(session.row.settings)
     brake = find_brake(session, config.max_compaction_attempts, tokens, budget.hard)
     policy = DecisionPolicy(
-        config.thresholds(),
+        keeper.find_thresholds(),
         _make_economics(keeper, slot, model),
         count_head(session.items, fixed),
         config.is_auto,

@@ -17,7 +17,7 @@ from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from refold.budget import Budget, Carry
+from refold.budget import Budget, Carry, Thresholds
 from refold.compressor import ContextCompressor
 from refold.config import CompressionConfig
 from refold.conversation import because
@@ -113,6 +113,7 @@ class Keeper:
         self._guard = threading.Lock()
         self._counters: dict[tuple[str, tuple[int, ...]], Counter] = {}
         self._budgets: dict[tuple[object, ...], tuple[CompressionConfig, Budget]] = {}
+        self._thresholds: tuple[CompressionConfig, Thresholds] | None = None
         self._arrival: tuple[CompressionConfig, list[ArrivalStage]] | None = None
         self.background: Background | None = None
         self.recalling: Callable[[], Recall] | None = None
@@ -262,6 +263,12 @@ class Keeper:
             limited = config.model_copy(update=changes) if changes else config
             known = self._budgets[key] = config, limited.budget(model_info(model or None), counter.margin)
         return known[1]
+
+    def find_thresholds(self) -> Thresholds:
+        """Return the counts that trigger a compression, by the settings of the moment."""
+        if self._thresholds is None or self._thresholds[0] is not self.config:
+            self._thresholds = self.config, self.config.thresholds()
+        return self._thresholds[1]
 
     def find_folder(self, session_id: str) -> OffloadFolder:
         """Return where a session's offloaded results are."""

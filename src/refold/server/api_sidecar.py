@@ -39,7 +39,7 @@ class CompressRequest(BaseModel):
     session_id: str | None = Field(default=None, max_length=128)
 
 
-class ReportedUsage(BaseModel):
+class UsageReport(BaseModel):
     """What a provider billed for the context that was compressed last."""
 
     model_config = ConfigDict(extra="allow")
@@ -135,7 +135,7 @@ def _describe(prepared: PreparedContext, messages: object, key: str, wish: Compr
 
 
 @router.post("/v1/usage")
-def report_usage(report: ReportedUsage, access: Asker) -> Json:
+def report_usage(report: UsageReport, access: Asker) -> Json:
     """Take in what the provider billed; an overflow or a cut-off answer forces a compression before the next one."""
     row = access.need(check_name(report.session_id))
     usage = report.usage if report.usage is not None else report.model_extra or {}
