@@ -26,8 +26,6 @@ from refold.manager.session import OpenSession, load_session, read_pinned
 from refold.manager.store import Keeper
 
 WAITING_MAX = 1_000
-
-
 _PAUSE_S = 0.01
 
 
@@ -54,7 +52,7 @@ class Background:
 
     def __init__(self, keeper: Keeper, remember: Remember) -> None:
         self._keeper = keeper
-        self._remember = remember
+        self.remember = remember
         self._jobs: OrderedDict[str, Job] = OrderedDict()
         self._running: Job | None = None
         self._guard = threading.Lock()
@@ -149,7 +147,7 @@ class Background:
                     self._running = None
 
     async def _run(self, job: Job) -> None:
-        flow = fold_flow(self._keeper, job.session_id, job.wish, self._remember)
+        flow = fold_flow(self._keeper, job.session_id, job.wish, self.remember)
         job.task = asyncio.ensure_future(run_flow_async(flow))
         job.loop = asyncio.get_running_loop()
         if job.is_stopped:

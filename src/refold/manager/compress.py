@@ -33,8 +33,6 @@ from refold.stages.prompts.demands import FACTS_MARK
 from refold.stages.stage import Ask, Reply
 
 UNAVAILABLE = "[Content unavailable: {path}]"
-
-
 FILES_MAX = 500
 
 
@@ -54,8 +52,6 @@ def restore_results(messages: Iterable[Message], folder: OffloadFolder) -> dict[
 
 
 SOFT_WAIT_S = 5.0
-
-
 HARD_WAIT_S = 150.0
 
 

@@ -175,14 +175,8 @@ def run_blocking(make: Callable[[], Awaitable[object]]) -> object:
 
 # On a server many replicas write at once: who is slower loses some rounds before its turn comes.
 ROUNDS_MAX = 40
-
-
 PAUSE_S, PAUSE_MAX_S = 0.002, 0.1
-
-
 _GROWTH = 1.5
-
-
 _NAMED_MAX = 3
 
 

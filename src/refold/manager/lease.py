@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 # Beats per lifetime of a lease: one may be late, another may fail, and it still holds.
 BEATS = 3
-
-
 HELD_MAX_S = 2 * 3_600.0
 
 
@@ -84,8 +82,6 @@ class Heartbeat:
 
 
 WAIT_S = 150.0
-
-
 # Each look is a write: who waits long looks less often.
 _PAUSE_S, _PAUSE_MAX_S = 0.02, 0.2
 

@@ -29,19 +29,22 @@ from refold.manager.compress import CompactResult
 from refold.manager.flow import Flow, run_flow, run_flow_async, wait_out
 from refold.manager.notices import Listener
 from refold.manager.prepare import PreparedNow, StoredOriginals
-from refold.manager.recall_injection import Recalling
 from refold.manager.status import SessionStatus, describe_session
 from refold.manager.store import Keeper
 from refold.manager.undo import Switched
 from refold.memory import CompressionFolder, ContextSummary, MarkdownSync
 from refold.memory.daily import Entry
 from refold.prepared import PreparedContext
+from refold.recall.facade import Recall
+from refold.recall.facts import KnownFact
+from refold.recall.inject import Injection
+from refold.recall.search import Recalled
 from refold.tokens import TokenCounter
 
 EXPAND_CHARS_MAX = 1_000_000
 
 
-class ContextCompressionManager(Recalling):
+class ContextCompressionManager:
     """Keeps sessions inside the model's window, durably. One for each workspace is enough."""
 
     def __init__(
@@ -61,11 +64,14 @@ class ContextCompressionManager(Recalling):
         self.md_sync = MarkdownSync(self.workspace_path)
         if ledger is None or isinstance(ledger, str):
             ledger = choose_ledger(self.workspace_path, ledger or self.config.ledger)
-        self._keeper = Keeper(self.config, self.workspace_path, ledger, Summariser(self.config, llm))
+        self._keeper = Keeper(
+            self.config,
+            self.workspace_path,
+            ledger,
+            summariser=Summariser(self.config, llm),
+            find_compressor=lambda: self.compressor,
+        )
         self._background = Background(self._keeper, self._remember)
-        self._keeper.background = self._background
-        self._keeper.recalling = lambda: self.recalling
-        self._keeper.find_compressor = lambda: self.compressor
 
     @property
     def ledger(self) -> Ledger:
@@ -93,7 +99,7 @@ class ContextCompressionManager(Recalling):
         request = make_request(
             session_id, messages, current_messages, system_prompt, tools, model, format, window, reserve
         )
-        return await run_flow_async(prepare.prepare_flow(self._keeper, request, self._remember))
+        return await run_flow_async(prepare.prepare_flow(self._keeper, request, self._background))
 
     def prepare_context_sync(
         self,
@@ -112,11 +118,11 @@ class ContextCompressionManager(Recalling):
         request = make_request(
             session_id, messages, current_messages, system_prompt, tools, model, format, window, reserve
         )
-        return run_flow(prepare.prepare_flow(self._keeper, request, self._remember))
+        return run_flow(prepare.prepare_flow(self._keeper, request, self._background))
 
     async def prepare(self, request: Request) -> PreparedContext:
         """The same as ``prepare_context``, for a request whose messages may have been hashed already."""
-        return await run_flow_async(prepare.prepare_flow(self._keeper, request, self._remember))
+        return await run_flow_async(prepare.prepare_flow(self._keeper, request, self._background))
 
     def append(self, session_id: str, new_messages: Sequence[Any], *, format: str | None = None) -> int:  # noqa: A002
         """Add messages at the end of a session, durably; return how many it has now."""
@@ -200,6 +206,28 @@ class ContextCompressionManager(Recalling):
             self._keeper, check_session(session_id), reported, finish_reason=finish_reason, is_overflow=is_overflow
         )
 
+    @property
+    def recalling(self) -> Recall:
+        """The recall index beside the ledger, opened when it is first used."""
+        return self._keeper.recall.open()
+
+    def recall(
+        self, session_id: str | None, query: str, limit: int | None = None, *, tokens_max: int | None = None
+    ) -> list[Recalled]:
+        """Return what a session holds about a query, best first, within 1,500 tokens unless ``tokens_max`` is given.
+
+        None searches all sessions of the workspace.
+        """
+        return self.recalling.recall(session_id, query, limit, tokens_max=tokens_max)
+
+    def facts(self, session_id: str | None, *, with_history: bool = False) -> list[KnownFact]:
+        """Return the facts that hold; with ``with_history`` also those that a later one replaced."""
+        return self.recalling.facts(session_id, with_history=with_history)
+
+    def find_injection(self, session_id: str, newest: str, hidden: Sequence[str], in_view: str = "") -> Injection:
+        """Decide what is added below the newest user message, and why."""
+        return self.recalling.inject(session_id, newest, hidden, in_view=in_view)
+
     def expand(self, session_id: str, handle: str, offset: int = 0, limit: int | None = None) -> str:
         """Return the original text behind a placeholder, or ``limit`` characters of it from ``offset``."""
         originals = StoredOriginals(self._keeper, check_session(session_id))
@@ -213,7 +241,7 @@ class ContextCompressionManager(Recalling):
     def forget(self, session_id: str, handle: str | None = None) -> forget.Forgotten:
         """Erase for good what is behind a handle, or the whole session: ledger, files, pages. There is no undo."""
         self._background.cancel(check_session(session_id))
-        self.forget_recalled(check_session(session_id), handle)
+        self._keeper.recall.forget(check_session(session_id), handle)
         forgotten = forget.forget(self._keeper, session_id, handle, self.md_sync)
         self._write_summaries(session_id)
         return forgotten
@@ -221,7 +249,7 @@ class ContextCompressionManager(Recalling):
     def delete_session(self, session_id: str) -> bool:
         """Erase a session and its folder of files; daily pages stay. False if there was none."""
         self._background.cancel(check_session(session_id))
-        self.forget_recalled(check_session(session_id))
+        self._keeper.recall.forget(check_session(session_id))
         is_gone = forget.delete(self._keeper, session_id)
         self._write_summaries(session_id)
         return is_gone
@@ -229,7 +257,7 @@ class ContextCompressionManager(Recalling):
     def verify(self, session_id: str | None = None, *, repair: bool = False) -> list[Finding]:
         """Recompute all that is derived, files included, and say what differs; ``repair`` rebuilds it."""
         findings = forget.verify(self._keeper, session_id, repair=repair)
-        return findings + self.verify_recalled(session_id, repair=repair)
+        return findings + self.recalling.verify_index(session_id, repair=repair)
 
     def on(self, event: str, listener: Listener) -> None:
         """Call ``listener`` with a Notice whenever this happens; ``before_compress`` may return False to veto."""
@@ -255,7 +283,7 @@ class ContextCompressionManager(Recalling):
     def close(self) -> None:
         """Let go of everything in memory and of the ledger. The manager can be used again: it opens it anew."""
         self._background.close()
-        self.close_recall()
+        self._keeper.recall.close()
         self._keeper.drop_all()
         self._keeper.ledger.close()
 

@@ -25,8 +25,9 @@ from refold.ladder.plan import Outcome, check_fit, count_head
 from refold.ladder.report import Report
 from refold.ledger.records import Extension, SessionRow
 from refold.manager.append import Request, extend_open, store_extensions, take_in
+from refold.manager.background import Background
 from refold.manager.commit import Made, Wish
-from refold.manager.compress import Remember, finish, run_batch
+from refold.manager.compress import finish, run_batch
 from refold.manager.flow import Flow, Rounds
 from refold.manager.notices import Notice, make_event
 from refold.manager.recall_injection import add_recalled, find_quiet_note, make_room
@@ -64,7 +65,7 @@ class PreparedNow:
     edits: Sequence[Edit] = field(default=(), repr=False)
 
 
-def prepare_flow(keeper: Keeper, request: Request, remember: Remember) -> Flow[PreparedContext]:
+def prepare_flow(keeper: Keeper, request: Request, background: Background) -> Flow[PreparedContext]:
     """Prepare a context for a request."""
     waited_in_vain = False
     rounds = Rounds(keeper, request.session_id)
@@ -75,15 +76,14 @@ def prepare_flow(keeper: Keeper, request: Request, remember: Remember) -> Flow[P
             prepared = _prepare_in_memory(keeper, slot, request)
             if prepared is None:
                 session = yield from take_in(keeper, slot, request)
-                prepared = yield from _prepare_held(keeper, slot, session, request, remember, waited_in_vain)
+                prepared = yield from _prepare_held(keeper, slot, session, request, background, waited_in_vain)
             if prepared is not None:
                 return prepared
         finally:
             keeper.let_go(slot)
         # It does not fit, and a fold in the background needs the session to commit: wait for it, within limits.
-        assert keeper.background is not None
         seconds = 0.0 if is_refused(session.row.settings) else keeper.config.compact_timeout_s
-        is_done = yield from keeper.background.wait(request.session_id, seconds)
+        is_done = yield from background.wait(request.session_id, seconds)
         waited_in_vain = waited_in_vain or not is_done
 
 
@@ -167,7 +167,7 @@ def _find_quiet_note(keeper: Keeper, slot: Slot, session: OpenSession, judged: J
 
 
 def _prepare_held(
-    keeper: Keeper, slot: Slot, session: OpenSession, request: Request, remember: Remember, waited_in_vain: bool
+    keeper: Keeper, slot: Slot, session: OpenSession, request: Request, background: Background, waited_in_vain: bool
 ) -> Flow[PreparedContext | None]:
     """Prepare a session that is held; None if a fold in the background has to be waited for first."""
     request = request.add_kept(session.row.settings)
@@ -191,12 +191,10 @@ def _prepare_held(
             asks_no_model=waited_in_vain or is_refused(session.row.settings),
             unsent=frozenset(session.unsent),
         )
-        if _may_wait(keeper, session, decision) and keeper.background is not None:
-            begun = keeper.background.begin(session.id, replace(wish, is_background=True))
-            if begun:
-                made = Made("begun", reason=because.IN_BACKGROUND(because=decision.trigger.reason))
-                break
-        if keeper.background is not None and keeper.background.is_busy(session.id):
+        if _may_wait(keeper, session, decision) and background.begin(session.id, replace(wish, is_background=True)):
+            made = Made("begun", reason=because.IN_BACKGROUND(because=decision.trigger.reason))
+            break
+        if background.is_busy(session.id):
             return None
         made = yield from run_batch(keeper, session, wish, rounds)
         if made.ending != "stale":
@@ -205,7 +203,7 @@ def _prepare_held(
         session = keeper.open_stored(slot, session.id)
     if made is not None and made.ending == "idle":
         slot.idle = _name_view(keeper, session)
-    yield from finish(keeper, session, made, remember)
+    yield from finish(keeper, session, made, background.remember)
     _tell_skipped(keeper, slot, session, decision, made)
     is_compressed = made is not None and made.ending == "done"
     recalled = add_recalled(keeper, session, hard - session.item_tokens - fixed, is_compressed=is_compressed)

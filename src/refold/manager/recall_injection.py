@@ -9,7 +9,7 @@ as if nothing had been recalled.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from refold.conversation import because
 from refold.conversation.edit import Edit
@@ -17,14 +17,14 @@ from refold.conversation.message import is_user_turn
 from refold.conversation.view import Item, View, amend, apply
 from refold.errors import RefoldError
 from refold.ledger.place import find_index_file, find_place
-from refold.ledger.records import Event, Finding
+from refold.ledger.records import Event
 from refold.manager.session import RECALL, OpenSession
-from refold.manager.store import Keeper
 from refold.recall.expand import find_handle
 from refold.recall.facade import Recall
-from refold.recall.facts import KnownFact
 from refold.recall.inject import Injection, find_cause
-from refold.recall.search import Recalled
+
+if TYPE_CHECKING:
+    from refold.manager.store import Keeper
 
 _NOTE = "recall: "
 
@@ -34,19 +34,19 @@ def add_recalled(keeper: Keeper, session: OpenSession, tokens_free: int, *, is_c
 
     A failure here fails no request. After a compression the index is brought up to date beside the conversation.
     """
-    if keeper.recalling is None or keeper.config.recall.inject == "off":
+    if keeper.config.recall.inject == "off":
         return ""
     try:
         if is_compressed:
-            keeper.recalling().upkeep.ask(session.id)
-        return _add(keeper, keeper.recalling(), session, tokens_free) if _may_be_added(session) else ""
+            keeper.recall.open().upkeep.ask(session.id)
+        return _add(keeper, keeper.recall.open(), session, tokens_free) if _may_be_added(session) else ""
     except RefoldError as error:
         return f"{_NOTE}nothing added: {type(error).__name__}: {error}"[:300]
 
 
 def find_quiet_note(keeper: Keeper, session: OpenSession) -> str | None:
     """Return the report's note if nothing is to be recalled, by the newest message alone; None if it takes a search."""
-    if keeper.recalling is None or keeper.config.recall.inject == "off" or not _may_be_added(session):
+    if keeper.config.recall.inject == "off" or not _may_be_added(session):
         return ""
     if _find_part(session.items[-1]) is None:
         return ""
@@ -191,60 +191,38 @@ def give_up_recalled(keeper: Keeper, session: OpenSession, shown: View) -> int:
     return keeper.ledger.switch_edits(session.id, lost, on=False, now=now, event=event)
 
 
-class Recalling:
-    """Recall over the ledger and the workspace of a keeper."""
+class RecallAccess:
+    """The recall index of one manager, beside the ledger's file: opened when it is first used."""
 
-    _keeper: Keeper
-    _recall: Recall | None = None
-    _recall_guard = threading.Lock()
+    def __init__(self, keeper: Keeper) -> None:
+        self._keeper = keeper
+        self._recall: Recall | None = None
+        self._guard = threading.Lock()
 
-    @property
-    def recalling(self) -> Recall:
-        """The index beside the ledger, opened when first asked for; it goes by the settings of the moment."""
+    def open(self) -> Recall:
+        """Return the index, which follows the settings of the moment."""
         keeper, config = self._keeper, self._keeper.config
         options, variables = config.recall, config.variables
-        if self._recall is None:
-            with self._recall_guard:
-                if self._recall is None:
-                    path = find_index_file(keeper.workspace, find_place(keeper.ledger, config.ledger))
-                    self._recall = Recall(keeper.ledger, path, options, variables=variables, complain=keeper.warn)
+        with self._guard:
+            if self._recall is None:
+                path = find_index_file(keeper.workspace, find_place(keeper.ledger, config.ledger))
+                self._recall = Recall(keeper.ledger, path, options, variables=variables, complain=keeper.warn)
         self._recall.configure(options, variables)
         return self._recall
 
-    def recall(
-        self, session_id: str | None, query: str, limit: int | None = None, *, tokens_max: int | None = None
-    ) -> list[Recalled]:
-        """Return what a session holds about a query, best first, within 1,500 tokens unless asked for more.
-
-        None searches all sessions of the workspace.
-        """
-        return self.recalling.recall(session_id, query, limit, tokens_max=tokens_max)
-
-    def facts(self, session_id: str | None, *, with_history: bool = False) -> list[KnownFact]:
-        """Return the facts that hold; with ``with_history`` also those that a later one replaced."""
-        return self.recalling.facts(session_id, with_history=with_history)
-
-    def find_injection(self, session_id: str, newest: str, hidden: Sequence[str], in_view: str = "") -> Injection:
-        """Decide what is added at the tail for the newest user message, and why."""
-        return self.recalling.inject(session_id, newest, hidden, in_view=in_view)
-
-    def forget_recalled(self, session_id: str, handle: str | None = None) -> None:
-        """Take what is behind a handle, or a whole session, out of the index: before the ledger forgets it."""
-        # What is being indexed at this moment must not come in behind it.
-        self.recalling.upkeep.close()
+    def forget(self, session_id: str, handle: str | None = None) -> None:
+        """Remove what is behind a handle, or a whole session, from the index: before the ledger forgets it."""
+        recall = self.open()
+        # What is being indexed at this moment must not be added after it.
+        recall.upkeep.close()
         if handle is None:
-            self.recalling.delete_session(session_id)
+            recall.delete_session(session_id)
             return
         row = self._keeper.ledger.read_session(session_id)
         if row is not None:
-            ids = [stored.id for stored in find_handle(self._keeper.ledger, row, handle)]
-            self.recalling.forget(session_id, ids)
+            recall.forget(session_id, [stored.id for stored in find_handle(self._keeper.ledger, row, handle)])
 
-    def verify_recalled(self, session_id: str | None = None, *, repair: bool = False) -> list[Finding]:
-        """Compare the index with the ledger."""
-        return self.recalling.verify_index(session_id, repair=repair)
-
-    def close_recall(self) -> None:
+    def close(self) -> None:
         """Close the index, if it was opened."""
         if self._recall is not None:
             self._recall.close()

@@ -30,8 +30,6 @@ from refold.tokens import Calibration, Counter
 from refold.tokens.calibration import Track
 
 CHUNK = 64
-
-
 _OPTIONS = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
 
 
@@ -82,17 +80,9 @@ def _print(chunk: Sequence[object]) -> bytes | None:
 RELEASE_MESSAGES = 10
 RELEASE_SHARE = 0.1
 BRAKE = "brake"
-
-
 FORCED = "forced"
-
-
 REPORTED = "reported"
-
-
 CALIBRATION = "calibration"
-
-
 PINNED = "pinned"
 
 
@@ -227,11 +217,7 @@ def read_pinned(settings: Mapping[str, object]) -> frozenset[str]:
 
 
 RECALL = "recall"  # The stage of edits that put recalled text below a message.
-
-
 MARK = "cache_control"
-
-
 FORGOTTEN = "forgotten"  # The setting that holds what stands in the place of forgotten messages.
 
 

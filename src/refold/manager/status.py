@@ -24,8 +24,6 @@ from refold.tokens.counter import REPLY_TOKENS
 TITLE_MESSAGES = 6
 # The newest decisions are told one by one.
 DECISIONS_MAX = 20
-
-
 DECISION_KINDS = ("compressed", "waited", "skipped", "failed")
 
 

@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from refold.budget import Budget, Carry, Thresholds
 from refold.compressor import ContextCompressor
@@ -29,6 +28,7 @@ from refold.llm.summariser import Summariser
 from refold.manager.flow import Flow, Pause, wait_out
 from refold.manager.lease import Heartbeat
 from refold.manager.notices import Listeners, Notice, make_event
+from refold.manager.recall_injection import RecallAccess
 from refold.manager.session import OpenSession, Prints, load_session, read_calibration
 from refold.offload import OffloadFolder
 from refold.stages.fold import Fold
@@ -37,27 +37,12 @@ from refold.stages.stage import ArrivalStage, Stage, acts_on_arrival
 from refold.tokens import Counter, MessageCounter, counter_for, model_info
 from refold.tokens.counter import REPLY_TOKENS
 
-if TYPE_CHECKING:
-    from refold.manager.background import Background
-    from refold.recall.facade import Recall
-
-
 SESSIONS_OPEN_MAX = 512
-
-
 # What open sessions hold in memory, measured by their views: some 15 bytes a token.
 TOKENS_OPEN_MAX = 8_000_000
-
-
 BUDGETS_MAX = 256
-
-
 MARGIN_STEPS = 200
-
-
 LOCK_WAIT_S = 300.0
-
-
 LEASE_S = 6.0
 
 
@@ -92,10 +77,16 @@ class Slot:
 
 
 class Keeper:
-    """Opens sessions and keeps what is shared: settings, the ledger, who listens."""
+    """The state that all flows of one manager share: settings, ledger, loaded sessions, listeners, recall."""
 
     def __init__(
-        self, config: CompressionConfig, workspace: Path, ledger: Ledger, summariser: Summariser | None = None
+        self,
+        config: CompressionConfig,
+        workspace: Path,
+        ledger: Ledger,
+        *,
+        summariser: Summariser | None = None,
+        find_compressor: Callable[[], ContextCompressor] = ContextCompressor,
     ) -> None:
         self.config = config
         self.summariser = summariser or Summariser(config)
@@ -115,9 +106,8 @@ class Keeper:
         self._budgets: dict[tuple[object, ...], tuple[CompressionConfig, Budget]] = {}
         self._thresholds: tuple[CompressionConfig, Thresholds] | None = None
         self._arrival: tuple[CompressionConfig, list[ArrivalStage]] | None = None
-        self.background: Background | None = None
-        self.recalling: Callable[[], Recall] | None = None
-        self.find_compressor: Callable[[], ContextCompressor] = ContextCompressor
+        self.recall = RecallAccess(self)
+        self.find_compressor = find_compressor
 
     def prolong(self, session_id: str, owner: str) -> bool:
         """Take the lease on a session, or prolong it; False if somebody else has it."""
