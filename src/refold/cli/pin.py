@@ -11,7 +11,6 @@ from refold.conversation.handle import mark
 from refold.errors import ConfigError
 from refold.ledger.codec import load_json
 from refold.ledger.records import StoredMessage
-from refold.manager.session import read_pinned
 
 _WORDS_CHARS = 80
 
@@ -24,8 +23,7 @@ def run(handle: str | None, session: str | None, workspace: str, *, off: bool, a
         name = need_session(manager.ledger, session, workspace)
         if handle is not None:
             (manager.unpin if off else manager.pin)(name, handle)
-        row = manager.ledger.read_session(name)
-        pinned = read_pinned(row.settings) if row is not None else frozenset()
+        pinned = frozenset(manager.pinned(name))
         kept = [stored for stored in manager.ledger.read_messages(name) if stored.id in pinned]
     if as_json:
         write_json({"session": name, "pinned": [_name(stored) for stored in kept]})

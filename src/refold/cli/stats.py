@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from refold.cli.reading import write_json
 from refold.cli.render import clean_line, describe_share, make_console, make_table, show_pairs
 from refold.cli.workspace import choose_session, find_newest, open_workspace, tell_empty, tell_time
-from refold.manager.status import Told, gather_statistics
+from refold.manager.status import Told
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -19,7 +19,7 @@ def run(workspace: str, session: str | None, *, as_json: bool) -> None:
     with open_workspace(workspace) as manager:
         if session is not None:
             choose_session(manager.ledger, session)  # Says so if there is no such session.
-        found = gather_statistics(manager.ledger, session)
+        found = manager.statistics(session)
         is_empty = find_newest(manager.ledger) is None
     if as_json:
         write_json(found.to_dict())

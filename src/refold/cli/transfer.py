@@ -22,7 +22,6 @@ from refold.ledger.codec import dump_json
 from refold.ledger.export import MARK
 from refold.manager import ContextCompressionManager
 from refold.manager.append import KEPT
-from refold.manager.export import export_session, import_session
 from refold.manager.status import SessionStatus
 from refold.offload.disk import write_whole
 from refold.readers import Session, find_title, list_files, read_file, read_value
@@ -37,7 +36,7 @@ def run_export(workspace: str, session: str | None, out: str | None) -> None:
     """Write a session to a file or to standard output."""
     with open_workspace(workspace) as manager:
         name = need_session(manager.ledger, session, workspace)
-        content = dump_json(export_session(manager.ledger, name)) + b"\n"
+        content = dump_json(manager.export_session(name)) + b"\n"
     if out is None or out == "-":
         sys.stdout.buffer.write(content)
         return
@@ -61,7 +60,7 @@ def run_import(workspace: str, files: Sequence[str], name: str | None, *, as_jso
     with open_workspace(workspace) as manager:
         broken: list[str] = []
         if exported is not None:
-            found = [_store_export(manager, exported, name)]
+            found = [manager.import_session(exported, name)]
         elif len(sessions) == 1:
             found = [_store_new(manager, sessions[0], name or _name_session(sessions[0], paths[0]))]
         elif sessions:
@@ -97,13 +96,6 @@ def _find_export(document: Document) -> object | None:
     return value if isinstance(value, dict) and MARK in value else None
 
 
-def _store_export(manager: ContextCompressionManager, exported: object, name: str | None) -> str:
-    root = manager.config.offload.folder
-    session = import_session(manager.ledger, exported, now=time.time(), session_id=name, root=root)
-    manager.verify(session, repair=True)  # Writes the files that the view names.
-    return session
-
-
 def _read_sessions(document: Document, name: str | None) -> tuple[Session, ...]:
     """Return the conversations of one file; name the lines of it that could not be read."""
     reading = read_value(document.value, document.place)
@@ -130,7 +122,7 @@ def _store_files(manager: ContextCompressionManager, paths: Sequence[str]) -> tu
                 # An export is one JSON value, never rows.
                 exported = None if ".jsonl" in Path(path).name else _find_export(read_document(path))
                 if exported is not None:
-                    stored.append(_store_export(manager, exported, None))
+                    stored.append(manager.import_session(exported, None))
                     continue
                 reading = read_file(path)
             except FormatError as error:

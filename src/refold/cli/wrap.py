@@ -212,7 +212,7 @@ def _hand_on_signals(child: subprocess.Popen[bytes]) -> Iterator[None]:
 def sum_up(application: Application, workspace: str, since: float) -> str:
     """Return what the gateway did, as one line."""
     from refold.cli.workspace import open_workspace
-    from refold.manager.usage import Bill, read_figures, sum_requests
+    from refold.manager.usage import Bill, sum_requests
 
     registry = application.metrics.registry
     requests = sum(
@@ -232,7 +232,7 @@ def sum_up(application: Application, workspace: str, since: float) -> str:
         for row in manager.ledger.list_sessions(limit=SESSIONS_READ):
             if row.updated_at < since:
                 break
-            figures = [one for one in read_figures(manager.ledger, row.id).requests if one.time >= since]
+            figures = [one for one in manager.figures(row.id).requests if one.time >= since]
             bill += sum_requests(figures)
             largest = max(largest, (row.id, row.messages), key=lambda one: one[1])
     if bill.priced and bill.dollars_saved >= 0.005:

@@ -19,19 +19,21 @@ from refold.conversation.view import Item
 from refold.errors import ConfigError
 from refold.ledger.place import choose_ledger
 from refold.ledger.port import Ledger
-from refold.ledger.records import Extension, Finding
+from refold.ledger.records import Event, Extension, Finding
 from refold.llm.summariser import AskedModel, Summariser
-from refold.manager import compress, forget, pages, prepare, undo, usage
+from refold.manager import compress, export, forget, pages, prepare, undo, usage
 from refold.manager.append import Request, append_new, check_messages, check_session, make_request
 from refold.manager.background import Background
 from refold.manager.commit import Archived
 from refold.manager.compress import CompactResult
 from refold.manager.flow import Flow, run_flow, run_flow_async, wait_out
-from refold.manager.notices import Listener
+from refold.manager.notices import Listener, list_events
 from refold.manager.prepare import PreparedNow, StoredOriginals
-from refold.manager.status import SessionStatus, describe_session
+from refold.manager.session import read_pinned
+from refold.manager.status import SessionStatus, Statistics, describe_session, gather_statistics
 from refold.manager.store import Keeper
 from refold.manager.undo import Switched
+from refold.manager.usage import SessionFigures
 from refold.memory import CompressionFolder, ContextSummary, MarkdownSync
 from refold.memory.daily import Entry
 from refold.prepared import PreparedContext
@@ -147,7 +149,7 @@ class ContextCompressionManager:
         return await run_flow_async(self._compress_flow(session_id, instructions, dry_run))
 
     def _compress_flow(self, session_id: str, instructions: str, dry_run: bool) -> Flow[CompactResult]:
-        # Who asks now does not wait for what was begun by itself.
+        # A manual compression does not wait for an automatic one.
         yield from self._background.cancel_flow(check_session(session_id))
         asked = compress.compress_flow(self._keeper, session_id, instructions, self._remember, dry_run=dry_run)
         return (yield from asked)
@@ -183,11 +185,39 @@ class ContextCompressionManager:
     ) -> SessionStatus:
         """Return how full a session is, and what holds for it.
 
-        What stands beside the messages is that of the last request; who knows the next one's hands it in.
+        System prompt, tools and model are those of the last request unless they are given.
         """
-        is_told = system_prompt is not None or tools is not None or model is not None
+        is_given = system_prompt is not None or tools is not None or model is not None
         beside = Request(session_id, system=system_prompt or "", tools=tools, model=model)
-        return describe_session(self._keeper, check_session(session_id), beside if is_told else None)
+        return describe_session(self._keeper, check_session(session_id), beside if is_given else None)
+
+    def statistics(self, session_id: str | None = None) -> Statistics:
+        """Return what compressions did, over one session or all of them."""
+        return gather_statistics(self.ledger, session_id)
+
+    def figures(self, session_id: str) -> SessionFigures:
+        """Return what a session's requests were and cost, beside what they would have been without compression."""
+        return usage.read_figures(self.ledger, check_session(session_id))
+
+    def events(self, session_id: str | None = None, limit: int = 100) -> list[Event]:
+        """Return the newest events of a session, or of all, newest first."""
+        return list_events(self.ledger, session_id, limit)
+
+    def pinned(self, session_id: str) -> tuple[str, ...]:
+        """Return the ids of the pinned messages."""
+        row = self._keeper.need_row(check_session(session_id))
+        return tuple(sorted(read_pinned(row.settings)))
+
+    def export_session(self, session_id: str) -> dict[str, object]:
+        """Return all of a session as one JSON value, as it was at one moment."""
+        return export.export_session(self.ledger, check_session(session_id))
+
+    def import_session(self, value: object, session_id: str | None = None) -> str:
+        """Store an exported session, under its own id or another, with the files its view names; return the id."""
+        now, root = self._keeper.clock(), self.config.offload.folder
+        stored = export.import_session(self.ledger, value, now=now, session_id=session_id, root=root)
+        self.verify(stored, repair=True)
+        return stored
 
     def observe_usage(
         self,
@@ -197,7 +227,7 @@ class ContextCompressionManager:
         finish_reason: str | None = None,
         is_overflow: bool = False,
     ) -> None:
-        """Tell what the provider billed for the context prepared last: a number of input tokens, or its usage object.
+        """Report what the provider billed for the last prepared context: input tokens, or its usage object.
 
         ``finish_reason`` "length" and ``is_overflow`` (the provider refused the request as too long) force a
         compression before the next request.
@@ -272,7 +302,7 @@ class ContextCompressionManager:
         return self.config
 
     def adopt(self, config: CompressionConfig) -> CompressionConfig:
-        """Go by settings that were read anew, from the next request on; what ``config.json`` says still holds."""
+        """Use settings that were read again, from the next request on; ``config.json`` still applies on top."""
         self._use(pages.apply_folder(config, self.compression_folder))
         return self.config
 
@@ -281,7 +311,7 @@ class ContextCompressionManager:
         self.config = self._keeper.config = config
 
     def close(self) -> None:
-        """Let go of everything in memory and of the ledger. The manager can be used again: it opens it anew."""
+        """Release everything in memory and close the ledger. The manager can be used again: it reopens the ledger."""
         self._background.close()
         self._keeper.recall.close()
         self._keeper.drop_all()
@@ -293,7 +323,7 @@ class ContextCompressionManager:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # The names of the first document (S0.11).
+    # Names of the archive document (S0.11).
 
     def _check_compression_needed(self, message_count: int, token_count: int) -> bool:
         rounds, tokens = self.config.threshold_rounds, self.config.threshold_tokens
@@ -312,7 +342,7 @@ class ContextCompressionManager:
         entry = Entry(session_id, archived.time, archived.count, archived.summary, facts, archived.language)
         try:
             await self.md_sync.append_to_daily_log(archived.date, pages.write_section(self.config, entry))
-        finally:  # One that fails does not keep the other from being written.
+        finally:  # The summaries are written even if the page is not.
             self._write_summaries(session_id, archived.folds)
         self.compression_folder.write_config(pages.list_settings(self.config))
 

@@ -249,13 +249,12 @@ def resume(chat: ChatSession, screen: Screen, argument: str) -> None:
 
 def export(chat: ChatSession, screen: Screen, argument: str) -> None:
     from refold.ledger.codec import dump_json
-    from refold.manager.export import export_session
 
     path = Path(argument or f"{Path(chat.session_id).name or 'session'}.json")
     if path.exists():
         screen.note(f"{path} is there already; name another file", "yellow")
         return
-    content = dump_json(export_session(chat.manager.ledger, chat.session_id)) + b"\n"
+    content = dump_json(chat.manager.export_session(chat.session_id)) + b"\n"
     path.write_bytes(content)
     screen.show(f"wrote {path}: {len(content):,} bytes")
 
