@@ -27,7 +27,7 @@ from refold.manager.background import Background
 from refold.manager.commit import Archived
 from refold.manager.compress import CompactResult
 from refold.manager.flow import Flow, run_flow, run_flow_async, wait_out
-from refold.manager.notices import Listener, list_events
+from refold.manager.notices import Listener
 from refold.manager.prepare import PreparedNow, StoredOriginals
 from refold.manager.session import read_pinned
 from refold.manager.status import SessionStatus, Statistics, describe_session, gather_statistics
@@ -201,7 +201,7 @@ class ContextCompressionManager:
 
     def events(self, session_id: str | None = None, limit: int = 100) -> list[Event]:
         """Return the newest events of a session, or of all, newest first."""
-        return list_events(self.ledger, session_id, limit)
+        return self.ledger.read_newest_events(session_id, limit=limit)
 
     def pinned(self, session_id: str) -> tuple[str, ...]:
         """Return the ids of the pinned messages."""
