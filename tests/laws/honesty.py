@@ -15,6 +15,7 @@ from typing import Any
 
 from refold.conversation import Edit, View
 from refold.conversation.handle import find_marks
+from refold.conversation.message import Message
 from refold.ladder.run import answer_nothing, drive, take_edits
 from refold.stages import STAGES
 from refold.stages.clamp import Clamp
@@ -26,7 +27,8 @@ from .engine import make_view
 
 _GAP = re.compile(r"^\.\.\. \[(?:truncated (\d+) characters|截断 (\d+) 字符)\] \.\.\. ⟨[^⟩]+⟩$", re.M)
 _VALUES = re.compile(r"(?:; in it: |；其中：)(.*) ⟨m:[0-9a-f]{8}(?:\.\d+)?⟩\]$")
-_SAID = re.compile(r"^(?:- )?[UA]> (.*?)(?: ?⟨[^⟩]+⟩)*$")
+_SAID = re.compile(r"^(?:- )?([UA])> (.*?)(?: ?⟨[^⟩]+⟩)*$")
+_OUTCOME = re.compile(r"^\$ (.*) → (.*?)(?: m:[0-9a-f]{6}(?:\.\d+)?)?$")
 
 
 def make_steps(content: str, copies: Sequence[str] = ()) -> list[dict[str, Any]]:
@@ -86,7 +88,7 @@ def find_dishonest(edit: Edit, view: View) -> list[str]:
     if edit.kind == "drop":
         return []
     if edit.kind == "fold":
-        return _check_record(edit, sources)
+        return _check_record(edit, covered)
     rest, wrong = _check_blocks(edit.text, sources[0])
     if edit.stage == "dedupe":
         rest = re.sub(r":\n@@ (?:.|\n)*\n(?=.*⟨[^⟩]+⟩\]$)", "", rest)
@@ -132,9 +134,10 @@ def _check_values(line: str, source: str) -> list[str]:
     return [f"not in the source: {value}" for value in found[1].split(" ") if value not in source] if found else []
 
 
-def _check_record(edit: Edit, sources: Sequence[str]) -> list[str]:
-    """A record is framed or one marked line; its facts and its index quote what was there."""
+def _check_record(edit: Edit, covered: Sequence[Message]) -> list[str]:
+    """A record is framed or one marked line; its facts and its index quote what was there, and each side its own."""
     wrong = []
+    sources = [part.text for message in covered for part in message.parts]
     lines = edit.text.split("\n")
     if not find_marks(lines[0]):
         wrong.append(f"a record that names no handle: {lines[0][:120]}")
@@ -148,10 +151,34 @@ def _check_record(edit: Edit, sources: Sequence[str]) -> list[str]:
     wrong += [f"not in the source: {value[:120]}" for value, form in both if value not in whole and form not in whole]
     facts = [fact.text.rstrip("…") for fact in edit.fold.facts] if edit.fold else []
     wrong += [f"not said: {fact[:120]}" for fact in facts if fact not in whole]
-    # Brackets that make a frame or a handle are written as plain ones wherever they are quoted.
-    plain = neutralise(whole)
-    said = [match[1] for line in lines if (match := _SAID.match(line))]
-    return wrong + [f"not said: {text[:120]}" for text in said if not all(piece in plain for piece in text.split("…"))]
+    return wrong + _check_words(lines, covered) + _check_outcomes(lines, sources)
+
+
+def _check_words(lines: Sequence[str], covered: Sequence[Message]) -> list[str]:
+    """What stands behind U> a person said, and behind A> the assistant; a tool's words are neither's."""
+    wrong = []
+    for line in lines:
+        match = _SAID.match(line)
+        if match:
+            role = "user" if match[1] == "U" else "assistant"
+            said = [p.text for message in covered if message.role == role for p in message.parts if p.kind == "text"]
+            # Brackets that make a frame or a handle are written as plain ones wherever they are quoted.
+            if not _holds(neutralise("\n".join(said)), match[2]):
+                wrong.append(f"the {role} did not say: {match[2][:120]}")
+    return wrong
+
+
+def _check_outcomes(lines: Sequence[str], sources: Sequence[str]) -> list[str]:
+    """A command is one that was given, and its outcome what a tool gave back."""
+    whole = neutralise("\n".join(sources))
+    plain = f"{whole}\n" + whole.replace('\\"', '"').replace("\\n", "\n").replace("\\\\", "\\")
+    found = [match for line in lines if (match := _OUTCOME.match(line))]
+    pieces = [piece for match in found for piece in (match[1], *re.sub(r"^exit -?\d+:? ?", "", match[2]).split(": "))]
+    return [f"not in the source: {piece[:120]}" for piece in pieces if not _holds(plain, re.sub(r" ×\d+$", "", piece))]
+
+
+def _holds(source: str, text: str) -> bool:
+    return all(piece.strip() in source for piece in text.split("…"))
 
 
 def read_outputs(folder: Path) -> list[dict[str, Any]]:

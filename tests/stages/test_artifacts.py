@@ -140,14 +140,12 @@ def test_a_command_is_told_with_its_exit_status(output: str, status: int | None)
 
 def test_results_pair_with_the_newest_open_call_when_ids_repeat() -> None:
     messages = [user("go"), *step("bash", {"command": "one"}, "1 first"), *step("bash", {"command": "two"}, "2 second")]
-    assert [action.result for action in find_actions(view_of(messages).messages)] == ["1 first", "2 second"]
+    assert [action.outcome for action in find_actions(view_of(messages).messages)] == ["1 first", "2 second"]
 
 
 def test_the_index_writes_a_handle_once_for_the_values_of_a_message_and_stays_within_its_budget() -> None:
-    records = "\n".join(
-        f"order ORD{number:05} of user_{number:04} on 2024-05-{number % 28 + 1:02}" for number in range(200)
-    )
-    artifacts = artifacts_of([user("list them"), *step("orders", {}, records)])
+    records = "\n".join(f"function_{number:04}_of_module calls helper_{number:04}_twice" for number in range(200))
+    artifacts = artifacts_of([user("list them"), *step("functions", {}, records)])
     for tokens_max in (0, 1, 20, 100, 400):
         index = write_index(artifacts, tokens_max, COUNT)
         assert COUNT(index.text) <= tokens_max

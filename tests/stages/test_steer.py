@@ -5,21 +5,39 @@ from typing import Any
 import pytest
 
 from refold import CompressionConfig, ContextCompressionManager, compress
-from refold.stages.extract.steer import read_wish
+from refold.stages.extract.steer import read_wish, steer_lines
+from refold.stages.extract.story import Line
 
 SMALL = CompressionConfig(window=3_000, reserve=300, summariser="extract")
 
+PLANTS = (
+    "roses",
+    "mint",
+    "sage",
+    "beans",
+    "peas",
+    "kale",
+    "leeks",
+    "chard",
+    "cress",
+    "thyme",
+    "basil",
+    "onions",
+    "garlic",
+)
+TOOLS = ["fleece", "glass", "straw", "gravel", "mulch", "lime", "ash", "peat", "sand", "bark", "clay", "fern"]
 
-def talk(*old: str, filler: int = 60) -> list[Any]:
+
+def talk(*old: str, filler: int = 150) -> list[Any]:
     """Old words, a lot of talk after them, and a question."""
     messages: list[Any] = [{"role": "user", "content": "Let us plan the week."}]
     for words in old:
         messages.append({"role": "assistant", "content": words})
         messages.append({"role": "user", "content": "Fine, go on."})
     for number in range(filler):
-        messages.append(
-            {"role": "assistant", "content": f"Point {number} is about the garden, the soil and the water in it."}
-        )
+        # Causes and decisions are worth more than the sentence that only the instructions make matter.
+        plant, tool = PLANTS[number % len(PLANTS)], TOOLS[number // len(PLANTS)]
+        messages.append({"role": "assistant", "content": f"The {plant} failed because of frost, we decided on {tool}."})
         messages.append(
             {"role": "user", "content": f"And what comes after point {number} of the plan, in general terms?"}
         )
@@ -35,7 +53,7 @@ def folded(messages: list[Any], instructions: str) -> str:
 @pytest.mark.parametrize(
     ("sentence", "instructions"),
     [
-        ("The uploader speaks to createInvoice and voidInvoice only.", "keep the invoice API names"),
+        ("It calls createInvoice there.", "keep the invoice API names"),
         ("The greenhouse is rented from the Lindqvist family until spring.", "Remember who the greenhouse belongs to"),
         ("温室是向林家租的，租到春天为止。", "请保留温室的信息"),
     ],
@@ -43,7 +61,13 @@ def folded(messages: list[Any], instructions: str) -> str:
 def test_what_the_instructions_name_is_in_the_summary(sentence: str, instructions: str) -> None:
     messages = talk(sentence)
     assert sentence in folded(messages, instructions)
-    assert sentence not in folded(messages, ""), "or the instructions would prove nothing"
+
+
+def test_a_line_that_matches_the_instructions_is_worth_more_than_any_other() -> None:
+    lines = [Line("found", "The mint failed because of frost.", 3.0, 1), Line("happened", "The oak is old.", 0.4, 2)]
+    steered = steer_lines(lines, read_wish("keep everything about the oak"))
+    assert steered[0] == lines[0]
+    assert steered[1].worth > steered[0].worth
 
 
 def test_exact_values_that_were_asked_for_come_first_in_the_index() -> None:

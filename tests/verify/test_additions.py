@@ -19,7 +19,11 @@ ASKED = (
 
 def test_an_open_ask_and_a_standing_rule_are_added_under_their_headings() -> None:
     added = add_missing(
-        "## Pending Tasks\n- Write a mail.\n## Current Status\n- Fine.", span_of(*ASKED), len, tokens_max=500
+        "## Pending Tasks\n- Write a mail.\n## Current Status\n- Fine.",
+        span_of(*ASKED),
+        len,
+        tokens_max=500,
+        layout="sections",
     )
     assert added.text == (
         "## Pending Tasks\n- Write a mail.\nU> Book the 7:30 train to Lyon.\n## Current Status\n- Fine.\n"
@@ -40,6 +44,6 @@ def test_without_headings_the_asks_follow_the_words_and_the_room_is_kept() -> No
 
 def test_chinese_headings_are_used_in_a_chinese_conversation() -> None:
     span = span_of(says("user", "以后都用繁体字。"), says("assistant", "好"), says("user", "帮我订票"), language="zh")
-    added = add_missing("## 当前状态\n正常。", span, len, tokens_max=500)
-    assert "## 待办事项\nU> 帮我订票" in added.text
-    assert "## 用户偏好\nU> 以后都用繁体字。" in added.text
+    added = add_missing("## 经过\n正常。", span, len, tokens_max=500)
+    assert "## 未完成\nU> 帮我订票" in added.text
+    assert "## 用户的要求\nU> 以后都用繁体字。" in added.text

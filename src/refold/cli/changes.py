@@ -70,7 +70,7 @@ def _read_change(edit: Edit, place: dict[str, int], messages: Sequence[Message])
         messages=len(spots),
         role=roles.pop() if len(roles) == 1 else count_things(len(spots), "message"),
         handle=mark(handle),
-        tokens_before=edit.tokens_before,
+        tokens_before=edit.tokens_original,
         tokens_after=edit.tokens_after,
         reason=edit.reason,
     )

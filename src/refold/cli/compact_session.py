@@ -88,7 +88,7 @@ def _show_edits(console: Console, manager: ContextCompressionManager, name: str,
         table.add_row(
             edit.stage,
             count_things(len(edit.covers), "message"),
-            f"{edit.tokens_before:,} → {edit.tokens_after:,}",
+            f"{edit.tokens_original:,} → {edit.tokens_after:,}",
             _name_handle(edit, digests),
             Text(clean_line(str(edit.reason), 100)),
         )

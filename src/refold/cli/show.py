@@ -141,7 +141,7 @@ def _show_edits(manager: ContextCompressionManager, session: str, *, as_json: bo
             edit.stage,
             edit.kind,
             f"{len(edit.covers):,}",
-            f"{edit.tokens_before:,} → {edit.tokens_after:,}",
+            f"{edit.tokens_original:,} → {edit.tokens_after:,}",
             _tell_state(one, shown),
             Text(clean_line(str(edit.reason), 100)),
             style="" if one.is_active and edit.id in shown else "dim",

@@ -76,6 +76,9 @@ class Edit:
     tokens_after: int = 0
     fold: Fold | None = None
     before: str = ""
+    # Tokens of the originals that a fold covers, where ``tokens_before`` is what they had in view: for a fold over
+    # folds much less.
+    tokens_covered: int = field(default=0, compare=False)
     id: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
@@ -87,6 +90,11 @@ class Edit:
         if isinstance(given, str):
             object.__setattr__(self, "reason", text_reason(given))
         object.__setattr__(self, "id", self.id or _edit_id(self))
+
+    @property
+    def tokens_original(self) -> int:
+        """Tokens of what this edit stands for: the originals of a fold, else what it changed."""
+        return self.tokens_covered or self.tokens_before
 
     @property
     def tokens_freed(self) -> int:

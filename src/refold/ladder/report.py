@@ -93,7 +93,7 @@ def edit_to_dict(edit: Edit) -> dict[str, object]:
         "first": edit.covers[0],
         "part": edit.part,
         "handle": edit.fold.handle if edit.fold else None,
-        "tokens_before": edit.tokens_before,
+        "tokens_before": edit.tokens_original,
         "tokens_after": edit.tokens_after,
         "reason": edit.reason.to_dict(),
         "text": edit.text,

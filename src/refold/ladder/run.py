@@ -89,7 +89,8 @@ def _refuse_growth(view: View, proposed: Sequence[Edit], *, is_forced: bool) -> 
             covered = list({id(item): item for item in map(item_of.get, edit.covers) if item}.values())
             before = sum(item.tokens for item in covered)
             after = view.lens.fold(edit, ()).tokens
-            counted = replace(edit, tokens_before=before, tokens_after=after)
+            originals = sum(view.lens.plain(message).tokens for item in covered for message in item.messages)
+            counted = replace(edit, tokens_before=before, tokens_after=after, tokens_covered=originals)
             if after < before or is_forced:
                 kept.append(counted)
             else:

@@ -195,7 +195,7 @@ def find_invalid(edit: Any) -> Iterator[str]:
     yield from ("text" for one in texts if not isinstance(one, str))
     if not isinstance(edit.reason, Reason) or not is_plain(edit.reason):
         yield "reason"
-    numbers = (edit.level, edit.tokens_before, edit.tokens_after)
+    numbers = (edit.level, edit.tokens_before, edit.tokens_after, edit.tokens_covered)
     yield from ("number" for one in numbers if type(one) is not int or abs(one) > EDIT_NUMBER_MAX)
     if not isinstance(edit.made_from, tuple) or not all(isinstance(one, str) for one in edit.made_from):
         yield "made_from"

@@ -114,7 +114,7 @@ def _describe_edit(stored: Any) -> dict[str, object]:
         "covers": list(edit.covers),
         "text": edit.text,
         "reason": edit.reason.to_dict(),
-        "tokens_before": edit.tokens_before,
+        "tokens_before": edit.tokens_original,
         "tokens_after": edit.tokens_after,
         "handle": fold.handle if fold else None,
         "summary": fold.summary if fold else None,

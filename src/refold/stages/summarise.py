@@ -22,7 +22,7 @@ from refold.stages.extract.words import BORDER
 from refold.stages.prompts.demands import FACT_KINDS, FACTS_MARK, Demands
 from refold.stages.prompts.question import Question, Room, write_question, write_repair
 from refold.stages.stage import Ask, Goal, Reply
-from refold.stages.verify import Answer, Dropped, Ground, add_missing, find_rejection, verify_words
+from refold.stages.verify import Answer, Dropped, Ground, Voices, add_missing, find_rejection, verify_words
 from refold.stages.verify.check import find_wrong
 
 ROUNDS_MAX = 2
@@ -34,7 +34,7 @@ FACTS_MAX = 40
 # No answer of the length that was asked for has more characters: what has is not even read.
 CHARS_PER_TOKEN_MAX, CHARS_FREE = 20, 4_000
 _SHOWN_MAX = 3
-_QUOTE = re.compile(r"^([^\S\n]*+)[UA]>[ \t]*+(.*)$", re.M)
+_QUOTE = re.compile(r"^([^\S\n]*+(?:[-*] )?)([UA])>[ \t]*+(.*)$", re.M)
 _FENCE = re.compile(r"\A```\w*\n(.*)\n```\s*\Z", re.S)
 
 
@@ -123,7 +123,8 @@ def judge_reply(
     )
     if rejection:
         return Told(failure=rejection)
-    verified = verify_words(_unquote(neutralise(words), ground), ground)
+    voices = Voices.of_messages(source.messages, source.asked)
+    verified = verify_words(_unquote(neutralise(words), voices), ground, voices)
     if verified.dropped_share > DROPPED_SHARE_MAX or not verified.text:
         return Told(failure=f"most of the answer is not in the conversation ({_name_claims(verified.dropped)})")
     text, notes = verified.text, describe_dropped(verified.dropped)
@@ -132,12 +133,12 @@ def judge_reply(
         notes.append(f"cut to {demands.chars_max:,} characters")
     span = read_span(source.messages, source.fresh, source.previous, goal.language)
     room = max(120, int(demands.tokens_max * ADDED_SHARE))
-    added = add_missing(text, span, count, tokens_max=room, with_headings=bool(demands.headings))
+    added = add_missing(text, span, count, tokens_max=room, with_headings=bool(demands.headings), layout=demands.layout)
     if added.pending:
         notes.append(f"{count_things(added.pending, 'open ask')} added")
     if added.rules:
         notes.append(f"{count_things(added.rules, 'standing rule')} added")
-    return Told(added.text, read_facts(listed, ground), tuple(notes))
+    return Told(added.text, read_facts(listed, ground, voices), tuple(notes))
 
 
 def clean_words(text: str, opening: str) -> str:
@@ -149,12 +150,12 @@ def clean_words(text: str, opening: str) -> str:
     return words
 
 
-def _unquote(words: str, ground: Ground) -> str:
-    """Take the mark of a verbatim quote from lines that are none."""
+def _unquote(words: str, voices: Voices) -> str:
+    """Take the mark of a verbatim quote from lines that the one who is named never said."""
 
     def judge(line: re.Match[str]) -> str:
-        said = line[2].strip()
-        return line[0] if said and ground.has_text(said) else f"{line[1]}- {said}"
+        said = line[3].strip()
+        return line[0] if said and voices.is_quote(line[2], said) else f"{line[1]}- {said}"
 
     return _QUOTE.sub(judge, words)
 
@@ -171,12 +172,14 @@ def split_facts(words: str, demands: Demands) -> tuple[str, list[str]]:
     return "\n".join(lines[:at]).strip(), lines[at + 1 :]
 
 
-def read_facts(lines: list[str], ground: Ground) -> tuple[Fact, ...]:
+def read_facts(lines: list[str], ground: Ground, voices: Voices | None = None) -> tuple[Fact, ...]:
     """Return the facts that their source bears out, each with its kind."""
     facts: dict[str, Fact] = {}
     for line in lines:
         text = neutralise(line.strip().lstrip("-*•·0123456789.) ").strip())
         kind, text = _read_kind(text)
+        if voices is not None and voices.is_borrowed(text):
+            continue
         if FACT_CHARS_MIN <= len(text) <= FACT_CHARS_MAX and find_wrong(text, ground) is None:
             facts.setdefault(text, Fact(kind, text))
     return tuple(facts.values())[:FACTS_MAX]

@@ -70,7 +70,7 @@ def _tell_fold(row: Row, seen: Seen) -> Telling:
         "id": edit.id,
         "handle": edit.fold.handle,
         "count": len(edit.covers),
-        "before": edit.tokens_before,
+        "before": edit.tokens_original,
         "after": edit.tokens_after,
         "time": made.created_at if made else 0,
         "reason": (made.reason if made else NO_REASON) or edit.reason,
@@ -152,7 +152,7 @@ def _tell_edit(edit: Edit) -> Telling:
     return {
         "stage": edit.stage,
         "kind": edit.kind,
-        "before": edit.tokens_before,
+        "before": edit.tokens_original,
         "after": edit.tokens_after,
         "reason": edit.reason,
     }

@@ -15,6 +15,7 @@ from typing import Literal
 from refold.conversation.handle import message_handle
 from refold.conversation.message import Message
 from refold.conversation.part import Part
+from refold.stages.gist import find_status, read_json
 
 Touch = Literal["read", "written", "deleted"]
 
@@ -69,6 +70,18 @@ _ERROR = re.compile(
     r"|.{0,60}No such file or directory.{0,40}|.{0,40}(?:错误|失败|异常)[:：].{0,100})$",
     re.M,
 )
+_LOOKS = re.compile(
+    r"(?:cd [^&;]{1,200}(?:&&|;) *)?(?:get|list|search|find|read|view|show|fetch|look|query|calculate|think|cat|ls|"
+    r"cd|pwd|grep|rg|head|tail|nl|sed -n|wc|tree|echo|open|which|str_replace_editor|"
+    r"git (?:log|show|status|diff|grep|blame))",
+    re.I,
+)
+# Frames that tools put around what they print, and what tells nothing by itself.
+_LAYOUT = re.compile(
+    r"</?\w{2,20}>|<returncode>0</returncode>|[\[\](){}=~_.*#-]*|\[?(?:Command finished|Python Interpreter).{0,120}|"
+    r"OBSERVATION:?|root@\S{0,120} ?#?|\s*"
+)
+_TAGS = re.compile(r"</?[a-z_]{2,20}>")
 
 
 @dataclass(slots=True)
@@ -84,14 +97,31 @@ class Action:
     touched: list[tuple[Touch, str]] = field(default_factory=list)
     exit_status: int | None = None
     error: str = ""
-    result: str = ""
+    outcome: str = ""
     result_handle: str = ""
     is_answered: bool = False
+    # The command has more than the line that is shown of it.
+    is_long: bool = False
 
     @property
     def failed(self) -> bool:
         """True if the result says that it went wrong."""
         return bool(self.exit_status) or (self.exit_status is None and bool(self.error))
+
+    @property
+    def changes(self) -> list[tuple[Touch, str]]:
+        """The files that it wrote or deleted."""
+        return [(touch, path) for touch, path in self.touched if touch != "read"]
+
+    @property
+    def is_look(self) -> bool:
+        """True if it only read or listed something."""
+        return not self.changes and bool(_LOOKS.match(self.command or self.tool))
+
+    @property
+    def brief_arguments(self) -> str:
+        """The values of the arguments without their names."""
+        return ", ".join(pair.partition("=")[2] or pair for pair in self.arguments.split(", "))
 
 
 def find_actions(messages: Iterable[Message]) -> list[Action]:
@@ -120,6 +150,7 @@ def read_call(at: int, part: Part, handle: str) -> Action:
         action.touched.append((_touch_of(part.name, command), path))
     elif command and (_SHELLS.search(part.name) or " " in command):
         action.command = first_line(command, COMMAND_CHARS_MAX)
+        action.is_long = "\n" in command.strip() or len(command) > COMMAND_CHARS_MAX
         action.touched += _shell_touches(command)
     for verb, name in _PATCHED.findall((patch or command)[:ARGUMENTS_CHARS_MAX]):
         action.touched.append(("deleted" if verb == "Delete" else "written", name.strip()))
@@ -127,7 +158,7 @@ def read_call(at: int, part: Part, handle: str) -> Action:
 
 
 def read_result(action: Action, part: Part, handle: str) -> None:
-    """Add to an action what its result says: exit status, the last error line, the first words."""
+    """Add to an action what its result says: exit status, the last error line, what came of it."""
     text = part.text
     sample = text if len(text) <= 2 * _SCAN_CHARS else f"{text[:_SCAN_CHARS]}\n{text[-_SCAN_CHARS:]}"
     action.is_answered = True
@@ -135,14 +166,38 @@ def read_result(action: Action, part: Part, handle: str) -> None:
     status = _EXIT.search(sample[:2_000]) or _EXIT.search(sample[-2_000:])
     if status:
         action.exit_status = int(next(group for group in status.groups() if group is not None))
-    action.result = text[:2_000]
+    action.outcome = _find_outcome(action, sample)
     # Source code that is read is full of the word error; only a call that failed, or a shell, may report one.
     may_fail = part.is_error or bool(action.exit_status) or bool(action.command) or len(text) < 400
-    if may_fail and (action.exit_status != 0 or not _reads_only(action)):
+    if may_fail and (part.is_error or action.exit_status or not (action.is_look and len(text) > 400)):
         errors = [match.group() for match in _bounded(_ERROR.finditer(sample), 200)]
         action.error = errors[-1].strip()[:ERROR_CHARS_MAX] if errors else ""
     if part.is_error and not action.error:
         action.error = first_line(text, ERROR_CHARS_MAX)
+
+
+def _find_outcome(action: Action, text: str) -> str:
+    """Return the line of a result that says most: how a run ended, what a call gave back; nothing for what was read."""
+    if action.is_look and (action.touched or action.command):
+        return ""
+    if totals := find_status(text):
+        return totals[0].strip()[:ERROR_CHARS_MAX]
+    if action.command:
+        lines = text[-4_000:].split("\n")
+        told = (line for raw in reversed(lines) if not _LAYOUT.fullmatch(line := _TAGS.sub("", raw).strip()))
+        return next(told, "")[:ERROR_CHARS_MAX]
+    return _brief_record(text) or first_line(_TAGS.sub("", text[:4_000]), ERROR_CHARS_MAX)
+
+
+def _brief_record(text: str) -> str:
+    """Return the short fields of a JSON object, or how many entries a list has; nothing for other text."""
+    found = read_json(text, keep_numbers=True) if text[:1] in "{[" and len(text) <= ARGUMENTS_CHARS_MAX else None
+    if isinstance(found, list):
+        return f"[{len(found)}]"
+    if not isinstance(found, dict):
+        return ""
+    fields = [f"{key}: {value}" for key, value in found.items() if isinstance(value, str) and 0 < len(value) <= 60]
+    return ", ".join(fields)[:ERROR_CHARS_MAX]
 
 
 def first_line(text: str, chars_max: int) -> str:
@@ -152,10 +207,6 @@ def first_line(text: str, chars_max: int) -> str:
 
 def _bounded(matches: Iterator[re.Match[str]], most: int) -> list[re.Match[str]]:
     return [match for _, match in zip(range(most), matches, strict=False)]
-
-
-def _reads_only(action: Action) -> bool:
-    return bool(action.touched) and all(touch == "read" for touch, _ in action.touched)
 
 
 def _parse_arguments(text: str) -> Mapping[str, object]:
@@ -175,7 +226,7 @@ def _write_arguments(arguments: Mapping[str, object], text: str) -> str:
     shown = []
     for key, value in arguments.items():
         written = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        shown.append(f"{key}={written}" if len(written) <= 80 and "\n" not in written else f"{key}=…")
+        shown.append(f"{key}={written}" if len(written) <= 120 and "\n" not in written else f"{key}=…")
     return ", ".join(shown)
 
 

@@ -18,6 +18,7 @@ from refold.conversation.handle import message_handle
 from refold.conversation.message import Message
 from refold.conversation.part import Part
 from refold.stages.extract.actions import Action, find_actions
+from refold.stages.extract.index import CROWD
 from refold.stages.extract.values import VALUE_CHARS_MAX, find_values
 
 # What a fold remembers for the next one; what is written into the text is a fraction of it.
@@ -25,7 +26,13 @@ ARTIFACTS_MAX = 3_000
 # What an earlier fold knew counts less with each fold over it, unless it is seen again.
 CARRIED_SHARE = 0.85
 
+# So many ids of one shape in one output, none of them used again, are told as one.
+CROWD_MIN = 12
+CROWDED = frozenset(("id", "number", "address", "time", "date", "money"))
+
 _STEM = re.compile(r"[./_:\\-]+")
+_HEX = re.compile(r"[0-9a-f]+")
+_DIGITS = re.compile(r"\d+")
 
 
 @dataclass(slots=True)
@@ -62,9 +69,37 @@ def find_artifacts(messages: Sequence[Message], actions: Sequence[Action] | None
         value: weigh(seen, note=notes.get(value, ""), kinship=_kinship(seen, spoken), size=len(messages))
         for value, seen in met.items()
     }
+    crowds = _find_crowds(met, notes)
+    for example, members in crowds.items():
+        for value in members:
+            if value != example:
+                del weights[value]
     # Most values of a long span never make the index: only the best become artifacts.
     best = heapq.nsmallest(ARTIFACTS_MAX, weights, key=lambda value: (-weights[value], value))
-    return [Artifact(met[value].sort, value, met[value].handle, notes.get(value, ""), weights[value]) for value in best]
+    return [
+        Artifact(met[value].sort, value, met[value].handle, _note(value, notes, crowds), weights[value])
+        for value in best
+    ]
+
+
+def _note(value: str, notes: dict[str, str], crowds: dict[str, list[str]]) -> str:
+    return f"{CROWD}{len(crowds[value])}" if value in crowds else notes.get(value, "")
+
+
+def _find_crowds(met: dict[str, Evidence], notes: dict[str, str]) -> dict[str, list[str]]:
+    """Return ids of one shape in one output that nobody has used since, by the one that is named as their example."""
+    crowds: dict[tuple[str, str], list[str]] = {}
+    for value, seen in met.items():
+        if seen.sort in CROWDED and not seen.is_spoken and value not in notes:
+            crowds.setdefault((seen.handle, shape_of(value)), []).append(value)
+    return {members[0]: members for members in crowds.values() if len(members) >= CROWD_MIN}
+
+
+def shape_of(value: str) -> str:
+    """Return what ids of one making have in common: hexadecimal digits by their number, else letters and lengths."""
+    if len(value) >= 6 and _HEX.fullmatch(value):
+        return f"{len(value)} hex digits"
+    return _DIGITS.sub(lambda run: "#" * len(run[0]), value)
 
 
 def rank(artifacts: Iterable[Artifact]) -> list[Artifact]:

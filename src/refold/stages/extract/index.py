@@ -7,6 +7,7 @@ sort, and the fold's own handle leads to it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -14,7 +15,9 @@ from refold.conversation.edit import Artifact
 from refold.conversation.language import Language
 
 Count = Callable[[str], int]
+Read = Callable[[str], str]
 
+CROWD = "crowd "
 # A bare handle of six digits costs about as much as two values: it pays from this many on.
 GROUP_MIN = 4
 HANDLE_DIGITS = 6
@@ -40,6 +43,14 @@ _NOTES: dict[str, tuple[str, str]] = {
     "written": ("written", "已写"),
     "deleted": ("deleted", "已删"),
 }
+# Values that mean nothing without their label.
+_MEANT = frozenset(("id", "number", "money", "date", "time", "address", "version"))
+_LABEL = re.compile(
+    r"""["']?\b([A-Za-z][\w.-]{1,28})["']?\s{0,3}[:=]\s{0,3}["'$€£¥]{0,2}\Z"""
+    r"""|\b([A-Za-z][\w-]{2,24})\s(?:is|are|was|of|number|no\.)\s(?:at\s|about\s)?["'`$€£¥]?\Z"""
+    r"""|([\u3400-\u9fff]{2,6})(?:是|为|：|:)\s?\Z"""
+)
+_STATED = re.compile(r"\s{0,2}(?:=|: )\s{0,2}([^\s{\[\"',][^\n{}\[\]\"]{2,50})(?:\n|\Z|(?<=[.;。；]))")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +61,26 @@ class Index:
     shown: tuple[Artifact, ...]
 
 
+def _read_nothing(_handle: str) -> str:
+    return ""
+
+
 def write_index(
-    artifacts: Sequence[Artifact], tokens_max: int, count: Count, *, seen: str = "", language: Language = "en"
+    artifacts: Sequence[Artifact],
+    tokens_max: int,
+    count: Count,
+    *,
+    seen: str = "",
+    language: Language = "en",
+    read: Read = _read_nothing,
 ) -> Index:
-    """Write the best artifacts that fit into ``tokens_max``, leaving out what ``seen`` shows already."""
+    """Write the best artifacts that fit into ``tokens_max``, leaving out what ``seen`` shows already.
+
+    ``read`` returns an original by its handle: a value is written with what that says it is.
+    """
     chosen = choose_artifacts(artifacts, tokens_max, count, seen)
     while chosen:
-        text = _write_lines(chosen, language)
+        text = _write_lines(chosen, language, read)
         size = count(text)
         if size <= tokens_max:
             return Index(text, tuple(chosen))
@@ -89,8 +113,31 @@ def choose_artifacts(artifacts: Iterable[Artifact], tokens_max: int, count: Coun
     return [artifact for artifact in chosen if artifact.note or written.count(artifact.value) == 1]
 
 
-def _write_lines(chosen: Sequence[Artifact], language: Language) -> str:
+def _write_lines(chosen: Sequence[Artifact], language: Language, read: Read) -> str:
+    """Write values under what they are: their own key or label, else their message or their sort."""
     zh = language == "zh"
+    labelled: dict[str, list[str]] = {}
+    stated: list[str] = []
+    rest: list[Artifact] = []
+    for artifact in chosen:
+        label, statement = find_meaning(artifact, read(artifact.handle))
+        if artifact.note.startswith(CROWD):
+            stated.append(_write_crowd(artifact, zh))
+        elif statement:
+            stated.append(f"{artifact.value} = {statement}")
+        elif label and not artifact.note:
+            labelled.setdefault(label, []).append(artifact.value)
+        else:
+            rest.append(artifact)
+    told = "\n".join(stated)
+    labelled = {
+        label: left for label, values in labelled.items() if (left := [one for one in values if one not in told])
+    }
+    keyed = "; ".join(f"{label}: {', '.join(values)}" for label, values in labelled.items())
+    return "\n".join(filter(None, (*stated, keyed, *_write_sorts(rest, zh))))
+
+
+def _write_sorts(chosen: Sequence[Artifact], zh: bool) -> list[str]:
     groups: dict[str, list[Artifact]] = {}
     for artifact in chosen:
         if not artifact.note:
@@ -110,7 +157,32 @@ def _write_lines(chosen: Sequence[Artifact], language: Language) -> str:
         for handle in groups
         if handle in grouped
     ]
-    return "\n".join(lines)
+    return lines
+
+
+def find_meaning(artifact: Artifact, text: str) -> tuple[str, str]:
+    """Return what a text says a value is: the key or label before it, or what is stated about it after it.
+
+    Names of code and files say themselves what they are.
+    """
+    if artifact.sort not in _MEANT or not text:
+        return "", ""
+    at = text.find(artifact.value)
+    if at < 0:
+        return "", ""
+    stop = at + len(artifact.value)
+    if artifact.sort == "id" and (stated := _STATED.match(text, stop, stop + 80)):
+        return "", stated[1].strip()
+    before = _LABEL.search(text[max(0, at - 48) : at])
+    return (next(filter(None, before.groups())).strip(), "") if before else ("", "")
+
+
+def _write_crowd(artifact: Artifact, zh: bool) -> str:
+    many, where = artifact.note.removeprefix(CROWD), shorten_handle(artifact.handle)
+    name = SORT_NAMES.get(artifact.sort, ("values", "值"))[zh]
+    if zh:
+        return f"{many} 个{name}，形如 {artifact.value}，见 {where}"
+    return f"{many} {name} like {artifact.value} in {where}"
 
 
 def _write_value(artifact: Artifact, zh: bool) -> str:

@@ -8,20 +8,15 @@ written, and nothing that does not match is lowered.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from refold.conversation.edit import Artifact
-from refold.stages.extract.pieces import quote
-from refold.stages.extract.sections import Piece
-from refold.stages.extract.words import SCAN_CHARS, Saying, split_sentences
+from refold.stages.extract.story import Line
 
 INSTRUCTIONS_CHARS_MAX = 2_000
 WORDS_MAX = 24
-SENTENCES_MAX = 16
-SENTENCE_CHARS_MAX = 300
-# Behind standing rules and the open ask, before everything else.
-STEERED_RANK = 1.05
+LINE_BOOST = 12.0
 VALUE_BOOST = 20.0
 
 _WORD = re.compile(r"[A-Za-z0-9_][\w./:-]*[A-Za-z0-9_]|[\u3400-\u9fff]+")
@@ -56,12 +51,12 @@ _SORTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (r"\b(?:versions?|releases?)\b|版本", ("version",)),
     (r"\b(?:options?|flags?|parameters?|settings?)\b|选项|参数|设置", ("flag", "identifier")),
     (r"\b(?:names?|people|persons?)\b|名字|名称|人名", ("name", "identifier")),
-    (r"\b(?:errors?|failures?|bugs?|exceptions?)\b|错误|报错|异常|故障", ("debugging",)),
-    (r"\b(?:decisions?|agreements?)\b|决定|结论|约定", ("decisions",)),
-    (r"\b(?:todos?|tasks?|open (?:points|items|questions))\b|待办|任务", ("pending",)),
-    (r"\b(?:preferences?|rules?|constraints?)\b|偏好|规则|要求", ("preferences",)),
-    (r"\b(?:code changes?|changes?|edits?)\b|改动|修改", ("code",)),
-    (r"\b(?:commands?)\b|命令", ("status",)),
+    (r"\b(?:errors?|failures?|bugs?|exceptions?)\b|错误|报错|异常|故障", ("failed",)),
+    (r"\b(?:decisions?|agreements?)\b|决定|结论|约定", ("found",)),
+    (r"\b(?:todos?|tasks?|open (?:points|items|questions))\b|待办|任务", ("open",)),
+    (r"\b(?:preferences?|rules?|constraints?)\b|偏好|规则|要求", ("rule", "asked")),
+    (r"\b(?:code changes?|changes?|edits?)\b|改动|修改", ("changed",)),
+    (r"\b(?:commands?)\b|命令", ("happened",)),
 )  # fmt: skip
 
 
@@ -98,30 +93,15 @@ def read_wish(instructions: str) -> Wish:
     return Wish(frozenset(list(words)[:WORDS_MAX]), frozenset(sorts))
 
 
-def steer_pieces(pieces: Sequence[Piece], sayings: Iterable[Saying], wish: Wish) -> list[Piece]:
-    """Return the pieces with what matches the wish in front, and sentences that match quoted beside them."""
+def steer_lines(lines: Sequence[Line], wish: Wish) -> list[Line]:
+    """Return the lines of a story with those that match the wish worth more than all others."""
     if not wish:
-        return list(pieces)
-    steered = [
-        replace(piece, rank=min(piece.rank, STEERED_RANK + piece.rank / 100))
-        if piece.section in wish.sorts or wish.matches(piece.text)
-        else piece
-        for piece in pieces
-    ]
-    return [*steered, *_quote_matches(sayings, wish)]
-
-
-def _quote_matches(sayings: Iterable[Saying], wish: Wish) -> list[Piece]:
-    """Quote the sentences that have most of the words, the newest of equals first."""
-    found: list[tuple[int, float, Saying]] = []
-    for saying in sayings:
-        for number, sentence in enumerate(split_sentences(saying.text[:SCAN_CHARS])):
-            if len(sentence) <= SENTENCE_CHARS_MAX and (score := wish.matches(sentence)):
-                found.append((score, saying.at + number / 10_000, replace(saying, text=sentence)))
-    best = sorted(found, key=lambda one: (-one[0], -one[1]))[:SENTENCES_MAX]
+        return list(lines)
     return [
-        Piece("project", quote(saying, SENTENCE_CHARS_MAX, "en"), STEERED_RANK + 0.1 + at / 1_000, order)
-        for at, (_, order, saying) in enumerate(best)
+        replace(line, worth=line.worth * LINE_BOOST * max(1, hits))
+        if (hits := wish.matches(line.text)) or line.topic in wish.sorts
+        else line
+        for line in lines
     ]
 
 

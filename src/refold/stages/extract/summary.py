@@ -12,33 +12,30 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from refold.conversation.edit import Artifact, Fact, Fold
-from refold.conversation.handle import fold_handle, mark
+from refold.conversation.handle import fold_handle, mark, message_handle
 from refold.conversation.language import Language
 from refold.conversation.message import Message
 from refold.stages.extract.actions import find_actions, first_line
 from refold.stages.extract.artifacts import find_artifacts, merge_artifacts
+from refold.stages.extract.cues import is_polite
 from refold.stages.extract.facts import find_facts, merge_facts
 from refold.stages.extract.frame import SMALL_TOKENS, close_frame, neutralise, open_frame, wrap_prefix, wrap_record
 from refold.stages.extract.index import write_index
-from refold.stages.extract.pieces import Span, make_pieces
-from refold.stages.extract.sections import Piece, choose_pieces, write_sections
-from refold.stages.extract.steer import read_wish, steer_pieces, steer_values
+from refold.stages.extract.sections import Layout, choose_lines, write_lines
+from refold.stages.extract.steer import read_wish, steer_lines, steer_values
+from refold.stages.extract.story import Line, Span, quote, tell_story
 from refold.stages.extract.words import find_pending, find_rules, find_sayings
 
 Count = Callable[[str], int]
-Style = Literal["sections", "short", "truncated"]
+Style = Literal["note", "sections", "short", "truncated"]
 
-# Words must have their part too, however small the budget.
-INDEX_SHARE_MAX = 0.8
-# Rules and the open ask come before any value.
-VITAL_RANK = 1.0
-# In a small record nothing but rules, open asks and the newest decision comes before values, within half of it.
-SMALL_RANK = 1.45
-SMALL_WORDS_SHARE = 0.5
+# Bare values take no more than this of a record; nor do the user's words before the story has its part.
+VALUES_SHARE = 0.25
+ASKED_SHARE = 0.25
 HEADING_TOKENS = 8
 KEY_POINTS_MAX = 5
 KEY_POINT_CHARS = 160
-SHORT_PIECES_MAX = 5
+SHORT_LINES_MAX = 5
 TRUNCATED_CHARS = 100
 _INDEX_TITLE = {"en": "## Exact values", "zh": "## 精确值"}
 
@@ -53,7 +50,7 @@ class ExtractOptions:
 
     tokens_max: int = 4_000
     index_tokens_max: int = 1_500
-    style: Style = "sections"
+    style: Style = "note"
     opening: str = ""
     closing: str = ""
     chars_max: int = 0
@@ -165,42 +162,94 @@ def _write_body(
     if options.style == "truncated" and words is None:
         return _write_truncated(span.messages, room, count)
     wish = read_wish(options.instructions)
-    pieces = steer_pieces(make_pieces(span), (*span.asks, *span.replies), wish) if words is None else []
-    values = steer_values(fold.artifacts, wish)
-    rank, words_share, index_share = VITAL_RANK, INDEX_SHARE_MAX, INDEX_SHARE_MAX
-    if is_small := options.is_small and options.style == "sections":
-        rank, words_share, index_share = SMALL_RANK, SMALL_WORDS_SHARE, 1.0
-    vital = [piece for piece in pieces if piece.rank <= rank]
-    spoken = sum(count(f"{piece.text}\n") + HEADING_TOKENS for piece in vital)
-    left = room - min(spoken, int(room * words_share))
-    index_max = max(0, min(options.index_tokens_max, int(room * index_share), left))
-    first = vital if is_small else pieces
-    body = _write_words(first, span, options, room - index_max, count) if words is None else neutralise(words.strip())
     title = _INDEX_TITLE[span.language]
-    room_left = index_max if words is not None else min(index_max, room - count(f"{body}\n{title}\n"))
-    if room_left <= 0:
-        return body
-    index = write_index(values, room_left, count, seen=f"{seen}\n{body}", language=span.language)
-    needed = count(f"{title}\n{index.text}\n")
-    if words is None and needed < index_max - HEADING_TOKENS:
-        # Few values: what the index leaves of its room is for the words, within their share.
-        words_max = max(room - index_max, min(room - needed, int(room * options.words_share)))
-        body = _write_words(pieces, span, options, words_max, count)
-        index = write_index(values, needed, count, seen=f"{seen}\n{body}", language=span.language)
+    index_max = min(options.index_tokens_max, room if words is not None else int(room * VALUES_SHARE))
+    if words is None:
+        body = _write_words(steer_lines(tell_story(span), wish), span, options, room - index_max, count, seen)
+        index_max = min(index_max, room - count(f"{body}\n{title}\n"))
+    else:
+        body = _add_asked(neutralise(words.strip()), span, options, int(room * ASKED_SHARE), count, seen)
+    index = write_index(
+        steer_values(fold.artifacts, wish),
+        max(0, index_max),
+        count,
+        seen=f"{seen}\n{body}",
+        language=span.language,
+        read=_read_originals(span.messages),
+    )
     return f"{body}\n{title}\n{neutralise(index.text)}".lstrip("\n") if index.text else body
 
 
-def _write_words(pieces: Sequence[Piece], span: Span, options: ExtractOptions, room: int, count: Count) -> str:
-    chosen = choose_pieces(pieces, room, count, language=span.language)
-    return (
-        _write_short(chosen, options.chars_max) if options.style == "short" else write_sections(chosen, span.language)
-    )
+def _add_asked(words: str, span: Span, options: ExtractOptions, room: int, count: Count, seen: str) -> str:
+    """Put the user's own words before a model's note: rules, and messages whole, or their best sentences."""
+    if options.style != "note":
+        return words
+    lines = [line for line in tell_story(span) if line.topic in ("rule", "asked") and line.text not in words]
+    asked = _choose_asked(span, room, count, f"{seen}\n{words}")
+    whole = {int(line.at) for line in asked}
+    left = room - sum(count(f"{line.written}\n") for line in asked)
+    rest = choose_lines([line for line in lines if int(line.at) not in whole], left, count)
+    asked = [replace(line, topic="asked") for line in asked]
+    return "\n".join(filter(None, (write_lines([*asked, *rest], "note", span.language), words)))
 
 
-def _write_short(chosen: Sequence[Piece], chars_max: int) -> str:
-    """Write the few best pieces without headings, within a limit of characters."""
-    best = sorted(chosen, key=lambda one: one.rank)[:SHORT_PIECES_MAX]
-    text = "\n".join(piece.text for piece in sorted(best, key=lambda one: (one.order, one.rank)))
+def _read_originals(messages: Sequence[Message]) -> Callable[[str], str]:
+    """Return what reads an original by its handle."""
+    by_handle = {message_handle(message): message for message in messages}
+
+    def read(handle: str) -> str:
+        head, _, number = handle.partition(".")
+        message = by_handle.get(head)
+        texts = [part.text for part in message.parts] if message else []
+        return texts[int(number)] if number.isdecimal() and int(number) < len(texts) else "\n".join(texts)
+
+    return read
+
+
+def _write_words(lines: Sequence[Line], span: Span, options: ExtractOptions, room: int, count: Count, seen: str) -> str:
+    """Write the user's words first, whole while they take less than their share, then what is worth most."""
+    if options.style == "short":
+        return _write_short(choose_lines(lines, room, count), options.chars_max)
+    layout: Layout = "sections" if options.style == "sections" else "note"
+    room -= HEADING_TOKENS * 3
+    asked = _choose_asked(span, int(room * ASKED_SHARE), count, seen)
+    left = room - sum(count(f"{line.written}\n") for line in asked)
+    whole = {int(line.at) for line in asked}
+    told = "\n".join(line.text for line in asked)
+    rest = [line for line in lines if line.who != "U" or int(line.at) not in whole]
+    chosen = choose_lines(rest, left, count, told=told)
+    return write_lines([*asked, *chosen], layout, span.language)
+
+
+def _choose_asked(span: Span, tokens_max: int, count: Count, seen: str) -> list[Line]:
+    """Return the user's messages that are written whole: all if they fit, else the newest in half of the room.
+
+    What is not here competes sentence by sentence with the rest of the story.
+    """
+    open_asks = {ask.at for ask in span.pending}
+    ruled = {rule.at for rule in span.rules}
+    lines: list[tuple[Line, int]] = []
+    for ask in reversed(span.asks):
+        if ask.at in open_asks or ask.text in seen or is_polite(ask.text):
+            continue
+        text = quote(ask, len(ask.text), span.language)[3:]
+        line = Line("happened" if span.is_talk and ask.at not in ruled else "asked", text, 1.0, ask.at, "U")
+        lines.append((line, count(f"{line.written}\n")))
+    if sum(cost for _, cost in lines) <= tokens_max:
+        return [line for line, _ in lines]
+    chosen: list[Line] = []
+    room = 0 if span.is_talk else tokens_max // 2
+    for line, cost in lines:
+        if cost <= room:
+            room -= cost
+            chosen.append(line)
+    return chosen
+
+
+def _write_short(chosen: Sequence[Line], chars_max: int) -> str:
+    """Write the few best lines without headings, within a limit of characters."""
+    best = sorted(chosen, key=lambda one: -one.worth)[:SHORT_LINES_MAX]
+    text = "\n".join(line.written for line in sorted(best, key=lambda one: one.at))
     if not chars_max or len(text) <= chars_max:
         return text
     kept = text[:chars_max]

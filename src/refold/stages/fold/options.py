@@ -35,7 +35,7 @@ class FoldOptions:
     role: Role = "user"
     opening: str = ""
     closing: bool = False
-    style: Style = "sections"
+    style: Style = "note"
     summariser: Literal["extract", "llm"] = "extract"
     summary_tokens_max: int = 10_000
     summary_share: float = 0.3
@@ -48,7 +48,7 @@ class FoldOptions:
     tool_chars_max: int = 2_000
     prompt_chars_max: int = 200_000
     prompt_tokens_max: int = 100_000
-    prompt_style: PromptStyle = "sections"
+    prompt_style: PromptStyle = "note"
     prompt: str = ""
     ask_facts: bool = False
     by_compressor: bool = False

@@ -5,7 +5,7 @@ as it is or goes whole.
 """
 
 from refold.stages.verify.additions import add_missing
-from refold.stages.verify.check import Dropped, Verified, verify_words
+from refold.stages.verify.check import Dropped, Verified, Voices, verify_words
 from refold.stages.verify.claims import find_claims
 from refold.stages.verify.ground import Ground
 from refold.stages.verify.rejections import Answer, find_rejection
@@ -15,6 +15,7 @@ __all__ = [
     "Dropped",
     "Ground",
     "Verified",
+    "Voices",
     "add_missing",
     "find_claims",
     "find_rejection",

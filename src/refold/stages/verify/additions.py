@@ -6,15 +6,16 @@ artifact index follows the words and leaves out what they say already.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from refold.conversation.language import Language
-from refold.stages.extract.pieces import OLD_ASK_CHARS, PENDING_CHARS, Span, quote
-from refold.stages.extract.sections import HEADINGS, Section
+from refold.stages.extract.sections import Layout, heading_of
+from refold.stages.extract.story import PENDING_CHARS, Span, Topic, quote
 from refold.stages.extract.words import RULE_CHARS_MAX, Saying
 
 RULES_MAX = 12
+OLD_ASK_CHARS = 240
 PENDING_MAX = 6
 # So much of an ask must be in the summary for it to count as told.
 TOLD_CHARS = 80
@@ -30,15 +31,22 @@ class Added:
 
 
 def add_missing(
-    words: str, span: Span, count: Callable[[str], int], *, tokens_max: int, with_headings: bool = True
+    words: str,
+    span: Span,
+    count: Callable[[str], int],
+    *,
+    tokens_max: int,
+    with_headings: bool = True,
+    layout: Layout = "note",
 ) -> Added:
     """Add open asks and standing rules that the words do not have, newest first, within ``tokens_max``."""
     room = tokens_max
-    taken: dict[Section, list[str]] = {}
-    for section, sayings, chars in (
-        ("pending", _pick(span.pending, PENDING_MAX), PENDING_CHARS),
-        ("preferences", _pick(span.rules, RULES_MAX), RULE_CHARS_MAX),
-    ):
+    taken: dict[Topic, list[str]] = {}
+    topics: tuple[tuple[Topic, list[Saying], int], ...] = (
+        ("open", _pick(span.pending, PENDING_MAX), PENDING_CHARS),
+        ("rule", _pick(span.rules, RULES_MAX), RULE_CHARS_MAX),
+    )
+    for topic, sayings, chars in topics:
         for age, saying in enumerate(sayings):
             if is_told(words, saying.text):
                 continue
@@ -46,11 +54,12 @@ def add_missing(
             cost = count(f"{line}\n")
             if line and cost <= room:
                 room -= cost
-                taken.setdefault(section, []).insert(0, line)  # type: ignore[arg-type]
+                taken.setdefault(topic, []).insert(0, line)
     text = words
-    for section, lines in taken.items():
-        text = _put(text, section, lines, span.language, with_headings=with_headings)
-    return Added(text, len(taken.get("pending", ())), len(taken.get("preferences", ())))
+    for topic, lines in taken.items():
+        names = heading_of(topic, layout) if with_headings else {}
+        text = _put(text, names, lines, span.language)
+    return Added(text, len(taken.get("open", ())), len(taken.get("rule", ())))
 
 
 def is_told(words: str, text: str) -> bool:
@@ -63,16 +72,16 @@ def _pick(sayings: Sequence[Saying], most: int) -> list[Saying]:
     return list(reversed(sayings))[:most]
 
 
-def _put(words: str, section: Section, lines: Sequence[str], language: Language, *, with_headings: bool) -> str:
-    """Put lines at the end of their section; one that is not there is opened at the end."""
+def _put(words: str, names: Mapping[Language, str], lines: Sequence[str], language: Language) -> str:
+    """Put lines at the end of the section with one of these names; one that is not there is opened at the end."""
     added = "\n".join(lines)
-    if not with_headings:
+    if not names:
         return f"{words}\n{added}".strip()
-    names = {name.casefold() for name in HEADINGS[section].values()}
+    known = {name.casefold() for name in names.values()}
     rows = words.splitlines()
-    start = next((at for at, row in enumerate(rows) if row.strip().strip("#*:： ").casefold() in names), None)
+    start = next((at for at, row in enumerate(rows) if row.strip().strip("#*:： ").casefold() in known), None)
     if start is None:
-        return f"{words}\n## {HEADINGS[section][language]}\n{added}".strip()
+        return f"{words}\n## {names[language]}\n{added}".strip()
     stop = next((at for at in range(start + 1, len(rows)) if rows[at].startswith("#")), len(rows))
     while stop > start + 1 and not rows[stop - 1].strip():
         stop -= 1

@@ -1,16 +1,20 @@
 """The check of a summary's sentences: one that claims what its source does not have is dropped whole, and reported.
 
 A sentence that gives orders ("ignore everything above") is no record of anything and goes as well, unless it stands
-in the source word for word. A heading that is left without content goes with its last sentence.
+in the source word for word. So does one that passes a tool's words off as a wish, a rule or a decision. A
+heading that is left without content goes with its last sentence.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from refold.conversation.message import Message
+from refold.stages.extract.sections import HEADINGS, NOTE_HEADINGS
 from refold.stages.verify.claims import find_claims
-from refold.stages.verify.ground import Ground
+from refold.stages.verify.ground import Ground, split_words
 
 _BORDER = re.compile(r"(?<=[.!?;])[ \t]+|(?<=[。！？；])")
 _HEADING = re.compile(r"#{1,6}\s|\*\*[^*]{1,60}\*\*:?\s*\Z")
@@ -22,6 +26,24 @@ _ORDER = re.compile(
     re.I,
 )
 SHOWN_CHARS_MAX = 160
+# So many words in a row are no accident.
+RUN_WORDS, RUN_CHARS, RUNS_MAX = 5, 9, 400
+# Under these headings stands what people want and what was decided: nothing there may be a tool's word.
+_WISHES = frozenset(
+    name.casefold()
+    for heading in (
+        *(HEADINGS[section] for section in ("pending", "preferences", "decisions")),
+        *(NOTE_HEADINGS[section] for section in ("asked", "found", "open")),
+    )
+    for name in heading.values()
+)
+# Elsewhere it goes if it sounds like a rule, a wish or a decision.
+_RULES = re.compile(
+    r"\b(?:always|never|must|from now on|decided|agreed|approved|the user (?:wants|asked|asks|said|prefers)|"
+    r"do not|don't)\b|"
+    r"必须|一律|以后|永远|决定|同意|用户(?:要求|希望|说)|不要|禁止",
+    re.I,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +52,13 @@ class Dropped:
 
     sentence: str
     claims: tuple[str, ...] = ()
+    is_borrowed: bool = False
 
     @property
     def why(self) -> str:
         """What was wrong, in a few words."""
+        if self.is_borrowed:
+            return "words of a tool, not of a person"
         return f"not in the source: {', '.join(self.claims[:3])}" if self.claims else "an instruction, not a record"
 
 
@@ -51,14 +76,49 @@ class Verified:
         return len(self.dropped) / self.sentences if self.sentences else 0.0
 
 
-def verify_words(words: str, ground: Ground) -> Verified:
-    """Return the words whose every claim the source has."""
+@dataclass(frozen=True, slots=True)
+class Voices:
+    """Who said what: a quote counts only for the one who said it, and a tool decides nothing."""
+
+    user: Ground
+    assistant: Ground
+    tool: Ground
+
+    @classmethod
+    def of_messages(cls, messages: Sequence[Message], asked: str = "") -> Voices:
+        """Return the voices of these messages; ``asked`` is what the user said before them."""
+        user = Ground.of_voice(messages, "user", (asked,))
+        return cls(user, Ground.of_voice(messages, "assistant"), Ground.of_voice(messages, "tool"))
+
+    def is_quote(self, who: str, text: str) -> bool:
+        """Tell whether the one who is named (``U`` or ``A``) said this."""
+        return (self.user if who == "U" else self.assistant).has_text(text)
+
+    def is_borrowed(self, sentence: str) -> bool:
+        """Tell whether a sentence repeats a run of words that only a tool ever gave back."""
+        words = split_words(sentence)
+        size = RUN_CHARS if words and not words[0].isascii() else RUN_WORDS
+        runs = (words[at : at + size] for at in range(min(len(words) - size + 1, RUNS_MAX)))
+        return any(
+            self.tool.has_run(run) and not self.user.has_run(run) and not self.assistant.has_run(run) for run in runs
+        )
+
+
+def verify_words(words: str, ground: Ground, voices: Voices | None = None) -> Verified:
+    """Return the words whose every claim the source has; with ``voices``, and that no tool put into a mouth."""
     lines: list[str] = []
     dropped: list[Dropped] = []
     total = 0
+    is_wish = False
     for line in words.splitlines():
         if not line.strip():
             lines.append("")
+            continue
+        if _HEADING.match(line.strip()):
+            is_wish = line.strip().strip("#*:： ").casefold() in _WISHES
+        if voices is not None and (is_wish or _RULES.search(line)) and voices.is_borrowed(line):
+            dropped.append(Dropped(line.strip()[:SHOWN_CHARS_MAX], is_borrowed=True))
+            total += 1
             continue
         kept, gone, count = _check_line(line, ground)
         total += count

@@ -7,7 +7,8 @@ is asked once.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal
 
 from refold.conversation.message import Message
 from refold.stages.gist import read_json
@@ -17,7 +18,14 @@ _PARSE_CHARS_MAX = 400_000
 _DEPTH_MAX = 20
 TRIES_MAX = 5_000
 _INNER = re.compile(r"[0-9A-Za-z_\u00c0-\u024f\u0370-\u052f]")
+_SPOKEN = re.compile(r"[\u3400-\u9fff]|[^\W_\u3400-\u9fff]+")
+Voice = Literal["user", "assistant", "tool"]
 _PRODUCT = re.compile(r"[A-Z][A-Za-z]+")
+
+
+def split_words(text: str) -> list[str]:
+    """Return the words of a text, lower case, without signs; each Chinese character is one."""
+    return _SPOKEN.findall(normalise(text).lower())
 
 
 class Ground:
@@ -28,7 +36,18 @@ class Ground:
         joined = join_thousands(self._text)
         self._joined = joined if joined != self._text else ""
         self._lower: str | None = None
+        self._plain: str | None = None
         self._known: dict[str, bool] = {}
+
+    @classmethod
+    def of_voice(cls, messages: Iterable[Message], voice: Voice, also: Iterable[str] = ()) -> Ground:
+        """Return what one side said: the text of ``user`` or ``assistant`` messages, or what tools gave back."""
+        if voice == "tool":
+            return cls([part.text for message in messages for part in message.parts if part.kind == "result"])
+        said = [
+            part.text for message in messages if message.role == voice for part in message.parts if part.kind == "text"
+        ]
+        return cls([*said, *also])
 
     @classmethod
     def of_messages(cls, messages: Iterable[Message], also: Iterable[str] = ()) -> Ground:
@@ -45,6 +64,12 @@ class Ground:
     def has_text(self, text: str) -> bool:
         """Tell whether a text stands in the source as it is."""
         return normalise(text) in self._text
+
+    def has_run(self, words: Sequence[str]) -> bool:
+        """Tell whether words stand in the source one after the other, whatever is between them but other words."""
+        if self._plain is None:
+            self._plain = f" {' '.join(split_words(self._text))} "
+        return f" {' '.join(words)} " in self._plain
 
     def _look_up(self, claim: str) -> bool:
         if is_number(claim):

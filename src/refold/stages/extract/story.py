@@ -1,0 +1,389 @@
+"""The story of a span, line by line: what people asked, what was said and done, what came of it, what is open.
+
+Everything is verbatim: sentences behind ``U>`` (a person) and ``A>`` (the assistant), calls and commands as they were
+written, outcomes as the tools reported them. Each line has a worth; which lines are written is decided by the room.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from refold.conversation.edit import Fact
+from refold.conversation.language import Language
+from refold.conversation.message import Message
+from refold.stages.extract import cues
+from refold.stages.extract.actions import Action, first_line
+from refold.stages.extract.frame import neutralise
+from refold.stages.extract.index import shorten_handle
+from refold.stages.extract.words import SCAN_CHARS, Saying, is_intent, shorten, split_sentences
+
+Topic = Literal["rule", "asked", "happened", "found", "failed", "open", "changed"]
+
+# A sentence longer than this is cut; Chinese says as much in half as many characters.
+SENTENCE_CHARS = 240
+SENTENCES_MAX = 40
+# So many words make a sentence that can say something.
+FULL_WORDS = 6.0
+INFO_POWER = 0.7
+FIRST_BOOST = 1.2
+RULE_CHARS = 300
+PENDING_CHARS = 1_600
+COMMAND_CHARS = 110
+OUTCOME_CHARS = 110
+ARGUMENTS_CHARS = 160
+RUN_MAX = 6
+FILES_MAX = 12
+PLAN_MAX = 30
+
+_LINE_END = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
+_LEFT_OUT = {"en": "[… {count} characters left out, {handle}]", "zh": "[…… 省略 {count} 字，{handle}]"}
+_FENCE = re.compile(r"```.*?(?:```|\Z)", re.S)
+_TODO_TOOL = re.compile(r"todo|plan|task", re.I)
+_BOX = re.compile(r"(?:[-*]|\d{1,3}\.)[ \t]{0,4}\[[ xX~-]\]")
+_NAMED = re.compile(r"`[^`\n]{2,60}`|\d{2}|\w_\w|[a-z][A-Z]|“|「|《|\w/\w")
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What a story is made of: the messages of a span and what was read from them."""
+
+    messages: Sequence[Message]
+    asks: Sequence[Saying]
+    replies: Sequence[Saying]
+    rules: Sequence[Saying]
+    pending: Sequence[Saying]
+    actions: Sequence[Action]
+    facts: Sequence[Fact]
+    language: Language
+
+    @property
+    def is_talk(self) -> bool:
+        """True if hardly anything was done: then the words of both sides are one thread."""
+        return len(self.actions) * 4 < len(self.replies)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a story. ``at`` places it in the conversation; lines of one message and topic are joined.
+
+    ``who`` is ``U``, ``A`` or empty for what was done; ``worth`` is what a reader would miss without it.
+    """
+
+    topic: Topic
+    text: str
+    worth: float
+    at: float
+    who: str = ""
+
+    @property
+    def written(self) -> str:
+        """The line as it stands in a record."""
+        return f"{self.who}> {self.text}" if self.who else self.text
+
+
+def tell_story(span: Span) -> list[Line]:
+    """Return every line that a span has to offer, oldest first within its topic."""
+    lines = [
+        *_tell_rules(span),
+        *_tell_pending(span),
+        *_tell_plan(span),
+        *_tell_words(span),
+        *_tell_actions(span),
+        *_tell_files(span),
+    ]
+    return [line for line in lines if line.text]
+
+
+def quote(saying: Saying, chars_max: int, language: Language) -> str:
+    """Return a saying as quoted lines, shortened at borders of sentences, with the exact number left out.
+
+    Lines after the first are set in, so that no line of the text can pass for a heading or another's words.
+    """
+    head, left_out, tail = shorten(saying.text, chars_max)
+    lines = _split_lines(head)
+    if left_out:
+        lines.append(_LEFT_OUT[language].format(count=left_out, handle=shorten_handle(saying.handle)))
+        lines += _split_lines(tail)
+    who = "U> " if saying.role == "user" else "A> "
+    return who + "\n  ".join(lines) if lines else ""
+
+
+def _split_lines(text: str) -> list[str]:
+    return [neutralise(line) for raw in _LINE_END.split(text) if (line := raw.strip())]
+
+
+def _quote_bare(saying: Saying, chars_max: int, language: Language) -> str:
+    return quote(saying, chars_max, language)[3:]
+
+
+def _tell_rules(span: Span) -> Iterator[Line]:
+    """Standing rules, the newest worth most: a rule may replace an older one."""
+    for age, rule in enumerate(reversed(span.rules)):
+        yield Line("rule", _quote_bare(rule, RULE_CHARS, span.language), 40 / (4 + age), rule.at, "U")
+
+
+def _tell_pending(span: Span) -> Iterator[Line]:
+    for age, ask in enumerate(reversed(span.pending)):
+        chars = PENDING_CHARS // (1 + 3 * age)
+        yield Line("open", _quote_bare(ask, chars, span.language), 12 / (1 + age), ask.at, "U")
+
+
+def _tell_words(span: Span) -> Iterator[Line]:
+    """The sentences of both sides that tell something, each worth what its words promise and how rare they are."""
+    open_asks = {ask.at for ask in span.pending}
+    rules = {rule.text for rule in span.rules}
+    said = [(one, _find_sentences(one)) for one in (*span.asks, *span.replies) if one.at not in open_asks]
+    # In a talk the rare words tell; in work the words that come back are what it is about.
+    rarity = Rarity([sentence for _, sentences in said for sentence in sentences] if span.is_talk else [])
+    for saying, sentences in said:
+        who = "U" if saying.role == "user" else "A"
+        weighed = [
+            Line(
+                _find_topic(sentence, who, is_talk=span.is_talk),
+                _shorten_sentence(sentence),
+                weigh_sentence(sentence, saying.role) * rarity.weigh(sentence),
+                saying.at + number / 1_000,
+                who,
+            )
+            for number, sentence in enumerate(sentences)
+            if sentence not in rules
+        ]
+        if weighed:
+            # What an answer opens with is more often its point than what follows.
+            weighed[0] = replace(weighed[0], worth=weighed[0].worth * FIRST_BOOST)
+        yield from heapq.nlargest(SENTENCES_MAX, weighed, key=lambda line: line.worth)
+
+
+class Rarity:
+    """How much the words of a sentence tell: those that hardly any other sentence has tell most."""
+
+    def __init__(self, sentences: Sequence[str]) -> None:
+        self._seen = Counter(word for sentence in sentences for word in cues.find_words(sentence))
+        self._most = math.log(len(sentences) + 2)
+
+    def weigh(self, sentence: str) -> float:
+        """Return about 1 for a sentence of a handful of telling words, less for fewer, a little more for many."""
+        told = sum(1 - math.log(1 + self._seen[word]) / self._most for word in cues.find_words(sentence))
+        return float(min(1.6, (told / FULL_WORDS) ** INFO_POWER))
+
+
+def _find_topic(sentence: str, who: str, *, is_talk: bool) -> Topic:
+    if who == "U":
+        return "happened" if is_talk else "asked"
+    if is_talk:
+        return "happened"
+    if cues.finds(cues.STORY_OPEN, sentence):
+        return "open"
+    if cues.finds(cues.STORY_CAUSE, sentence) or cues.finds(cues.STORY_DECIDES, sentence):
+        return "found"
+    return "happened"
+
+
+def _find_sentences(saying: Saying) -> list[str]:
+    """Return the sentences of a saying that are made of words, in order, without what only leads in."""
+    text = saying.text[:SCAN_CHARS]
+    text = _FENCE.sub("\n", text) if "```" in text else text
+    trimmed = (cues.trim_opening(raw) for raw in split_sentences(text))
+    return [sentence for sentence in trimmed if cues.is_prose(sentence) and not cues.is_polite(sentence)]
+
+
+def weigh_sentence(sentence: str, role: str) -> float:
+    """Return what a sentence promises by its words: causes, decisions and failures most, guesses and offers least."""
+    worth = 0.7 + sum(bonus for cue, bonus in cues.STORY_WORTH if cues.finds(cue, sentence))
+    worth += 0.2 * min(3, len(_NAMED.findall(sentence[:SENTENCE_CHARS])))
+    if cues.QUESTION.search(sentence) or (role != "user" and cues.finds(cues.STORY_OFFER, sentence)):
+        return worth * (0.6 if role == "user" else 0.3)
+    if role == "user":
+        return worth * (1.8 if cues.finds(cues.STORY_DECIDES, sentence) else 1.2)
+    if is_intent(sentence):
+        return worth * 0.35
+    return worth * 0.5 if cues.finds(cues.STORY_GUESS, sentence) else worth
+
+
+def _shorten_sentence(sentence: str) -> str:
+    """Return a sentence on one line, cut where it is very long."""
+    most = SENTENCE_CHARS if sentence.isascii() else SENTENCE_CHARS * 2 // 3
+    line = " ".join(_split_lines(sentence))
+    if len(line) <= most:
+        return line
+    space = line.rfind(" ", most * 2 // 3, most)
+    return f"{line[: space if space > 0 else most]}…"
+
+
+# What was done.
+
+
+def _tell_actions(span: Span) -> Iterator[Line]:
+    """One line for each step, like steps in a row on one; what failed for good is told apart."""
+    mended = _find_mended(span.actions)
+    for run in _group_actions(span.actions):
+        action = run[-1]
+        is_final = action.failed and (action.command or action.tool, action.error) not in mended
+        topic: Topic = "failed" if is_final and not _found_nothing(action) else "happened"
+        yield Line(topic, _write_run(run), _weigh_run(run), action.at + 0.5)
+
+
+def _found_nothing(action: Action) -> bool:
+    """True for a search without a hit: that fails by its status, and is none."""
+    return action.is_look and not action.error
+
+
+def _find_mended(actions: Sequence[Action]) -> set[tuple[str, str]]:
+    """Return the failures after which the same command went well, or failed in another way."""
+    last: dict[str, str] = {}
+    mended: set[tuple[str, str]] = set()
+    for action in reversed(actions):
+        key = action.command or action.tool
+        now = action.error if action.failed else ""
+        if key in last and last[key] != now:
+            mended.add((key, now))
+        last.setdefault(key, now)
+    return mended
+
+
+def _group_actions(actions: Sequence[Action]) -> Iterator[list[Action]]:
+    """Join like steps that follow each other: looks with looks, calls of one tool, changes of one file."""
+    run: list[Action] = []
+    for action in actions:
+        if run and (len(run) >= RUN_MAX or not _is_alike(run[-1], action)):
+            yield run
+            run = []
+        run.append(action)
+    if run:
+        yield run
+
+
+def _is_alike(one: Action, other: Action) -> bool:
+    return not _is_failure(one) and not _is_failure(other) and _key_of(one) == _key_of(other)
+
+
+def _is_failure(action: Action) -> bool:
+    return action.failed and not _found_nothing(action)
+
+
+def _key_of(action: Action) -> str:
+    if action.is_look and (action.command or action.touched):
+        return "look"
+    if action.changes:
+        return f"change {action.changes[0][1]}"
+    return f"run {action.command}" if action.command else f"call {action.tool}"
+
+
+def _weigh_run(run: Sequence[Action]) -> float:
+    action = run[-1]
+    if _is_failure(action):
+        return 2.4
+    if action.is_look and (action.command or action.touched):
+        return 0.3 + 0.05 * len(run)
+    if action.is_look:
+        return 1.1
+    if action.changes:
+        return 1.0
+    return 1.8 if action.outcome else 0.8
+
+
+def _write_run(run: Sequence[Action]) -> str:
+    if len(run) == 1 or _key_of(run[-1]) != "look":
+        often = f" ×{len(run)}" if len(run) > 1 and not _differs(run) else ""
+        if len(run) > 1 and _differs(run):
+            shown = ", ".join(neutralise(_shorten(action.brief_arguments, 60)) for action in run)
+            return f"{neutralise(run[0].tool)} ×{len(run)}: {shown}"
+        return _write_action(run[-1], often)
+    names = dict.fromkeys(name for action in run if (name := _name_look(action)))
+    return f"looked at: {', '.join(neutralise(name) for name in names)}"
+
+
+def _differs(run: Sequence[Action]) -> bool:
+    return not run[0].command and not run[0].changes and len({action.arguments for action in run}) > 1
+
+
+def _name_look(action: Action) -> str:
+    if action.command:
+        return _shorten(action.command, 60)
+    if action.touched:
+        return action.touched[0][1]
+    return _shorten(f"{action.tool} {action.brief_arguments}".strip(), 60)
+
+
+def _write_action(action: Action, often: str = "") -> str:
+    """Return a step as one line: the command or the tool with its arguments, and what came of it."""
+    if action.command and not (action.changes and action.is_long):
+        line = f"$ {neutralise(_shorten(action.command, COMMAND_CHARS))}"
+    elif action.changes:
+        touch, path = action.changes[0]
+        line = f"{touch} {neutralise(path)}"
+    else:
+        line = f"{neutralise(action.tool)}({neutralise(_shorten(action.arguments, ARGUMENTS_CHARS))})"
+    line += often
+    if action.failed:
+        status = f"exit {action.exit_status}" if action.exit_status else ""
+        total = action.outcome if action.outcome not in action.error and "returncode" not in action.outcome else ""
+        told = [_shorten(piece, OUTCOME_CHARS * 2) for piece in (status, total, action.error) if piece]
+        return f"{line} → {neutralise(': '.join(told))} {shorten_handle(action.result_handle)}".rstrip()
+    if action.outcome and not action.changes:
+        return f"{line} → {neutralise(_shorten(action.outcome, OUTCOME_CHARS))}"
+    return line
+
+
+def _shorten(text: str, chars_max: int) -> str:
+    line = first_line(text, chars_max + 1)
+    return line if len(line) <= chars_max else f"{line[:chars_max]}…"
+
+
+def _tell_files(span: Span) -> Iterator[Line]:
+    """Name the files that were written or deleted, newest first, how often, with the handle of the newest change."""
+    newest: dict[str, tuple[str, str, int]] = {}
+    for action in span.actions:
+        for touch, path in () if action.failed else action.changes:
+            times = newest.pop(path, ("", "", 0))[2] + 1
+            newest[path] = (touch, action.call_handle, times)
+    verbs = {"written": ("written", "已写"), "deleted": ("deleted", "已删")}
+    for age, (path, (change, handle, times)) in enumerate(reversed(newest.items())):
+        verb = verbs[change][span.language == "zh"]
+        often = f" ×{times}" if times > 1 else ""
+        # A handle costs more than a path: only the newest changes have theirs.
+        where = f" {shorten_handle(handle)}" if age < 3 else ""
+        yield Line("changed", f"{verb}{often}: {neutralise(path)}{where}", 1.6 / (1 + age / FILES_MAX), -age)
+
+
+# What is planned.
+
+
+def _tell_plan(span: Span) -> Iterator[Line]:
+    """The newest plan or checklist, item by item with its state."""
+    for action in reversed(span.actions):
+        if _TODO_TOOL.search(action.tool) and (items := _read_todos(action)):
+            yield Line("open", "\n".join(items), 6.0, 1e9)
+            return
+    for reply in reversed(span.replies):
+        boxes = [line for raw in reply.text[:SCAN_CHARS].split("\n") if _BOX.match(line := raw.strip())]
+        if len(boxes) >= 2:
+            text = "\n".join(f"A> {neutralise(box[:200])}" for box in boxes[:PLAN_MAX])
+            yield Line("open", text, 6.0, 1e9)
+            return
+
+
+def _read_todos(action: Action) -> list[str]:
+    try:
+        arguments = json.loads(action.raw or "{}")
+    except (ValueError, RecursionError):
+        return []
+    lists = [value for value in arguments.values() if isinstance(value, list)] if isinstance(arguments, dict) else []
+    items = []
+    for entry in (lists[0] if lists else [])[:PLAN_MAX]:
+        if not isinstance(entry, dict):
+            continue
+        named = (entry.get(key) for key in ("content", "step", "text", "title", "task"))
+        words = next((value for value in named if isinstance(value, str)), "")
+        status = entry.get("status", "")
+        if words:
+            told = f"- {neutralise(first_line(words, 200))}"
+            items.append(f"{told} ({neutralise(status[:40])})" if isinstance(status, str) and status else told)
+    return items
