@@ -4,7 +4,8 @@ The room that a session's window leaves beside the system prompt is 2.5 times to
 smaller than the largest user message; or the window has 32,000 tokens. With ``--window ratio`` the whole session is 2.5
 times too long. One prefix cache for all: writes 1.25, reads r, output 5; a request's cached part is the longest prefix
 that it shares with the one before. Raw, the divisor, sends everything into a window without end. Sessions are split in
-two by a hash of their id: settings are chosen on the ``tune`` half, the ``held`` half is reported.
+two by a hash of their id: settings are chosen on the ``tune`` half, the ``held`` half is reported. ``--quick`` takes
+the first sessions of a file from both halves: settings chosen with it are no longer independent of the ``held`` half.
 
     python benchmarks/bench_replay.py                          the tables of docs/benchmarks.md
     python benchmarks/bench_replay.py --half tune --set fold.summary_share=0.3
