@@ -6,7 +6,7 @@ whether it is compressed, what stays, and that this never stops.
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,34 +15,13 @@ import pytest
 
 from refold import CompressionConfig, ContextCompressionManager, ContextCompressor, PreparedContext
 from refold.config import load_config
+from tests.seeds.growing import grow, say
 from tests.server.running import Rig, make_body, start_rig
 
 ROUNDS, TOKENS, KEPT = 100, 4_000, 50
 DOCUMENT = CompressionConfig(threshold_rounds=ROUNDS, threshold_tokens=TOKENS, retention_count=KEPT)
 X_AGENT = "compression:\n  threshold_rounds: 100\n  threshold_tokens: 4000\n  retention_count: 50\n"
 OPENING = "[历史对话摘要]"
-
-# Nothing here refers to what was said before: what recall adds below a question is tested elsewhere.
-_ENGLISH = "The garden needs water and some shade, and the seeds go into warm soil."
-_CHINESE = "花园需要浇水，也需要一些阴凉，种子要放进温暖的土里。"
-# How often the sentence is said, message by message.
-SIZES = {"short": (1,), "long": (9,), "mixed": (1, 3, 1, 12, 2, 5)}
-
-
-def say(at: int, size: str, language: str) -> dict[str, str]:
-    """Return message ``at`` of a conversation."""
-    sentence = _CHINESE if language == "zh" else _ENGLISH
-    times = SIZES[size][at % len(SIZES[size])]
-    return {"role": "user" if at % 2 == 0 else "assistant", "content": f"{at}: {' '.join([sentence] * times)}"}
-
-
-def grow(size: str, language: str, count: int = 320) -> Iterator[list[dict[str, str]]]:
-    """Yield the whole history at each request of a conversation, as a stateless client resends it."""
-    history: list[dict[str, str]] = []
-    for at in range(count):
-        history.append(say(at, size, language))
-        if at % 2 == 0:
-            yield list(history)
 
 
 def check_view(messages: list[Any], history: list[Any], language: str) -> None:

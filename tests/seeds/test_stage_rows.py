@@ -87,7 +87,7 @@ def test_s1_3_the_summary_comes_first_then_the_important_with_their_tool_pairs_t
     kept = [message for message in told if "decided" in str(message) or message.get("content") == "noted"]
     recent = told[-5:]
     assert out[0] is told[0]
-    assert "folded into this record" in out[1]["content"]
+    assert "earlier messages" in out[1]["content"]
     assert out[2 : 2 + len(kept)] == kept
     assert len(kept) == 2 * len(important)
     assert out[2 + len(kept) :] == recent
@@ -101,7 +101,7 @@ def test_s1_3_the_order_holds_when_the_next_compression_takes_the_summary_in(tmp
         manager = ContextCompressionManager(config, tmp_path)
         seen = manager.prepare_context_sync("s1", told[:count]).messages
         manager.close()
-        folds = [at for at, message in enumerate(seen) if "folded into this record" in str(message)]
+        folds = [at for at, message in enumerate(seen) if "earlier messages, done work" in str(message)]
         assert folds == [1]
         important = [message for message in told[:count] if "decided" in str(message)]
         assert [message for message in seen[2:] if "decided" in str(message)] == important

@@ -6,15 +6,13 @@ unknown handle gets an answer that ends the search. Only settings that cannot br
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
 from refold.agent.texts import Texts, texts_in
 from refold.agent.tools import Tool, make_tool
-from refold.conversation.language import Language, detect_language
+from refold.conversation.language import Language
 from refold.errors import ConfigError, HandleUnknown, LedgerError
-from refold.ledger.codec import load_json
 from refold.manager import ContextCompressionManager
 from refold.memory.compression_folder import SETTINGS
 
@@ -23,7 +21,6 @@ PAGE_CHARS_MAX = 40_000
 SUMMARIES_MAX = 20
 RECALL_MAX = 10
 RECALL_TOKENS = 2_000
-_LANGUAGE_MESSAGES = 12
 # What a model may set: none of these can make a session lose anything or stop fitting.
 _BOUNDS: dict[str, tuple[float, float]] = {
     "max_turns": (2, 1_000),
@@ -40,7 +37,6 @@ class ContextTools:
     def __init__(self, manager: ContextCompressionManager, session_id: str) -> None:
         self.manager = manager
         self.session_id = session_id
-        self._language: Language | None = None
 
     def list_tools(self) -> list[Tool]:
         """Return the tools that an agent is offered."""
@@ -167,17 +163,12 @@ class ContextTools:
         return texts.pinned(handle[:80], len(pinned))
 
     def _texts(self) -> Texts:
-        """Return our sentences in the language of what the user wrote last."""
-        fixed = self.manager.config.fixed_language
-        return texts_in(fixed or self._find_language())
+        """Return our sentences in the language of the conversation."""
+        return texts_in(self.find_language())
 
-    def _find_language(self) -> Language:
-        ids = self.manager.ledger.read_path(self.session_id).ids[-_LANGUAGE_MESSAGES:]
-        stored = self.manager.ledger.read_messages(self.session_id, ids)
-        said = [_read_words(load_json(one.raw)) for one in stored if one.role == "user" and one.raw]
-        if any(text.strip() for text in said):
-            self._language = detect_language(said)
-        return self._language or "en"
+    def find_language(self) -> Language:
+        """Return the language of the conversation as a whole, unless the settings name one."""
+        return self.manager.find_language(self.session_id)
 
 
 def _read_settings(manager: ContextCompressionManager) -> dict[str, object]:
@@ -192,21 +183,3 @@ def _check_setting(name: str, value: object, texts: Texts) -> str:
     if is_number and low <= float(value) <= high:  # type: ignore[arg-type]
         return ""
     return texts.wrong_value(name, f"{low:,g}–{high:,g}")
-
-
-def _read_words(raw: object) -> str:
-    """Return the words of a provider's message: text, results, arguments."""
-    if isinstance(raw, str):
-        return raw
-    if isinstance(raw, list):
-        return "\n".join(filter(None, map(_read_words, raw)))
-    if not isinstance(raw, dict):
-        return ""
-    pieces = [_read_words(raw.get(name)) for name in ("content", "text", "output")]
-    for call in raw.get("tool_calls") or ():
-        function = call.get("function") if isinstance(call, dict) else None
-        if isinstance(function, dict):
-            pieces.append(f"{function.get('name', '')}({function.get('arguments', '')})")
-    if raw.get("type") == "tool_use":
-        pieces.append(f"{raw.get('name', '')}({json.dumps(raw.get('input'), ensure_ascii=False)})")
-    return "\n".join(filter(None, pieces))

@@ -188,7 +188,7 @@ class Agent:
     async def _run_calls(self, reply: ChatReply, run: Run) -> list[ToolResult]:
         done: dict[str, ToolResult] = {}
         try:
-            runner = Runner(self.tools, self.limits, self.approve)
+            runner = Runner(self.tools, self.limits, self.approve, await settle(self.context.find_language))
             results = await runner.run_calls(reply.calls, run.emit, done)
         except asyncio.CancelledError:
             left = [done.get(call.id) or ToolResult(call, INTERRUPTED, True) for call in reply.calls]

@@ -19,7 +19,7 @@ from refold.agent.events import AgentEvent, ToolFinished, ToolStarted
 from refold.agent.limits import AgentLimits
 from refold.agent.tools import ArgumentError, Tool, write_output
 from refold.agent.wire import ToolCall, ToolResult
-from refold.conversation.language import detect_language
+from refold.conversation.language import Language, detect_language
 from refold.errors import RefoldError
 
 Approve = Callable[[ToolCall, Tool], "bool | Awaitable[bool]"]
@@ -35,6 +35,7 @@ class Runner:
     tools: Mapping[str, Tool]
     limits: AgentLimits
     approve: Approve | None = None
+    language: Language | None = None
 
     async def run_calls(self, calls: Sequence[ToolCall], emit: Emit, done: dict[str, ToolResult]) -> list[ToolResult]:
         """Return a result for each call, in their order; ``done`` has those so far, also if this is cancelled."""
@@ -50,7 +51,7 @@ class Runner:
                 tool, refusal = await self._admit(call)
                 started = time.monotonic()  # What a person takes to agree is not the tool's time.
                 whole, is_error = await self._run_one(call, tool) if tool is not None else (refusal, True)
-                text = cut_output(whole, self.limits.tool_chars_max)
+                text = cut_output(whole, self.limits.tool_chars_max, self.language)
                 done[call.id] = ToolResult(call, text, is_error)
                 seconds = time.monotonic() - started
                 emit(ToolFinished(call.id, call.name, text, is_error, seconds, len(whole)))
@@ -145,14 +146,17 @@ def _start_thread(function: Callable[..., Any], arguments: dict[str, Any]) -> as
     return future
 
 
-def cut_output(text: str, chars_max: int) -> str:
-    """Return an output within its limit: head and tail, and between them exactly how much is missing (S1.4)."""
+def cut_output(text: str, chars_max: int, language: Language | None = None) -> str:
+    """Return an output within its limit: head and tail, and between them exactly how much is missing (S1.4).
+
+    The marker is in the language of the conversation, or of the output if nobody knows that.
+    """
     if len(text) <= chars_max:
         return text
     room = max(0, chars_max - 60)
     head = _after_line(text, room // 2)
     tail = _next_line(text, len(text) - (room - room // 2))
-    is_chinese = detect_language([text[:2_000] + text[-2_000:]]) == "zh"
+    is_chinese = (language or detect_language([text[:2_000] + text[-2_000:]])) == "zh"
     missing = tail - head
     marker = f"... [截断 {missing} 字符] ..." if is_chinese else f"... [truncated {missing} characters] ..."
     joint = "" if text[:head].endswith("\n") or not head else "\n"

@@ -52,12 +52,13 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """Counts at which to act (reached, not passed); None means never.
+    """Counts at which to act; None means never. ``messages`` and ``turns`` must be passed, the others reached.
 
     With no more than ``kept`` spoken messages there is nothing to compress, whatever the counts say.
     """
 
     rounds: int | None = None
+    messages: int | None = None
     tokens: int | None = None
     turns: int | None = None
     reported_ratio: float | None = None
@@ -97,6 +98,14 @@ def check_rounds(counts: Counts, thresholds: Thresholds) -> Trigger:
     return QUIET
 
 
+def check_messages(counts: Counts, thresholds: Thresholds) -> Trigger:
+    """S1.3: more messages in the view than the threshold, system messages left out."""
+    spoken = counts.messages if counts.spoken is None else counts.spoken
+    if thresholds.messages is not None and spoken > thresholds.messages:
+        return Trigger("soft", because.MESSAGES(messages=spoken, limit=thresholds.messages), True)
+    return QUIET
+
+
 def check_tokens(counts: Counts, thresholds: Thresholds) -> Trigger:
     """S0.3: as many tokens in the view as the threshold, or more."""
     if thresholds.tokens is not None and counts.tokens >= thresholds.tokens:
@@ -128,6 +137,7 @@ def decide(counts: Counts, budget: Budget, thresholds: Thresholds | None = None)
     found = (
         check_budget(counts, budget),
         check_rounds(counts, thresholds),
+        check_messages(counts, thresholds),
         check_tokens(counts, thresholds),
         check_turns(counts, thresholds),
         check_reported(counts, thresholds, budget),

@@ -189,9 +189,12 @@ def _find_share(config: CompressionConfig, names: tuple[str, ...], window: int |
 
 
 def find_thresholds(config: CompressionConfig) -> Thresholds:
-    """Return the counts of S0.3, S1.1 and S3.4 that are set."""
+    """Return the counts of S0.3, S1.1, S1.3 and S3.4 that are set."""
+    # Twice the recent turns is a trigger of the importance document, and only where importance decides what stays.
+    is_scored = config.importance_threshold is not None and config.keep_recent is not None
     return Thresholds(
         rounds=config.threshold_rounds,
+        messages=config.fold.min_messages if is_scored else None,
         tokens=config.threshold_tokens,
         turns=config.max_turns,
         reported_ratio=config.context_compression_threshold,

@@ -42,6 +42,12 @@ ROUNDS = define_reason(
     "{messages:,} messages reached threshold_rounds {limit:,}",
     "{messages:,} 条消息达到 threshold_rounds {limit:,}",
 )
+MESSAGES = define_reason(
+    "trigger.messages",
+    "messages limit",
+    "{messages:,} messages are more than {limit:,}, twice keep_recent",
+    "{messages:,} 条消息超过 {limit:,} 条（keep_recent 的两倍）",
+)
 TOKENS = define_reason(
     "trigger.tokens",
     "tokens limit",

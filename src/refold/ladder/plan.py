@@ -14,7 +14,7 @@ from refold.budget.decision import Decision, DecisionPolicy, decide_batch
 from refold.budget.economics import Carry, Economics, advance_carry
 from refold.conversation.edit import Edit
 from refold.conversation.language import Language, detect_language
-from refold.conversation.message import is_user_turn
+from refold.conversation.message import Message, is_user_turn
 from refold.conversation.turn import find_turns
 from refold.conversation.view import Item, View
 from refold.errors import BudgetTooSmall
@@ -185,9 +185,14 @@ def check_fit(view: View, budget: Budget) -> None:
 
 def detect_view_language(view: View) -> Language:
     """Return the language people speak in this conversation: that of its newest user messages."""
+    return detect_said(item for item in reversed(view.items) if not item.is_fold)
+
+
+def detect_said(newest_first: Iterable[Item | Message]) -> Language:
+    """Return the language of the first user messages among these."""
     texts: list[str] = []
-    for item in reversed(view.items):
-        if not item.is_fold and is_user_turn(item.role, item.parts):
+    for item in newest_first:
+        if is_user_turn(item.role, item.parts):
             texts += [part.text for part in item.parts if part.kind == "text"]
             if len(texts) >= _LANGUAGE_SAMPLE:
                 break

@@ -1,6 +1,6 @@
 """Appending: find what is new in a history, settle format and model, and store it.
 
-Rendering on arrival is a pure function of message and configuration (L10). It is stored with its message in one
+Rendering on arrival is a pure function of message, configuration and the conversation's language (L10). It is stored with its message in one
 transaction and replayed for ever (L6). Nothing is shown before it is stored. Another process may append to the same
 session at any time: the loser reads the session again and retries.
 """
@@ -25,6 +25,7 @@ from refold.manager.session import OpenSession, digest_raw
 from refold.manager.store import Keeper, Slot
 from refold.manager.usage import ReportedUsage, describe_reports
 from refold.stages.arrival import render_arrival
+from refold.stages.output import OutputStage
 from refold.stages.stage import ArrivalStage
 from refold.tokens import model_info
 
@@ -324,8 +325,14 @@ def _tail(session: OpenSession) -> str:
 
 
 def _render_all(keeper: Keeper, session: OpenSession, messages: Sequence[Message]) -> list[Edit]:
+    """Return the edits of messages that just came, in the language of the conversation that they belong to."""
     stages = keeper.arrival_stages()
-    return [edit for message in messages for edit in _render_new(message, stages, session)] if stages else []
+    if not stages:
+        return []
+    if any(part.kind == "result" for message in messages for part in message.parts):
+        language = keeper.config.fixed_language or session.find_language(messages)
+        stages = [stage.speak(language) if isinstance(stage, OutputStage) else stage for stage in stages]
+    return [edit for message in messages for edit in _render_new(message, stages, session)]
 
 
 def _render_new(message: Message, stages: Sequence[ArrivalStage], session: OpenSession) -> list[Edit]:

@@ -14,7 +14,7 @@ from typing import Any
 from refold.compressor import ContextCompressor
 from refold.config import CompressionConfig
 from refold.conversation.edit import Edit
-from refold.conversation.language import detect_language
+from refold.conversation.language import Language, detect_language
 from refold.conversation.view import Item
 from refold.errors import ConfigError
 from refold.ledger.place import choose_ledger
@@ -30,7 +30,13 @@ from refold.manager.flow import Flow, run_flow, run_flow_async, wait_out
 from refold.manager.notices import Listener
 from refold.manager.prepare import PreparedNow, StoredOriginals
 from refold.manager.session import read_pinned
-from refold.manager.status import SessionStatus, Statistics, describe_session, gather_statistics
+from refold.manager.status import (
+    SessionStatus,
+    Statistics,
+    describe_session,
+    find_session_language,
+    gather_statistics,
+)
 from refold.manager.store import Keeper
 from refold.manager.undo import Switched
 from refold.manager.usage import SessionFigures
@@ -288,6 +294,10 @@ class ContextCompressionManager:
         """Recompute all that is derived, files included, and say what differs; ``repair`` rebuilds it."""
         findings = forget.verify(self._keeper, session_id, repair=repair)
         return findings + self.recalling.verify_index(session_id, repair=repair)
+
+    def find_language(self, session_id: str) -> Language:
+        """Return the language of a conversation: what the settings say, else what its people speak."""
+        return self.config.fixed_language or find_session_language(self._keeper, session_id)
 
     def on(self, event: str, listener: Listener) -> None:
         """Call ``listener`` with a Notice whenever this happens; ``before_compress`` may return False to veto."""

@@ -11,18 +11,20 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 import orjson
 
 from refold.budget import Budget, Counts
 from refold.conversation import because
 from refold.conversation.edit import Edit
+from refold.conversation.language import Language
 from refold.conversation.message import Message, is_user_turn
 from refold.conversation.reason import NO_REASON, Reason, read_reason
 from refold.conversation.view import Item, Lens, View, apply
 from refold.errors import FormatError, LedgerError
 from refold.formats import digest_message
-from refold.ladder.plan import count_lead, count_unsent
+from refold.ladder.plan import count_lead, count_unsent, detect_said
 from refold.ledger.codec import load_json
 from refold.ledger.port import Ledger
 from refold.ledger.records import MessagePath, SessionRow, StoredMessage
@@ -229,7 +231,7 @@ class OpenSession:
     ``places`` where an untouched one stands on the path, -1 for other items. ``switched_off`` are edits by id,
     ``undone`` the messages that they had hidden. ``unsent`` are the messages that no prepared context contained yet, as
     far as this process knows: what it found in the ledger counts as sent. ``spoken`` counts the items that are not
-    system messages.
+    system messages. ``language`` is what people spoke when there were so many turns.
     """
 
     row: SessionRow
@@ -251,6 +253,7 @@ class OpenSession:
     batch_edits: frozenset[str] = frozenset()
     forgotten: frozenset[str] = frozenset()
     unsent: set[str] = field(default_factory=set)
+    language: tuple[int, Language] | None = None
 
     @property
     def id(self) -> str:
@@ -324,6 +327,13 @@ class OpenSession:
     def lift(self, budget: Budget, tokens: int) -> Budget:
         """Return the tiers above what no compression can take away, in a view of ``tokens`` with all beside it."""
         return budget.above(count_lead(self.items, tokens - self.item_tokens))
+
+    def find_language(self, new: Sequence[Message] = ()) -> Language:
+        """Return the language people speak here, with messages that just came; looked for once in each turn."""
+        if self.language is None or self.language[0] != self.turns or any(one.starts_turn for one in new):
+            earlier = (item for item in reversed(self.items) if not item.is_fold)
+            self.language = self.turns, detect_said(chain(reversed(new), earlier))
+        return self.language[1]
 
     def has_turn_since(self, count: int) -> bool:
         """Tell whether a user spoke after the path had ``count`` messages: O(new)."""

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections import Counter as Tally
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from refold.budget import decide
 from refold.conversation import because
+from refold.conversation.language import Language
+from refold.conversation.message import Message
 from refold.conversation.reason import NO_REASON, Reason, describe, read_reason
 from refold.ledger.codec import load_json
+from refold.ladder.plan import detect_said
 from refold.ledger.port import Ledger
 from refold.ledger.records import Event, SessionRow
 from refold.manager.append import Request
 from refold.manager.notices import read_all_events
 from refold.manager.prepare import count_fixed
-from refold.manager.session import find_brake, read_pinned
+from refold.manager.session import find_brake, parse_stored, read_pinned
 from refold.manager.store import Keeper
 from refold.readers.session import Session, find_title
 from refold.tokens.counter import REPLY_TOKENS
@@ -24,6 +28,10 @@ from refold.tokens.counter import REPLY_TOKENS
 TITLE_MESSAGES = 6
 # The newest decisions are told one by one.
 DECISIONS_MAX = 20
+# How many messages are read at once when somebody looks for the newest ones.
+READ_MAX = 200
+
+
 DECISION_KINDS = ("compressed", "waited", "skipped", "failed")
 
 
@@ -104,6 +112,31 @@ def describe_session(keeper: Keeper, session_id: str, beside: Request | None = N
             system_tokens=slot.system_tokens,
             tools_tokens=slot.fixed_tokens - slot.system_tokens - REPLY_TOKENS,
         )
+
+
+def find_session_language(keeper: Keeper, session_id: str) -> Language:
+    """Return the language that the people of a session speak; English if nobody has spoken yet."""
+    slot = keeper.hold_now(session_id)
+    if slot is None:
+        # Whoever uses it may wait for us: the ledger knows as well.
+        return detect_said(_read_newest(keeper, session_id))
+    try:
+        assert slot.session is not None, "a session that is held at once is open"
+        return slot.session.find_language()
+    finally:
+        keeper.let_go(slot)
+
+
+def _read_newest(keeper: Keeper, session_id: str) -> Iterator[Message]:
+    """Read what users said, newest first, as far back as the caller wants."""
+    row = keeper.ledger.read_session(session_id)
+    if row is None:
+        return
+    lens, ids = keeper.make_lens(row), keeper.ledger.read_path(session_id).ids
+    for stop in range(len(ids), 0, -READ_MAX):
+        for stored in reversed(keeper.ledger.read_messages(session_id, ids[max(0, stop - READ_MAX) : stop])):
+            if stored.role == "user" and not stored.is_forgotten:
+                yield parse_stored(stored, row, lens)
 
 
 @dataclass(frozen=True, slots=True)

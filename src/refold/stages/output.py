@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from refold.conversation.edit import Edit
 from refold.conversation.handle import message_handle
+from refold.conversation.language import Language
 from refold.conversation.message import Message
 from refold.conversation.part import Part
 from refold.conversation.reason import Reason
@@ -32,6 +33,10 @@ class OutputStage(ABC):
     def write_reason(self, chars_before: int, chars_after: int) -> Reason:
         """Return the reason of an edit."""
 
+    def speak(self, language: Language) -> OutputStage:  # noqa: ARG002 - most outputs need no words of ours
+        """Return the stage with its own words in the language of a conversation."""
+        return self
+
     def arrive(self, message: Message) -> list[Edit]:
         """Return the edits of one message's outputs."""
         edits: list[Edit] = []
@@ -42,8 +47,11 @@ class OutputStage(ABC):
                 edits.append(Edit("replace", self.name, (message.id,), number, text, reason=reason))
         return edits
 
-    def propose(self, view: View, goal: Goal) -> list[Edit]:  # noqa: ARG002
+    def propose(self, view: View, goal: Goal) -> list[Edit]:
         """Return the edits of every output in view that nothing protects."""
+        return self.speak(goal.language)._propose(view)
+
+    def _propose(self, view: View) -> list[Edit]:
         edits: list[Edit] = []
         for at, item in enumerate(view.items):
             if item.is_fold or at in view.protected:

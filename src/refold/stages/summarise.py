@@ -18,7 +18,7 @@ from refold.stages.extract.facts import FACT_CHARS_MAX, FACT_CHARS_MIN
 from refold.stages.extract.frame import neutralise
 from refold.stages.extract.source import Source
 from refold.stages.extract.summary import read_span
-from refold.stages.extract.words import BORDER
+from refold.stages.extract.words import shorten_words
 from refold.stages.prompts.demands import FACT_KINDS, FACTS_MARK, Demands
 from refold.stages.prompts.question import Question, Room, write_question, write_repair
 from refold.stages.stage import Ask, Goal, Reply
@@ -192,19 +192,6 @@ def _read_kind(text: str) -> tuple[FactKind, str]:
         if colon and (word in names or word == kind):
             return kind, rest.strip()
     return "key", text
-
-
-def shorten_words(text: str, chars_max: int) -> str:
-    """Return the whole sentences at the beginning that fit; of a first one that does not, what fits."""
-    end = 0
-    for border in BORDER.finditer(text):
-        if border.start() > chars_max:
-            break
-        end = border.start()
-    if end:
-        return text[:end].rstrip()
-    space = text.rfind(" ", chars_max // 2, chars_max)
-    return text[: space if space > 0 else chars_max].rstrip()
 
 
 def describe_dropped(dropped: tuple[Dropped, ...]) -> list[str]:

@@ -7,7 +7,7 @@ truncating again changes nothing. It never rewrites a line and never looks at bu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import ClassVar, Literal
 
@@ -103,6 +103,10 @@ class Truncate(OutputStage):
             raise ConfigError(f"truncate.landmarks_max is {self.landmarks_max}; give 0 or more")
         if self.language not in ("auto", "en", "zh"):
             raise ConfigError(f"truncate.language is {self.language!r}; give auto, en or zh")
+
+    def speak(self, language: Language) -> Truncate:
+        """Return the stage with markers in the language of a conversation, unless the settings name one."""
+        return replace(self, language=language) if self.language == "auto" else self
 
     def rewrite(self, text: str, handle: str, tool: str) -> str | None:
         """Return the text cut to the limits; None if it is within them."""

@@ -24,7 +24,7 @@ from refold.stages.extract.index import write_index
 from refold.stages.extract.sections import Layout, choose_lines, write_lines
 from refold.stages.extract.steer import read_wish, steer_lines, steer_values
 from refold.stages.extract.story import Line, Span, quote, tell_story
-from refold.stages.extract.words import find_pending, find_rules, find_sayings
+from refold.stages.extract.words import find_pending, find_rules, find_sayings, shorten_words
 
 Count = Callable[[str], int]
 Style = Literal["note", "sections", "short", "truncated"]
@@ -32,6 +32,10 @@ Style = Literal["note", "sections", "short", "truncated"]
 # Bare values take no more than this of a record; nor do the user's words before the story has its part.
 VALUES_SHARE = 0.25
 ASKED_SHARE = 0.25
+# In a summary bounded by characters exact values take what the words leave of it, and at least this share.
+BOUNDED_INDEX_SHARE = 0.3
+# Below so many characters a full frame would take most of a bounded summary.
+SMALL_CHARS = 1_200
 HEADING_TOKENS = 8
 KEY_POINTS_MAX = 5
 KEY_POINT_CHARS = 160
@@ -42,8 +46,9 @@ _INDEX_TITLE = {"en": "## Exact values", "zh": "## 精确值"}
 
 @dataclass(frozen=True, slots=True)
 class ExtractOptions:
-    """How a summary is written. ``chars_max`` of 0 sets no limit in characters; ``opening`` of "" is the full frame.
+    """How a summary is written. ``opening`` of "" is the full frame.
 
+    ``chars_max`` of 0 sets no limit in characters; a short summary keeps to it as a whole, frame and handle included.
     ``words_share`` is how much of the room the words may take where the index does not need its own; ``instructions``
     say what a person wants kept. ``closing`` is a sentence below the summary, before the handle.
     """
@@ -61,7 +66,12 @@ class ExtractOptions:
     @property
     def is_small(self) -> bool:
         """True if there is room for rules, the open ask and exact values only."""
-        return not self.opening and self.tokens_max < SMALL_TOKENS
+        return not self.opening and (self.tokens_max < SMALL_TOKENS or 0 < self.whole_chars_max < SMALL_CHARS)
+
+    @property
+    def whole_chars_max(self) -> int:
+        """How many characters the whole text may have; 0 if only tokens count."""
+        return self.chars_max if self.style == "short" else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +127,11 @@ def write_extract(
     opening, closing = _make_frame(options, len(span.messages), fold.handle, span.language)
     room = options.tokens_max - count(f"{opening}\n\n{closing}\n")
     body = text = ""
+    if options.whole_chars_max:
+        chars = options.whole_chars_max - len(opening) - len(closing) - 2
+        body = _write_bounded(fold, span, replace(options, chars_max=max(0, chars)), count, seen, words)
+        text = wrap_prefix(body, opening, closing) if options.opening else wrap_record(body, opening, closing)
+        return Extract(replace(fold, summary=body), text)
     # Counts do not add up exactly; a text over its limit is written again with less room, at most a few times.
     for _ in range(8):
         body = _write_body(fold, span, options, room, count, seen, words)
@@ -191,6 +206,28 @@ def _add_asked(words: str, span: Span, options: ExtractOptions, room: int, count
     rest = choose_lines([line for line in lines if int(line.at) not in whole], left, count)
     asked = [replace(line, topic="asked") for line in asked]
     return "\n".join(filter(None, (write_lines([*asked, *rest], "note", span.language), words)))
+
+
+def _write_bounded(fold: Fold, span: Span, options: ExtractOptions, count: Count, seen: str, words: str | None) -> str:
+    """Write words, then exact values, in ``chars_max`` characters as a whole."""
+    wish, most = read_wish(options.instructions), options.chars_max
+    values = steer_values(fold.artifacts, wish)
+    if words is None:
+        chosen = choose_lines(steer_lines(tell_story(span), wish), options.tokens_max, count)
+        body = _write_short(chosen, int(most * (1 - BOUNDED_INDEX_SHARE)) if values else most)
+    else:
+        body = shorten_words(neutralise(words.strip()), most)
+    title = _INDEX_TITLE[span.language]
+    left = most - len(f"{body}\n{title}\n")
+    room = min(options.index_tokens_max, left)
+    shown, read = f"{seen}\n{body}", _read_originals(span.messages)
+    while room > HEADING_TOKENS:
+        written = write_index(values, room, count, seen=shown, language=span.language, read=read)
+        index = neutralise(written.text)
+        if len(index) <= left:
+            return f"{body}\n{title}\n{index}".lstrip("\n") if index else body
+        room = min(room - 1, room * left // len(index))
+    return body
 
 
 def _read_originals(messages: Sequence[Message]) -> Callable[[str], str]:

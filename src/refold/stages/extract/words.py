@@ -122,6 +122,21 @@ def shorten(text: str, chars_max: int) -> tuple[str, int, str]:
     return head, len(text) - len(head) - len(tail), tail
 
 
+def shorten_words(text: str, chars_max: int) -> str:
+    """Return the whole sentences at the beginning that fit; of a first one that does not, what fits."""
+    if len(text) <= chars_max:
+        return text
+    end = 0
+    for border in BORDER.finditer(text):
+        if border.start() > chars_max:
+            break
+        end = border.start()
+    if end:
+        return text[:end].rstrip()
+    space = text.rfind(" ", chars_max // 2, chars_max)
+    return text[: space if space > 0 else chars_max].rstrip()
+
+
 def _border_before(text: str, at: int) -> int:
     window = text[max(0, at - at // 2) : at]
     last = max((match.end() for match in BORDER.finditer(window)), default=0)

@@ -31,6 +31,8 @@ from refold.stages.verify.rejections import SIZE_SHARE_MAX
 
 # A model's words need so many to say anything.
 WORDS_TOKENS_MIN = 80
+# What the frame and the handle take of a summary that is bounded by characters as a whole.
+FRAME_CHARS = 80
 # A fold that stands alone is written again only if it has outgrown its room by this much.
 OUTGROWN = 1.25
 # Room that a standing fold does not need for values is better left to the folds after it than filled with words.
@@ -120,7 +122,10 @@ class Fold(FoldOptions):
         if self.prompt_tokens_max:
             # A model with a small window needs room for its answer, too.
             tokens = min(tokens, max(WORDS_TOKENS_MIN, self.prompt_tokens_max // 4))
-        return Demands(self.prompt_style, tokens, self.summary_chars_max, self.prompt, self.ask_facts)
+        chars = self.summary_chars_max
+        if options.whole_chars_max:
+            chars = max(chars // 2, chars - FRAME_CHARS)
+        return Demands(self.prompt_style, tokens, chars, self.prompt, self.ask_facts)
 
     def _write_told(
         self, view: View, goal: Goal, source: Source, extract: Extract, options: ExtractOptions, told: Told

@@ -1,0 +1,25 @@
+"""Conversations that grow turn by turn, with messages of ordinary sizes, in English and in Chinese."""
+
+from collections.abc import Iterator
+
+# Nothing here refers to what was said before: what recall adds below a question is tested elsewhere.
+_ENGLISH = "The garden needs water and some shade, and the seeds go into warm soil."
+_CHINESE = "花园需要浇水，也需要一些阴凉，种子要放进温暖的土里。"
+# How often the sentence is said, message by message.
+SIZES = {"short": (1,), "long": (9,), "mixed": (1, 3, 1, 12, 2, 5)}
+
+
+def say(at: int, size: str, language: str) -> dict[str, str]:
+    """Return message ``at`` of a conversation."""
+    sentence = _CHINESE if language == "zh" else _ENGLISH
+    times = SIZES[size][at % len(SIZES[size])]
+    return {"role": "user" if at % 2 == 0 else "assistant", "content": f"{at}: {' '.join([sentence] * times)}"}
+
+
+def grow(size: str, language: str, count: int = 320) -> Iterator[list[dict[str, str]]]:
+    """Yield the whole history at each request of a conversation, as a stateless client resends it."""
+    history: list[dict[str, str]] = []
+    for at in range(count):
+        history.append(say(at, size, language))
+        if at % 2 == 0:
+            yield list(history)

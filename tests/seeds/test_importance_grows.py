@@ -1,0 +1,183 @@
+"""The importance document in a conversation that grows turn by turn, with the document's own numbers."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from refold import CompressionConfig, ContextCompressionManager
+from refold.agent import AgentLimits
+from refold.agent.context_tools import ContextTools
+from refold.agent.events import ToolFinished
+from refold.testing import ScriptedProvider, call_tool
+from refold.testing import say as answer
+from tests.agent.talking import make_agent, make_manager, pick, run_all
+from tests.seeds.growing import grow, say
+from tests.server.running import make_body, start_rig
+
+KEPT_TURNS, MESSAGES, SUMMARY_CHARS = 10, 20, 500
+IMPORTANCE = CompressionConfig(preset="importance")
+SLOW = pytest.mark.slow
+
+
+def check_view(messages: list[Any], history: list[Any]) -> None:
+    """Check a compressed view: one summary within its limit, then what is important, then the last ten turns."""
+    head, *rest = messages
+    assert len(head["content"]) <= SUMMARY_CHARS
+    recent = history[-(2 * KEPT_TURNS - 1) :]
+    assert rest[-len(recent) :] == recent
+    important = rest[: -len(recent)]
+    assert [one for one in history if one in important] == important, "what is important keeps its order"
+
+
+@pytest.mark.parametrize(
+    ("size", "language", "count"),
+    [
+        ("mixed", "zh", 60),
+        pytest.param("short", "en", 320, marks=SLOW),
+        pytest.param("short", "zh", 320, marks=SLOW),
+        pytest.param("long", "en", 320, marks=SLOW),
+        pytest.param("mixed", "zh", 320, marks=SLOW),
+    ],
+)
+def test_s1_3_a_growing_chat_is_compressed_above_twice_the_recent_turns(
+    tmp_path: Path, size: str, language: str, count: int
+) -> None:
+    acted = 0
+    with ContextCompressionManager(IMPORTANCE, tmp_path) as manager:
+        for history in grow(size, language, count):
+            prepared = manager.prepare_context_sync("s1", history)
+            assert prepared.report is not None
+            if len(history) <= MESSAGES:
+                assert prepared.messages == history
+                assert prepared.report.stages == ()
+                continue
+            check_view(prepared.messages, history)
+            acted += bool(prepared.report.stages)
+        assert not manager.status("s1").stopped
+        assert manager.verify() == []
+        assert "more than 20, twice keep_recent" in str(prepared.report.reason)
+    assert acted >= (count - MESSAGES) // 2 - 10, "it stopped"
+
+
+def test_s1_3_what_is_important_stays_in_a_growing_chat(tmp_path: Path) -> None:
+    marked = {4: "Remember: the port must always be 8123.", 40: "We decided that the deadline is 2031-05-04."}
+    with ContextCompressionManager(IMPORTANCE, tmp_path) as manager:
+        for history in grow("short", "en", 80):
+            for at, words in marked.items():
+                if at < len(history):
+                    history[at]["content"] = words
+            prepared = manager.prepare_context_sync("s1", history)
+    said = [message["content"] for message in prepared.messages]  # type: ignore[index]
+    assert said[1:3] == list(marked.values())
+    assert len(said) == 1 + 2 + 19
+
+
+def test_s1_3_a_request_that_is_sent_again_changes_nothing(tmp_path: Path) -> None:
+    manager = ContextCompressionManager(IMPORTANCE, tmp_path)
+    *_, history = grow("mixed", "en", 41)
+    first = manager.prepare_context_sync("s1", history)
+    for _ in range(4):
+        again = manager.prepare_context_sync("s1", history)
+        assert again.messages == first.messages
+        assert again.report is not None
+        assert again.report.stages == ()
+    assert not manager.status("s1").stopped
+
+
+def test_s1_1_max_turns_is_a_second_trigger(tmp_path: Path) -> None:
+    """Where most messages are important they stay, and the turns in view grow past the limit."""
+    config = CompressionConfig(preset="importance", keep_recent=40, max_turns=12)
+    manager = ContextCompressionManager(config, tmp_path)
+    for history in grow("short", "en", 41):
+        report = manager.prepare_context_sync("s1", history).report
+        assert report is not None
+        assert report.stages == ()
+    assert "25 turns" not in str(manager.status("s1").trigger)
+    small = ContextCompressionManager(CompressionConfig(max_turns=12, keep_recent=3), tmp_path / "two")
+    for history in grow("short", "en", 41):
+        prepared = small.prepare_context_sync("s1", history)
+        assert (prepared.summary is not None) is (len(history) > 24)
+
+
+def test_s1_3_a_growing_chat_through_the_gateway_is_compressed(tmp_path: Path, empty_home: Path) -> None:
+    with start_rig(tmp_path, config={"preset": "importance"}) as rig:
+        for history in grow("mixed", "en", 40):
+            assert rig.post("openai-chat", make_body("openai-chat", history)).status_code == 200
+            sent = json.loads(rig.provider.requests[-1].body)["messages"]
+            if len(history) > MESSAGES:
+                check_view(sent, history)
+            else:
+                assert sent == history
+
+
+async def test_s1_7_a_growing_chat_with_the_agent_is_compressed(tmp_path: Path) -> None:
+    with ScriptedProvider("fine, the soil is warm") as provider, make_manager(tmp_path, preset="importance") as manager:
+        agent = make_agent(provider, manager)
+        for at in range(0, 40, 2):
+            await run_all(agent, say(at, "mixed", "en")["content"])
+            sent = provider.requests[-1].messages
+            assert len(sent) == (at + 1 if at < MESSAGES else MESSAGES)
+            assert ("earlier messages" in sent[0]["content"]) is (at >= MESSAGES)
+
+
+@pytest.mark.parametrize("words", ["The pump is at pump-7/intake.cfg. " * 200, "水泵在花园的东边，需要修理。" * 200])
+async def test_s1_8_a_summary_by_a_model_keeps_to_its_characters_as_a_whole(tmp_path: Path, words: str) -> None:
+    config = CompressionConfig(preset="importance", summariser="llm")
+
+    class Writer:
+        async def complete(self, prompt: str) -> str:
+            return words
+
+    history = [{**one, "content": f"{one['content']} {words[:60]}"} for one in list(grow("mixed", "en", 61))[-1]]
+    with ContextCompressionManager(config, tmp_path, llm=Writer()) as manager:
+        prepared = await manager.prepare_context("s1", history)
+        (summary,) = manager.summaries("s1", 1)
+    assert len(prepared.messages[0]["content"]) <= SUMMARY_CHARS  # type: ignore[index]
+    assert len(summary.content) <= SUMMARY_CHARS
+    assert words[:10] in summary.content
+
+
+@pytest.mark.parametrize(
+    ("asked", "output", "marker"),
+    [
+        ("读一下日志。", "a line of English words in a log\n" * 900, "... [截断 "),
+        ("Read the log.", "一行中文的日志输出内容\n" * 900, "... [truncated "),
+    ],
+)
+async def test_s1_4_markers_are_in_the_language_of_the_conversation(
+    tmp_path: Path, asked: str, output: str, marker: str
+) -> None:
+    def read_log() -> str:
+        return output
+
+    with (
+        ScriptedProvider([call_tool("read_log"), answer("ok")]) as provider,
+        make_manager(tmp_path, preset="importance") as manager,
+    ):
+        agent = make_agent(provider, manager, tools=[read_log], limits=AgentLimits(tool_chars_max=4_000))
+        events = await run_all(agent, asked)
+        sent = provider.requests[-1].messages[-1]["content"]
+    (done,) = pick(events, ToolFinished)
+    assert marker in done.text, "what the agent cuts"
+    assert marker in sent, "what the preset cuts"
+    call = {"id": "c1", "type": "function", "function": {"name": "read_log", "arguments": "{}"}}
+    history = [
+        {"role": "user", "content": asked},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": output},
+    ]
+    with ContextCompressionManager(IMPORTANCE, tmp_path / "library") as library:
+        shown = library.prepare_context_sync("s1", history).messages[-1]
+    assert marker in shown["content"]  # type: ignore[index]
+    assert len(shown["content"]) <= 3_000  # type: ignore[index]
+
+
+def test_s1_5_the_language_of_an_answer_follows_the_conversation_not_one_message(tmp_path: Path) -> None:
+    with ContextCompressionManager(IMPORTANCE, tmp_path) as manager:
+        *_, history = grow("mixed", "zh", 15)
+        manager.append(
+            "s", [*history, {"role": "assistant", "content": "好的"}, {"role": "user", "content": "ok, thanks"}]
+        )
+        assert ContextTools(manager, "s").context_summary() == "还没有压缩过，没有摘要。"
