@@ -12,8 +12,8 @@ from refold.conversation import because
 from refold.conversation.language import Language
 from refold.conversation.message import Message
 from refold.conversation.reason import NO_REASON, Reason, describe, read_reason
-from refold.ledger.codec import load_json
 from refold.ladder.plan import detect_said
+from refold.ledger.codec import load_json
 from refold.ledger.port import Ledger
 from refold.ledger.records import Event, SessionRow
 from refold.manager.append import Request
