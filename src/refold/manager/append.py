@@ -1,8 +1,8 @@
 """Appending: find what is new in a history, settle format and model, and store it.
 
 Rendering on arrival is a pure function of message, configuration and the conversation's language (L10). It is stored
-with its message in one transaction and replayed for ever (L6). Nothing is shown before it is stored. Another process may append to the same
-session at any time: the loser reads the session again and retries.
+with its message in one transaction and replayed for ever (L6). Nothing is shown before it is stored. Another process
+may append to the same session at any time: the loser reads the session again and retries.
 """
 
 from __future__ import annotations
