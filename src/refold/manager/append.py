@@ -25,8 +25,8 @@ from refold.manager.session import OpenSession, digest_raw
 from refold.manager.store import Keeper, Slot
 from refold.manager.usage import ReportedUsage, describe_reports
 from refold.stages.arrival import render_arrival
-from refold.stages.output import OutputStage
 from refold.stages.stage import ArrivalStage
+from refold.stages.truncate import Truncate
 from refold.tokens import model_info
 
 # The setting that holds the system prompt and the tools of an imported conversation.
@@ -331,7 +331,7 @@ def _render_all(keeper: Keeper, session: OpenSession, messages: Sequence[Message
         return []
     if any(part.kind == "result" for message in messages for part in message.parts):
         language = keeper.config.fixed_language or session.find_language(messages)
-        stages = [stage.speak(language) if isinstance(stage, OutputStage) else stage for stage in stages]
+        stages = [stage.speak(language) if isinstance(stage, Truncate) else stage for stage in stages]
     return [edit for message in messages for edit in _render_new(message, stages, session)]
 
 
