@@ -18,7 +18,7 @@ from dataclasses import replace
 from bench_replay import DATA, READS, SETS, Task, make_tariff, read_lines, run_task
 from hindsight import Trace, compare_costs, find_best_schedule, find_unavoidable, run_trigger
 
-from refold.budget import Economics, window_budget
+from refold.budget import window_budget
 from refold.config import CompressionConfig
 from refold.readers.request_log import read_session
 from refold.readers.session import Session
@@ -47,7 +47,7 @@ def show_hindsight(records: list[SessionRecord], raws: list[SessionRecord], conf
         if trace is None or max(trace.growth) + trace.floor_tokens > record.window:
             continue
         budget = replace(window_budget(record.window, 0, config.tiers()), is_of_room=True).above(trace.head_tokens)
-        online = run_trigger(trace, budget, Economics(tariff, share_min=config.economic_ratio))
+        online = run_trigger(trace, budget, config.economics(tariff))
         cheapest = find_best_schedule(trace, record.window, tariff)
         least = find_unavoidable(trace, tariff)
         ours.append(online.cost)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from refold.budget.budget import Budget
-from refold.budget.economics import Carry, Economics, Tariff, check_economics, count_removable
+from refold.budget.economics import Carry, Economics, Tariff, check_economics
 from refold.budget.trigger import Counts, check_budget
 
 
@@ -83,12 +83,12 @@ def run_trigger(trace: Trace, budget: Budget, economics: Economics) -> Schedule:
         if acts and size > trace.floor_tokens:
             cost += rules.read * trace.head_tokens + rules.write * (trace.kept_tokens + new)
             size = trace.floor_tokens + new
-            carry = Carry().restart(size, trace.kept_tokens)
+            carry = carry.restart(size, trace.kept_tokens)
             cuts.append(at)
             continue
         cost += rules.read * size + rules.write * (tokens - size)
         size = tokens
-        carry = carry.advance(tokens, count_removable(tokens, budget, carry))
+        carry = carry.advance(tokens)
     return Schedule(tuple(cuts), cost)
 
 

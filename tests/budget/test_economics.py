@@ -1,16 +1,22 @@
 """What a request costs and when a change pays: every figure here was worked out by hand."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.budget import Budget, Carry, Charge, Counts, Economics, Tariff
 from refold.budget.economics import (
+    Forecast,
     Request,
+    Rereads,
     charge_ask,
     charge_request,
     check_economics,
     count_removable,
+    find_next_size,
+    forecast_fold,
     sum_charges,
 )
 from refold.conversation import because
@@ -86,55 +92,85 @@ def test_a_models_tariff_follows_its_prices() -> None:
     assert Tariff.of_model(model_info("no-such-model")).cache is NO_CACHE
 
 
-# The trigger: with r 0.1 and w 1.25, keeping 1,000 tokens after the cut costs 1,150 once; each request that carries
-# 1,000 tokens which could go costs 100.
+# The trigger. Reads at 0.1, writes at 1.25: a session of 20 requests that grew to 40,000 tokens, 1,000 with each, of
+# which a fold leaves 10,000. Without 30,000 of them the next 20 requests cost 20 x 3,000 = 60,000 less; rewriting what
+# is kept costs 1.15 x 10,000 = 11,500. The 20 requests themselves cost 20 x (0.1 x 50,000 + 1.25 x 1,000) = 125,000.
+ROOM = budget(target=10_000, hard=200_000)
+GROWN = Carry(requests=20, session_requests=20, first_tokens=20_000, last_tokens=39_000)
 
 
-def test_it_waits_until_carrying_has_cost_as_much_as_removing() -> None:
-    room = budget(target=1_000)
-    carry = Carry()
-    waited = []
-    for _ in range(20):
-        trigger = check_economics(Counts(2_000), 0, room, Economics(TARIFF, carry))
-        if trigger.acts:
-            break
-        waited.append(trigger.reason)
-        carry = carry.advance(2_000, count_removable(2_000, room, carry))
-    assert len(waited) == 12, "1,150 / 100 is 11.5: it acts once the twelfth request has been sent"
-    assert trigger.reason == because.PAYS(removable=1_000, paid=1_200, requests=12, cost=1_150)
-    assert not waited[0], "what no request contained yet has not been carried"
-    assert waited[1] == because.WAIT(removable=1_000, requests=11)
-    assert str(waited[1]) == "waiting: removing 1,000 tokens pays for itself after 11 requests"
-    assert str(waited[-1]) == "waiting: removing 1,000 tokens pays for itself after 1 request"
+def test_a_fold_is_made_if_it_saves_a_tenth_of_the_bill() -> None:
+    forecast = forecast_fold(Counts(40_000), 0, ROOM, Economics(TARIFF, GROWN))
+    assert forecast is not None
+    assert forecast == Forecast(removable=30_000, requests=20.0, gross=60_000.0, cost=11_500.0, bill=125_000.0)
+    trigger = check_economics(Counts(40_000), 0, ROOM, Economics(TARIFF, GROWN))
+    assert trigger.acts
+    assert trigger.is_economic
+    assert trigger.reason == because.SAVES(removable=30_000, share=0.388, requests=20)
+    assert str(trigger.reason) == (
+        "to save money: without 30,000 old tokens the next 20 requests cost about 39% less, expected re-reads included"
+    )
 
 
-def test_what_stands_before_the_change_costs_nothing() -> None:
-    # 600 of the 1,000 tokens that stay are before the cut: 400 x 1.15 = 460, reached after the fifth request.
-    economics = Economics(TARIFF, Carry(tokens=4_000, requests=4))
-    assert not check_economics(Counts(2_000), 600, budget(1_000), economics).acts
-    assert check_economics(Counts(2_000), 600, budget(1_000), Economics(TARIFF, Carry(tokens=5_000, requests=5))).acts
+def test_expected_re_reads_can_make_it_not_worth_it() -> None:
+    # Each of 20 messages costs 0.1 x 10,000 and 60 x 5 to ask for, and 1,000 x 1.25 to write: 20 x 2,550 = 51,000.
+    economics = Economics(TARIFF, GROWN, expect_rereads=lambda _: Rereads(20.0, 20_000.0))
+    trigger = check_economics(Counts(40_000), 0, ROOM, economics)
+    assert not trigger.acts
+    assert trigger.reason == because.WAIT(removable=30_000, requests=21), "62,500 at 3,000 a request"
+    few = Economics(TARIFF, GROWN, expect_rereads=lambda _: Rereads(2.0, 2_000.0))
+    assert check_economics(Counts(40_000), 0, ROOM, few).acts
 
 
-def test_a_summary_that_costs_something_is_asked_for_later() -> None:
-    carry = Carry(tokens=12_000, requests=12)
-    assert check_economics(Counts(2_000), 0, budget(1_000), Economics(TARIFF, carry)).acts
-    assert not check_economics(Counts(2_000), 0, budget(1_000), Economics(TARIFF, carry, summary_cost=500.0)).acts
+def test_re_reads_are_asked_for_only_where_all_else_speaks_for_a_fold() -> None:
+    def never(_: int) -> Rereads:
+        raise AssertionError
+
+    assert not check_economics(
+        Counts(40_000), 0, budget(35_000, 200_000), Economics(TARIFF, GROWN, 0, 0, 0, never)
+    ).acts
+
+
+def test_a_summary_that_costs_something_counts_against_it() -> None:
+    assert not check_economics(Counts(40_000), 0, ROOM, Economics(TARIFF, GROWN, summary_cost=40_000.0)).acts
+
+
+def test_nothing_is_removed_to_save_money_below_the_floor() -> None:
+    for floor in ({"share_min": 0.5}, {"share_min": 0.5, "tokens_min": 60_000}):
+        assert not check_economics(Counts(40_000), 0, ROOM, Economics(TARIFF, GROWN, **floor)).acts
+    assert check_economics(Counts(40_000), 0, ROOM, Economics(TARIFF, GROWN, share_min=0.5, tokens_min=30_000)).acts
+    assert check_economics(Counts(40_000), 0, budget(10_000, 70_000), Economics(TARIFF, GROWN, share_min=0.5)).acts
+
+
+def test_what_no_request_contained_yet_speaks_for_nothing() -> None:
+    assert not check_economics(Counts(40_000, unsent_tokens=25_000), 0, ROOM, Economics(TARIFF, GROWN)).acts
+    assert not check_economics(Counts(40_000), 0, ROOM, Economics(TARIFF)).acts, "nothing was sent yet"
+
+
+def test_close_to_the_window_it_waits_for_the_window() -> None:
+    # At 1,000 tokens a request the window forces a fold in one request anyway: nothing is saved by being earlier.
+    assert not check_economics(Counts(40_000), 0, budget(10_000, 41_000), Economics(TARIFF, GROWN)).acts
+
+
+def test_a_short_session_is_not_expected_to_go_on_for_long() -> None:
+    short = Carry(requests=2, session_requests=2, first_tokens=38_000, last_tokens=39_000)
+    assert not check_economics(Counts(40_000), 0, budget(25_000, 200_000), Economics(TARIFF, short)).acts
 
 
 def test_what_the_last_change_could_not_remove_is_not_counted_again() -> None:
-    carry = Carry().restart(tokens=5_000, kept_tokens=4_000)
-    assert count_removable(5_500, budget(1_000), carry) == 500
-    assert not check_economics(Counts(5_000), 0, budget(1_000), Economics(TARIFF, carry)).acts
+    carry = Carry().restart(tokens=30_000, kept_tokens=24_000)
+    assert count_removable(30_500, budget(10_000), carry) == 500
+    assert not check_economics(Counts(30_500), 0, ROOM, Economics(TARIFF, carry)).acts
 
 
-def test_a_cold_cache_is_the_moment_to_act() -> None:
-    economics = Economics(TARIFF, Carry(requests=1, idle_s=660.0))
-    trigger = check_economics(Counts(2_000), 0, budget(1_000), economics)
-    assert trigger.acts
+def test_a_cold_cache_makes_the_change_free_and_nothing_else() -> None:
+    cold = replace(GROWN, idle_s=660.0)
+    dear = Economics(TARIFF, cold, expect_rereads=lambda _: Rereads(18.0, 12_000.0))
+    trigger = check_economics(Counts(40_000), 0, ROOM, dear)
     assert trigger.reason == because.COLD(minutes=11)
-    assert not check_economics(Counts(1_300), 0, budget(1_000), economics).acts, "too little to hide it for"
-    warm = Economics(TARIFF, Carry(requests=1, idle_s=200.0))
-    assert not check_economics(Counts(2_000), 0, budget(1_000), warm).acts
+    assert not check_economics(Counts(40_000), 0, ROOM, replace(dear, carry=replace(cold, idle_s=200.0))).acts
+    lost = replace(dear, expect_rereads=lambda _: Rereads(30.0, 20_000.0))
+    assert not check_economics(Counts(40_000), 0, ROOM, lost).acts, "what it hides is still read again"
 
 
 def test_it_acts_before_a_cliff_and_not_far_from_it() -> None:
@@ -148,61 +184,22 @@ def test_it_acts_before_a_cliff_and_not_far_from_it() -> None:
 
 
 @pytest.mark.parametrize("cache", [NO_CACHE, CacheRules(read=1.0, write=1.0, lifetime_s=300)])
-def test_where_nothing_is_cached_there_is_nothing_to_wait_for(cache: CacheRules) -> None:
-    assert not check_economics(Counts(5_000), 0, budget(1_000), Economics(Tariff(cache), Carry(tokens=10**9))).acts
+def test_where_nothing_is_cached_there_is_nothing_to_save_on(cache: CacheRules) -> None:
+    assert not check_economics(Counts(40_000), 0, ROOM, Economics(Tariff(cache), GROWN)).acts
 
 
-def pay_online(removable: int, kept: int, requests: int, economics: Economics) -> float:
-    """What the trigger's decision costs: carrying until it acts, then the change, then nothing."""
-    room, paid, carry = budget(target=kept), 0.0, economics.carry
-    for _ in range(requests):
-        tokens = kept + removable
-        trigger = check_economics(Counts(tokens), 0, room, Economics(economics.tariff, carry))
-        rules = economics.tariff.cache
-        if trigger.acts:
-            return paid + (rules.write - rules.read) * kept
-        paid += rules.read * removable
-        carry = carry.advance(tokens, count_removable(tokens, room, carry))
-    return paid
-
-
-def find_best_schedule(removable: int, kept: int, requests: int, rules: CacheRules) -> float:
-    """The cheapest schedule in hindsight, by dynamic programming over (request, still carrying)."""
-    carrying, free = 0.0, 0.0
-    for _ in range(requests):
-        carrying, free = min(rules.read * removable + carrying, (rules.write - rules.read) * kept + free), free
-    return carrying
-
-
-@given(
-    st.integers(300, 50_000), st.integers(1_000, 50_000), st.integers(0, 400), st.sampled_from([0.025, 0.05, 0.1, 0.5])
-)
-def test_for_constant_sizes_the_bill_is_at_most_twice_the_best_in_hindsight(
-    removable: int, kept: int, requests: int, read: float
-) -> None:
-    rules = CacheRules(read=read, write=1.25, lifetime_s=300)
-    kept = min(kept, removable * 4)  # Less than a quarter of what stays is never worth hiding.
-    ours = pay_online(removable, kept, requests, Economics(Tariff(rules)))
-    best = find_best_schedule(removable, kept, requests, rules)
-    # One request more than the continuous rule: requests do not come in fractions.
-    assert ours <= 2 * best + read * removable + 1e-6
-
-
-def test_tiers_lie_above_what_no_compression_can_take_away() -> None:
-    tiers = Budget(hard=10_000, soft=9_000, warn=8_000, target=2_000, window=12_000, is_of_room=True)
-    raised = tiers.above(5_000)
-    assert (raised.target, raised.warn, raised.soft, raised.hard) == (6_000, 9_000, 9_500, 10_000)
-    assert tiers.above(0) is tiers
-    assert tiers.above(20_000) is tiers, "nothing fits: the ladder says so"
-    of_window = Budget(hard=10_000, soft=9_000, warn=8_000, target=2_000, window=12_000)
-    assert of_window.above(5_000) is of_window
-
-
-def test_below_its_share_of_the_room_nothing_goes_to_save_money() -> None:
-    # Carrying has cost 0.1 x 40,000 = 4,000 or more; of a room of 100,000, 0.4 are 40,000.
-    paid = Carry(tokens=400_000, requests=40)
-    economics = Economics(TARIFF, paid, share_min=0.4)
-    room = budget(1_000, hard=100_000)
-    assert not check_economics(Counts(39_999), 0, room, economics).acts
-    assert check_economics(Counts(40_000), 0, room, economics).acts
-    assert check_economics(Counts(39_999), 0, room, Economics(TARIFF, paid)).acts
+@given(st.integers(20_000, 120_000), st.integers(5, 200), st.sampled_from([0.025, 0.1, 0.5]))
+def test_the_size_at_which_it_would_act_next_is_where_it_acts(tokens: int, requests: int, read: float) -> None:
+    tariff = Tariff(CacheRules(read=read, write=1.25, lifetime_s=300))
+    carry = Carry(requests, requests, first_tokens=tokens // 3, last_tokens=tokens)
+    economics = Economics(
+        tariff, carry, share_min=0.5, tokens_min=60_000, expect_rereads=lambda _: Rereads(5.0, 5_000.0)
+    )
+    found = find_next_size(Counts(tokens), 0, ROOM, economics)
+    if found is None:
+        assert not check_economics(Counts(tokens), 0, ROOM, economics).acts
+        return
+    assert 60_000 <= found < ROOM.soft
+    assert found >= tokens
+    if check_economics(Counts(tokens), 0, ROOM, economics).acts:
+        assert found == tokens

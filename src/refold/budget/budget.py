@@ -10,6 +10,9 @@ from dataclasses import dataclass
 
 from refold.errors import ConfigError
 
+# Up to this room a limit in tokens holds as it is.
+SCALE_ROOM = 100_000
+
 
 @dataclass(frozen=True, slots=True)
 class Budget:
@@ -59,11 +62,17 @@ def flat_budget(tokens: int) -> Budget:
 
 @dataclass(frozen=True, slots=True)
 class Tiers:
-    """Where the tiers lie, as shares of the room (window less output reserve)."""
+    """Where the tiers lie, as shares of the room (window less output reserve), with a limit in tokens to the target."""
 
     warn: float = 0.8
     soft: float = 0.9
     target: float = 0.45
+    target_tokens: int | None = None
+
+
+def _scale(tokens: int, room: int) -> int:
+    """Return a number of tokens for rooms of up to 100,000, in proportion for larger ones, at most twice as many."""
+    return int(tokens * min(2.0, max(1.0, room / SCALE_ROOM)))
 
 
 def window_budget(window: int, reserve: int, tiers: Tiers, *, margin: float = 0.0) -> Budget:
@@ -72,10 +81,11 @@ def window_budget(window: int, reserve: int, tiers: Tiers, *, margin: float = 0.
         raise ConfigError(f"reserve is {reserve} but the window is {window}; lower reserve or set window")
     hard = max(1, int((window - reserve) / (1.0 + margin)))
     soft = min(hard, max(1, int(hard * tiers.soft)))
+    target = min(soft, max(1, int(hard * tiers.target)))
     return Budget(
         hard=hard,
         soft=soft,
         warn=min(soft, max(1, int(hard * tiers.warn))),
-        target=min(soft, max(1, int(hard * tiers.target))),
+        target=target if tiers.target_tokens is None else min(target, _scale(tiers.target_tokens, hard)),
         window=window,
     )

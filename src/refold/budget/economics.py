@@ -1,14 +1,15 @@
 """What requests cost, and when changing a cached prefix pays. Pure numbers, in units of one uncached input token.
 
 ``charge_request`` bills one request as the providers do: the shared prefix is read, what comes after it is written,
-all at other prices above a cliff. ``check_economics`` is the ski-rental rule: act once carrying what could be removed
-has cost as much as removing it. Nothing here looks at a conversation or a clock; idle times come as arguments.
+all at other prices above a cliff. ``check_economics`` compares what a fold now would save with what it would cost:
+rewriting the prefix, and the agent's reading again what it still needed. Nothing here looks at a conversation or a
+clock; idle times and expected re-reads come as arguments.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 
 from refold.budget.budget import Budget
@@ -18,13 +19,17 @@ from refold.tokens.models import CacheRules, Cliff, ModelInfo
 
 # Where a model's prices are not known, an output token costs as much as it does at most providers.
 OUTPUT_PRICE = 5.0
-# With a cold cache a change is free, but what it hides is not: it must take out at least this share of what it keeps.
-COLD_SHARE = 0.5
-# Cuts that free less than this share of what they keep are not worth the words they hide, whatever was paid.
-FREED_SHARE_MIN = 0.25
-# Nor those that free less than this of the room below which nothing goes: in a small window they would come with every
-# other request.
-FREED_OF_SHARE_MIN = 0.75
+# A fold to save money must save at least this share of the bill that it looks at.
+SAVING_SHARE_MIN = 0.1
+# One that frees less than this share of the view would soon come again.
+FREED_SHARE_MIN = 0.4
+# For how many requests a session is expected to go on: as many as it has had, within these bounds.
+REQUESTS_MIN, REQUESTS_MAX = 8, 40
+# The requests within which ``Rereads`` are expected, and what the call that reads something again takes.
+TABLE_REQUESTS = 20
+REREAD_OUTPUT_TOKENS = 60
+# So far ahead is looked for the next fold.
+NEXT_REQUESTS_MAX = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,107 +127,169 @@ def charge_ask(prompt_tokens: int, reply_tokens: int, tariff: Tariff) -> Charge:
 
 @dataclass(frozen=True, slots=True)
 class Carry:
-    """What has been carried since the last change: ``tokens`` sums what could be removed over ``requests``.
+    """What is known of the requests since the last change of the prefix, the one that carried the change included.
 
-    ``floor_tokens`` is how large the view was after that change, ``kept_tokens`` how much of it stood after the
-    earliest change: the next one is expected to leave and to cost as much. ``idle_s`` is the time since the last
-    request, where it is known.
+    ``first_tokens`` and ``last_tokens`` are the sizes of the first and the last of these ``requests``.
+    ``floor_tokens`` is how large the view was after the change (0: there was none yet), ``kept_tokens`` how much of it
+    was written again because of it: the next change is expected to leave and to cost as much. ``session_requests``
+    counts all requests of the session. ``idle_s`` is the time since the last request, where it is known.
     """
 
-    tokens: int = 0
     requests: int = 0
+    session_requests: int = 0
+    first_tokens: int = 0
+    last_tokens: int = 0
     floor_tokens: int = 0
     kept_tokens: int = 0
-    last_tokens: int = 0
     idle_s: float = 0.0
 
-    def advance(self, tokens: int, removable: int) -> Carry:
+    def advance(self, tokens: int) -> Carry:
         """Return the carry after one more request that changed nothing."""
-        return replace(self, tokens=self.tokens + removable, requests=self.requests + 1, last_tokens=tokens, idle_s=0.0)
+        return replace(
+            self,
+            requests=self.requests + 1,
+            session_requests=self.session_requests + 1,
+            first_tokens=self.first_tokens or tokens,
+            last_tokens=tokens,
+            idle_s=0.0,
+        )
 
     def restart(self, tokens: int, kept_tokens: int) -> Carry:
-        """Return the carry after a change that left ``tokens``, of which ``kept_tokens`` are written anew."""
-        return Carry(floor_tokens=tokens, kept_tokens=kept_tokens, last_tokens=tokens)
+        """Return the carry after a change that left ``tokens``, of which ``kept_tokens`` were written again."""
+        return Carry(1, self.session_requests + 1, tokens, tokens, tokens, kept_tokens)
+
+    def find_growth(self, tokens: int) -> float:
+        """Return the new tokens per request, at least one."""
+        return max(1.0, (tokens - self.first_tokens) / max(1, self.requests))
+
+
+@dataclass(frozen=True, slots=True)
+class Rereads:
+    """How many messages an agent is expected to read again within ``TABLE_REQUESTS`` of a fold, and their tokens."""
+
+    count: float = 0.0
+    tokens: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Economics:
-    """What the economic trigger knows: the prices, what has been carried, and what a summary costs to write.
+    """What the economic trigger knows: the prices, the requests so far, and what a fold costs beside the prefix.
 
-    Below ``share_min`` of the room nothing is removed to save money: what is in view is worth more than it costs. Nor
-    is anything that frees less than three quarters of that.
+    Nothing is removed to save money while the view has less than ``share_min`` of the room, or than ``tokens_min`` if
+    that is less. ``expect_rereads`` says what is read again if so many of the oldest tokens are removed; it is asked
+    only where the rest of the estimate speaks for a fold.
     """
 
     tariff: Tariff
     carry: Carry = Carry()
     summary_cost: float = 0.0
     share_min: float = 0.0
+    tokens_min: int = 0
+    expect_rereads: Callable[[int], Rereads] = lambda _: Rereads()
+
+    def find_floor(self, budget: Budget) -> float:
+        """Return the size below which nothing is removed to save money."""
+        share = self.share_min * budget.hard
+        return min(share, self.tokens_min) if self.tokens_min else share
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What a fold now saves over the next ``requests`` and what it costs; ``bill`` is that of the session's rest."""
+
+    removable: int
+    requests: float
+    gross: float
+    cost: float
+    bill: float
+
+    @property
+    def share(self) -> float:
+        """The saving as a share of the bill."""
+        return (self.gross - self.cost) / self.bill if self.bill > 0 else 0.0
 
 
 def count_removable(tokens: int, budget: Budget, carry: Carry) -> int:
     """Return the tokens that a change could remove: what came since the last one, or is above the target."""
-    return max(0, tokens - find_base(budget, carry))
-
-
-def find_base(budget: Budget, carry: Carry) -> int:
-    """Return how large the view would be after a change: as after the last one; before any, the target."""
-    return carry.floor_tokens or budget.target
-
-
-def find_rewrite_cost(kept_tokens: int, economics: Economics) -> float:
-    """Return what a change of a warm prefix costs: what is kept after it is written anew instead of read."""
-    rules = economics.tariff.cache
-    return max(0.0, rules.write - rules.read) * kept_tokens + economics.summary_cost
-
-
-def advance_carry(carry: Carry, tokens: int, budget: Budget) -> Carry:
-    """Return the carry after a request that changed nothing."""
-    return carry.advance(tokens, count_removable(tokens, budget, carry))
+    return max(0, tokens - (carry.floor_tokens or budget.target))
 
 
 def check_economics(counts: Counts, head_tokens: int, budget: Budget, economics: Economics) -> Trigger:
-    """Say whether a change pays now. ``head_tokens`` is the part of the view before anything that could change.
+    """Say whether a fold now saves a clear part of the bill. ``head_tokens`` is what no change could touch.
 
-    What no request contained yet is not removable, and has not been carried: it must be sent whole first (L11).
+    What no request contained yet is not removable: it must be sent whole first (L11).
     """
-    carry, tariff, tokens = economics.carry, economics.tariff, counts.tokens
+    carry, tariff = economics.carry, economics.tariff
+    if not carry.requests:
+        return QUIET
+    cliff = _find_cliff_ahead(counts.tokens, carry, tariff)
+    if cliff is not None and counts.tokens - counts.unsent_tokens > budget.target:
+        reason = because.CLIFF(above=cliff.above_tokens, factor=cliff.input_factor)
+        return Trigger("soft", reason, is_economic=True)
+    if not tariff.cache.is_active or counts.tokens < economics.find_floor(budget):
+        return QUIET
+    forecast = forecast_fold(counts, head_tokens, budget, economics)
+    if forecast is None:
+        return QUIET
+    if forecast.share >= SAVING_SHARE_MIN:
+        if carry.idle_s > tariff.cache.lifetime_s:
+            return Trigger("soft", because.COLD(minutes=round(carry.idle_s / 60)), is_economic=True)
+        requests, share = round(forecast.requests), round(forecast.share, 4)
+        reason = because.SAVES(removable=forecast.removable, share=share, requests=requests)
+        return Trigger("soft", reason, is_economic=True)
+    per_request = forecast.gross / forecast.requests
+    return Trigger("none", because.WAIT(removable=forecast.removable, requests=math.ceil(forecast.cost / per_request)))
+
+
+def forecast_fold(counts: Counts, head_tokens: int, budget: Budget, economics: Economics) -> Forecast | None:
+    """Return what a fold now is expected to save, re-reads included; None if there is nothing to save.
+
+    The session is expected to go on for as many requests as it has had. A fold that the window will force counts as
+    made in any case, so that only the requests up to it can be saved on; the bill is that of all expected requests.
+    """
+    carry, rules, tokens = economics.carry, economics.tariff.cache, counts.tokens
     removable = count_removable(tokens - counts.unsent_tokens, budget, carry)
-    kept = carry.kept_tokens or max(0, find_base(budget, carry) - head_tokens)
-    if removable <= 0 or not carry.requests:
-        return QUIET
-    cliff = _find_cliff_ahead(tokens, carry, tariff)
-    if cliff is not None:
-        return Trigger(
-            "soft",
-            because.CLIFF(above=cliff.above_tokens, factor=cliff.input_factor),
-            is_economic=True,
-        )
-    least = economics.share_min * budget.hard
-    is_little = removable < max(FREED_SHARE_MIN * kept, FREED_OF_SHARE_MIN * least)
-    if not tariff.cache.is_active or is_little or tokens < least:
-        return QUIET
-    if carry.idle_s > tariff.cache.lifetime_s and removable >= COLD_SHARE * kept:
-        return Trigger(
-            "soft",
-            because.COLD(minutes=round(carry.idle_s / 60)),
-            is_economic=True,
-        )
-    cost = find_rewrite_cost(kept, economics)
-    paid = tariff.cache.read * carry.tokens
-    if paid >= cost:
-        return Trigger(
-            "soft",
-            because.PAYS(removable=removable, paid=round(paid), requests=carry.requests, cost=round(cost)),
-            is_economic=True,
-        )
-    left = math.ceil((cost - paid) / (tariff.cache.read * removable)) if tariff.cache.read else 0
-    if not left:
-        return QUIET
-    return Trigger("none", because.WAIT(removable=removable, requests=left))
+    growth = carry.find_growth(tokens)
+    expected = min(max(carry.session_requests, REQUESTS_MIN), REQUESTS_MAX)
+    requests = min(float(expected), (budget.soft - tokens) / growth)
+    if removable < FREED_SHARE_MIN * tokens or requests < 1:
+        return None
+    gross = rules.read * removable * requests
+    mean = min(tokens + growth * expected / 2, (tokens + budget.soft) / 2)
+    bill = expected * (rules.read * mean + rules.write * growth)
+    kept = carry.kept_tokens or max(0, budget.target - head_tokens)
+    is_cold = carry.idle_s > rules.lifetime_s
+    cost = economics.summary_cost + (0.0 if is_cold else max(0.0, rules.write - rules.read) * kept)
+    if gross - cost >= SAVING_SHARE_MIN * bill:
+        again, share = economics.expect_rereads(removable), min(1.0, requests / TABLE_REQUESTS)
+        each = rules.read * (tokens - removable) + economics.tariff.output * REREAD_OUTPUT_TOKENS
+        cost += share * (again.count * each + again.tokens * rules.write)
+    return Forecast(removable, requests, gross, cost, bill)
+
+
+def find_next_size(counts: Counts, head_tokens: int, budget: Budget, economics: Economics) -> int | None:
+    """Return the size at which a fold to save money would be made if the session goes on as it does, or None.
+
+    None means that the window comes first, or that there is nothing to go by yet.
+    """
+    carry = economics.carry
+    if not carry.requests:
+        return None
+    growth = carry.find_growth(counts.tokens)
+    for ahead in range(NEXT_REQUESTS_MAX):
+        tokens = round(counts.tokens + ahead * growth)
+        if tokens >= budget.soft:
+            return None
+        requests, all_requests = carry.requests + ahead, carry.session_requests + ahead
+        later = replace(carry, requests=requests, session_requests=all_requests, last_tokens=tokens, idle_s=0.0)
+        sized = replace(counts, tokens=tokens, unsent_tokens=min(counts.unsent_tokens, round(growth)))
+        if check_economics(sized, head_tokens, budget, replace(economics, carry=later)).acts:
+            return tokens
+    return None
 
 
 def _find_cliff_ahead(tokens: int, carry: Carry, tariff: Tariff) -> Cliff | None:
     """Return the cliff that this request is above, or that the next one would be at the same growth."""
-    growth = max(0, tokens - carry.last_tokens) if carry.requests else 0
+    growth = max(0, tokens - carry.last_tokens)
     now, then = tariff.cliff_at(tokens), tariff.cliff_at(tokens + growth)
     return now or then

@@ -175,7 +175,12 @@ def find_tiers(config: CompressionConfig) -> Tiers:
     soft = _find_share(config, ("trigger_ratio", *_TRIGGERS), window, TIERS.soft)
     target = _find_share(config, ("target_ratio", "compact_target"), window, TIERS.target)
     # Someone lowered the trigger below a preset's target: half of the trigger keeps the distance between two cuts.
-    return Tiers(warn=min(config.warn_ratio, soft), soft=soft, target=target if target <= soft else soft / 2)
+    # A share that somebody set is meant as it is: a preset's limit in tokens does not hold for it.
+    ratio, tokens = config.source("target_ratio"), config.source("target_tokens")
+    is_own = ratio is not None and ratio.layer != "preset" and tokens is not None and tokens.layer == "preset"
+    target_tokens = None if is_own or config.compact_target is not None else config.target_tokens
+    target = target if target <= soft else soft / 2
+    return Tiers(min(config.warn_ratio, soft), soft, target, target_tokens)
 
 
 def _find_share(config: CompressionConfig, names: tuple[str, ...], window: int | None, fallback: float) -> float:

@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError
 
-from refold.budget import Budget, Thresholds, Tiers
+from refold.budget import Budget, Carry, Economics, Tariff, Thresholds, Tiers
 from refold.config import derive
 from refold.config.complain import refuse_values
 from refold.config.layers import Layer, LayerName, Source
@@ -70,8 +70,9 @@ class CompressionConfig(BaseModel):
     threshold_rounds: Positive | None = Field(None, description="S0.1: messages in the view that trigger")
     threshold_tokens: Positive | None = Field(None, description="S0.1: tokens in the view that trigger")
     max_turns: Positive | None = Field(None, description="S1.1: more turns in the view than this trigger")
-    economic: bool = Field(False, description="also act when carrying what could go has cost as much as removing it")
-    economic_ratio: Share = Field(0.2, description="the share of the room below which nothing goes to save money")
+    economic: bool = Field(False, description="also fold if that saves a tenth of the bill, expected re-reads included")
+    economic_ratio: Share = Field(0.5, description="share of the room below which nothing is folded to save money")
+    economic_tokens: Count = Field(100_000, description="tokens that are enough to do so, however large the room is")
     tune: Literal["off", "auto"] = Field(
         "off", description="S1.10: auto adjusts settings by itself, from what it replays"
     )
@@ -82,6 +83,7 @@ class CompressionConfig(BaseModel):
 
     # How far to come down, and what stays
     target_ratio: Share | None = Field(None, description="share of the room to come down to")
+    target_tokens: Positive | None = Field(None, description="the same in tokens, if less; in large rooms up to twice")
     compact_target: Limit | None = Field(None, description="S4.1: share of the window, or tokens, to come down to")
     retention_count: Positive | None = Field(None, description="S0.1: newest messages that stay as they are")
     compact_preserve_count: Positive | None = Field(None, description="S2.3: newest messages that stay as they are")
@@ -245,6 +247,10 @@ class CompressionConfig(BaseModel):
     def thresholds(self) -> Thresholds:
         """Return the counts that trigger a compression by themselves."""
         return derive.find_thresholds(self)
+
+    def economics(self, tariff: Tariff, carry: Carry = Carry()) -> Economics:  # noqa: B008 - a frozen value
+        """Return what the economic trigger goes by, at these prices."""
+        return Economics(tariff, carry, share_min=self.economic_ratio, tokens_min=self.economic_tokens)
 
     def budget(self, model: ModelInfo, margin: float = 0.0) -> Budget:
         """Return the budget of a model's window; ``margin`` is how far the counter may undercount."""

@@ -105,6 +105,13 @@ PAYS = define_reason(
     "to save money: keeping {removable:,} old tokens has cost more than rewriting the cached prefix",
     "为节省费用：保留 {removable:,} 个旧词元的花费已超过重写缓存前缀",
 )
+SAVES = define_reason(
+    "economic.saves",
+    "removable share requests",
+    "to save money: without {removable:,} old tokens the next {requests:count request} cost about {share:.0%} less, "
+    "expected re-reads included",
+    "为节省费用：去掉 {removable:,} 个旧词元后，接下来 {requests:,} 次请求约便宜 {share:.0%}（已计入预计的重新读取）",
+)
 WAIT = define_reason(
     "economic.wait",
     "removable requests",

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from refold.budget import Budget, Counts, Thresholds, Trigger
 from refold.budget.decision import Decision, DecisionPolicy, decide_batch
-from refold.budget.economics import Carry, Economics, advance_carry
+from refold.budget.economics import Carry, Economics
 from refold.conversation.edit import Edit
 from refold.conversation.language import Language, detect_language
 from refold.conversation.message import Message, is_user_turn
@@ -20,6 +21,7 @@ from refold.conversation.view import Item, View
 from refold.errors import BudgetTooSmall
 from refold.ladder.laws import common_prefix
 from refold.ladder.report import StageReport
+from refold.ladder.rereads import expect_rereads
 from refold.ladder.run import Climb, climb
 from refold.stages.stage import Ask, Goal, Reply, Stage
 
@@ -71,7 +73,7 @@ def prepare(view: View, plan: Plan, reported_tokens: int | None = None) -> Gener
     decision = _decide(view, plan, budget, reported_tokens)
     trigger = decision.trigger
     if not decision.acts:
-        return Outcome(view, trigger, carry=_carry_on(view, plan, budget))
+        return Outcome(view, trigger, carry=plan.economics.carry.advance(view.tokens) if plan.economics else Carry())
     goal = Goal(
         target=budget.target,
         hard=budget.hard,
@@ -84,7 +86,8 @@ def prepare(view: View, plan: Plan, reported_tokens: int | None = None) -> Gener
     )
     climbed = yield from _climb_held(view, plan, goal, trigger)
     check_fit(climbed.view, budget)
-    carry = Carry().restart(climbed.view.tokens, _count_rewritten(view, climbed.view))
+    known = plan.economics.carry if plan.economics else Carry()
+    carry = known.restart(climbed.view.tokens, _count_rewritten(view, climbed.view))
     return Outcome(climbed.view, trigger, climbed.edits, climbed.stages, carry)
 
 
@@ -138,12 +141,9 @@ def _decide(view: View, plan: Plan, budget: Budget, reported_tokens: int | None)
     if plan.trigger is not None:
         return Decision(plan.trigger, plan.trigger.acts)
     head = count_head(view.items, view.fixed_tokens)
-    policy = DecisionPolicy(plan.thresholds, plan.economics, head, plan.is_auto)
+    economics = plan.economics and replace(plan.economics, expect_rereads=partial(expect_rereads, view.items))
+    policy = DecisionPolicy(plan.thresholds, economics, head, plan.is_auto)
     return decide_batch(_count_view(view, reported_tokens, plan.unsent), budget, policy)
-
-
-def _carry_on(view: View, plan: Plan, budget: Budget) -> Carry:
-    return Carry() if plan.economics is None else advance_carry(plan.economics.carry, view.tokens, budget)
 
 
 def count_lead(items: Sequence[Item], fixed_tokens: int) -> int:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import orjson
 
 from refold.budget import Budget, Economics, Tariff
 from refold.budget.decision import Decision, DecisionPolicy, decide_batch
-from refold.budget.economics import advance_carry
 from refold.conversation import because
 from refold.conversation.edit import Edit
 from refold.conversation.handle import read_handle
@@ -23,6 +23,7 @@ from refold.conversation.reason import NO_REASON, Reason, read_reason
 from refold.conversation.view import Item, View
 from refold.ladder.plan import Outcome, check_fit, count_head
 from refold.ladder.report import Report
+from refold.ladder.rereads import expect_rereads
 from refold.ledger.records import Extension, SessionRow
 from refold.manager.append import Request, extend_open, store_extensions, take_in
 from refold.manager.background import Background
@@ -252,7 +253,7 @@ def judge(keeper: Keeper, slot: Slot, session: OpenSession, request: Request) ->
     brake = find_brake(session, config.max_compaction_attempts, tokens, budget.hard)
     policy = DecisionPolicy(
         keeper.find_thresholds(),
-        _make_economics(keeper, slot, model),
+        make_economics(keeper, slot, session),
         count_head(session.items, fixed),
         config.is_auto,
         read_reason(session.row.settings.get(FORCED)),
@@ -262,13 +263,14 @@ def judge(keeper: Keeper, slot: Slot, session: OpenSession, request: Request) ->
     return Judged(decide_batch(counts, session.lift(budget, tokens), policy), budget, fixed)
 
 
-def _make_economics(keeper: Keeper, slot: Slot, model: str) -> Economics | None:
-    config = keeper.config
-    if not config.economic:
+def make_economics(keeper: Keeper, slot: Slot, session: OpenSession) -> Economics | None:
+    """Return what the economic trigger goes by; None if it is off, or the model's prices or cache are unknown."""
+    config, info = keeper.config, model_info(session.row.model or None)
+    if not (config.economic and info.is_known and info.prices and info.cache.is_active):
         return None
     idle_s = max(0.0, keeper.clock() - slot.prepared_at) if slot.prepared_at else 0.0
-    tariff = Tariff.of_model(model_info(model or None))
-    return Economics(tariff, replace(slot.carry, idle_s=idle_s), share_min=config.economic_ratio)
+    economics = config.economics(Tariff.of_model(info), replace(slot.carry, idle_s=idle_s))
+    return replace(economics, expect_rereads=partial(expect_rereads, session.items))
 
 
 def _tell_skipped(keeper: Keeper, slot: Slot, session: OpenSession, decision: Decision, made: Made | None) -> None:
@@ -308,9 +310,9 @@ def _note_sent(keeper: Keeper, slot: Slot, session: OpenSession, judged: Judged,
     """Note what the next request contains, for the reports and decisions after it; return its tokens."""
     tokens = session.item_tokens + judged.fixed
     if outcome is not None:
-        slot.carry = outcome.carry
-    elif keeper.config.economic:
-        slot.carry = advance_carry(slot.carry, tokens, session.lift(judged.budget, tokens))
+        slot.carry = slot.carry.restart(outcome.carry.floor_tokens, outcome.carry.kept_tokens)
+    else:
+        slot.carry = slot.carry.advance(tokens)
     slot.prepared_at = keeper.clock()
     slot.sent = Sent(session.row.model, tokens, session.marker, len(session.ids))
     slot.unsent.clear()

@@ -8,17 +8,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from refold.budget import decide
+from refold.budget.economics import find_next_size
 from refold.conversation import because
 from refold.conversation.language import Language
 from refold.conversation.message import Message
 from refold.conversation.reason import NO_REASON, Reason, describe, read_reason
-from refold.ladder.plan import detect_said
+from refold.ladder.plan import count_head, detect_said
 from refold.ledger.codec import load_json
 from refold.ledger.port import Ledger
 from refold.ledger.records import Event, SessionRow
 from refold.manager.append import Request
 from refold.manager.notices import read_all_events
-from refold.manager.prepare import count_fixed
+from refold.manager.prepare import count_fixed, make_economics
 from refold.manager.session import find_brake, parse_stored, read_pinned
 from refold.manager.store import Keeper
 from refold.readers.session import Session, find_title
@@ -40,6 +41,8 @@ class SessionStatus:
     """A session in numbers. ``share`` is how much of the room is used; ``stopped`` says why nothing is automatic.
 
     ``system_tokens`` and ``tools_tokens`` are those that came beside the messages of the request prepared last.
+    ``acts_at`` is the size at which the next automatic compression is expected; ``saves_money`` tells that it will not
+    wait for the soft limit.
     """
 
     session_id: str
@@ -62,6 +65,8 @@ class SessionStatus:
     stopped: Reason = NO_REASON
     system_tokens: int = 0
     tools_tokens: int = 0
+    acts_at: int = 0
+    saves_money: bool = False
 
     def to_dict(self) -> dict[str, object]:
         """Return the status as plain values, for JSON."""
@@ -90,6 +95,9 @@ def describe_session(keeper: Keeper, session_id: str, beside: Request | None = N
         elif brake is not None:
             stopped = because.STOPPED(misses=brake.misses, because=brake.why)
         counts = replace(session.count(tokens), unsent_tokens=0)
+        economics = make_economics(keeper, slot, session)
+        head = count_head(session.items, slot.fixed_tokens)
+        saves_at = find_next_size(session.count(tokens), head, budget, economics) if economics else None
         return SessionStatus(
             session_id=session_id,
             wire=session.lens.format.name,
@@ -111,6 +119,8 @@ def describe_session(keeper: Keeper, session_id: str, beside: Request | None = N
             stopped=stopped,
             system_tokens=slot.system_tokens,
             tools_tokens=slot.fixed_tokens - slot.system_tokens - REPLY_TOKENS,
+            acts_at=budget.soft if saves_at is None else saves_at,
+            saves_money=saves_at is not None,
         )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
-from refold.budget import Budget, Carry, Economics, Tariff
+from refold.budget import Budget, Carry, Tariff
 from refold.config import CompressionConfig
 from refold.conversation import because
 from refold.conversation.message import Message
@@ -80,7 +80,7 @@ class LadderPolicy:
             thresholds=config.thresholds(),
             language=config.fixed_language,
             is_auto=config.is_auto,
-            economics=Economics(room.tariff, share_min=config.economic_ratio) if config.economic else None,
+            economics=config.economics(room.tariff) if config.economic else None,
         )
 
     def see(self, messages: Sequence[Message]) -> None:

@@ -1,0 +1,92 @@
+"""How likely an agent reads again what a fold hides, by what the text is and how old it is.
+
+The table was measured on recorded sessions in November 2026 by ``benchmarks/bench_rereads.py``: of all messages of a
+kind and age, the share that an assistant message copied from (ten words in a row) within the next 20 requests. It is
+used for the estimate of what a fold costs, never for what a fold keeps or says.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Literal
+
+from refold.budget.economics import Rereads
+from refold.conversation.part import Part
+from refold.conversation.view import Item
+from refold.stages.extract.actions import read_call
+
+Kind = Literal["file", "search", "output", "error", "call", "talk"]
+
+# Requests since the message came: at most so many, the last column for all older ones.
+AGES = (10, 20, 40, 80)
+TABLE: dict[Kind, tuple[float, ...]] = {
+    "call": (0.43, 0.37, 0.26, 0.13, 0.02),
+    "file": (0.27, 0.21, 0.14, 0.12, 0.10),
+    "talk": (0.24, 0.21, 0.18, 0.13, 0.05),
+    "error": (0.10, 0.07, 0.05, 0.03, 0.01),
+    "search": (0.08, 0.05, 0.04, 0.05, 0.03),
+    "output": (0.02, 0.01, 0.01, 0.01, 0.00),
+}
+# A call that carries text of its own, such as a file to write.
+CALL_CHARS_MIN = 400
+_SEARCHES = re.compile(r"^(?:cd \S+ && )?(?:grep|rg|find|ls|ag|fd|tree|git (?:log|grep))\b")
+_SEARCH_TOOLS = re.compile(r"search|grep|glob|list|find", re.I)
+_FAILURES = re.compile(
+    r"Traceback \(most recent|<returncode>[1-9]|exit(?:ed)?(?: with)?(?: code| status)[:= ]+[1-9]|\b[A-Z]\w*Error:",
+    re.I,
+)
+_PEEK_CHARS = 600
+
+
+def expect_rereads(items: Sequence[Item], removed_tokens: int) -> Rereads:
+    """Return what is expected to be read again if so many tokens of the oldest content were folded."""
+    kinds = classify_items(items)
+    first = next((at for at, item in enumerate(items) if item.role != "system"), 0)
+    age = sum(item.role == "assistant" for item in items)
+    count = tokens = 0.0
+    for item, kind in zip(items[first + 1 :], kinds[first + 1 :], strict=True):
+        age -= item.role == "assistant"
+        if removed_tokens <= 0:
+            break
+        if kind is not None:
+            removed_tokens -= item.tokens
+            chance = find_chance(kind, age)
+            count += chance
+            tokens += chance * item.tokens
+    return Rereads(count, tokens)
+
+
+def find_chance(kind: Kind, age: int) -> float:
+    """Return how likely text of a kind is copied again within the next 20 requests, so many requests after it came."""
+    return TABLE[kind][next((at for at, limit in enumerate(AGES) if age <= limit), len(AGES))]
+
+
+def classify_items(items: Sequence[Item]) -> list[Kind | None]:
+    """Return what each item holds; None for records, system messages and items without content."""
+    kinds: list[Kind | None] = []
+    calls: dict[str, Kind] = {}
+    for item in items:
+        kind: Kind | None = None if item.is_fold or item.role == "system" else "talk"
+        for part in item.parts if kind else ():
+            if part.kind == "call":
+                calls[part.call_id] = _classify_call(part)
+                kind = "call" if len(part.text) >= CALL_CHARS_MIN else kind
+            elif part.kind == "result":
+                kind = "error" if _is_failure(part) else calls.get(part.call_id, "output")
+        kinds.append(kind)
+    return kinds
+
+
+def _classify_call(part: Part) -> Kind:
+    """Return what the result of a call will hold if it succeeds."""
+    action = read_call(0, part, "")
+    touches = {touch for touch, _ in action.touched}
+    if touches and touches <= {"read"}:
+        return "file"
+    is_search = _SEARCHES.match(action.command) if action.command else _SEARCH_TOOLS.search(action.tool)
+    return "search" if is_search and not touches else "output"
+
+
+def _is_failure(part: Part) -> bool:
+    return part.is_error or any(_FAILURES.search(text) for text in (part.text[:_PEEK_CHARS], part.text[-_PEEK_CHARS:]))
