@@ -19,7 +19,7 @@ def manager(tmp_path: Path) -> ContextCompressionManager:
 def test_what_was_put_off_and_what_was_folded_are_told_whole(manager: ContextCompressionManager) -> None:
     messages = agent_messages(60)
     for end in range(3, len(messages), 2):
-        prepared = manager.prepare_context_sync("s", messages[: end + 1], model="gpt-4o")
+        prepared = manager.prepare_context_sync("s", messages[: end + 1], model="claude-sonnet-4-5")
         waits = [note for note in prepared.report.notes if note.startswith("waiting:")]
         assert len(waits) <= 1
     told = gather_statistics(manager.ledger, "s")
@@ -33,3 +33,34 @@ def test_what_was_put_off_and_what_was_folded_are_told_whole(manager: ContextCom
     assert folded[0].tokens_after < folded[0].tokens_before
     assert next(iter(told.by_reason)) == "economic.saves"
     manager.close()
+
+
+def test_the_status_says_at_which_size_the_next_compression_is_expected(tmp_path: Path) -> None:
+    config = CompressionConfig(window=30_000, reserve=0, target_ratio=0.04, economic_ratio=0.05)
+    messages = agent_messages(60)
+    expected: list[int] = []
+    with ContextCompressionManager(config, tmp_path) as manager:
+        for end in range(3, len(messages), 2):
+            prepared = manager.prepare_context_sync("s", messages[: end + 1], model="claude-sonnet-4-5")
+            if prepared.report is not None and prepared.report.stages:
+                break
+            status = manager.status("s")
+            assert status.tokens <= status.acts_at <= status.soft
+            assert status.saves_money or status.acts_at == status.soft
+            expected.append(status.acts_at)
+        assert prepared.report.tokens_before == pytest.approx(expected[-1], rel=0.1)
+    off = config.replace(economic=False)
+    with ContextCompressionManager(off, tmp_path / "off") as manager:
+        manager.prepare_context_sync("s", messages[:20], model="claude-sonnet-4-5")
+        status = manager.status("s")
+        assert (status.acts_at, status.saves_money) == (status.soft, False)
+
+
+@pytest.mark.parametrize("model", ["my-own-model", "llama-4-405b-turbo-unheard-of"])
+def test_a_model_of_unknown_prices_is_never_compressed_to_save_money(tmp_path: Path, model: str) -> None:
+    config = CompressionConfig(window=30_000, reserve=0, target_ratio=0.04, economic_ratio=0.05)
+    messages = agent_messages(60)
+    with ContextCompressionManager(config, tmp_path) as manager:
+        for end in range(3, len(messages), 8):
+            prepared = manager.prepare_context_sync("s", messages[: end + 1], model=model)
+            assert prepared.messages == messages[: end + 1]

@@ -13,7 +13,7 @@ from refold.readers.session import Probe, Session
 from refold.replay.baselines import BASELINES
 from refold.replay.batch import Job, Terms, check_presets, run_jobs
 from refold.replay.page import write_page
-from refold.replay.policy import LadderPolicy
+from refold.replay.policy import LadderPolicy, Room
 from refold.replay.record import SessionRecord
 from refold.replay.report import Report, describe, write_bill_rows, write_probe_rows, write_rows
 from refold.replay.run import replay_session
@@ -119,10 +119,17 @@ def test_every_baseline_replays_a_session(session: Session, preset: str) -> None
 
 
 def test_a_cold_cache_is_billed_and_acted_on() -> None:
-    messages = agent_messages(30)
-    times = tuple(float(at) if at < 39 else 10_000.0 + at for at in range(len(messages)))
-    cold = replay(Session("s", tuple(messages), times=times), "default", 10_000)
-    warm = replay(Session("s", tuple(messages)), "default", 10_000)
+    messages = tuple(agent_messages(60))
+    times = tuple(float(at) if at < 91 else 10_000.0 + at for at in range(len(messages)))
+    config = CompressionConfig(economic_ratio=0.2)
+
+    def run(session: Session) -> SessionRecord:
+        def make(room: Room) -> LadderPolicy:
+            return LadderPolicy(room, config)
+
+        return replay_session(session, "default", make, lambda _: make_budget(20_000), COUNTER, TARIFF)
+
+    cold, warm = run(Session("s", messages, times=times)), run(Session("s", messages))
     assert any(request.reason.is_a(because.COLD) for request in cold.requests if request.stages)
     assert not any(request.reason.is_a(because.COLD) for request in warm.requests)
 
