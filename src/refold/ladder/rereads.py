@@ -21,12 +21,12 @@ Kind = Literal["file", "search", "output", "error", "call", "talk"]
 # Requests since the message came: at most so many, the last column for all older ones.
 AGES = (10, 20, 40, 80)
 TABLE: dict[Kind, tuple[float, ...]] = {
-    "call": (0.43, 0.37, 0.26, 0.13, 0.02),
-    "file": (0.27, 0.21, 0.14, 0.12, 0.10),
-    "talk": (0.24, 0.21, 0.18, 0.13, 0.05),
-    "error": (0.10, 0.07, 0.05, 0.03, 0.01),
-    "search": (0.08, 0.05, 0.04, 0.05, 0.03),
-    "output": (0.02, 0.01, 0.01, 0.01, 0.00),
+    "call": (0.43, 0.37, 0.25, 0.15, 0.02),
+    "talk": (0.23, 0.21, 0.17, 0.12, 0.05),
+    "file": (0.22, 0.17, 0.11, 0.10, 0.09),
+    "error": (0.12, 0.10, 0.06, 0.04, 0.04),
+    "search": (0.07, 0.06, 0.05, 0.05, 0.03),
+    "output": (0.01, 0.01, 0.01, 0.00, 0.00),
 }
 # A call that carries text of its own, such as a file to write.
 CALL_CHARS_MIN = 400
