@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from refold.errors import ConfigError
 
 # Up to this room a limit in tokens holds as it is.
-SCALE_ROOM = 100_000
+SCALE_ROOM = 80_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Tiers:
 
 
 def _scale(tokens: int, room: int) -> int:
-    """Return a number of tokens for rooms of up to 100,000, in proportion for larger ones, at most twice as many."""
+    """Return a number of tokens for rooms of up to 80,000, in proportion for larger ones, at most twice as many."""
     return int(tokens * min(2.0, max(1.0, room / SCALE_ROOM)))
 
 
