@@ -6,6 +6,8 @@ import json
 import openai
 import pytest
 
+from refold.server.chains import Chains
+from refold.server.wires import Answered
 from refold.testing import RecordedRequest, ScriptedReply
 from tests.server.running import make_body
 
@@ -97,3 +99,23 @@ def test_a_chain_id_that_makes_no_sense_is_left_to_the_provider(start, given):
     body = {"model": "scripted-1", "input": "hi", "previous_response_id": given}
     rig.post("openai-responses", body)
     assert json.loads(rig.provider.requests[-1].body) == body
+
+
+def test_a_response_that_the_provider_does_not_hold_is_not_kept(start):
+    rig = start(answer_by_id())
+    rig.post("openai-responses", {"model": "scripted-1", "store": False, "input": "hello"})
+    rig.post("openai-responses", {"model": "scripted-1", "input": "hello"})
+    for before, reason in (("resp_1", "previous-response-id"), ("resp_2", "unchanged")):
+        body = {"model": "scripted-1", "input": "and now?", "previous_response_id": before}
+        assert rig.post("openai-responses", body).headers["x-refold-reason"] == reason
+
+
+def test_what_is_kept_of_chains_is_bounded():
+    chains = Chains(bytes_max=100_000)
+    for number in range(100):
+        whole = json.dumps({"input": "x" * 9_000}).encode()
+        chains.remember(
+            "", whole, Answered(response_id=f"r{number}", output=[{"type": "message", "role": "assistant"}])
+        )
+    asked = [json.dumps({"input": "go on", "previous_response_id": f"r{number}"}).encode() for number in (0, 99)]
+    assert [chains.unroll("", body) is None for body in asked] == [True, False]

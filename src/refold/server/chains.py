@@ -9,6 +9,7 @@ the provider has (results of its own tools), is left alone; a warning says so on
 from __future__ import annotations
 
 import logging
+import re
 from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -20,6 +21,8 @@ from refold.server.wires import Answered
 log = logging.getLogger("refold.server")
 BYTES_MAX = 32_000_000
 _WARNED_MAX = 1_000
+# The provider does not hold this response, so nobody can continue it by its id.
+_NOT_HELD = re.compile(rb'"store"\s*:\s*false')
 # Items that can be sent again: everything else lives at the provider.
 _REPLAYABLE = frozenset(
     (
@@ -86,7 +89,7 @@ class Chains:
 
     def remember(self, tenant: str, whole: bytes, answered: Answered) -> None:
         """Remember a response, with the whole conversation that it answers."""
-        if not answered.response_id or b'"store":false' in whole.replace(b" ", b"")[-4_096:]:
+        if not answered.response_id or _NOT_HELD.search(whole):
             return
         size = len(whole) + 2_000 * len(answered.output)
         if size > self._bytes_max // 4:
