@@ -108,7 +108,7 @@ async def test_before_the_first_message_every_tool_answers_in_words(tmp_path: Pa
         assert tools.context_recall("x") == "This session has no messages yet."
         assert tools.context_recall("  ") == "The query is empty; give a few words to look for."
         assert "there are no summaries" in tools.context_summary()
-        assert "there is no session" in await tools.context_compress()
+        assert await tools.context_compress() == "Nothing to compress."
         assert tools.context_expand("m:00000000").startswith("Not found: ")
 
 

@@ -56,7 +56,7 @@ class ContextTools:
 
     def context_status(self) -> str:
         """Tell how full your context is: tokens, window, turns, compressions, and what happens next."""
-        texts = self._texts()
+        texts = self.texts
         try:
             now = self.manager.status(self.session_id)
         except LedgerError:
@@ -69,11 +69,15 @@ class ContextTools:
         Args:
             instructions: what to keep in view above all, in a sentence; may be empty.
         """
-        texts = self._texts()
+        texts = self.texts
+        if self.manager.ledger.read_session(self.session_id) is None:
+            return texts.nothing_to_compress
         try:
             done = await self.manager.compress_async(self.session_id, instructions[:4_000])
         except LedgerError as error:
             return str(error)
+        if not done.success:
+            return texts.compress_failed(done)
         if done.freed_tokens == 0 and not any(stage.edits for stage in done.stages):
             return texts.not_compressed(done)
         return texts.compressed(done)
@@ -84,7 +88,7 @@ class ContextTools:
         Args:
             changes: settings and values, such as {"keepRecent": 6}; leave it out to see what is set.
         """
-        texts = self._texts()
+        texts = self.texts
         if not changes:
             return texts.settings(_read_settings(self.manager))
         wanted: dict[str, Any] = {}
@@ -108,7 +112,7 @@ class ContextTools:
         Args:
             limit: how many, newest last.
         """
-        texts = self._texts()
+        texts = self.texts
         found = self.manager.summaries(self.session_id, max(1, min(SUMMARIES_MAX, limit)))
         return texts.summaries(found) if found else texts.no_summaries
 
@@ -119,7 +123,7 @@ class ContextTools:
             query: a few words, a name, a number or a path, as exact as you know it.
             limit: how many passages at most.
         """
-        texts = self._texts()
+        texts = self.texts
         if not query.strip():
             return texts.empty_query
         most = max(1, min(RECALL_MAX, limit))
@@ -138,7 +142,7 @@ class ContextTools:
             offset: where to begin, in characters.
             limit: how many characters.
         """
-        texts = self._texts()
+        texts = self.texts
         start, most = max(0, offset), max(1, min(PAGE_CHARS_MAX, limit))
         try:
             # One more than the page, to know whether there is another.
@@ -155,15 +159,16 @@ class ContextTools:
         Args:
             handle: the handle of a message, such as m:4f2a91c3.
         """
-        texts = self._texts()
+        texts = self.texts
         try:
             pinned = self.manager.pin(self.session_id, handle)
         except (HandleUnknown, LedgerError) as error:
             return texts.unknown_handle(handle[:80], str(error))
         return texts.pinned(handle[:80], len(pinned))
 
-    def _texts(self) -> Texts:
-        """Return our sentences in the language of the conversation."""
+    @property
+    def texts(self) -> Texts:
+        """Our sentences in the language of the conversation."""
         return texts_in(self.find_language())
 
     def find_language(self) -> Language:

@@ -36,6 +36,17 @@ class Texts:
     def empty_query(self) -> str:
         return self._say("The query is empty; give a few words to look for.", "查询为空，请给出要查找的词。")
 
+    @property
+    def nothing_to_compress(self) -> str:
+        return self._say("Nothing to compress.", "无需压缩。")
+
+    def compress_failed(self, done: CompactResult) -> str:
+        """Return that a compression failed and changed nothing."""
+        return self._say(
+            f"Compression failed, history unchanged: {done.reason}.",
+            f"压缩失败，保持原历史不变：{say(done.reason, 'zh')}。",
+        )
+
     def status(self, now: SessionStatus) -> str:
         """Return how a session stands."""
         share = f"{now.share:.0%}".replace("%", " %")

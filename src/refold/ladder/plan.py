@@ -83,6 +83,7 @@ def prepare(view: View, plan: Plan, reported_tokens: int | None = None) -> Gener
         force=trigger.by_count,
         restored=plan.restored,
         secrets=_find_secrets(view, plan),
+        soft=budget.soft,
     )
     climbed = yield from _climb_held(view, plan, goal, trigger)
     check_fit(climbed.view, budget)

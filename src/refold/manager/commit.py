@@ -40,7 +40,7 @@ Ending = Literal["done", "stale", "refused", "held", "vetoed", "missed", "idle",
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a compression is to reach, and who asked for it."""
+    """What a compression is to reach, and who asked for it. ``offloads_only``: the rungs before the fold, no others."""
 
     trigger: Trigger
     model: str
@@ -51,6 +51,7 @@ class Wish:
     note: Reason = NO_REASON
     is_background: bool = False
     asks_no_model: bool = False
+    offloads_only: bool = False
     unsent: frozenset[str] = frozenset()
 
     @property

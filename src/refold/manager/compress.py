@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from refold.budget import Trigger
 from refold.conversation import because
@@ -129,6 +130,8 @@ def plan_batch(keeper: Keeper, session: OpenSession, wish: Wish, view: View, own
     said = leave_out_recalled(view)
     summariser = keeper.find_summariser(session.row, is_manual=wish.is_manual)
     stages = order_stages(keeper.batch_stages(session.id, summariser.settle()))
+    if wish.offloads_only:
+        stages = tuple(takewhile(lambda one: not isinstance(one, Fold), stages))
     asks_model = any(isinstance(one, Fold) and one.summariser == "llm" for one in stages)
     stages = tuple(_choose_writer(one, wish) if isinstance(one, Fold) else one for one in stages)
     plan = Plan(

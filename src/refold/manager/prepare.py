@@ -192,14 +192,21 @@ def _prepare_held(
             asks_no_model=waited_in_vain or is_refused(session.row.settings),
             unsent=frozenset(session.unsent),
         )
-        if _may_wait(keeper, session, decision) and background.begin(session.id, replace(wish, is_background=True)):
+        may_wait = _may_wait(keeper, session, decision)
+        if may_wait and made is None and _offloads_first(keeper) and not background.is_busy(session.id):
+            # S2.13: this request is offloaded at once; only the summary may come later.
+            wish = replace(wish, offloads_only=True)
+        elif may_wait and background.begin(session.id, replace(wish, is_background=True)):
             made = Made("begun", reason=because.IN_BACKGROUND(because=decision.trigger.reason))
             break
-        if background.is_busy(session.id):
+        elif background.is_busy(session.id):
             return None
         made = yield from run_batch(keeper, session, wish, rounds)
+        if wish.offloads_only and made.ending != "stale" and not _has_freed(keeper, made):
+            continue
         if made.ending != "stale":
             break
+        made = None
         slot.session = None
         session = keeper.open_stored(slot, session.id)
     if made is not None and made.ending == "idle":
@@ -221,6 +228,19 @@ def _may_wait(keeper: Keeper, session: OpenSession, decision: Decision) -> bool:
     """Tell whether a compression may come later: there is room, nobody counts on it now, and a model writes it."""
     is_soft = decision.trigger.strength == "soft" and not decision.trigger.by_count
     return is_soft and keeper.config.background and keeper.asks_model(session.row)
+
+
+def _offloads_first(keeper: Keeper) -> bool:
+    """Tell whether old results go to files before anything is folded (S2.1)."""
+    ladder = keeper.config.ladder
+    return keeper.config.write_files and "offload" in ladder and "fold" in ladder[ladder.index("offload") :]
+
+
+def _has_freed(keeper: Keeper, made: Made) -> bool:
+    """Tell whether offloading freed so much that nothing is folded (S2.2)."""
+    enough = keeper.config.fold.offload_freed_min
+    freed = sum(stage.tokens_freed for stage in made.outcome.stages) if made.outcome is not None else 0
+    return enough is not None and freed >= enough
 
 
 def count_fixed(slot: Slot, session: OpenSession, request: Request) -> int:

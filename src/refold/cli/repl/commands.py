@@ -94,11 +94,18 @@ def show_context(chat: ChatSession, screen: Screen, argument: str) -> None:  # n
 
 
 async def compact(chat: ChatSession, screen: Screen, argument: str) -> None:
-    chat.status()  # So that before and after are told with system prompt and tools, as the gauge has them.
+    texts = chat.agent.context.texts
+    # Asked for also so that before and after count system prompt and tools, as the gauge does.
+    if chat.status() is None:
+        screen.note(texts.nothing_to_compress)
+        return
     screen.wait(OPTIMISING)
     with chat.converse():
         done = await chat.manager.compress_async(chat.session_id, argument)
     screen.rest()
+    if not done.success:
+        screen.note(texts.compress_failed(done), "yellow")
+        return
     if not any(stage.edits for stage in done.stages):
         screen.note(f"nothing to compress, {done.current_tokens:,} tokens as before: {done.reason}")
         return

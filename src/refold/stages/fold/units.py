@@ -39,9 +39,11 @@ def choose_spans(fold: FoldOptions, view: View, goal: Goal) -> list[list[Unit]]:
 
 
 def _offload_sufficed(fold: FoldOptions, view: View, goal: Goal) -> bool:
-    """S2.2: nothing is folded if the stages before freed enough, unless the view would not fit at all."""
+    """S2.2: nothing is folded if offloading freed enough, or brought the view under the threshold; it must fit."""
     enough = fold.offload_freed_min
-    return enough is not None and goal.tokens_freed >= enough and view.tokens <= goal.hard
+    if enough is None or view.tokens > goal.hard:
+        return False
+    return goal.tokens_freed >= enough or (view.tokens < goal.soft and not goal.force)
 
 
 def foldable_runs(fold: FoldOptions, view: View, goal: Goal) -> list[list[Unit]]:
