@@ -104,7 +104,7 @@ def test_s1_11_a_model_writes_the_summary_and_alike_messages_can_be_merged(tmp_p
     prepared = fold_with("importance", chatting(120), answers, max_turns=30, importance_threshold=1.0)
     message, fold = summary_of(prepared)
     assert fold.by == "llm"
-    assert "500 characters" in answers.asks[0].prompt
+    assert "420 characters" in answers.asks[0].prompt
     assert "They went through the plan for the garden." in message["content"]
     assert "merge" in {stage.name for stage in CompressionConfig(ladder=["merge", "fold"]).stages()}
 

@@ -53,10 +53,11 @@ class Reply:
 class Goal:
     """What a batch has to reach: ``target`` tokens for the whole view; ``hard`` is the most it may ever have.
 
-    ``soft`` is where compression begins. ``force`` is set by a person or by a count (S0, S1): the fold then acts even if the tokens would not ask for it.
-    ``tokens_freed`` is what the stages before this one took out. ``restored`` has what offloaded results were, by the
-    text that stands in their place, where a client sent that text back to us (S2.5). ``secrets`` are keys and
-    passwords that were said: an index of exact values would take them out of the words that tell what they are.
+    ``soft`` is where compression begins. ``force`` is set by a person or by a count (S0, S1): the fold then acts even
+    if the tokens would not ask for it. ``tokens_freed`` is what the stages before this one took out. ``restored`` has
+    what offloaded results were, by the text that stands in their place, where a client sent that text back to us
+    (S2.5). ``secrets`` are keys and passwords that were said: an index of exact values would take them out of the
+    words that tell what they are.
     """
 
     target: int
