@@ -189,7 +189,7 @@ def play(story: Story, share: float, settings: dict[str, Any], *, with_model: bo
     counter = counter_for("gpt-4o")
     lens = Lens(make_format(session.format), counter.count_parts, counter.count_text)
     measured = measure_session(session, counter, lens)
-    config = CompressionConfig(preset="default", **settings)
+    config = CompressionConfig(preset="default", summariser="llm" if with_model else "extract", **settings)
     least = measured.system_tokens + measured.user_tokens_max + FLOOR_TOKENS
     window = max(measured.system_tokens + int((measured.tokens - measured.system_tokens) * share), least)
     budget = replace(window_budget(window, 0, config.tiers()), is_of_room=True)

@@ -64,7 +64,7 @@ SAME_MESSAGE = 0.8
 COST_POWER = 0.75
 COST_MIN = 10
 NOVELTY_SHARE = 0.4
-# A line of which this much is known is not worth its room.
+# A line of which less than this is new is not told at all; rules and open asks always count.
 KNOWN_SHARE = 0.3
 HEADING_TOKENS = 6
 _MISSES_MAX = 60
@@ -92,7 +92,10 @@ def choose_lines(lines: Iterable[Line], tokens_max: int, count: Count, *, told: 
     room, misses = tokens_max, 0
     while waiting and misses <= _MISSES_MAX:
         before, at, line, cost = heapq.heappop(waiting)
-        now = -_price(line.worth * _fresh_share(line, known, taken), cost)
+        fresh = _fresh_share(line, known, taken)
+        if not fresh:
+            continue
+        now = -_price(line.worth * fresh, cost)
         if now > before * 0.999 and waiting and now > waiting[0][0]:
             heapq.heappush(waiting, (now, at, line, cost))
             continue
@@ -114,8 +117,9 @@ def _fresh_share(line: Line, known: set[str], taken: Counter[float]) -> float:
     """Return how much of a line's worth is left beside what was chosen already."""
     words = _words(line.text)
     new = sum(word not in known for word in words) / len(words) if words else 1.0
-    if new < KNOWN_SHARE:
-        return 0.15
+    if new < KNOWN_SHARE and line.topic not in ("rule", "open"):
+        # Steps are told again, cheaply: that a command was run once more matters.
+        return 0.0 if line.who else 0.5
     again = SAME_MESSAGE ** taken[int(line.at)] if line.who else 1.0
     return (1 - NOVELTY_SHARE + NOVELTY_SHARE * new) * again
 
