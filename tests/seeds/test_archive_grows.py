@@ -15,6 +15,8 @@ import pytest
 
 from refold import CompressionConfig, ContextCompressionManager, ContextCompressor, PreparedContext
 from refold.config import load_config
+from refold.testing import ScriptedProvider
+from tests.cli.running import Shell
 from tests.seeds.growing import grow, say
 from tests.server.running import Rig, make_body, start_rig
 
@@ -250,3 +252,28 @@ def test_s0_1_some_of_the_three_fields_or_more_than_them_are_settings_on_top_of_
     fields = {"threshold_rounds": ROUNDS, "threshold_tokens": TOKENS, "retention_count": KEPT}
     assert CompressionConfig(**fields, max_turns=20).preset_name == "default"
     assert CompressionConfig(**fields, preset="default").preset_name == "default"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", ["short", "mixed"])
+def test_s0_3_a_chat_with_the_document_s_file_is_archived_for_ever(tmp_path: Path, size: str) -> None:
+    pytest.importorskip("openai", reason="needs refold[llm]: the official clients")
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "x-agent.yaml").write_text(X_AGENT + "  summariser: extract\n")
+    lines = [say(2 * turn, size, "en")["content"] for turn in range(155)]
+    answers = [say(2 * turn + 1, size, "en")["content"] for turn in range(155)]
+    with ScriptedProvider(answers) as provider:
+        stdin = "\n".join(lines).encode() + b"\n"
+        ran = Shell(tmp_path).refold("chat", "-m", "gpt-4o", "--base-url", provider.openai_url, stdin=stdin)
+        sent = [json.loads(request.body)["messages"] for request in provider.requests]
+    assert ran.code == 0, ran.err
+    assert len(sent) == 155
+    summaries = [next((one for one in messages if str(one["content"]).startswith(OPENING)), None) for messages in sent]
+    first = next(at for at, summary in enumerate(summaries) if summary is not None)
+    assert first == (50 if size == "short" else 25), "at 101 messages, or at 51 with 4,000 tokens, tools included"
+    assert all(summary is not None and summary["role"] == "system" for summary in summaries[first:])
+    # The chat's own system prompt leads; it is no message of the conversation.
+    spoken = [sum(one["role"] != "system" for one in messages) for messages in sent]
+    assert all(KEPT <= count < ROUNDS for count in spoken[first:])
+    assert len({str(summary) for summary in summaries[-50:]}) > 1, "it stopped"
+    assert [one["content"] for one in sent[-1] if one["role"] == "user"][-1] == lines[-1]
