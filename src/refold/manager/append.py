@@ -64,7 +64,7 @@ class Request:
 
 
 def check_session(session_id: object) -> str:
-    """Return the name of a session; FormatError if it is none."""
+    """Return a session id; FormatError if it is invalid."""
     if not isinstance(session_id, str) or not 1 <= len(session_id) <= 256:
         raise FormatError(f"a session id is a text of 1 to 256 characters, not {str(session_id)[:40]!r}")
     return session_id
@@ -81,7 +81,7 @@ def make_request(
     window: int | None,
     reserve: int | None,
 ) -> Request:
-    """Return what was asked for; ConfigError if it was asked for twice, or with a window that is none."""
+    """Return the request; ConfigError if both message arguments are given or a number is invalid."""
     if messages is not None and current_messages is not None:
         raise ConfigError("give either messages= or current_messages=; they are one argument with two names")
     given = messages if messages is not None else current_messages
@@ -92,7 +92,7 @@ def make_request(
 
 
 def check_messages(messages: object) -> Sequence[object]:
-    """Return what was handed in if it is a list of messages; FormatError else."""
+    """Return the messages if they are a list; raise FormatError otherwise."""
     if not isinstance(messages, Sequence) or isinstance(messages, str | bytes):
         raise FormatError(f"messages must be a list of messages, not {type(messages).__name__}")
     return messages
@@ -180,7 +180,7 @@ def _find_row(keeper: Keeper, request: Request, raws: Sequence[object] | None) -
 
 
 def _settle_versions(keeper: Keeper, session: OpenSession) -> None:
-    """Take over the versions after our own append; if they say more than that, the next one loads anew."""
+    """Adopt the versions after our own append; if anything else changed, the next use reloads the session."""
     row = keeper.ledger.read_session(session.id)
     if row is None or row.path_version != session.path_version:
         return
@@ -190,7 +190,7 @@ def _settle_versions(keeper: Keeper, session: OpenSession) -> None:
 
 
 def _find_digests(slot: Slot, request: Request, raws: Sequence[object]) -> Sequence[str]:
-    """Return the content hash of each message: hashed once, by whoever saw it first."""
+    """Return the content hash of each message; the caller's if it has computed them."""
     return slot.prints.digest_all(raws) if request.digests is None else request.digests
 
 

@@ -31,7 +31,7 @@ _PAUSE_S = 0.01
 
 @dataclass(slots=True)
 class Job:
-    """One fold under way, in the context of who began it. ``stop`` ends it, from any thread."""
+    """One fold in progress, in the context of its initiator. ``stop`` ends it, from any thread."""
 
     session_id: str
     wish: Wish
@@ -79,7 +79,7 @@ class Background:
     def wait(self, session_id: str, seconds: float) -> Flow[bool]:
         """Wait for a session's fold; one that takes longer is ended. False if that happened.
 
-        One that has not begun, because another session's is under way, is taken back: whoever waits does it at once.
+        A job that has not started, because another session's is running, is withdrawn: the caller does it at once.
         """
         with self._guard:
             self._jobs.pop(session_id, None)
@@ -157,7 +157,7 @@ class Background:
         except asyncio.CancelledError:
             return
         except RefoldError:
-            return  # Told and logged where it happened; the next request decides anew.
+            return  # Reported and logged where it happened; the next request decides again.
         except Exception as error:  # noqa: BLE001 - a worker must outlive whatever one session does to it
             why = because.ERROR(error=type(error).__name__, detail=str(error)[:300])
             self._keeper.listeners.tell(Notice("failed", job.session_id, why, time=self._keeper.clock()))
@@ -180,7 +180,7 @@ def fold_flow(keeper: Keeper, session_id: str, wish: Wish, remember: Remember) -
             slot = yield from keeper.hold(session_id)
             try:
                 made = _swap(keeper, session, wish, view, outcome, owner)
-                slot.session = None  # It has grown: whoever comes next loads it anew.
+                slot.session = None  # It has grown: the next use reloads it.
             finally:
                 keeper.let_go(slot)
         except RefoldError as error:

@@ -88,7 +88,7 @@ def describe_made(
     files: Sequence[str],
     now: float,
 ) -> list[Notice]:
-    """Return what is logged and told of a compression, the files it wrote first."""
+    """Return the notices of a compression, which are also its events; the files it wrote come first."""
     stages = {report.stage: report.tokens_freed for report in outcome.stages if report.edits}
     fields: dict[str, object] = {
         "model": wish.model,
@@ -366,4 +366,4 @@ def _tell_failure(keeper: Keeper, notice: Notice) -> None:
     try:
         keeper.tell(notice)
     except LedgerError:
-        keeper.listeners.tell(notice)  # The ledger is what failed: whoever listens still hears of it.
+        keeper.listeners.tell(notice)  # The ledger is what failed: listeners are still notified.

@@ -57,7 +57,7 @@ HARD_WAIT_S = 150.0
 
 
 def run_batch(keeper: Keeper, session: OpenSession, wish: Wish, rounds: Rounds) -> Flow[Made]:
-    """Compress a session under its lease; if it ends ``stale``, the caller reads the session anew and tries again."""
+    """Compress a session under its lease; if it ends ``stale``, the caller reloads the session and retries."""
     made = yield from _run_leased(keeper, session, wish)
     if made.ending == "stale":
         yield rounds.lose()
@@ -68,7 +68,7 @@ def run_batch(keeper: Keeper, session: OpenSession, wish: Wish, rounds: Rounds) 
             tell_failed(keeper, session, wish, error)
             if wish.must:
                 raise
-            # The context fits as it is: whoever asks for it gets it, with the reason, and the brake counts.
+            # The context fits as it is: return it with the reason, and count the miss.
             return miss(keeper, session, wish, made.reason)
         return Made("stale", reason=made.reason)
     return made
@@ -109,7 +109,7 @@ def _compress(keeper: Keeper, session: OpenSession, wish: Wish, owner: str) -> F
 
 
 def is_vetoed(keeper: Keeper, session: OpenSession, wish: Wish) -> bool:
-    """Ask whoever listens whether a compression may be made."""
+    """Ask the listeners whether a compression may run."""
     tokens = session.item_tokens + wish.fixed_tokens
     asked = Notice("before_compress", session.id, wish.trigger.reason, tokens, time=keeper.clock())
     vetoed, problems = keeper.listeners.is_vetoed(asked)
@@ -162,7 +162,7 @@ def plan_batch(keeper: Keeper, session: OpenSession, wish: Wish, view: View, own
 
 
 def _choose_writer(fold: Fold, wish: Wish) -> Fold:
-    """Return the fold with who writes its summary: rules where no model may be waited for, else whoever is set."""
+    """Return the fold with the writer of its summary: rules if no model may be waited for, else the configured one."""
     if wish.asks_no_model:
         return replace(fold, summariser="extract")
     return replace(fold, summariser="llm") if fold.by_compressor else fold
@@ -188,7 +188,7 @@ Remember = Callable[[str, Archived], Awaitable[object]]
 
 
 def finish(keeper: Keeper, session: OpenSession, made: Made | None, remember: Remember) -> Flow[None]:
-    """Write what people read of a compression; a failure is a warning, the compression stands."""
+    """Write the memory page and the summaries of a compression; a failure is only a warning."""
     if made is None or made.ending != "done" or made.archived is None or not made.archived.count:
         return
     archived = made.archived

@@ -42,7 +42,7 @@ def import_session(
     """
     whole = _move_files(load_session(value, session_id), root)
     _try_view(whole)
-    # Versions that no session of this name had: nobody goes on with what he remembers of one that was deleted.
+    # Versions that no session of this name had, so that nothing cached about a deleted one matches.
     version = int(now * _VERSIONS_PER_S)
     # Where its model is reached is for those to say who go on with it, not for a file.
     settings = {**whole.row.settings, PLACE: None} if PLACE in whole.row.settings else whole.row.settings

@@ -142,7 +142,7 @@ async def _answer_async(step: Step) -> object:
 async def _settle(step: Await) -> object:
     try:
         return await step.make()
-    except Exception as error:  # noqa: BLE001 - whoever asked decides what a failure means
+    except Exception as error:  # noqa: BLE001 - the caller decides what a failure means
         return error
 
 
@@ -173,7 +173,7 @@ def run_blocking(make: Callable[[], Awaitable[object]]) -> object:
     return results[0]
 
 
-# On a server many replicas write at once: who is slower loses some rounds before its turn comes.
+# Many replicas may write at once: a slower one loses some rounds before it succeeds.
 ROUNDS_MAX = 40
 PAUSE_S, PAUSE_MAX_S = 0.002, 0.1
 _GROWTH = 1.5
@@ -185,7 +185,7 @@ Versions = tuple[int, int]
 
 
 def read_versions(row: SessionRow | None) -> Versions | None:
-    """Return the versions of a session; None if there is none."""
+    """Return the versions of a session; None if there is no such session."""
     return None if row is None else (row.path_version, row.edits_version)
 
 

@@ -43,7 +43,7 @@ class Heartbeat:
 
     def begin(self, session_id: str, owner: str) -> None:
         """Keep a lease that was just taken."""
-        self._start_anew_after_fork()
+        self._reset_after_fork()
         with self._guard:
             self._held[session_id, owner] = time.monotonic()
             if self._thread is None:
@@ -52,11 +52,11 @@ class Heartbeat:
 
     def end(self, session_id: str, owner: str) -> None:
         """Keep it no longer. When this returns no beat is under way: what is given back now stays given back."""
-        self._start_anew_after_fork()
+        self._reset_after_fork()
         with self._guard:
             self._held.pop((session_id, owner), None)
 
-    def _start_anew_after_fork(self) -> None:
+    def _reset_after_fork(self) -> None:
         # A child has neither the parent's threads nor its leases, and a lock as it was in the middle of anything.
         if self._pid != os.getpid():
             self._held, self._guard, self._thread, self._pid = {}, threading.Lock(), None, os.getpid()
@@ -82,12 +82,12 @@ class Heartbeat:
 
 
 WAIT_S = 150.0
-# Each look is a write: who waits long looks less often.
+# Each attempt is a write: a long wait polls less often.
 _PAUSE_S, _PAUSE_MAX_S = 0.02, 0.2
 
 
 def take_lease(keeper: Keeper, session_id: str, wait_s: float) -> Flow[str]:
-    """Wait for the lease on a session; return who owns it now, or nothing if it could not be had in time."""
+    """Wait for the lease on a session; return its owner id, or an empty string if it was not free in time."""
     owner = uuid.uuid4().hex
     waited, pause = 0.0, _PAUSE_S
     while not keeper.prolong(session_id, owner):

@@ -52,7 +52,7 @@ class Listeners:
         self._listeners[kind].append(listener)
 
     def tell(self, notice: Notice) -> list[str]:
-        """Tell all who listen; return a sentence for each that failed."""
+        """Call the listeners; return a sentence for each that failed."""
         return self._call(notice)[1]
 
     def is_vetoed(self, notice: Notice) -> tuple[bool, list[str]]:

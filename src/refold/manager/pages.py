@@ -74,7 +74,7 @@ def apply_folder(config: CompressionConfig, folder: CompressionFolder) -> Compre
 def list_session_summaries(
     keeper: Keeper, session_id: str, folds: Sequence[Edit] | None = None
 ) -> list[ContextSummary]:
-    """Return the summaries in force of a session; none if there is no such session.
+    """Return the summaries in force of a session; an empty list if there is no such session.
 
     Whoever has the folds hands them in: reading hundreds of old ones after every compression would take seconds.
     """

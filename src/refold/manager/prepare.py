@@ -124,7 +124,7 @@ def prepare_now(keeper: Keeper, request: Request) -> PreparedNow | None:
         if _find_quiet_note(keeper, slot, session, judged) is None:
             return PreparedNow(extension, False, session.row)
         tokens = _note_sent(keeper, slot, session, judged, None)
-        # The lists go on growing: whoever looks at them does so before the next request.
+        # The lists keep growing: read them before the next request.
         return PreparedNow(
             extension,
             True,
@@ -162,7 +162,7 @@ def _find_quiet_note(keeper: Keeper, slot: Slot, session: OpenSession, judged: J
     """
     decision = judged.decision
     fits = session.item_tokens + judged.fixed <= judged.budget.hard
-    if decision.acts or decision.is_held or not fits or slot.told != name_wait(decision.trigger.reason):
+    if decision.acts or decision.is_held or not fits or slot.reported != name_wait(decision.trigger.reason):
         return None
     return find_quiet_note(keeper, session)
 
@@ -294,7 +294,7 @@ def make_economics(keeper: Keeper, slot: Slot, session: OpenSession) -> Economic
 
 
 def _tell_skipped(keeper: Keeper, slot: Slot, session: OpenSession, decision: Decision, made: Made | None) -> None:
-    """Say why nothing was done although something asked for it: logged once, told every time."""
+    """Report why nothing was done although something asked for it: logged once, to listeners every time."""
     if made is not None and made.ending in ("held", "vetoed", "missed"):
         why = made.reason
     elif decision.is_held:
@@ -306,8 +306,8 @@ def _tell_skipped(keeper: Keeper, slot: Slot, session: OpenSession, decision: De
     notice = Notice("skipped", session.id, why, tokens, tokens, keeper.clock())
     # The same reason is logged once, or every call would write.
     key = f"{decision.trigger.strength} {why.code}"
-    keeper.tell(notice, is_logged=slot.told != key)
-    slot.told = key
+    keeper.tell(notice, is_logged=slot.reported != key)
+    slot.reported = key
 
 
 def name_wait(reason: Reason) -> str:
@@ -318,12 +318,12 @@ def name_wait(reason: Reason) -> str:
 def _log_wait(keeper: Keeper, slot: Slot, session: OpenSession, reason: Reason) -> None:
     """Log that a change was put off because it does not pay yet: once, until something else happens."""
     waits = name_wait(reason)
-    if waits and slot.told != waits:
+    if waits and slot.reported != waits:
         tokens = session.item_tokens
         keeper.ledger.add_event(
             session.id, make_event(Notice("waited", session.id, reason, tokens, tokens, keeper.clock()))
         )
-    slot.told = waits
+    slot.reported = waits
 
 
 def _note_sent(keeper: Keeper, slot: Slot, session: OpenSession, judged: Judged, outcome: Outcome | None) -> int:

@@ -74,7 +74,7 @@ def digest_raw(raw: object, at: int) -> str:
 def _print(chunk: Sequence[object]) -> bytes | None:
     try:
         return hashlib.blake2b(orjson.dumps(chunk, option=_OPTIONS), digest_size=16).digest()
-    except TypeError:  # Not plain JSON: the canonical form says what it is, or that it is none.
+    except TypeError:  # Not plain JSON: the canonical form decides.
         return None
 
 
@@ -104,7 +104,7 @@ class Brake:
 
     @classmethod
     def read(cls, settings: Mapping[str, object]) -> Brake:
-        """Return the brake of a session; released if there is none, or none that can be read."""
+        """Return the brake of a session; released if it is not set or cannot be read."""
         stored = settings.get(BRAKE)
         if not isinstance(stored, Mapping) or not isinstance(stored.get("misses"), int):
             return cls()
@@ -220,7 +220,7 @@ def read_pinned(settings: Mapping[str, object]) -> frozenset[str]:
 
 RECALL = "recall"  # The stage of edits that put recalled text below a message.
 MARK = "cache_control"
-FORGOTTEN = "forgotten"  # The setting that holds what stands in the place of forgotten messages.
+FORGOTTEN = "forgotten"  # The setting that holds the stubs of forgotten messages.
 
 
 @dataclass(slots=True)
@@ -378,7 +378,7 @@ class OpenSession:
 
 
 def drop_marks(raw: object) -> object:
-    """Return a provider's message without marks of a prompt cache; the very same object if it has none."""
+    """Return a provider's message without prompt-cache marks; the same object if it has no marks."""
     content = raw.get("content") if isinstance(raw, dict) else None
     if not isinstance(content, list) or not any(isinstance(block, dict) and MARK in block for block in content):
         return raw
@@ -390,7 +390,7 @@ def drop_marks(raw: object) -> object:
 
 
 def hollow(message: Message) -> Message:
-    """Return a message without its content: enough to say where it stands."""
+    """Return a message without its content: enough to locate it."""
     if message.raw is None:
         return message
     return Message(None, message.role, (), message.digest, message.id)
@@ -440,7 +440,7 @@ def _fill(path: MessagePath, loaded: Mapping[str, Message]) -> list[Message]:
 
 
 def read_originals(ledger: Ledger, row: SessionRow, lens: Lens, ids: Sequence[str]) -> dict[str, Message]:
-    """Return messages by id, parsed; forgotten ones as what stands in their place."""
+    """Return messages by id, parsed; forgotten ones as their stubs."""
     if not ids:
         return {}
     found = {stored.id: parse_stored(stored, row, lens) for stored in ledger.read_messages(row.id, ids)}

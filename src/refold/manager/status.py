@@ -27,7 +27,7 @@ from refold.tokens.counter import REPLY_TOKENS
 
 # A title is looked for in so many messages: agents put reminders and their environment before a person's words.
 TITLE_MESSAGES = 6
-# The newest decisions are told one by one.
+# The newest decisions are listed one by one.
 DECISIONS_MAX = 20
 # How many messages are read at once when somebody looks for the newest ones.
 READ_MAX = 200
@@ -74,7 +74,7 @@ class SessionStatus:
 
 
 def describe_session(keeper: Keeper, session_id: str, beside: Request | None = None) -> SessionStatus:
-    """Return how a session stands now, by the model it was last prepared for.
+    """Return how full a session is now, for the model it was last prepared for.
 
     ``beside`` says what the next request will have beside the messages: its model, system prompt and tools.
     """

@@ -69,7 +69,7 @@ class Slot:
     unsent: set[str] = field(default_factory=set)
     prints: Prints = field(default_factory=Prints)
     prepared_at: float = 0.0
-    told: str = ""
+    reported: str = ""  # What was logged last about doing nothing: it is logged once.
     idle: tuple[object, ...] = ()  # The view in which nothing could be compressed.
     fixed: tuple[object, ...] = ()
     fixed_tokens: int = REPLY_TOKENS
@@ -110,11 +110,11 @@ class Keeper:
         self.find_compressor = find_compressor
 
     def prolong(self, session_id: str, owner: str) -> bool:
-        """Take the lease on a session, or prolong it; False if somebody else has it."""
+        """Take or renew the lease on a session; False if another owner holds it."""
         return self.ledger.acquire_lease(session_id, owner, seconds=self.lease_s, now=self.clock())
 
     def hold(self, session_id: str) -> Flow[Slot]:
-        """Wait for a session's turn in this process; whoever holds the slot gives it back with ``let_go``."""
+        """Wait for a session's turn in this process; the caller returns the slot with ``let_go``."""
         with self._guard:
             slot = self._slots.setdefault(session_id, Slot())
             self._slots.move_to_end(session_id)
@@ -142,7 +142,7 @@ class Keeper:
             return slot
 
     def let_go(self, slot: Slot) -> None:
-        """Give a session's turn back."""
+        """Return a session's slot."""
         slot.lock.release()
         self._leave(slot)
 
@@ -154,7 +154,7 @@ class Keeper:
             slot.tokens = tokens
             if not self._is_crowded():
                 return
-            # The newest stays, however large it is: it goes on in a moment.
+            # The newest stays, however large it is: its next request is imminent.
             for session_id in [key for key, one in self._slots.items() if not one.users][:-1]:
                 self._close_slot(session_id)
                 if not self._is_crowded():
@@ -176,20 +176,20 @@ class Keeper:
             self.let_go(slot)
 
     def drop(self, session_id: str) -> None:
-        """Let go of what is in memory of a session."""
+        """Drop a session from memory."""
         with self._guard:
             slot = self._slots.get(session_id)
             if slot is not None:
                 slot.session = None
 
     def drop_all(self) -> None:
-        """Let go of what is in memory of every session that nobody uses now."""
+        """Drop every session that is not in use from memory."""
         with self._guard:
             for session_id in [key for key, slot in self._slots.items() if not slot.users]:
                 self._close_slot(session_id)
 
     def open(self, slot: Slot, row: SessionRow) -> OpenSession:
-        """Return the session as it is now: from memory if nobody changed it, else from the ledger."""
+        """Return the current session: from memory if it is unchanged, else from the ledger."""
         counter = self.find_counter(row)
         session = slot.session
         if session is not None and session.is_current(row) and _counts_alike(session.counter, counter):
@@ -299,20 +299,20 @@ class Keeper:
         session.row = replace(session.row, settings=merge_settings(session.row.settings, changes))
 
     def tell(self, notice: Notice, *, is_logged: bool = True) -> None:
-        """Log a notice and tell whoever listens; a listener's failure is logged and told as a warning."""
+        """Log a notice and call the listeners; a listener that fails is logged and reported as a warning."""
         if is_logged:
             self.ledger.add_event(notice.session_id, make_event(notice))
         self.complain(notice.session_id, self.listeners.tell(notice))
 
     def complain(self, session_id: str, problems: list[str]) -> None:
-        """Log and tell what went wrong beside the main thing."""
+        """Log and report side failures."""
         for problem in problems:
             notice = Notice("warned", session_id, because.WARNED(detail=problem), time=self.clock())
             self.ledger.add_event(session_id, make_event(notice))
             self.listeners.tell(notice)
 
     def warn(self, session_id: str, problem: str) -> None:
-        """Tell whoever listens what went wrong beside the main thing, without a record of it."""
+        """Report a side failure to the listeners, without logging it."""
         self.listeners.tell(Notice("warned", session_id, because.WARNED(detail=problem), time=self.clock()))
 
 

@@ -141,7 +141,7 @@ def _whole(figure: object) -> int:
 
 REQUESTS_MAX = 5_000
 _MILLION = 1_000_000
-# Those who write summaries without asking a model.
+# Writers of summaries that ask no model.
 _MECHANICAL = frozenset({"", "extract", "window"})
 
 
