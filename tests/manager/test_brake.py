@@ -6,7 +6,7 @@ from refold import CompressionConfig, ContextCompressionManager
 from tests.manager.sessions import SMALL, Model, agent, chat, steps
 
 # Four kept messages alone are more than the threshold: no compression gets below it.
-HOPELESS = CompressionConfig(window=4_000, reserve=500, trigger_ratio=0.02, target_ratio=0.015, retention_count=4)
+HOPELESS = CompressionConfig(window=4_000, reserve=500, trigger_ratio=0.01, target_ratio=0.008, retention_count=4)
 # The same by a count: each compression archives what it was asked to archive.
 COUNTED = CompressionConfig(threshold_tokens=50, retention_count=4)
 # A summary is wanted, and without one the history stays as it is.
