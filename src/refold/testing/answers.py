@@ -24,7 +24,7 @@ def write_json(payload: object) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class SentEvent:
     """One server-sent event; ``name`` is empty where the wire has none, ``data`` a table or a bare word."""
 
     data: Raw | str
@@ -45,12 +45,12 @@ class Wire:
     write_events: Callable[[ScriptedReply, ScriptedUsage, Raw], Iterator[tuple[str, Raw]]]
     last_word: str = ""
 
-    def stream(self, reply: ScriptedReply, usage: ScriptedUsage, request: Raw) -> Iterator[Event]:
+    def stream(self, reply: ScriptedReply, usage: ScriptedUsage, request: Raw) -> Iterator[SentEvent]:
         """Yield the events of a streamed answer, the closing word included."""
         for name, payload in self.write_events(reply, usage, request):
-            yield Event(payload, name)
+            yield SentEvent(payload, name)
         if self.last_word:
-            yield Event(self.last_word)
+            yield SentEvent(self.last_word)
 
 
 WIRES = {

@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from refold.testing.answers import WIRES, Event, write_json
+from refold.testing.answers import WIRES, SentEvent, write_json
 from refold.testing.embedding import write_embeddings
 from refold.testing.request_rules import Refusal, count_input, count_usage, find_refusal, write_error
 from refold.testing.script import Fault, RecordedRequest, ScriptedReply
@@ -140,7 +140,7 @@ class ProviderHandler(BaseHTTPRequestHandler):
             usage = count_usage(request.wire, request.json, action)
             self._send_json(WIRES[request.wire].write_answer(action, usage, request.model))
 
-    def _list_events(self, request: RecordedRequest, reply: ScriptedReply) -> Iterator[Event]:
+    def _list_events(self, request: RecordedRequest, reply: ScriptedReply) -> Iterator[SentEvent]:
         usage = count_usage(request.wire, request.json, reply)
         return WIRES[request.wire].stream(reply, usage, request.json)
 
@@ -176,7 +176,7 @@ class ProviderHandler(BaseHTTPRequestHandler):
             events = list(self._list_events(request, fault.reply))[: fault.after]
             if fault.kind == "error_event":
                 error = write_error(request.wire, Refusal(fault.status, fault.message))
-                events.append(Event(error, "error" if request.wire == "anthropic" else ""))
+                events.append(SentEvent(error, "error" if request.wire == "anthropic" else ""))
                 self._send_events(events)
                 return
             self._send_events(events, ends=False)
@@ -218,7 +218,7 @@ class ProviderHandler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
 
-    def _send_events(self, events: Iterable[Event], *, pause_s: float = 0.0, ends: bool = True) -> None:
+    def _send_events(self, events: Iterable[SentEvent], *, pause_s: float = 0.0, ends: bool = True) -> None:
         self._send_head(200, "text/event-stream; charset=utf-8", {"Transfer-Encoding": "chunked"})
         chunks = (event.encode() for event in events)
         whole = self._write_pieces((b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks), pause_s)
