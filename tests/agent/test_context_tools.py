@@ -31,7 +31,9 @@ def test_status_has_the_exact_figures(tmp_path: Path) -> None:
         text = tools.context_status()
     assert f"Context: {now.tokens:,} of {now.hard:,} tokens" in text
     assert "In view: 60 of 60 messages, 30 turns" in text
-    assert f"Compression begins at {now.soft:,} tokens, {now.soft - now.tokens:,} from here." in text
+    assert f"Compresses at {now.soft:,} tokens; {now.soft - now.tokens:,} tokens to go." in text
+    assert "Configuration: maxTurns —, keepRecent —" in text
+    assert "Statistics: 60 messages, 0 compressed, 0 tokens saved." in text
 
 
 def test_answers_are_in_chinese_where_people_speak_chinese(tmp_path: Path) -> None:
@@ -51,7 +53,8 @@ async def test_compress_says_before_after_and_what_did_it(tmp_path: Path) -> Non
         text = await tools.context_compress("keep the ports")
         after = manager.status("s").tokens
         again = await tools.context_compress()
-    assert f"Compressed: {before:,} → {after:,} tokens, {before - after:,} freed (fold −" in text
+    assert f" messages, {before:,} → {after:,} tokens, {before - after:,} freed (fold −" in text
+    assert re.match(r"Compressed: 60 → \d+ messages", text)
     assert re.match(r"(Nothing was compressed|Compressed)", again)
 
 

@@ -5,14 +5,18 @@ import json
 import pytest
 
 from refold.agent.wire import ToolCall
+from refold.budget import Budget, Counts
+from refold.budget.ahead import look_ahead
 from refold.cli.repl.approving import describe_call, show_text
 from refold.cli.repl.gauge import tell_tokens, write_gauge
 from refold.cli.repl.keyboard import Pastes
 from refold.cli.repl.screen import clean_block, split_blocks
+from refold.conversation import because
+from refold.conversation.reason import NO_REASON, Reason
 from refold.manager.status import SessionStatus
 
 
-def make_status(tokens: int, hard: int = 128_000, soft: int = 96_000, stopped: str = "") -> SessionStatus:
+def make_status(tokens: int, hard: int = 128_000, soft: int = 96_000, stopped: Reason = NO_REASON) -> SessionStatus:
     return SessionStatus(
         session_id="s",
         wire="openai-chat",
@@ -31,16 +35,16 @@ def make_status(tokens: int, hard: int = 128_000, soft: int = 96_000, stopped: s
         edits=0,
         pinned=0,
         stopped=stopped,
+        ahead=look_ahead(Counts(tokens), Budget(hard, soft, soft, soft // 2, hard)),
     )
 
 
 @pytest.mark.parametrize(
     ("tokens", "gauge"),
     [
-        (78_080, "▰▰▰▱▱ 61 % · 78k/128k · soft at 96k"),
-        (0, "▱▱▱▱▱ 0 % · 0/128k · soft at 96k"),
-        (128_000, "▰▰▰▰▰ 100 % · 128k/128k · soft at 96k"),
-        (300_000, "▰▰▰▰▰ 234 % · 300k/128k · soft at 96k"),
+        (78_080, "▰▰▰▰▱ 81 % · 78k/128k · compresses at 96,000 tokens; 17,920 tokens to go"),
+        (0, "▱▱▱▱▱ 0 % · 0/128k · compresses at 96,000 tokens; 96,000 tokens to go"),
+        (128_000, "▰▰▰▰▰ 100 % · 128k/128k · compresses at 96,000 tokens; the next request compresses"),
     ],
 )
 def test_the_gauge_is_one_line(tokens: int, gauge: str) -> None:
@@ -48,7 +52,7 @@ def test_the_gauge_is_one_line(tokens: int, gauge: str) -> None:
 
 
 def test_the_gauge_says_when_nothing_is_automatic() -> None:
-    assert write_gauge(make_status(1, stopped="automatic compression is off")).endswith("automatic compression is off")
+    assert write_gauge(make_status(1, stopped=because.AUTO_OFF())).endswith("automatic compression is off")
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def test_an_answer_is_shown_as_markdown_and_the_gauge_follows(tmp_path: Path) ->
         assert "(asked for)" in head
         chat.send("which port?")
         chat.expect("The port is 7341.")
-        chat.expect("soft at")
+        chat.expect("compresses at")
         assert chat.end() == 0
 
 
@@ -53,7 +53,7 @@ def test_commands_work_before_and_after_the_first_message(tmp_path: Path) -> Non
         chat.send("hello")
         chat.expect("All right.")
         for line, answer in (
-            ("/context", "next: compresses after"),
+            ("/context", "next: compresses at"),
             ("/cost", "1 request ·"),
             ("/recall hello", "; /expand HANDLE gives the whole original"),
             ("/model", "gpt-4o at"),
@@ -107,7 +107,7 @@ def test_a_compression_is_announced_told_and_the_gauge_shows_the_new_figure(tmp_
         after = re.search(r"→ ([\d,]+) tokens", told)
         assert after
         chat.expect("fine")
-        gauge = chat.expect("soft at")
+        gauge = chat.expect("compresses at")
         shown = re.findall(r"([\d.]+)k/", gauge)
         # The figure after it, with this answer: never the one from before the compression.
         assert abs(float(shown[-1]) * 1_000 - int(after[1].replace(",", ""))) < 500

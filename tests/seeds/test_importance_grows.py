@@ -1,6 +1,7 @@
 """The importance document in a conversation that grows turn by turn, with the document's own numbers."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -181,3 +182,23 @@ def test_s1_5_the_language_of_an_answer_follows_the_conversation_not_one_message
             "s", [*history, {"role": "assistant", "content": "好的"}, {"role": "user", "content": "ok, thanks"}]
         )
         assert ContextTools(manager, "s").context_summary() == "还没有压缩过，没有摘要。"
+
+
+async def test_s1_5_the_tools_answer_as_the_document_shows(tmp_path: Path) -> None:
+    config = {"preset": "importance", "autoCompress": False}
+    script = [
+        call_tool("context_status"),
+        call_tool("context_compress"),
+        call_tool("context_config", {"keepRecent": 15, "maxToolOutput": 5000}),
+        answer("done"),
+    ]
+    with ScriptedProvider(script) as provider, make_manager(tmp_path, **config) as manager:
+        manager.append("s", list(grow("long", "zh", 45))[-1])
+        events = await run_all(make_agent(provider, manager), "看看上下文，然后压缩它。")
+        assert (manager.config.keep_recent, manager.config.max_tool_output) == (15, 5000)
+    status, compressed, configured = [one.text for one in pick(events, ToolFinished)]
+    assert "maxTurns 50, keepRecent 10, maxToolOutput 3000, summaryMaxChars 500, autoCompress false" in status
+    assert "总消息数 47，已压缩 0 条" in status
+    before, after = re.findall(r"压缩完成：(\d+) → (\d+) 条消息", compressed)[0]
+    assert int(after) < int(before)
+    assert "keep_recent = 15" in configured

@@ -6,6 +6,7 @@ unknown handle gets an answer that ends the search. Only settings that cannot br
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -61,7 +62,7 @@ class ContextTools:
             now = self.manager.status(self.session_id)
         except LedgerError:
             return texts.nothing_yet
-        return texts.status(now)
+        return texts.status(now, _read_settings(self.manager))
 
     async def context_compress(self, instructions: str = "") -> str:
         """Compress your context now. Nothing is lost: older content stays reachable by recall and expand.
@@ -72,6 +73,7 @@ class ContextTools:
         texts = self.texts
         if self.manager.ledger.read_session(self.session_id) is None:
             return texts.nothing_to_compress
+        before = len(await asyncio.to_thread(self.manager.read_view, self.session_id))
         try:
             done = await self.manager.compress_async(self.session_id, instructions[:4_000])
         except LedgerError as error:
@@ -80,14 +82,26 @@ class ContextTools:
             return texts.compress_failed(done)
         if done.freed_tokens == 0 and not any(stage.edits for stage in done.stages):
             return texts.not_compressed(done)
-        return texts.compressed(done)
+        return texts.compressed(done, before)
 
-    def context_config(self, changes: dict[str, Any] | None = None) -> str:
+    def context_config(
+        self,
+        changes: dict[str, Any] | None = None,
+        maxTurns: int | None = None,  # noqa: N803 - the document's own names
+        keepRecent: int | None = None,  # noqa: N803
+        maxToolOutput: int | None = None,  # noqa: N803
+        summaryMaxChars: int | None = None,  # noqa: N803
+        autoCompress: bool | None = None,  # noqa: N803
+        importanceThreshold: float | None = None,  # noqa: N803
+    ) -> str:
         """Show the settings of compression, or change some; they are kept in .compression/config.json.
 
         Args:
-            changes: settings and values, such as {"keepRecent": 6}; leave it out to see what is set.
+            changes: the settings below by name, such as {"keepRecent": 6}; leave all out to see what is set.
         """
+        given = (maxTurns, keepRecent, maxToolOutput, summaryMaxChars, autoCompress, importanceThreshold)
+        named = {name: value for name, value in zip(SETTINGS, given, strict=True) if value is not None}
+        changes = {**(changes or {}), **named}
         texts = self.texts
         if not changes:
             return texts.settings(_read_settings(self.manager))

@@ -47,8 +47,22 @@ class Texts:
             f"压缩失败，保持原历史不变：{say(done.reason, 'zh')}。",
         )
 
-    def status(self, now: SessionStatus) -> str:
-        """Return how a session stands."""
+    def _list_figures(self, now: SessionStatus, values: Mapping[str, object]) -> list[str]:
+        """Return configuration and statistics, one a line (S1.5)."""
+        saved = max(0, now.tokens_original - (now.tokens - now.system_tokens - now.tools_tokens))
+        listed = ", ".join(f"{name} {'—' if value is None else json.dumps(value)}" for name, value in values.items())
+        hidden = now.messages - now.messages_in_view
+        return [
+            self._say(f"Configuration: {listed}.", f"配置：{listed}。"),
+            self._say(
+                f"Statistics: {count_things(now.messages, 'message')}, {max(0, hidden):,} compressed, "
+                f"{saved:,} tokens saved.",
+                f"统计：总消息数 {now.messages:,}，已压缩 {max(0, hidden):,} 条，节省 {saved:,} tokens。",
+            ),
+        ]
+
+    def status(self, now: SessionStatus, values: Mapping[str, object]) -> str:
+        """Return how a session stands: room, what happens next, configuration and statistics."""
         share = f"{now.share:.0%}".replace("%", " %")
         lines = [
             self._say(
@@ -67,28 +81,24 @@ class Texts:
             lines.append(
                 self._say(f"Automatic compression does not run: {now.stopped}.", f"自动压缩未运行：{now.stopped}。")
             )
-        elif now.tokens >= now.soft:
-            lines.append(self._say("The next request compresses.", "下一次请求将触发压缩。"))
         else:
-            left = now.soft - now.tokens
-            lines.append(
-                self._say(
-                    f"Compression begins at {now.soft:,} tokens, {left:,} from here.",
-                    f"达到 {now.soft:,} tokens 时开始压缩，还差 {left:,}。",
-                )
-            )
+            told = now.ahead.tell(self.language)
+            lines.append(f"{told[0].upper()}{told[1:]}{self._say('.', '。')}")
+        lines += self._list_figures(now, values)
         return "\n".join(lines)
 
-    def compressed(self, done: CompactResult) -> str:
-        """Return what a compression did."""
+    def compressed(self, done: CompactResult, messages_before: int) -> str:
+        """Return what a compression did to a view of so many messages."""
+        after = len(done.messages)
+        fewer = self._say(f"{messages_before:,} → {after:,} messages, ", f"{messages_before:,} → {after:,} 条消息，")
         stages = ", ".join(f"{one.stage} {tell_change(one.tokens_freed)}" for one in done.stages if one.edits)
         files = len(done.deleted_files)
         gone = self._say(f" {count_things(files, 'file')} deleted.", f"删除文件 {files:,} 个。") if files else ""
         return self._say(
-            f"Compressed: {done.previous_tokens:,} → {done.current_tokens:,} tokens, {done.freed_tokens:,} freed "
-            f"({stages}). {count_things(done.preserved_count, 'message')} unchanged.{gone} "
+            f"Compressed: {fewer}{done.previous_tokens:,} → {done.current_tokens:,} tokens, "
+            f"{done.freed_tokens:,} freed ({stages}). {count_things(done.preserved_count, 'message')} unchanged.{gone} "
             f"Originals: context_recall, context_expand.",
-            f"已压缩：{done.previous_tokens:,} → {done.current_tokens:,} tokens，释放 {done.freed_tokens:,}"
+            f"压缩完成：{fewer}{done.previous_tokens:,} → {done.current_tokens:,} tokens，释放 {done.freed_tokens:,}"
             f"（{stages}）。"
             f"{done.preserved_count:,} 条消息未变。{gone}原文可用 context_recall、context_expand 取回。",
         )

@@ -56,7 +56,7 @@ def _show_view(manager: ContextCompressionManager, session: str, *, as_json: boo
     write_line(
         f"{status.messages:,} messages, {status.messages_in_view:,} in view; {status.tokens:,} of {status.hard:,} "
         f"tokens ({status.share * 100:.0f} %), counted by {status.counter}"
-        + (f"; {status.stopped}" if status.stopped else "")
+        f"; {status.stopped or status.ahead.tell()}"
     )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from refold.budget import decide
+from refold.budget.ahead import Ahead, look_ahead
 from refold.budget.economics import find_next_size
 from refold.conversation import because
 from refold.conversation.language import Language
@@ -67,10 +68,11 @@ class SessionStatus:
     tools_tokens: int = 0
     acts_at: int = 0
     saves_money: bool = False
+    ahead: Ahead = Ahead()
 
     def to_dict(self) -> dict[str, object]:
-        """Return the status as plain values, for JSON."""
-        return describe(self)
+        """Return the status as plain values, for JSON; ``next`` says which threshold acts next."""
+        return {**describe(self), "next": self.ahead.tell()}
 
 
 def describe_session(keeper: Keeper, session_id: str, beside: Request | None = None) -> SessionStatus:
@@ -117,6 +119,7 @@ def describe_session(keeper: Keeper, session_id: str, beside: Request | None = N
             pinned=len(read_pinned(row.settings)),
             trigger=decide(counts, budget, keeper.find_thresholds()).reason,
             stopped=stopped,
+            ahead=look_ahead(counts, budget, keeper.config.thresholds(), saves_at),
             system_tokens=slot.system_tokens,
             tools_tokens=slot.fixed_tokens - slot.system_tokens - REPLY_TOKENS,
             acts_at=budget.soft if saves_at is None else saves_at,

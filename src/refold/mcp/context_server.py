@@ -94,9 +94,19 @@ def _add_changing(server: MCPServer[Any], sessions: Sessions) -> None:
         return await sessions.find(session).context_compress(instructions)
 
     @server.tool(structured_output=False)
-    async def context_config(changes: dict[str, Any] | None = None, session: Session = "") -> str:
+    async def context_config(
+        changes: dict[str, Any] | None = None,
+        maxTurns: int | None = None,  # noqa: N803 - the document's own names
+        keepRecent: int | None = None,  # noqa: N803
+        maxToolOutput: int | None = None,  # noqa: N803
+        summaryMaxChars: int | None = None,  # noqa: N803
+        autoCompress: bool | None = None,  # noqa: N803
+        importanceThreshold: float | None = None,  # noqa: N803
+        session: Session = "",
+    ) -> str:
         """Show the settings of compression, or change some, such as {"keepRecent": 6}."""
-        return await asyncio.to_thread(lambda: sessions.find(session).context_config(changes))
+        given = (maxTurns, keepRecent, maxToolOutput, summaryMaxChars, autoCompress, importanceThreshold)
+        return await asyncio.to_thread(lambda: sessions.find(session).context_config(changes, *given))
 
     @server.tool(structured_output=False)
     async def context_pin(handle: str, session: Session = "") -> str:

@@ -9,7 +9,7 @@ from nicegui import ui
 
 from refold.web.context import PARTS, Context
 from refold.web.shell import button, heading, text
-from refold.web.visit import say, say_reason
+from refold.web.visit import find_visit, say, say_reason
 
 # Below this, "0% full" would be said of a context that is not empty.
 SHARE_MIN = 0.005
@@ -69,6 +69,8 @@ def _draw_gauge(context: Context) -> None:
         text("strong", told, f"gauge-share is-{context.state}")
         text("span", say(f"session.state_{context.state}"), f"chip {context.state}")
     text("p", say("session.of", tokens=status.tokens, hard=status.hard), "num soft gauge-of")
+    if status.ahead.limits and not status.stopped:
+        text("p", status.ahead.tell(find_visit().tongue), "soft gauge-next")
     top = max(status.hard, status.tokens)
     with ui.element("div").classes("gauge") as gauge:
         gauge._props.update(

@@ -87,10 +87,8 @@ def show_context(chat: ChatSession, screen: Screen, argument: str) -> None:  # n
     )
     if status.stopped:
         screen.note(f"next: {status.stopped}", "yellow")
-    elif status.tokens >= status.soft:
-        screen.note("next: the next message compresses")
     else:
-        screen.note(f"next: compresses after {status.soft - status.tokens:,} more tokens")
+        screen.note(f"next: {status.ahead.tell()}")
 
 
 async def compact(chat: ChatSession, screen: Screen, argument: str) -> None:

@@ -14,8 +14,12 @@ FULL, EMPTY = "▰", "▱"
 
 
 def write_gauge(status: SessionStatus, cells: int = CELLS) -> str:
-    """Return the gauge: ``▰▰▰▱▱ 61 % · 78k/128k · soft at 96k``."""
-    share = status.tokens / status.hard if status.hard else 0.0
+    """Return the gauge: ``▰▰▰▰▱ 81 % · 78k/128k · compresses at 96,000 tokens; 17,920 tokens to go``.
+
+    The bar is the way to the next compression; where none is automatic, to the end of the room.
+    """
+    is_ahead = bool(status.ahead.limits) and not status.stopped
+    share = status.ahead.nearest.share if is_ahead else status.tokens / max(1, status.hard)
     filled = max(0, min(cells, round(share * cells)))
     bar = FULL * filled + EMPTY * (cells - filled)
     parts = [f"{bar} {share * 100:.0f} %", f"{tell_tokens(status.tokens)}/{tell_tokens(status.hard)}"]
@@ -26,7 +30,7 @@ def write_gauge(status: SessionStatus, cells: int = CELLS) -> str:
             else "automatic compression has stopped"
         )
     else:
-        parts.append(f"soft at {tell_tokens(status.soft)}")
+        parts.append(status.ahead.tell())
     return " · ".join(parts)
 
 

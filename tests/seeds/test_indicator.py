@@ -1,0 +1,72 @@
+"""What every indicator says of the threshold that acts next, in every preset and in a conversation that grows."""
+
+from pathlib import Path
+
+import pytest
+
+from refold import CompressionConfig, ContextCompressionManager
+from refold.agent.context_tools import ContextTools
+from refold.budget import Budget, Counts, Thresholds
+from refold.budget.ahead import look_ahead
+from refold.cli.repl.gauge import write_gauge
+from tests.seeds.growing import grow
+
+ROOM = Budget(hard=100_000, soft=90_000, warn=80_000, target=45_000, window=128_000)
+ARCHIVE = Thresholds(rounds=100, tokens=4_000, kept=50)
+
+
+@pytest.mark.parametrize(
+    ("counts", "thresholds", "told"),
+    [
+        (Counts(1_000, 60, 30), ARCHIVE, "compresses at 100 messages or 4,000 tokens; 40 messages to go"),
+        (Counts(3_999, 60, 30), ARCHIVE, "compresses at 100 messages or 4,000 tokens; 1 token to go"),
+        (Counts(9_000, 30, 15), ARCHIVE, "compresses at 100 messages or 4,000 tokens; 21 messages to go"),
+        (Counts(4_000, 60, 30), ARCHIVE, "compresses at 100 messages or 4,000 tokens; the next request compresses"),
+        (Counts(1_000, 19, 10), Thresholds(messages=20, turns=50, kept=20),
+         "compresses at 21 messages or 51 turns or 90,000 tokens; 2 messages to go"),
+        (Counts(89_000, 19, 10), Thresholds(), "compresses at 90,000 tokens; 1,000 tokens to go"),
+        (Counts(100_001, 9, 4), ARCHIVE, "compresses at 100 messages or 4,000 tokens; the next request compresses"),
+    ],
+)  # fmt: skip
+def test_s3_9_the_sentence_names_what_acts_next(counts: Counts, thresholds: Thresholds, told: str) -> None:
+    assert look_ahead(counts, ROOM, thresholds).tell() == told
+
+
+def test_s3_9_the_sentence_is_in_chinese_too() -> None:
+    assert (
+        look_ahead(Counts(1_000, 60, 30), ROOM, ARCHIVE).tell("zh")
+        == "达到 100 条消息 或 4,000 词元 时压缩；还差 40 条消息"
+    )
+
+
+@pytest.mark.parametrize(
+    ("preset", "told"),
+    [
+        ("archive", "compresses at 100 messages or 4,000 tokens; "),
+        ("importance", "compresses at 21 messages or 51 turns or "),
+        ("offload", "compresses at 6,000 tokens; "),
+        ("hybrid", "compresses at 6,400 tokens; "),
+        ("turns", "compresses at 6,000 tokens; "),
+        ("default", "compresses at "),
+    ],
+)
+def test_s3_9_what_is_announced_is_what_acts_in_a_growing_chat(tmp_path: Path, preset: str, told: str) -> None:
+    config = CompressionConfig(preset=preset, window=8_000, reserve=500, background=False)
+    announced = acted = 0
+    with ContextCompressionManager(config, tmp_path) as manager:
+        for history in grow("mixed", "en", 130):
+            due = manager.status("s1").ahead.is_due if announced else False
+            manager.append("s1", history[-2:] if len(history) > 1 else history)
+            before = manager.status("s1")
+            assert before.ahead.tell().startswith(told)
+            assert before.ahead.tell() in write_gauge(before)
+            assert before.ahead.tell()[1:] in ContextTools(manager, "s1").context_status()
+            assert before.to_dict()["next"] == before.ahead.tell()
+            report = manager.prepare_context_sync("s1").report
+            assert report is not None
+            announced += before.ahead.is_due
+            if report.stages and preset != "default":
+                acted += 1
+                assert before.ahead.is_due or due
+    assert announced
+    assert acted or preset == "default"
