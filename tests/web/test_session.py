@@ -48,7 +48,7 @@ def test_a_fold_is_a_card_with_its_figures_facts_and_exact_values(browser: Brows
     card.wait_for()
     said = card.inner_text()
     assert f"{len(fold.covers)} messages" in said
-    assert f"{fold.tokens_before:,} → {fold.tokens_after:,} tokens" in said
+    assert f"{fold.tokens_original:,} → {fold.tokens_after:,} tokens" in said
     assert "requested manually" in said
     assert re.search(r"\b\d\d:\d\d\b", said)
     assert fold.fold.facts[0].text in said
