@@ -145,6 +145,7 @@ def test_ctrl_c_ends_a_long_command_with_130_and_no_traceback(shell: Shell) -> N
     seen = child.read()
     child.close()
     assert child.exitstatus == 130
+    assert "refold: stopped" in strip(seen)
     assert "Traceback" not in seen
 
 

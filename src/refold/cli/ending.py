@@ -26,6 +26,12 @@ EXIT_CODES = {
     70: "a bug of refold",
     130: "stopped by the keyboard",
 }
+
+
+class Stopped(Exception):
+    """Ctrl-C during a command. typer would turn a KeyboardInterrupt into a silent exit."""
+
+
 # typer's own base of all that is wrong with a command line; it has no public name in every release.
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 
@@ -49,7 +55,7 @@ def run_to_end(app: Callable[..., object]) -> int:
         if isinstance(done.__context__, BrokenPipeError):
             return _leave_quietly()
         return done.code if isinstance(done.code, int) else int(done.code is not None)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Stopped):
         return fail("stopped", 130)
     except OSError as error:
         _leave_quietly()

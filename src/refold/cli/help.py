@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from refold.cli.ending import Stopped
+
 # Which command stands under which heading, in the order in which people come to need them.
 PANELS: dict[str, tuple[str, ...]] = {
     "Start": ("init", "doctor", "config", "presets", "local"),
@@ -73,6 +75,13 @@ class PlainCommand(_PlainHelp, TyperCommand):
 
 class PlainGroup(_PlainHelp, TyperGroup):
     """Commands under one name, listed below its options."""
+
+    def invoke(self, ctx: Context) -> Any:
+        """Run the command; report Ctrl-C as ``Stopped``, which typer lets through."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise Stopped from None
 
     def resolve_command(self, ctx: Context, args: list[str]) -> Any:
         """Find the command that is meant; ``help NAME`` is ``NAME --help``, for those who type that."""
