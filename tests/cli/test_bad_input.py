@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from refold.cli.main import EXIT_CODES
+from refold.cli.exit import EXIT_CODES
 from tests.cli.conftest import make_session
 from tests.cli.running import Ran, Shell
 
@@ -189,7 +189,7 @@ def test_a_bug_of_ours_ends_in_a_sentence_and_code_70(
 
 def test_every_exit_code_an_error_carries_is_documented() -> None:
     from refold import errors
-    from refold.cli.reading import OutputError
+    from refold.cli.output import OutputError
 
     kinds = [getattr(errors, name) for name in errors.__all__]
     assert {kind.exit_code for kind in [*kinds, OutputError]} <= set(EXIT_CODES)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from refold.cli.blocks import CHAT, MCP, read_block
+from refold.config.blocks import ChatBlock, McpBlock, read_block
 from refold.errors import ConfigError
 
 
@@ -21,15 +21,12 @@ def test_the_environment_comes_before_the_project_and_the_project_before_the_use
     environ = write(
         tmp_path, "chat: {model: mine, system: Be brief., base_url: http://h/v1}", tmp_path / "x" / "refold"
     )
-    assert read_block(CHAT, tmp_path, environ) == {
-        "model": "theirs",
-        "tools": "files,shell",
-        "system": "Be brief.",
-        "base_url": "http://h/v1",
-    }
+    assert read_block(ChatBlock, tmp_path, environ) == ChatBlock(
+        model="theirs", tools="files,shell", system="Be brief.", base_url="http://h/v1"
+    )
     environ |= {"REFOLD_CHAT_MODEL": "now", "REFOLD_SESSION": "other"}
-    assert read_block(CHAT, tmp_path, environ)["model"] == "now"
-    assert read_block(MCP, tmp_path, environ) == {"session": "other", "port": 7000}
+    assert read_block(ChatBlock, tmp_path, environ).model == "now"
+    assert read_block(McpBlock, tmp_path, environ) == McpBlock(session="other", port=7000)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +35,7 @@ def test_the_environment_comes_before_the_project_and_the_project_before_the_use
         ("chat:\n  modle: x\n", "refold.yaml:2: unknown setting 'chat.modle' (did you mean 'model'?)"),
         ("chat:\n  model: [1]\n", "refold.yaml:2: chat.model must be text"),
         ("chat: 7\n", "refold.yaml:1: chat must be a block of settings"),
-        ("chat:\n  base_url: http://evil/v1\n", "refold.yaml:2: chat.base_url says where keys are sent"),
+        ("chat:\n  base_url: http://evil/v1\n", "refold.yaml:2: chat.base_url decides where keys are sent"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_place(
@@ -47,19 +44,19 @@ def test_what_is_wrong_is_told_with_its_place(
     monkeypatch.chdir(tmp_path)
     environ = write(tmp_path, text)
     with pytest.raises(ConfigError) as raised:
-        read_block(CHAT, tmp_path, environ)
+        read_block(ChatBlock, tmp_path, environ)
     assert told in str(raised.value)
 
 
 def test_a_port_is_a_number(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"mcp\.port must be a whole number"):
-        read_block(MCP, tmp_path, write(tmp_path, "mcp: {port: high}"))
+        read_block(McpBlock, tmp_path, write(tmp_path, "mcp: {port: high}"))
 
 
 def test_every_setting_and_variable_is_on_the_page() -> None:
     page = (Path(__file__).resolve().parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
-    for block in (CHAT, MCP):
+    for block in (ChatBlock, McpBlock):
         rows = [line for line in page.splitlines() if line.startswith(f"| `{block.name}` |")]
         named = {name.strip("` ") for row in rows for name in row.split("|")[2].split(",")}
-        assert named == set(block.kinds)
+        assert named == set(block.model_fields)
         assert all(any(f"`{variable}`" in row for row in rows) for variable in block.variables)

@@ -75,7 +75,7 @@ def test_out_replaces_a_file_whole_and_leaves_nothing_beside_it(shell: Shell, se
 def test_a_new_file_has_the_rights_that_the_users_mask_gives_and_an_old_one_keeps_its_own(tmp_path: Path) -> None:
     import os
 
-    from refold.cli.reading import write_result
+    from refold.cli.output import write_result
 
     before = os.umask(0o077)
     try:

@@ -29,9 +29,9 @@ def test_a_stored_session_is_compressed_and_undo_takes_it_back(stored: Shell) ->
     assert ran.code == 0
     assert "fold −" in ran.text
     assert "requested manually" in ran.text
-    assert "refold undo s1" in ran.text
+    assert "refold undo --session s1" in ran.text
     assert count_view(stored.folder) < before
-    assert stored.refold("undo", "s1").code == 0
+    assert stored.refold("undo", "-s", "s1").code == 0
     assert count_view(stored.folder) == before
 
 
@@ -55,7 +55,7 @@ def test_instructions_decide_what_the_summary_of_a_stored_session_keeps(shell: S
         assert told["tokens_saved"] > 0
         with ContextCompressionManager(workspace_path=shell.folder) as manager:
             kept[wanted] = "".join(one.content for one in manager.summaries("s1")).count("marzipan")
-        shell.refold("undo", "s1")
+        shell.refold("undo", "-s", "s1")
     assert kept["keep every mention of marzipan"] > kept[""]
 
 

@@ -22,17 +22,17 @@ def store(folder: Path, *names: str) -> None:
 
 
 def test_commands_and_presets_are_offered(shell: Shell) -> None:
-    assert press_tab(shell, "refold re") == ["replay", "recall", "redo"]
+    assert sorted(press_tab(shell, "refold re")) == ["recall", "redo", "replay"]
     assert press_tab(shell, "refold compact x --preset ha") == []
     assert press_tab(shell, "refold compact x --preset h") == ["hybrid"]
 
 
 def test_sessions_of_the_workspace_are_offered(shell: Shell) -> None:
-    assert press_tab(shell, "refold show ") == []
+    assert press_tab(shell, "refold show --session ") == []
     assert not (shell.folder / ".refold").exists()
     store(shell.folder, "alpha", "alpine", "beta")
     store(shell.folder / "other", "elsewhere")
-    assert sorted(press_tab(shell, "refold show al")) == ["alpha", "alpine"]
+    assert sorted(press_tab(shell, "refold show --session al")) == ["alpha", "alpine"]
     assert press_tab(shell, "refold recall port --session be") == ["beta"]
-    assert press_tab(shell, "refold show --workspace other ") == ["elsewhere"]
-    assert press_tab(shell, "refold show --workspace absent ") == []
+    assert press_tab(shell, "refold show --workspace other --session ") == ["elsewhere"]
+    assert press_tab(shell, "refold show --workspace absent --session ") == []

@@ -10,7 +10,8 @@ from tests.cli.running import Shell
 READING = ["sessions", "show", "show --edits", "show --originals", "log", "stats", "recall port", "recall port --all"]
 READING += ["facts", "facts --all"]
 NEEDING = ["undo", "redo", "export", "expand m:4f2a91c3"]
-NAMING = ["show", "log", "stats", "verify", "undo", "redo", "export", "recall port -s", "facts -s", "expand m:00 -s"]
+NAMING = ["show", "log", "stats", "verify", "undo", "redo", "export", "recall port", "facts", "expand m:00", "pin"]
+NAMING += ["delete", "forget m:00"]
 
 
 @pytest.mark.parametrize("command", READING)
@@ -34,9 +35,9 @@ def test_a_command_that_needs_a_session_fails_with_the_same_words(shell: Shell, 
 
 @pytest.mark.parametrize("command", NAMING)
 def test_a_session_that_is_not_there_is_told_alike(shell: Shell, command: str) -> None:
-    ran = shell.refold(*command.split(), "nobody")
+    ran = shell.refold(*command.split(), "--session", "nobody")
     assert (ran.code, ran.out) == (8, b"")
-    assert ran.err == "refold: there is no session 'nobody'; 'refold sessions' lists those there are\n"
+    assert ran.err == "refold: there is no session 'nobody'; 'refold sessions' lists them\n"
 
 
 @pytest.mark.parametrize("command", [*READING, *NEEDING, "verify", "memory"])

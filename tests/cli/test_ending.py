@@ -34,7 +34,7 @@ def run_in_terminal(shell: Shell, *args: str, columns: int, **more: str) -> tupl
 def test_on_a_terminal_an_error_is_wrapped_at_words(shell: Shell) -> None:
     code, lines = run_in_terminal(shell, "count", "absent.json", columns=40)
     assert code == 4
-    assert " ".join(lines) == "refold: absent.json does not exist; name a file, or '-' for the standard input"
+    assert " ".join(lines) == "refold: absent.json does not exist; name a file, or '-' for standard input"
     assert len(lines) == 2
     assert all(len(line) <= 40 for line in lines)
 
@@ -62,7 +62,7 @@ def test_a_sentence_is_wrapped_on_a_terminal_and_whole_in_a_pipe(shell: Shell) -
         (("count",), "refold: missing argument 'FILE'\nUsage: refold count [OPTIONS] FILE\n"),
         (("count", "a", "--modl", "x"), "Try 'refold count --help'.\n"),
         (("replay", "a", "--jobs", "x"), "refold: invalid value for '--jobs' / '-j'"),
-        (("compact", "a", "--budget", "many"), "'many' is no number of tokens; give one such as 8000"),
+        (("compact", "a", "--budget", "many"), "'many' is not a number of tokens; write it as 8000"),
     ],
 )
 def test_a_wrong_command_line_is_told_as_any_error_is(shell: Shell, args: tuple[str, ...], says: str) -> None:
@@ -103,7 +103,7 @@ ENCODINGS = ("ascii", "iso-8859-1", "gbk")
 
 
 @pytest.mark.parametrize(
-    "command", ["count session.json", "presets", "compact session.json -b 2k -n", "config explain"]
+    "command", ["count session.json", "presets", "compact session.json -b 2k --dry-run", "config explain --all"]
 )
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_a_terminal_that_lacks_characters_gets_escapes_and_no_error(shell: Shell, command: str, encoding: str) -> None:
@@ -116,7 +116,7 @@ def test_a_terminal_that_lacks_characters_gets_escapes_and_no_error(shell: Shell
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_a_process_with_a_poor_encoding_gets_escapes_and_no_error(process: ProcessShell, encoding: str) -> None:
     process.write("session.json", json.dumps(POOR))
-    ran = process.refold("compact", "session.json", "-b", "2k", "-n", PYTHONIOENCODING=encoding, PYTHONUTF8="0")
+    ran = process.refold("compact", "session.json", "-b", "2k", "--dry-run", PYTHONIOENCODING=encoding, PYTHONUTF8="0")
     assert ran.code == 0, ran.err
     assert ran.out.decode(encoding)
 
@@ -156,11 +156,11 @@ def test_a_question_that_is_denied_changes_nothing_and_says_so(shell: Shell) -> 
     with ContextCompressionManager(workspace_path=shell.folder) as manager:
         manager.append("kept", make_session(2))
     child = pexpect.spawn(
-        sys.executable, ["-m", "refold", "delete", "kept"], cwd=str(shell.folder), encoding="utf-8", timeout=60
+        sys.executable, ["-m", "refold", "delete", "-s", "kept"], cwd=str(shell.folder), encoding="utf-8", timeout=60
     )
-    child.expect("there is no undo")
+    child.expect("This cannot be undone")
     child.sendline("n")
-    child.expect("not confirmed; nothing was changed")
+    child.expect("not confirmed: nothing was changed")
     child.expect(pexpect.EOF)
     child.close()
     assert child.exitstatus == 1

@@ -9,8 +9,8 @@ import pytest
 import typer.main
 from typer.testing import CliRunner
 
-from refold.cli.ending import EXIT_CODES
-from refold.cli.help import PANELS, _tidy_record
+from refold.cli.app import PANELS, _tidy_record
+from refold.cli.exit import EXIT_CODES
 from refold.cli.main import app
 from tests.cli.running import Shell
 

@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from refold import ContextCompressionManager
-from refold.cli.compact import Wish
-from refold.cli.compact import run as run_compact
-from refold.cli.count import run as run_count
-from refold.cli.transfer import run_export, run_import
+from refold.cli.compact import CompactRequest, compact_file
+from refold.cli.count import count
+from refold.cli.transfer import export, run_import
 from refold.errors import ConfigError, FormatError
 from refold.testing.convert import to_anthropic
 from tests.replay.files import agent_messages, claude_rows, codex_rows, write_rows
@@ -74,9 +73,9 @@ def test_one_name_is_for_one_session(folder: Path) -> None:
 
 
 def test_count_reads_session_files_and_lists_several(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run_count(str(folder / "rollout-1.jsonl"), None, None, as_json=True)
+    count(str(folder / "rollout-1.jsonl"), None, None, as_json=True)
     assert json.loads(capsys.readouterr().out)["format"] == "openai-responses"
-    run_count(str(folder / "project" / "claude.jsonl"), None, None, as_json=False)
+    count(str(folder / "project" / "claude.jsonl"), None, None, as_json=False)
     told = capsys.readouterr()
     assert "s-1/a7" in told.out
     assert "not JSON" in told.err, "the half line at its end is named"
@@ -85,10 +84,11 @@ def test_count_reads_session_files_and_lists_several(folder: Path, capsys: pytes
 def test_compact_writes_the_main_conversation_of_a_session_file(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run_compact(Wish(str(folder / "project" / "claude.jsonl"), 2_000, str(tmp_path / "out.json")))
+    claude = str(folder / "project" / "claude.jsonl")
+    compact_file(CompactRequest(claude, budget=2_000, out=str(tmp_path / "out.json")))
     written = json.loads((tmp_path / "out.json").read_text().splitlines()[0])
     assert written["role"] == "user"
-    run_compact(Wish(str(folder / "rollout-1.jsonl"), 2_000, str(tmp_path / "codex.json")))
+    compact_file(CompactRequest(str(folder / "rollout-1.jsonl"), budget=2_000, out=str(tmp_path / "codex.json")))
     capsys.readouterr()
     assert json.loads((tmp_path / "codex.json").read_text())["instructions"] == "Be brief."
 
@@ -97,14 +97,14 @@ def test_compact_of_several_conversations_says_what_to_do(folder: Path) -> None:
     rows = [{"id": f"s{at}", "messages": [{"role": "user", "content": f"Question {at}"}]} for at in range(3)]
     write_rows(folder / "log.jsonl", rows)
     with pytest.raises(FormatError, match=r"holds 3 conversations .*refold import"):
-        run_compact(Wish(str(folder / "log.jsonl"), 2_000))
+        compact_file(CompactRequest(str(folder / "log.jsonl"), budget=2_000))
 
 
 def test_a_folder_may_hold_exports_and_names_that_cannot_be_stored_as_they_are(folder: Path) -> None:
     run_import(".", [str(folder / "request.json")], "mine", as_json=False)
     inside = folder / "more"
     inside.mkdir()
-    run_export(".", "mine", str(inside / "export.json"))
+    export("mine", str(inside / "export.json"), ".")
     odd = {"id": "odd \ud800", "messages": [{"role": "user", "content": "Half \ud800 a sign"}]}
     (inside / "odd.json").write_text(json.dumps(odd))
     Path("other").mkdir()

@@ -38,25 +38,25 @@ def shell(tmp_path: Path, url: str) -> Shell:
 def test_every_command_over_sessions_works_on_the_server(shell: Shell, tmp_path: Path) -> None:
     assert "s1" in shell.refold("sessions").text
     assert shell.refold("verify").text == "1 session verified: nothing differs\n"
-    view = shell.refold("show", "s1", "--json").text
-    assert shell.refold("undo", "s1").code == 0
-    assert shell.refold("show", "s1", "--json").text != view
-    assert shell.refold("redo", "s1").code == 0
-    assert shell.refold("show", "s1", "--json").text == view
-    assert "compressed" in shell.refold("log", "s1").text
+    view = shell.refold("show", "-s", "s1", "--json").text
+    assert shell.refold("undo", "-s", "s1").code == 0
+    assert shell.refold("show", "-s", "s1", "--json").text != view
+    assert shell.refold("redo", "-s", "s1").code == 0
+    assert shell.refold("show", "-s", "s1", "--json").text == view
+    assert "compressed" in shell.refold("log", "-s", "s1").text
     assert shell.refold("stats").code == 0
     found = shell.refold("recall", SECRET, "--session", "s1", "--json")
     handle = json.loads(found.text)[0]["handle"]
     assert SECRET in shell.refold("expand", handle, "--session", "s1").text
     assert shell.refold("facts", "--session", "s1").code == 0
-    assert shell.refold("export", "s1", "--out", "s1.json").code == 0
+    assert shell.refold("export", "-s", "s1", "--out", "s1.json").code == 0
     copied = shell.refold("import", "s1.json", "--as", "copy")
     assert copied.code == 0, copied.err
-    assert json.loads(shell.refold("show", "copy", "--json").text) == json.loads(view)
-    assert shell.refold("forget", "s1", handle, "--yes").code == 0
-    assert SECRET not in shell.refold("show", "s1", "--originals", "--json").text
-    assert SECRET in shell.refold("show", "copy", "--originals", "--json").text
-    assert shell.refold("delete", "copy", "--yes").code == 0
+    assert json.loads(shell.refold("show", "-s", "copy", "--json").text) == json.loads(view)
+    assert shell.refold("forget", handle, "-s", "s1", "--yes").code == 0
+    assert SECRET not in shell.refold("show", "-s", "s1", "--originals", "--json").text
+    assert SECRET in shell.refold("show", "-s", "copy", "--originals", "--json").text
+    assert shell.refold("delete", "-s", "copy", "--yes").code == 0
     assert shell.refold("sessions", "--json").text.count('"id"') == 1
     assert shell.refold("verify").code == 0
     # From the server into a file, and the other way round.
@@ -65,7 +65,7 @@ def test_every_command_over_sessions_works_on_the_server(shell: Shell, tmp_path:
     (home.folder / "s1.json").write_bytes((shell.folder / "s1.json").read_bytes())
     assert home.refold("import", "s1.json").code == 0
     assert (home.folder / ".refold" / "ledger.db").is_file()
-    assert json.loads(home.refold("show", "s1", "--json").text) == json.loads(view)
+    assert json.loads(home.refold("show", "-s", "s1", "--json").text) == json.loads(view)
 
 
 def test_a_server_that_lets_nobody_in_is_one_clear_line_without_the_password(tmp_path: Path) -> None:

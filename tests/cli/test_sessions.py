@@ -53,7 +53,7 @@ def test_in_a_pipe_an_id_is_never_cut(shell: Shell) -> None:
 def test_any_conversation_can_be_imported_and_is_called_after_its_file(shell: Shell) -> None:
     shell.write("会话.json", json.dumps(agent(3)))
     assert "imported '会话': 7 messages" in shell.refold("import", "会话.json").text
-    assert json.loads(shell.refold("show", "会话", "--json").text) == agent(3)
+    assert json.loads(shell.refold("show", "-s", "会话", "--json").text) == agent(3)
     again = shell.refold("import", "会话.json")
     assert (again.code, "give another name with --as" in again.err) == (4, True)
     rows = "\n".join(json.dumps(row) for row in agent(3)).encode()
@@ -64,21 +64,21 @@ def test_any_conversation_can_be_imported_and_is_called_after_its_file(shell: Sh
 
 
 def test_a_name_that_is_nearly_right_is_told_the_right_one(stored: Shell) -> None:
-    assert "(did you mean 'quiet'?)" in stored.refold("show", "quite").err
+    assert "(did you mean 'quiet'?)" in stored.refold("show", "-s", "quite").err
 
 
 def test_small_things_are_said_and_not_left_to_guess(stored: Shell) -> None:
-    assert stored.refold("export", "s1", "--out", "s1.json").err == "wrote s1.json\n"
+    assert stored.refold("export", "-s", "s1", "--out", "s1.json").err == "wrote s1.json\n"
     nothing = stored.refold("recall", "  ")
     assert (nothing.code, "nothing to look for" in nothing.err) == (2, True)
-    handle = json.loads(stored.refold("show", "s1", "--originals", "--json").text)[0]["handle"]
+    handle = json.loads(stored.refold("show", "-s", "s1", "--originals", "--json").text)[0]["handle"]
     behind = stored.refold("expand", handle, "-s", "s1", "--offset", "9999")
     assert (behind.out, "there are 42 characters" in behind.err) == (b"", True)
     assert "'refold config explain' lists them all" in stored.refold("config", "explain", "zzz").err
 
 
 def test_a_handle_of_another_session_is_found_there(stored: Shell) -> None:
-    handle = json.loads(stored.refold("show", "s1", "--originals", "--json").text)[0]["handle"]
+    handle = json.loads(stored.refold("show", "-s", "s1", "--originals", "--json").text)[0]["handle"]
     assert json.loads(stored.refold("sessions", "--json").text)[0]["id"] == "quiet"
     found = stored.refold("expand", handle)
     assert (found.text, found.err) == (f"{agent(1)[0]['content']}\n", "session quiet\nit is in session s1\n")
@@ -93,22 +93,22 @@ def test_a_gateway_in_a_folder_that_is_not_there_is_refused_and_makes_none(shell
 
 
 def test_show_tells_the_view_the_originals_and_the_edits(stored: Shell) -> None:
-    view = stored.refold("show", "s1")
+    view = stored.refold("show", "-s", "s1")
     assert view.code == 0
     assert "61 messages, " in view.text
     assert "⟨f:" in view.text
-    assert "stand behind a fold" in stored.refold("show", "s1", "--originals").text
-    edits = stored.refold("show", "s1", "--edits")
+    assert "are folded" in stored.refold("show", "-s", "s1", "--originals").text
+    edits = stored.refold("show", "-s", "s1", "--edits")
     assert "in force" in edits.text
-    assert '{"role": "user"' not in stored.refold("show", "s1", "--originals").text
-    assert "no edits" in stored.refold("show", "quiet", "--edits").text
+    assert '{"role": "user"' not in stored.refold("show", "-s", "s1", "--originals").text
+    assert "no edits" in stored.refold("show", "-s", "quiet", "--edits").text
     assert max(map(len, view.text.splitlines())) <= 80
-    shown = json.loads(stored.refold("show", "s1", "--json").text)
-    originals = json.loads(stored.refold("show", "s1", "--originals", "--json").text)
+    shown = json.loads(stored.refold("show", "-s", "s1", "--json").text)
+    originals = json.loads(stored.refold("show", "-s", "s1", "--originals", "--json").text)
     assert [one["message"] for one in originals] == agent(30)
     assert len(shown) < len(originals)
     assert sum(one["compressed"] for one in originals) > 40
-    assert json.loads(stored.refold("show", "s1", "--edits", "--json").text)[0]["is_active"] is True
+    assert json.loads(stored.refold("show", "-s", "s1", "--edits", "--json").text)[0]["is_active"] is True
 
 
 def test_an_edit_that_a_later_fold_took_in_is_not_called_in_force(shell: Shell) -> None:
@@ -116,39 +116,39 @@ def test_an_edit_that_a_later_fold_took_in_is_not_called_in_force(shell: Shell) 
         for new in (agent(10), agent(20)[len(agent(10)) :]):
             manager.append("grown", new)
             manager.compress("grown")
-    edits = json.loads(shell.refold("show", "grown", "--edits", "--json").text)
-    told = shell.refold("show", "grown", "--edits").text
+    edits = json.loads(shell.refold("show", "-s", "grown", "--edits", "--json").text)
+    told = shell.refold("show", "-s", "grown", "--edits").text
     assert all(edit["is_active"] for edit in edits)
     assert told.count("in force") + told.count("covered") == len(edits)
     assert "covered" in told
 
 
 def test_show_takes_one_question_at_a_time(stored: Shell) -> None:
-    ran = stored.refold("show", "s1", "--edits", "--originals")
+    ran = stored.refold("show", "-s", "s1", "--edits", "--originals")
     assert ran.code == 3
     assert "give one of" in ran.err
 
 
 def test_undo_and_redo_say_what_became_of_the_view(stored: Shell) -> None:
-    assert "undone" in stored.refold("undo", "s1").text
-    assert json.loads(stored.refold("show", "s1", "--json").text) == agent(30)
-    redone = json.loads(stored.refold("redo", "s1", "--json").text)
+    assert "undone" in stored.refold("undo", "-s", "s1").text
+    assert json.loads(stored.refold("show", "-s", "s1", "--json").text) == agent(30)
+    redone = json.loads(stored.refold("redo", "-s", "s1", "--json").text)
     assert redone["tokens_after"] < redone["tokens_before"]
-    edit = json.loads(stored.refold("show", "s1", "--edits", "--json").text)[0]["id"]
-    assert stored.refold("undo", "s1", edit[:10]).code == 0
-    assert stored.refold("undo", "s1", "nonsense").code == 6
-    assert stored.refold("redo", "quiet").code == 6
+    edit = json.loads(stored.refold("show", "-s", "s1", "--edits", "--json").text)[0]["id"]
+    assert stored.refold("undo", "-s", "s1", edit[:10]).code == 0
+    assert stored.refold("undo", "-s", "s1", "nonsense").code == 6
+    assert stored.refold("redo", "-s", "quiet").code == 6
 
 
 def test_log_and_stats_tell_what_happened(stored: Shell) -> None:
-    assert "compressed" in stored.refold("log", "s1").text
-    assert json.loads(stored.refold("log", "s1", "--json").text)[0]["kind"] == "compressed"
-    assert "nothing happened" in stored.refold("log", "quiet").text
+    assert "compressed" in stored.refold("log", "-s", "s1").text
+    assert json.loads(stored.refold("log", "-s", "s1", "--json").text)[0]["kind"] == "compressed"
+    assert "no events yet" in stored.refold("log", "-s", "quiet").text
     assert "1 (0 by hand, 0 undone)" in stored.refold("stats").text
-    figures = json.loads(stored.refold("stats", "s1", "--json").text)
+    figures = json.loads(stored.refold("stats", "-s", "s1", "--json").text)
     assert figures["compressions"] == 1
     assert figures["tokens_freed"] > 0
-    assert json.loads(stored.refold("stats", "quiet", "--json").text)["compressions"] == 0
+    assert json.loads(stored.refold("stats", "-s", "quiet", "--json").text)["compressions"] == 0
 
 
 def test_memory_prints_the_page(stored: Shell) -> None:
@@ -182,7 +182,7 @@ def test_an_imported_conversation_keeps_the_model_that_it_names(shell: Shell) ->
     assert shell.refold("import", "request.json").code == 0
     told = json.loads(shell.refold("sessions", "--json").text)
     assert told[0]["model"] == "gpt-5.2"
-    assert "counted by o200k_base" in shell.refold("show", "request").text
+    assert "counted by o200k_base" in shell.refold("show", "-s", "request").text
 
 
 @pytest.mark.parametrize("model", ["\ud800", "m" * 5_000, "", 7, None])
@@ -195,12 +195,12 @@ def test_a_strange_model_does_not_keep_a_conversation_out(shell: Shell, model: o
 
 def test_a_pinned_message_is_listed_stays_in_view_and_can_be_let_go(stored: Shell) -> None:
     assert "nothing is pinned" in stored.refold("pin", "--session", "quiet").text
-    original = json.loads(stored.refold("show", "s1", "--originals", "--json").text)[3]
+    original = json.loads(stored.refold("show", "-s", "s1", "--originals", "--json").text)[3]
     handle = original["handle"]
     assert handle in stored.refold("pin", handle, "--session", "s1").text
-    stored.refold("undo", "s1")
+    stored.refold("undo", "-s", "s1")
     assert stored.refold("compact", "--session", "s1").code == 0
-    assert original["message"] in json.loads(stored.refold("show", "s1", "--json").text)
+    assert original["message"] in json.loads(stored.refold("show", "-s", "s1", "--json").text)
     assert json.loads(stored.refold("pin", "-s", "s1", "--json").text) == {"session": "s1", "pinned": [handle]}
     assert "nothing is pinned" in stored.refold("pin", handle, "--off", "-s", "s1").text
 
@@ -212,26 +212,26 @@ def test_what_cannot_be_pinned_is_said(stored: Shell) -> None:
 
 
 def test_export_and_import_move_a_session_byte_for_byte(stored: Shell) -> None:
-    stored.refold("undo", "s1")
-    stored.refold("redo", "s1")
-    assert stored.refold("export", "s1", "--out", "s1.json").code == 0
-    piped = stored.refold("export", "s1")
+    stored.refold("undo", "-s", "s1")
+    stored.refold("redo", "-s", "s1")
+    assert stored.refold("export", "-s", "s1", "--out", "s1.json").code == 0
+    piped = stored.refold("export", "-s", "s1")
     assert json.loads(piped.out) == json.loads((stored.folder / "s1.json").read_bytes())
     (stored.folder / "other").mkdir()
     ran = stored.refold("import", "s1.json", "--workspace", "other")
     assert ran.code == 0, ran.err
     for what in ("--view", "--originals"):
         assert (
-            stored.refold("show", "s1", what, "--json", "-w", "other").text
-            == stored.refold("show", "s1", what, "--json").text
+            stored.refold("show", "-s", "s1", what, "--json", "-w", "other").text
+            == stored.refold("show", "-s", "s1", what, "--json").text
         )
     assert stored.refold("verify", "-w", "other").code == 0
-    assert json.loads(stored.refold("export", "s1", "-w", "other").out)["edits"][0]["edit"]
+    assert json.loads(stored.refold("export", "-s", "s1", "-w", "other").out)["edits"][0]["edit"]
     again = stored.refold("import", "s1.json", "-w", "other")
     assert again.code == 4
     assert "there is a session 's1' already" in again.err
     assert stored.refold("import", "-", "--as", "copy", stdin=piped.out).code == 0
-    assert stored.refold("undo", "copy").code == 0
+    assert stored.refold("undo", "-s", "copy").code == 0
 
 
 @pytest.mark.parametrize("content", ["[]", "{}", '{"refold_session": 1}', '{"refold_session": 2}', "no json"])
@@ -242,13 +242,13 @@ def test_what_is_no_export_is_refused_and_nothing_is_made(shell: Shell, content:
 
 
 def test_an_export_that_was_changed_is_refused(stored: Shell) -> None:
-    value = json.loads(stored.refold("export", "s1").out)
+    value = json.loads(stored.refold("export", "-s", "s1").out)
     value["messages"][3]["raw"]["content"] = "put in afterwards"
     stored.write("changed.json", json.dumps(value))
     ran = stored.refold("import", "changed.json", "--as", "copy")
     assert ran.code == 4
     assert "messages[3] is not what its id says" in ran.err
-    value = json.loads(stored.refold("export", "s1").out)
+    value = json.loads(stored.refold("export", "-s", "s1").out)
     value["edits"][0]["edit"]["text"] = "put in afterwards"
     stored.write("changed.json", json.dumps(value))
     assert "it was changed after the export" in stored.refold("import", "changed.json", "--as", "copy").err
@@ -256,26 +256,24 @@ def test_an_export_that_was_changed_is_refused(stored: Shell) -> None:
 
 
 def test_delete_and_forget_do_nothing_unasked(stored: Shell) -> None:
-    for command in (("delete", "s1"), ("forget", "s1", "m:" + "0" * 8)):
+    for command in (("delete", "-s", "s1"), ("forget", "m:" + "0" * 8, "-s", "s1")):
         ran = stored.refold(*command)
         assert ran.code != 0
-    assert "give --yes" in stored.refold("delete", "s1").err
-    assert json.loads(stored.refold("show", "s1", "--originals", "--json").text)
-    assert stored.refold("delete", "s1", "--yes").code == 0
-    assert stored.refold("show", "s1").code == 8
+    assert "pass --yes" in stored.refold("delete", "-s", "s1").err
+    assert json.loads(stored.refold("show", "-s", "s1", "--originals", "--json").text)
+    assert stored.refold("delete", "-s", "s1", "--yes").code == 0
+    assert stored.refold("show", "-s", "s1").code == 8
 
 
 def test_forget_erases_what_is_behind_a_handle(stored: Shell) -> None:
-    handle = json.loads(stored.refold("show", "quiet", "--originals", "--json").text)[0]["handle"]
-    assert "give --yes" in stored.refold("forget", "quiet", handle).err
-    assert "forgot 1 message" in stored.refold("forget", "quiet", handle, "--yes").text
-    assert json.loads(stored.refold("show", "quiet", "--originals", "--json").text)[0]["message"] is None
+    handle = json.loads(stored.refold("show", "-s", "quiet", "--originals", "--json").text)[0]["handle"]
+    assert "pass --yes" in stored.refold("forget", handle, "-s", "quiet").err
+    assert "forgot 1 message" in stored.refold("forget", handle, "-s", "quiet", "--yes").text
+    assert json.loads(stored.refold("show", "-s", "quiet", "--originals", "--json").text)[0]["message"] is None
     assert stored.refold("verify").code == 0
 
 
-@pytest.mark.parametrize(
-    "command", [("show", "nobody"), ("undo", "nobody"), ("redo", "nobody"), ("log", "nobody"), ("stats", "nobody")]
-)
+@pytest.mark.parametrize("command", [(name, "-s", "nobody") for name in ("show", "undo", "redo", "log", "stats")])
 def test_a_session_that_is_not_there_is_one_clear_line(stored: Shell, command: tuple[str, ...]) -> None:
     ran = stored.refold(*command)
     assert ran.code == 8
@@ -292,23 +290,23 @@ def test_what_a_session_says_cannot_move_the_cursor(shell: Shell) -> None:
     manager = ContextCompressionManager(CompressionConfig(), shell.folder)
     manager.append("\x1b[2Jname", [{"role": "user", "content": "\x1b[2J[bold]words\u202e"}])
     manager.close()
-    for command in (("sessions",), ("show", "\x1b[2Jname"), ("show", "\x1b[2Jname", "--originals")):
+    for command in (("sessions",), ("show", "-s", "\x1b[2Jname"), ("show", "-s", "\x1b[2Jname", "--originals")):
         ran = shell.refold(*command)
         assert ran.code == 0
         assert "\x1b" not in ran.text
-    assert "[bold]words" in shell.refold("show", "\x1b[2Jname").text
+    assert "[bold]words" in shell.refold("show", "-s", "\x1b[2Jname").text
 
 
 def test_in_real_processes_a_session_is_shown_undone_exported_and_deleted(process: ProcessShell) -> None:
     manager = ContextCompressionManager(CompressionConfig(window=4_000, reserve=500), process.folder)
     manager.prepare_context_sync("s1", agent(30))
     manager.close()
-    assert "⟨f:" in process.refold("show", "s1").text
-    assert json.loads(process.refold("undo", "s1", "--json").text)["undone"]
-    exported = process.refold("export", "s1").out
-    assert process.refold("delete", "s1", "--yes").code == 0
+    assert "⟨f:" in process.refold("show", "-s", "s1").text
+    assert json.loads(process.refold("undo", "-s", "s1", "--json").text)["undone"]
+    exported = process.refold("export", "-s", "s1").out
+    assert process.refold("delete", "-s", "s1", "--yes").code == 0
     assert process.refold("import", "-", stdin=exported).code == 0
-    missing = process.refold("log", "nobody")
+    missing = process.refold("log", "-s", "nobody")
     assert missing.code == 8
     assert missing.err == "refold: there is no session 'nobody'; 'refold sessions' lists those there are\n"
 

@@ -3,7 +3,8 @@
 import re
 from pathlib import Path
 
-from refold.cli.main import EXIT_CODES, app
+from refold.cli.exit import EXIT_CODES
+from refold.cli.main import app
 from refold.config import PRESETS, CompressionConfig, explain
 from refold.config.load import ALIASES
 from refold.config.names import MEANINGS

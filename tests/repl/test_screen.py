@@ -7,8 +7,8 @@ import pytest
 from refold.agent.wire import ToolCall
 from refold.budget import Budget, Counts
 from refold.budget.ahead import look_ahead
-from refold.cli.repl.approving import describe_call, show_text
-from refold.cli.repl.gauge import tell_tokens, write_gauge
+from refold.cli.repl.approval import describe_call, show_text
+from refold.cli.repl.gauge import shorten_tokens, write_gauge
 from refold.cli.repl.keyboard import Pastes
 from refold.cli.repl.screen import clean_block, split_blocks
 from refold.conversation import because
@@ -59,7 +59,7 @@ def test_the_gauge_says_when_nothing_is_automatic() -> None:
     ("tokens", "told"), [(0, "0"), (999, "999"), (1_000, "1.0k"), (9_949, "9.9k"), (9_960, "10k"), (1_048_576, "1.05M")]
 )
 def test_tokens_in_a_few_letters(tokens: int, told: str) -> None:
-    assert tell_tokens(tokens) == told
+    assert shorten_tokens(tokens) == told
 
 
 def test_a_block_is_finished_at_a_blank_line_that_is_not_in_a_fence() -> None:

@@ -12,7 +12,7 @@ pytest.importorskip("prompt_toolkit", reason="needs refold[chat]")
 pytest.importorskip("pexpect", reason="needs pexpect: a pseudo-terminal")
 
 from refold import ContextCompressionManager
-from refold.cli.repl.gauge import tell_tokens
+from refold.cli.repl.gauge import shorten_tokens
 from refold.testing import RecordedRequest, ScriptedProvider, call_tool, drip, hang, say
 from tests.agent.talking import check_stored, make_manager
 from tests.agent.test_overflow import write_history
@@ -83,7 +83,7 @@ def test_compact_says_before_and_after_and_undo_takes_it_back(tmp_path: Path) ->
         before = int(found[1].replace(",", ""))
         # With system prompt and tools, also before the first request: in the gauge of the resumed session as well.
         assert before > words + 300
-        assert f" {tell_tokens(before)}/" in seen
+        assert f" {shorten_tokens(before)}/" in seen
         assert "kept as they are:" in said
         chat.ready()
         chat.send("/undo")

@@ -14,10 +14,9 @@ from refold.agent import AgentLimits
 from refold.agent.choosing import Chosen
 from refold.agent.events import Compressed, Compressing, Finished, Offloaded, StepStarted, ToolFinished
 from refold.agent.running import cut_output
-from refold.cli.repl.chat_session import ChatSession
 from refold.cli.repl.commands import COMMANDS, run_command
 from refold.cli.repl.screen import OPTIMISING, Screen
-from refold.cli.repl.telling import show_event
+from refold.cli.repl.session import ChatSession, show_event
 from refold.conversation import because
 from refold.testing import RecordedRequest, ScriptedProvider, ScriptedUsage, call_tool, say
 from tests.agent.talking import check_stored, make_agent, make_manager, make_model, pick, run_all

@@ -1,4 +1,4 @@
-"""Edits as people read them: which messages, what became of them, why, and the handle that brings them back."""
+"""The edits of a compression as printed by ``refold compact``: messages, change, reason, and handle to the original."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from rich.padding import Padding
 from rich.segment import Segment, Segments
 from rich.text import Text
 
-from refold.cli.render import clean_line, count_things, make_table, show_pairs
+from refold.cli.output import clean_line, count_things, make_table, show_pairs
 from refold.conversation.edit import Edit
 from refold.conversation.handle import fold_handle, mark, message_handle
 from refold.conversation.message import Message
 from refold.conversation.reason import Reason, describe
 from refold.ladder.report import Report
 
-_WIDE = 100  # Columns from which a reason has room beside its change.
+_WIDE = 100  # Width from which the reason fits beside its change.
 _VERBS = {"replace": "shorten", "drop": "drop", "fold": "fold"}
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One edit. ``first`` and ``last`` are places in the conversation, counted from 0."""
+    """One edit. ``first`` and ``last`` are positions in the conversation, counted from 0."""
 
     stage: str
     verb: str
@@ -42,12 +42,12 @@ class Change:
         return f"#{self.first}" if self.first == self.last else f"#{self.first}–{self.last}"
 
     def to_dict(self) -> dict[str, object]:
-        """Return the change as plain values, for JSON."""
+        """Return the change for JSON."""
         return describe(self)
 
 
 def list_changes(report: Report, messages: Sequence[Message]) -> list[Change]:
-    """Return every edit that was taken, in the order of the stages."""
+    """Return every accepted edit, in the order of the stages."""
     place = {message.id: at for at, message in enumerate(messages)}
     return [_read_change(edit, place, messages) for stage in report.stages for edit in stage.edits]
 
@@ -77,7 +77,7 @@ def _read_change(edit: Edit, place: dict[str, int], messages: Sequence[Message])
 
 
 def show_changes(console: Console, report: Report, messages: Sequence[Message]) -> None:
-    """Print every change in a line, and below them what was proposed and not taken."""
+    """Print one line per change, then the rejected edits."""
     changes = list_changes(report, messages)
     if changes:
         console.print()
@@ -87,7 +87,7 @@ def show_changes(console: Console, report: Report, messages: Sequence[Message]) 
             _show_wide(console, changes)
     for stage in report.stages:
         for refused in stage.rejected:
-            console.print(Text(f"not taken: {stage.stage}: {clean_line(str(refused.why))}", style="dim"))
+            console.print(Text(f"rejected: {stage.stage}: {clean_line(str(refused.why))}", style="dim"))
 
 
 def _show_wide(console: Console, changes: Sequence[Change]) -> None:
@@ -98,7 +98,7 @@ def _show_wide(console: Console, changes: Sequence[Change]) -> None:
 
 
 def _show_narrow(console: Console, changes: Sequence[Change]) -> None:
-    """Print the reason below its change: in a column of its own it would be two words wide and five lines high."""
+    """Print each reason below its change, because a narrow terminal has no room for another column."""
     table = make_table("where", "what", "tokens", "handle", numbers=("tokens",))
     for change in changes:
         table.add_row(*_name_cells(change))
@@ -117,7 +117,7 @@ def _name_cells(change: Change) -> tuple[str, str, str, Text]:
 
 
 def show_kept(console: Console, report: Report, messages: Sequence[Message]) -> None:
-    """Print which messages would stay as they are and which would change or go."""
+    """Print which messages would stay unchanged, be shortened, or be folded."""
     changes = list_changes(report, messages)
     place = {message.id: at for at, message in enumerate(messages)}
     edits = [edit for stage in report.stages for edit in stage.edits]
@@ -142,7 +142,7 @@ def _describe_places(places: Iterable[int]) -> str:
 
 
 def join_ranges(places: Sequence[int], most: int = 40) -> list[str]:
-    """Return sorted places as ranges: ``#0``, ``#3–9``; beyond ``most`` of them the rest is counted."""
+    """Return sorted positions as ranges: ``#0``, ``#3–9``; ranges beyond ``most`` are only counted."""
     ranges: list[list[int]] = []
     for place in places:
         if ranges and place == ranges[-1][1] + 1:

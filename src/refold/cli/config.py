@@ -1,39 +1,65 @@
-"""``refold config explain``, ``refold config path`` and ``refold presets``: what is set, and who said so."""
+"""``refold config`` and ``refold presets``: the settings in force, and where each value comes from."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
-from refold.cli.reading import write_json
-from refold.config import PRESETS, CompressionConfig, Row, load_config
-from refold.config import explain as explain_config
-from refold.config.load import project_file, user_file
-from refold.config.names import read_name, suggest
+import typer
+
+from refold.cli.app import PlainTyper, app, format_examples
+from refold.cli.input import AsJson, Model, Preset
+from refold.cli.output import clean_line, make_console, make_table, write_json
 from refold.errors import ConfigError
 
+if TYPE_CHECKING:
+    from refold.config import Row
 
-def explain(names: list[str], *, preset: str | None, model: str | None, only_set: bool, as_json: bool) -> None:
-    """Print each setting, its value, and the layer, file and line, variable or option that it came from."""
+settings = PlainTyper(help="Show the settings in force and where they come from.")
+app.add_typer(settings, name="config")
+
+
+@settings.command(epilog=format_examples("refold config explain --all", "refold config explain fold"))
+def explain(
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME...", help="Only these settings.")] = None,
+    preset: Preset = None,
+    model: Model = None,
+    everything: Annotated[bool, typer.Option("--all", "-a", help="Also the values that nobody has set.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Print the settings that are set, and where each comes from.
+
+    Named settings are printed whether they are set or not.
+    """
+    from refold.config import explain as list_rows
+    from refold.config import load_config
+
     config = load_config(call={"preset": preset, "model": model})
-    rows = choose_rows(explain_config(config), names)
-    if only_set:
+    rows = _choose_rows(list_rows(config), names or [])
+    if not everything and not names:
         rows = [row for row in rows if row.is_set and row.layer not in ("built in", "preset")]
     if as_json:
         write_json([row.to_dict() for row in rows])
-    elif rows:
+        return
+    if rows:
         _show_rows(rows)
     else:
-        sys.stdout.write(f"Nothing is set: all values are those of the preset {config.preset_name}.\n")
+        sys.stdout.write(f"Nothing is set: every value comes from the preset {config.preset_name}.\n")
+    if not everything and not names:
+        sys.stdout.write("'refold config explain --all' shows every setting.\n")
 
 
-def choose_rows(rows: list[Row], names: list[str]) -> list[Row]:
-    """Return the rows with these names; a stage's name stands for all its options. Unknown names are errors."""
+def _choose_rows(rows: list[Row], names: Sequence[str]) -> list[Row]:
+    """Return the rows with these names; the name of a stage selects all its options. Unknown names are errors."""
+    from refold.config.names import read_name, suggest
+
     wanted = [".".join(read_name(part) for part in name.split(".")) for name in names]
     chosen: list[Row] = []
     for name in wanted:
         found = [row for row in rows if row.name == name or row.name.startswith(f"{name}.")]
         if not found:
-            hint = suggest(name, [row.name for row in rows]) or "; 'refold config explain' lists them all"
+            hint = suggest(name, [row.name for row in rows]) or "; 'refold config explain --all' lists them"
             raise ConfigError(f"unknown setting '{name[:80]}'{hint}")
         chosen += found
     return chosen if names else rows
@@ -41,8 +67,6 @@ def choose_rows(rows: list[Row], names: list[str]) -> list[Row]:
 
 def _show_rows(rows: list[Row]) -> None:
     from rich.text import Text
-
-    from refold.cli.render import clean_line, make_console, make_table
 
     console = make_console(err=False)
     table = make_table("setting", "value", "from", "where", wide=("value", "where"), wraps=True)
@@ -53,11 +77,11 @@ def _show_rows(rows: list[Row]) -> None:
         )
     console.print(table)
     console.print()
-    console.print(Text("The last word: call, then session, environment, project, user, preset, built in.", style="dim"))
+    console.print(Text("Precedence: call, session, environment, project, user, preset, built in.", style="dim"))
 
 
 def format_value(value: object) -> str:
-    """Return a value as one would write it in a settings file."""
+    """Return a value as it is written in a settings file."""
     if value is None:
         return "unset"
     if isinstance(value, bool):
@@ -69,8 +93,11 @@ def format_value(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def show_paths(*, as_json: bool) -> None:
-    """Print the files that are read, and whether they are there."""
+@settings.command("path")
+def show_paths(as_json: AsJson = False) -> None:
+    """Print the settings files and whether they exist."""
+    from refold.config.load import project_file, user_file
+
     user, project = user_file(), project_file()
     paths = {"user": user, "project": project}
     if as_json:
@@ -79,20 +106,21 @@ def show_paths(*, as_json: bool) -> None:
         )
         return
     for name, path in paths.items():
-        told = "none (refold.yaml or x-agent.yaml, from here upwards)" if path is None else str(path)
-        absent = "" if path is None or path.exists() else "  (not there)"
-        sys.stdout.write(f"{name:8}{told}{absent}\n")
+        shown = "none (refold.yaml or x-agent.yaml, searched upwards from here)" if path is None else str(path)
+        absent = "" if path is None or path.exists() else "  (does not exist)"
+        sys.stdout.write(f"{name:8}{shown}{absent}\n")
 
 
-def list_presets(*, as_json: bool) -> None:
-    """Print the presets, what each is for, and its ladder."""
+@app.command("presets")
+def list_presets(as_json: AsJson = False) -> None:
+    """List the presets and their stages."""
+    from refold.config import PRESETS, CompressionConfig
+
     if as_json:
         write_json([{"name": name, "for": means, "settings": _settings_of(name)} for name, means in PRESETS.items()])
         return
     from rich.table import Table
     from rich.text import Text
-
-    from refold.cli.render import make_console
 
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
@@ -104,4 +132,7 @@ def list_presets(*, as_json: bool) -> None:
 
 
 def _settings_of(name: str) -> dict[str, object]:
-    return {row.name: row.value for row in explain_config(CompressionConfig.preset(name)) if row.layer == "preset"}
+    from refold.config import CompressionConfig
+    from refold.config import explain as list_rows
+
+    return {row.name: row.value for row in list_rows(CompressionConfig.preset(name)) if row.layer == "preset"}

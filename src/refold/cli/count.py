@@ -1,6 +1,6 @@
-"""``refold count``: tokens per message and in all, per role, with tool outputs, system prompt and tools apart.
+"""``refold count``: the tokens of a conversation, per message, per role and in total.
 
-It reads and counts; it changes nothing. The numbers are those that ``compact`` goes by.
+Tool outputs, the system prompt and tool definitions are counted separately. ``refold compact`` uses the same counts.
 """
 
 from __future__ import annotations
@@ -9,21 +9,22 @@ from collections import Counter as Tally
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from refold.cli.reading import note_broken, read_document, write_json
-from refold.config import load_config
-from refold.config.derive import window_of
-from refold.conversation.message import Message
-from refold.conversation.view import Lens
-from refold.formats import Conversation, parse_messages
-from refold.readers import find_conversations
-from refold.tokens import Counter, counter_for, model_info
-from refold.tokens.counter import REPLY_TOKENS
+from refold.cli.app import app, format_examples
+from refold.cli.input import AsJson, File, Format, Model, read_document
+from refold.cli.output import clean_line, count_things, make_console, make_table, note_broken, write_json
+
+if TYPE_CHECKING:
+    from refold.conversation.message import Message
+    from refold.conversation.view import Lens
+    from refold.formats import Conversation
+    from refold.tokens import Counter
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """One message: where it is, who speaks, what it holds, and its tokens; ``output_tokens`` are tool results in it."""
+class MessageTokens:
+    """The tokens of one message; ``output_tokens`` is the part of them that is tool results."""
 
     index: int
     role: str
@@ -34,15 +35,15 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Tokens:
-    """All counts of a conversation. ``by_role`` leaves tool outputs out: they are apart."""
+class ConversationTokens:
+    """All counts of a conversation. ``by_role`` excludes tool outputs, which are counted separately."""
 
     format: str
     model: str
     counter: str
     margin: float
     window: int
-    lines: tuple[Line, ...]
+    lines: tuple[MessageTokens, ...]
     by_role: dict[str, int]
     tool_outputs: int
     system: int
@@ -51,30 +52,34 @@ class Tokens:
     total: int
 
 
-def run(file: str, model: str | None, form: str | None, *, as_json: bool) -> None:
-    """Count the conversations of a file and print the counts."""
+@app.command(epilog=format_examples("refold count session.json", "cat request.json | refold count - --model gpt-5"))
+def count(file: File, model: Model = None, format: Format = None, as_json: AsJson = False) -> None:  # noqa: A002
+    """Count the tokens of a conversation, per message and per role."""
+    from refold.config import load_config
+    from refold.config.derive import window_of
+    from refold.readers import find_conversations
+    from refold.tokens import counter_for, model_info
+
     config = load_config(call={"model": model})
     document = read_document(file)
-    counted: dict[str, Tokens] = {}
-    for title, conversation in find_conversations(document.value, document.place, form):
+    found: dict[str, ConversationTokens] = {}
+    for title, conversation in find_conversations(document.value, document.place, format):
         name = config.model or conversation.model or ""
         counter = counter_for(name or None, config.tokenizer)
         window = window_of(config, name) or model_info(name or None).window
-        counted[title] = count_conversation(conversation, counter, name, window)
+        found[title] = count_conversation(conversation, counter, name, window)
     note_broken(document.broken)
-    first = next(iter(counted.values()))
+    first = next(iter(found.values()))
     if as_json:
-        write_json(asdict(first) if len(counted) == 1 else {title: asdict(one) for title, one in counted.items()})
-    elif len(counted) == 1:
-        show(first, "standard input" if file == "-" else Path(file).name)
+        write_json(asdict(first) if len(found) == 1 else {title: asdict(one) for title, one in found.items()})
+    elif len(found) == 1:
+        _show_one(first, "standard input" if file == "-" else Path(file).name)
     else:
-        show_all(counted)
+        _show_all(found)
 
 
-def show_all(counted: Mapping[str, Tokens]) -> None:
-    """Print one line for each conversation of a file."""
-    from refold.cli.render import clean_line, make_console, make_table
-
+def _show_all(counted: Mapping[str, ConversationTokens]) -> None:
+    """Print one line per conversation."""
     table = make_table("conversation", "format", "messages", "tokens", numbers=("messages", "tokens"))
     for title, one in counted.items():
         table.add_row(clean_line(title, 60), one.format, f"{len(one.lines):,}", f"{one.total:,}")
@@ -84,8 +89,12 @@ def show_all(counted: Mapping[str, Tokens]) -> None:
     make_console(err=False).print(table)
 
 
-def count_conversation(conversation: Conversation, counter: Counter, model: str, window: int) -> Tokens:
+def count_conversation(conversation: Conversation, counter: Counter, model: str, window: int) -> ConversationTokens:
     """Return the tokens of a conversation, message by message."""
+    from refold.conversation.view import Lens
+    from refold.formats import parse_messages
+    from refold.tokens.counter import REPLY_TOKENS
+
     form = conversation.format
     lens = Lens(form, counter.count_parts, counter.count_text)
     messages = parse_messages(form, conversation.messages)
@@ -95,7 +104,7 @@ def count_conversation(conversation: Conversation, counter: Counter, model: str,
         by_role[line.role] += line.tokens - line.output_tokens
     system = counter.count_text(form.read_system(conversation.system))
     tools = counter.count_tools(conversation.tools)
-    return Tokens(
+    return ConversationTokens(
         format=form.name,
         model=model,
         counter=counter.name,
@@ -111,10 +120,10 @@ def count_conversation(conversation: Conversation, counter: Counter, model: str,
     )
 
 
-def _count_message(at: int, message: Message, lens: Lens) -> Line:
+def _count_message(at: int, message: Message, lens: Lens) -> MessageTokens:
     tokens = lens.plain(message).tokens
     results = [part for part in message.parts if part.kind == "result"]
-    # A message that brings nothing but results is tool output whole, framing included.
+    # A message that holds only results counts as tool output, framing included.
     if results and len(results) == len(message.parts):
         outputs = tokens
     else:
@@ -123,16 +132,14 @@ def _count_message(at: int, message: Message, lens: Lens) -> Line:
     kinds = [f"call {name}" for name in calls[:3]] + (["…"] if len(calls) > 3 else [])
     kinds += sorted({part.kind for part in message.parts} - {"call", "text"})
     text = next((part.text for part in message.parts if part.kind in ("text", "result") and part.text.strip()), "")
-    return Line(
+    return MessageTokens(
         at, message.role, ", ".join(kinds) or "text", text[:200].encode("utf-8", "replace").decode(), tokens, outputs
     )
 
 
-def show(counted: Tokens, title: str) -> None:
-    """Print the counts for people."""
+def _show_one(counted: ConversationTokens, title: str) -> None:
+    """Print the counts of one conversation."""
     from rich.text import Text
-
-    from refold.cli.render import clean_line, count_things, make_console, make_table
 
     console = make_console(err=False)
     if counted.lines:

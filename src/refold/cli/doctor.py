@@ -1,7 +1,8 @@
-"""``refold doctor``: what refold needs here, what it found, and what to do about the rest.
+"""``refold doctor``: check what refold needs on this machine, and name a remedy for what is missing.
 
-Every check answers with a state, what was found, and a remedy where one is needed. Keys are named, never shown. Nothing
-is created or changed; the only thing asked over the network is the list of models at the address that is set up.
+Each check returns a state, a finding, and a remedy where one is needed. Keys are named, never shown. Nothing is created
+or changed. The only network request asks the configured address for its list of models, which costs nothing; it follows
+no redirection, so the key reaches no other address.
 """
 
 from __future__ import annotations
@@ -10,24 +11,33 @@ import importlib.metadata
 import re
 import shutil
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from http.client import HTTPException
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from refold.cli.options import AsJson, Workspace
+from refold.cli.app import app
+from refold.cli.input import AsJson, Workspace, open_workspace
+from refold.cli.output import clean_line, count_things, make_console, write_json
 from refold.errors import RefoldError
+
+if TYPE_CHECKING:
+    from refold.llm.choose import Endpoint
 
 State = Literal["ok", "hint", "broken"]
 DISK_BYTES_BROKEN = 50_000_000
 DISK_BYTES_HINT = 1_000_000_000
-# What a person misses without it; those of developers are not for doctor.
+TIMEOUT_S = 5.0
+# What each extra enables. Extras for developers are not checked.
 EXTRAS = {
     "chat": "refold chat",
     "llm": "summaries and chats by OpenAI and Anthropic models",
-    "recall": "recall by meaning, not by words alone",
+    "recall": "recall by meaning, not only by words",
     "server": "refold serve",
     "web": "the page of refold serve",
     "mcp": "refold mcp",
@@ -38,7 +48,7 @@ _MARKS = {"ok": ("✓", "green"), "hint": ("!", "yellow"), "broken": ("✗", "bo
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at. ``remedy`` is what to do; empty where there is nothing to do."""
+    """The result of one check. ``remedy`` is empty if there is nothing to do."""
 
     name: str
     state: State
@@ -46,13 +56,19 @@ class Check:
     remedy: str = ""
 
 
-def run(workspace: str, *, offline: bool, as_json: bool) -> None:
-    """Print every check; end with exit code 1 if something is broken."""
+@app.command()
+def doctor(
+    workspace: Workspace = "",
+    offline: Annotated[bool, typer.Option("--offline", help="Send no request to a model's address.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Check what refold needs here, and say how to fix what is missing.
+
+    The exit code is 1 if something is broken.
+    """
     checks = examine(workspace, offline=offline)
     broken = [check for check in checks if check.state == "broken"]
     if as_json:
-        from refold.cli.reading import write_json
-
         write_json({"healthy": not broken, "checks": [asdict(check) for check in checks]})
     else:
         _show(checks)
@@ -61,8 +77,8 @@ def run(workspace: str, *, offline: bool, as_json: bool) -> None:
 
 
 def examine(workspace: str, *, offline: bool = False) -> list[Check]:
-    """Return every check of this machine and of a workspace, in the order in which one would mend things."""
-    looks: dict[str, Callable[[], Check]] = {
+    """Return the checks of this machine and a workspace, in the order in which to fix them."""
+    checks: dict[str, Callable[[], Check]] = {
         "python": _check_python,
         "sqlite": _check_sqlite,
         "tokens": _check_tokens,
@@ -73,15 +89,15 @@ def examine(workspace: str, *, offline: bool = False) -> list[Check]:
         "record": lambda: _check_record(workspace),
         "disk": lambda: _check_disk(workspace),
     }
-    return [_look(name, look) for name, look in looks.items()]
+    return [_run_check(name, check) for name, check in checks.items()]
 
 
-def _look(name: str, look: Callable[[], Check]) -> Check:
+def _run_check(name: str, check: Callable[[], Check]) -> Check:
     try:
-        return look()
+        return check()
     except RefoldError as error:
         return Check(name, "broken", str(error))
-    except Exception as error:  # noqa: BLE001 - a doctor who falls ill helps nobody: what failed is the finding
+    except Exception as error:  # noqa: BLE001 - a failing check is itself a finding
         return Check(name, "broken", f"{type(error).__name__}: {error}", "reinstall refold, or report this")
 
 
@@ -118,13 +134,13 @@ def _check_extras() -> Check:
 
 
 def _has_extra(extra: str) -> bool:
-    """Tell whether every package that an extra names is installed."""
+    """Return whether every package of an extra is installed."""
     for requirement in importlib.metadata.requires("refold") or ():
         named = _REQUIREMENT.match(requirement)
         if named is None or named[2] != extra or "sys_platform" in requirement:
             continue
         if named[1] == "refold":
-            continue  # One extra stands on another, which is looked at by itself.
+            continue  # One extra includes another, which has its own check.
         try:
             importlib.metadata.version(named[1])
         except importlib.metadata.PackageNotFoundError:
@@ -138,7 +154,7 @@ def _check_settings(workspace: str) -> Check:
 
     config = load_config(workspace)
     files = [str(path) for path in (user_file(), project_file(workspace)) if path is not None and path.exists()]
-    where = f"from {' and '.join(files)}" if files else "no file; 'refold init' writes one"
+    where = f"from {' and '.join(files)}" if files else "no settings file; 'refold init' writes one"
     return Check("settings", "ok", f"preset {config.preset_name}, {where}")
 
 
@@ -150,8 +166,8 @@ def _check_keys(workspace: str) -> Check:
     return Check(
         "keys",
         "hint",
-        "none: summaries are made by rule",
-        "set OPENAI_API_KEY or ANTHROPIC_API_KEY, or go on without: nothing but chat needs a model",
+        "none: summaries are written by rules",
+        "set OPENAI_API_KEY or ANTHROPIC_API_KEY, or continue without: only chat needs a model",
     )
 
 
@@ -168,11 +184,54 @@ def _check_model(workspace: str, *, offline: bool) -> Check:
         f"{endpoint.model} at {show_url(endpoint.url)}" if endpoint.url else f"{endpoint.model} at {endpoint.provider}"
     )
     if offline:
-        return Check("model", "ok", f"{place}; not asked (--offline)")
-    from refold.cli.reaching import ask_models
+        return Check("model", "ok", f"{place}; not checked (--offline)")
+    problem, remedy = _ask_models(endpoint)
+    return Check("model", "broken" if problem else "ok", f"{place} {problem or 'answers'}", remedy)
 
-    trouble, remedy = ask_models(endpoint)
-    return Check("model", "broken" if trouble else "ok", f"{place} {trouble or 'answers'}", remedy)
+
+def _make_opener() -> urllib.request.OpenerDirector:
+    opener = urllib.request.OpenerDirector()
+    for handler in (
+        urllib.request.ProxyHandler(),
+        urllib.request.HTTPHandler(),
+        urllib.request.HTTPSHandler(),
+        urllib.request.HTTPErrorProcessor(),
+        urllib.request.HTTPDefaultErrorHandler(),
+    ):
+        opener.add_handler(handler)
+    return opener
+
+
+def _ask_models(endpoint: Endpoint) -> tuple[str, str]:
+    """Return the problem with a model's address and its remedy; two empty strings if it answers."""
+    from refold.llm import anthropic, openai
+
+    if endpoint.provider == "anthropic":
+        url = f"{(endpoint.url or anthropic.URL).rstrip('/')}/v1/models"
+        headers = {"x-api-key": endpoint.key, "anthropic-version": "2023-06-01"}
+        variable = "ANTHROPIC"
+    else:
+        url = f"{(endpoint.url or openai.URL).rstrip('/')}/models"
+        headers = {"authorization": f"Bearer {endpoint.key}"} if endpoint.key else {}
+        variable = "OPENAI"
+    request = urllib.request.Request(url, headers={**headers, "user-agent": "refold"})
+    try:
+        with _make_opener().open(request, timeout=TIMEOUT_S) as answer:
+            answer.read(1)
+    except urllib.error.HTTPError as error:
+        return _read_status(error.code, variable)
+    except (OSError, HTTPException, ValueError) as error:
+        reason = getattr(error, "reason", None) or error
+        return f"does not answer ({reason})", f"check {variable}_BASE_URL and the network"
+    return "", ""
+
+
+def _read_status(status: int, variable: str) -> tuple[str, str]:
+    if status in (401, 403):
+        return f"refuses the key (HTTP {status})", f"check {variable}_API_KEY"
+    if status in (404, 405):
+        return "", ""  # It answers; some compatible servers do not list their models.
+    return f"answers with HTTP {status}", f"check {variable}_BASE_URL, or try again later"
 
 
 def _check_model_here(in_ollama: list[str]) -> Check:
@@ -181,8 +240,8 @@ def _check_model_here(in_ollama: list[str]) -> Check:
     from refold.agent.local import find_local_model
 
     if find_local_model() is not None:
-        return Check("model", "ok", "the small local model: enough to try a chat")
-    return Check("model", "hint", "none", "'refold local install' gets a small one; compression needs none")
+        return Check("model", "ok", "the small local model, enough to try a chat")
+    return Check("model", "hint", "none", "'refold local install' installs a small one; compression needs none")
 
 
 def _read_values(workspace: str) -> Mapping[str, str]:
@@ -192,16 +251,13 @@ def _read_values(workspace: str) -> Mapping[str, str]:
 
 
 def _check_record(workspace: str) -> Check:
-    from refold.cli.render import count_things
-    from refold.cli.workspace import open_workspace
-
     with open_workspace(workspace) as manager:
         sessions = len(manager.ledger.list_sessions(limit=1_000_000))
         findings = manager.verify()
     if findings:
         found = f"{count_things(len(findings), 'finding')}, the first: {findings[0].what}"
         return Check(
-            "record", "broken", found, "'refold verify' lists them, 'refold verify --repair' mends derived ones"
+            "record", "broken", found, "'refold verify' lists them, 'refold verify --repair' rebuilds derived data"
         )
     return Check("record", "ok", f"{count_things(sessions, 'session')}, verified" if sessions else "no session yet")
 
@@ -210,9 +266,9 @@ def _check_disk(workspace: str) -> Check:
     free = shutil.disk_usage(Path(workspace)).free
     found = f"{free / 1e9:,.1f} GB free"
     if free < DISK_BYTES_BROKEN:
-        return Check("disk", "broken", found, "free some space: nothing can be kept")
+        return Check("disk", "broken", found, "free some space: the ledger cannot be written")
     if free < DISK_BYTES_HINT:
-        return Check("disk", "hint", found, "every original is kept: free some space before long")
+        return Check("disk", "hint", found, "every original is kept: free some space soon")
     return Check("disk", "ok", found)
 
 
@@ -220,34 +276,19 @@ def _show(checks: list[Check]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from refold.cli.render import clean_line, count_things, make_console
-
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True, style="bold")
     table.add_column(ratio=1)
     for check in checks:
         mark, style = _MARKS[check.state]
-        told = Text(clean_line(check.found, 1_000))
+        finding = Text(clean_line(check.found, 1_000))
         if check.remedy:
-            told.append(f"\n→ {clean_line(check.remedy, 500)}", style="dim")
-        table.add_row(Text(mark, style=style), check.name, told)
+            finding.append(f"\n→ {clean_line(check.remedy, 500)}", style="dim")
+        table.add_row(Text(mark, style=style), check.name, finding)
     console = make_console(err=False)
     console.print(table)
     broken = sum(check.state == "broken" for check in checks)
     hints = sum(check.state == "hint" for check in checks)
     verdict = f"{count_things(broken, 'thing')} broken" if broken else "nothing is broken"
     console.print(f"\n{verdict}" + (f", {count_things(hints, 'hint')}" if hints else ""))
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-
-    @app.command()
-    def doctor(
-        workspace: Workspace = ".",
-        offline: Annotated[bool, typer.Option("--offline", help="Ask no model's address.")] = False,
-        as_json: AsJson = False,
-    ) -> None:
-        """Look at what refold needs here, with a remedy for what is missing."""
-        run(workspace, offline=offline, as_json=as_json)

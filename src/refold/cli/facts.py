@@ -1,40 +1,61 @@
-"""``refold facts``: preferences, decisions, todos and key information of a session, and what replaced what."""
+"""``refold facts``: preferences, decisions, todos and key information collected from sessions."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
 
-from refold.cli.reading import write_json
-from refold.cli.recall import say_where
-from refold.cli.render import clean_line, make_console, print_line
-from refold.cli.workspace import choose_session, find_newest, open_workspace, tell_empty, write_line
-from refold.conversation.handle import mark
-from refold.recall.facts import KnownFact
+import typer
+
+from refold.cli.app import app
+from refold.cli.input import (
+    AsJson,
+    Everywhere,
+    SessionOption,
+    Workspace,
+    choose_session,
+    find_newest,
+    open_workspace,
+    show_empty,
+)
+from refold.cli.output import clean_line, make_console, name_scope, print_line, write_json, write_line
+
+if TYPE_CHECKING:
+    from refold.recall.facts import KnownFact
 
 _LINE_CHARS_MAX = 300
 
 
-def run(session: str | None, workspace: str, *, everywhere: bool, with_history: bool, as_json: bool) -> None:
-    """Print facts, one a line, grouped as they were said."""
+@app.command()
+def facts(
+    session: SessionOption = None,
+    everywhere: Everywhere = False,
+    with_history: Annotated[bool, typer.Option("--history", help="Include superseded facts.")] = False,
+    workspace: Workspace = "",
+    as_json: AsJson = False,
+) -> None:
+    """List preferences, decisions, todos and key information."""
     with open_workspace(workspace) as manager:
         name = choose_session(manager.ledger, session, everywhere=everywhere)
         if name is None and find_newest(manager.ledger) is None:
-            tell_empty(workspace, as_json=as_json)
+            show_empty(workspace, as_json=as_json)
             return
-        facts = manager.facts(name, with_history=with_history)
+        known = manager.facts(name, with_history=with_history)
     if as_json:
-        write_json([asdict(fact) for fact in facts])
+        write_json([asdict(fact) for fact in known])
         return
-    if not facts:
-        write_line(f"no facts are known{say_where(name)} yet")
+    if not known:
+        write_line(f"no facts are known{name_scope(name)} yet")
     console = make_console(err=False)
-    for fact in facts:
-        for line in _write(fact).split("\n"):
+    for fact in known:
+        for line in _format(fact).split("\n"):
             print_line(console, line)
 
 
-def _write(fact: KnownFact) -> str:
+def _format(fact: KnownFact) -> str:
+    from refold.conversation.handle import mark
+
     handles = " ".join(mark(handle) for handle in fact.handles[-3:])
     seen = f" (last said {datetime.fromtimestamp(fact.last_seen, UTC):%Y-%m-%d})" if fact.last_seen > 0 else ""
     line = f"{fact.kind}: {clean_line(fact.text, _LINE_CHARS_MAX)} {handles}{seen}"

@@ -1,34 +1,50 @@
-"""``refold delete`` and ``refold forget``: the two commands that erase. They ask first."""
+"""``refold delete`` and ``refold forget``: the two commands that erase. Both ask for confirmation."""
 
 from __future__ import annotations
 
 import sys
+from typing import Annotated
 
 import typer
 
-from refold.cli.reading import write_json
-from refold.cli.render import clean_line, count_things
-from refold.cli.workspace import open_workspace, write_line
+from refold.cli.app import app
+from refold.cli.input import AsJson, SessionRequired, Workspace, Yes, open_workspace
+from refold.cli.output import clean_line, count_things, write_json, write_line
 from refold.errors import ConfigError
 
 
-def run_delete(workspace: str, session: str, *, yes: bool, as_json: bool) -> None:
-    """Delete a session after asking."""
+@app.command()
+def delete(session: SessionRequired, yes: Yes = False, workspace: Workspace = "", as_json: AsJson = False) -> None:
+    """Delete a session permanently.
+
+    Its offloaded files are deleted too; daily pages stay. This cannot be undone.
+    """
     with open_workspace(workspace) as manager:
         status = manager.status(session)
-        _ask(f"delete session {session!r} with {count_things(status.messages, 'message')}? there is no undo", yes=yes)
+        count = count_things(status.messages, "message")
+        _confirm(f"Delete session {session!r} with {count}? This cannot be undone.", yes=yes)
         manager.delete_session(session)
     if as_json:
         write_json({"deleted": session, "messages": status.messages})
     else:
-        write_line(f"deleted {session!r} with {count_things(status.messages, 'message')}")
+        write_line(f"deleted {session!r} with {count}")
 
 
-def run_forget(workspace: str, session: str, handle: str, *, yes: bool, as_json: bool) -> None:
-    """Erase what is behind a handle after asking."""
+@app.command()
+def forget(
+    handle: Annotated[str, typer.Argument(metavar="HANDLE", help="Handle such as m:4f2a91c3 or f:09c1b2aa.")],
+    session: SessionRequired,
+    yes: Yes = False,
+    workspace: Workspace = "",
+    as_json: AsJson = False,
+) -> None:
+    """Erase an original permanently, such as a leaked key.
+
+    It is erased from the ledger, from offloaded files and from daily pages. This cannot be undone.
+    """
     with open_workspace(workspace) as manager:
         text = manager.expand(session, handle, 0, 200)
-        _ask(f"erase {clean_line(text, 60)!r} for good? there is no undo", yes=yes)
+        _confirm(f"Erase {clean_line(text, 60)!r} permanently? This cannot be undone.", yes=yes)
         forgotten = manager.forget(session, handle)
     if as_json:
         write_json(
@@ -41,9 +57,9 @@ def run_forget(workspace: str, session: str, handle: str, *, yes: bool, as_json:
         write_line(f"warning: {warning}")
 
 
-def _ask(question: str, *, yes: bool) -> None:
+def _confirm(question: str, *, yes: bool) -> None:
     if yes:
         return
     if sys.stdin is None or not sys.stdin.isatty():
-        raise ConfigError("this erases for good and nobody is there to ask; give --yes if that is meant")
+        raise ConfigError("not a terminal: pass --yes to confirm")
     typer.confirm(clean_line(question, 300), abort=True, err=True)

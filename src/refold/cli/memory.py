@@ -1,22 +1,31 @@
-"""``refold memory``: the daily pages, as they are written."""
+"""``refold memory``: print a daily memory page."""
 
 from __future__ import annotations
 
 import sys
+from typing import Annotated
 
-from refold.cli.reading import write_json
-from refold.cli.workspace import open_workspace, write_line
+import typer
+
+from refold.cli.app import app
+from refold.cli.input import AsJson, Workspace, open_workspace
+from refold.cli.output import write_json, write_line
 from refold.errors import FormatError
 
 
-def run(workspace: str, date: str | None, *, as_json: bool) -> None:
-    """Print the page of a date, or the newest one."""
+@app.command()
+def memory(
+    date: Annotated[str | None, typer.Argument(metavar="DATE", help="YYYY-MM-DD; default: the newest page.")] = None,
+    workspace: Workspace = "",
+    as_json: AsJson = False,
+) -> None:
+    """Print the memory page of a day."""
     with open_workspace(workspace) as manager:
         dates = manager.md_sync.list_dates()
         chosen = date or (dates[-1] if dates else None)
         page = manager.md_sync.read(chosen) if chosen else None
     if date is not None and page is None:
-        known = f"there are {', '.join(dates[-5:])}" if dates else "there are none yet"
+        known = f"the newest are {', '.join(dates[-5:])}" if dates else "there are no pages yet"
         raise FormatError(f"there is no page of {date}; {known}")
     if as_json:
         write_json({"date": chosen, "dates": dates, "page": page})

@@ -1,24 +1,41 @@
-"""``refold pin``: keep a message of a stored session from being compressed, let it go again, or list those kept."""
+"""``refold pin``: protect a message from compression, release it, or list the pinned messages."""
 
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING, Annotated
 
-from refold.cli.reading import write_json
-from refold.cli.render import clean_line, count_things
-from refold.cli.workspace import need_session, open_workspace, write_line
-from refold.conversation.handle import mark
+import typer
+
+from refold.cli.app import app, format_examples
+from refold.cli.input import AsJson, SessionOption, Workspace, need_session, open_workspace
+from refold.cli.output import clean_line, count_things, write_json, write_line
 from refold.errors import ConfigError
-from refold.ledger.codec import load_json
-from refold.ledger.records import StoredMessage
 
-_WORDS_CHARS = 80
+if TYPE_CHECKING:
+    from refold.ledger.records import StoredMessage
+
+_TEXT_CHARS = 80
 
 
-def run(handle: str | None, session: str | None, workspace: str, *, off: bool, as_json: bool) -> None:
-    """Pin or unpin what a handle names, if one is given, and say what is pinned now."""
+@app.command(epilog=format_examples("refold pin m:4f2a91c3", "refold pin m:4f2a91c3 --off", "refold pin"))
+def pin(
+    handle: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="HANDLE", help="Handle of a message, such as m:4f2a91c3; default: list pinned messages."
+        ),
+    ] = None,
+    off: Annotated[bool, typer.Option("--off", help="Unpin the message.")] = False,
+    session: SessionOption = None,
+    workspace: Workspace = "",
+    as_json: AsJson = False,
+) -> None:
+    """Pin a message so that it is never compressed, or list pins."""
+    from refold.conversation.handle import mark
+
     if off and handle is None:
-        raise ConfigError("--off needs the handle to let go; 'refold pin' lists what is pinned")
+        raise ConfigError("--off needs the handle to unpin; 'refold pin' lists the pinned messages")
     with open_workspace(workspace) as manager:
         name = need_session(manager.ledger, session, workspace)
         if handle is not None:
@@ -26,21 +43,23 @@ def run(handle: str | None, session: str | None, workspace: str, *, off: bool, a
         pinned = frozenset(manager.pinned(name))
         kept = [stored for stored in manager.ledger.read_messages(name) if stored.id in pinned]
     if as_json:
-        write_json({"session": name, "pinned": [_name(stored) for stored in kept]})
+        write_json({"session": name, "pinned": [_name_handle(stored) for stored in kept]})
         return
     write_line(f"pinned: {count_things(len(kept), 'message')}" if kept else "nothing is pinned")
     for stored in kept:
-        write_line(f"{mark(_name(stored))} {stored.role}  {_tell_words(stored)}")
+        write_line(f"{mark(_name_handle(stored))} {stored.role}  {_read_text(stored)}")
 
 
-def _name(stored: StoredMessage) -> str:
+def _name_handle(stored: StoredMessage) -> str:
     return f"m:{stored.digest[:8]}"
 
 
-def _tell_words(stored: StoredMessage) -> str:
+def _read_text(stored: StoredMessage) -> str:
+    from refold.ledger.codec import load_json
+
     if stored.is_forgotten:
         return "forgotten"
     raw = load_json(stored.raw)
     content = raw.get("content") if isinstance(raw, dict) else None
     text = content if isinstance(content, str) and content.strip() else json.dumps(raw, ensure_ascii=False)
-    return clean_line(text, _WORDS_CHARS)
+    return clean_line(text, _TEXT_CHARS)

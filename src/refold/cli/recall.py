@@ -1,35 +1,52 @@
-"""``refold recall``: find what was said, in the workspace's own record, and print it with the handles that lead on."""
+"""``refold recall``: search everything that was said in a workspace's sessions."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
 
-from rich.text import Text
+import typer
 
-from refold.cli.reading import write_json
-from refold.cli.render import clean_line, make_console
-from refold.cli.workspace import choose_session, find_newest, open_workspace, tell_empty, write_line
-from refold.conversation.handle import mark
-from refold.recall import Recalled
+from refold.cli.app import app, format_examples
+from refold.cli.input import (
+    AsJson,
+    Everywhere,
+    SessionOption,
+    Workspace,
+    choose_session,
+    find_newest,
+    open_workspace,
+    show_empty,
+)
+from refold.cli.output import clean_line, make_console, name_scope, write_json, write_line
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from refold.recall import Recalled
 
 
-def say_where(session: str | None) -> str:
-    """Return where was looked: the last changed session is not always the one that is meant."""
-    return f" in session '{clean_line(session, 80)}'" if session is not None else " in any session"
+@app.command(
+    epilog=format_examples('refold recall "which port"', "refold recall ERR-4711 --all", "refold expand m:4f2a91c3")
+)
+def recall(
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="Words to search for, or an exact value.")],
+    session: SessionOption = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, max=200, help="Maximum results.")] = 10,
+    everywhere: Everywhere = False,
+    workspace: Workspace = "",
+    as_json: AsJson = False,
+) -> None:
+    """Search everything that was said, by words, meaning or value.
 
-
-def printable(text: str) -> str:
-    """Return a text that a terminal can show: lone surrogates and control characters replaced, lines kept."""
-    shown = text.encode("utf-8", "replace").decode()
-    return "".join(character if character in "\n\t" or character.isprintable() else "\ufffd" for character in shown)
-
-
-def run(query: str, session: str | None, limit: int, workspace: str, *, everywhere: bool, as_json: bool) -> None:
-    """Search and print."""
+    Results are exact originals, each with its handle.
+    """
+    if not query.strip():
+        raise typer.BadParameter("the query is empty; give words or a value", param_hint="QUERY")
     with open_workspace(workspace) as manager:
         name = choose_session(manager.ledger, session, everywhere=everywhere)
         if name is None and find_newest(manager.ledger) is None:
-            tell_empty(workspace, as_json=as_json)
+            show_empty(workspace, as_json=as_json)
             return
         found = manager.recalling.recall(name, query, limit)
     if as_json:
@@ -37,14 +54,24 @@ def run(query: str, session: str | None, limit: int, workspace: str, *, everywhe
         return
     if not found:
         elsewhere = "" if everywhere else "; --all searches every session of the workspace"
-        write_line(f"nothing was found{say_where(name)}; other words may help, the same ones will not{elsewhere}")
+        write_line(f"nothing was found{name_scope(name)}; try other words{elsewhere}")
     console = make_console(err=False)
     for one in found:
-        console.print(_write(one, with_session=everywhere), soft_wrap=True)
+        console.print(_format(one, with_session=everywhere), soft_wrap=True)
 
 
-def _write(one: Recalled, *, with_session: bool) -> Text:
+def _format(one: Recalled, *, with_session: bool) -> Text:
+    from rich.text import Text
+
+    from refold.conversation.handle import mark
+
     part = "" if one.is_whole else f", characters {one.start}–{one.stop}"
     where = f" in {clean_line(one.session_id, 80)}" if with_session else ""
-    told = (f" {one.role}{where}{part}, score {one.score:.2f}", "dim")
-    return Text.assemble((mark(one.handle), "bold cyan"), told, f"\n{printable(one.text).rstrip()}\n")
+    details = (f" {one.role}{where}{part}, score {one.score:.2f}", "dim")
+    return Text.assemble((mark(one.handle), "bold cyan"), details, f"\n{_make_printable(one.text).rstrip()}\n")
+
+
+def _make_printable(text: str) -> str:
+    """Replace lone surrogates and control characters; keep line breaks and tabs."""
+    shown = text.encode("utf-8", "replace").decode()
+    return "".join(character if character in "\n\t" or character.isprintable() else "\ufffd" for character in shown)

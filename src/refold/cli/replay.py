@@ -8,17 +8,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from refold.cli.progress import show_progress
-from refold.cli.reading import note_broken, refuse_same_file, write_json, write_result
+import typer
+
+from refold.cli.app import app, format_examples
+from refold.cli.input import AsJson, Model, read_tokens
+from refold.cli.output import (
+    clean_line,
+    count_things,
+    make_console,
+    note_broken,
+    print_line,
+    refuse_same_file,
+    show_pairs,
+    show_progress,
+    write_json,
+    write_result,
+)
 from refold.errors import FormatError
-from refold.readers import FileReading, list_files, read_files
-from refold.readers.session import Broken
-from refold.replay.batch import Job, Terms, check_presets, run_jobs, unique_ids
-from refold.replay.page import write_page
-from refold.replay.probes import add_probes
-from refold.replay.report import Report, describe, write_bill_rows, write_probe_rows, write_rows
-from refold.replay.tally import sum_times
+
+if TYPE_CHECKING:
+    from refold.readers import FileReading
+    from refold.readers.session import Broken
+    from refold.replay.report import Report
 
 PRESETS = "raw,default"
 LEGEND = (
@@ -38,8 +51,8 @@ TIME_SHOWN_MS = 0.05  # Less would be shown as none.
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """What the person asked for on the command line."""
+class ReplayRequest:
+    """The command's arguments."""
 
     files: tuple[str, ...]
     presets: str = PRESETS
@@ -51,30 +64,80 @@ class Wish:
     resume: str | None = None
 
 
-def run(wish: Wish) -> None:
-    """Read the files, replay every session under every preset, and tell."""
-    from refold.cli.render import count_things
+@app.command(
+    epilog=format_examples(
+        "refold replay ~/.claude/projects --presets raw,default",
+        "refold replay session.json --window 32k --report report.html",
+    )
+)
+def replay(
+    files: Annotated[
+        list[str],
+        typer.Argument(metavar="FILE...", help="Request logs, exports, Claude Code and Codex sessions, or folders."),
+    ],
+    presets: Annotated[
+        str,
+        typer.Option(
+            "--presets", metavar="NAMES", help="Presets and baselines (raw, last-n, mask, chars, langchain), by commas."
+        ),
+    ] = PRESETS,
+    model: Model = None,
+    window: Annotated[
+        int | None,
+        typer.Option("--window", parser=read_tokens, metavar="TOKENS", help="32000 or 32k; default: the model's."),
+    ] = None,
+    report: Annotated[
+        str | None, typer.Option("--report", "-r", metavar="FILE", help="Write a page with charts to this file.")
+    ] = None,
+    jobs: Annotated[
+        int, typer.Option("--jobs", "-j", metavar="N", min=1, max=64, help="Number of parallel processes.")
+    ] = 1,
+    resume: Annotated[
+        str | None,
+        typer.Option("--resume", metavar="FILE", help="Keep finished sessions in this file, and continue from it."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what each preset would have done with recorded sessions.
 
-    presets = check_presets([name.strip() for name in wish.presets.split(",") if name.strip()])
+    At each answer of the assistant, the request is prepared, counted, billed and checked: whether it fits, what it
+    costs, what stayed in view. Files are only read.
+    """
+    if window is not None and window < 1:
+        raise typer.BadParameter("give 1 or more tokens", param_hint="--window")
+    run(ReplayRequest(tuple(files), presets, model, window, report, as_json, jobs, resume))
+
+
+def run(request: ReplayRequest) -> None:
+    """Replay every session of the files with every preset, and print the results."""
+    from refold.readers import list_files, read_files
+    from refold.replay.batch import Job, Terms, check_presets, run_jobs, unique_ids
+    from refold.replay.page import write_page
+    from refold.replay.probes import add_probes
+    from refold.replay.report import Report, describe
+
+    presets = check_presets([name.strip() for name in request.presets.split(",") if name.strip()])
     if not presets:
-        raise FormatError("--presets names none; give some, as --presets raw,default")
-    paths = list_files(wish.files)
+        raise FormatError("--presets is empty; name some, for example --presets raw,default")
+    paths = list_files(request.files)
     for path in paths:
-        refuse_same_file(path, wish.report, "--report")
+        refuse_same_file(path, request.report, "--report")
     files = tuple(read_files(paths))
     sessions = tuple(add_probes(one) for one in unique_ids([one for file in files for one in file.sessions]))
     if not sessions:
         tell_broken(files)
         told = count_things(len(files), "file")
         raise FormatError(f"there is no session in {told}; see 'refold replay --help' for what is read")
-    terms = Terms(wish.model, wish.window)
+    terms = Terms(request.model, request.window)
     jobs = [Job(session, preset, terms) for session in sessions for preset in presets]
     with show_progress("replaying") as tell:
-        records = run_jobs(jobs, processes=wish.jobs, keep=Path(wish.resume) if wish.resume else None, tell=tell)
+        records = run_jobs(
+            jobs, processes=request.jobs, keep=Path(request.resume) if request.resume else None, tell=tell
+        )
     report = Report(terms, tuple(presets), sessions, tuple(records), files)
-    if wish.report is not None:
-        write_result(write_page(report).encode("utf-8", "replace"), wish.report, "--report")
-    if wish.as_json:
+    if request.report is not None:
+        write_result(write_page(report).encode("utf-8", "replace"), request.report, "--report")
+    if request.as_json:
         write_json(describe(report, with_times=True))
     else:
         show_table(report)
@@ -85,7 +148,8 @@ def show_table(report: Report) -> None:
     """Print what each preset did, what it cost, what was still to be found, the notes, and how long preparing took."""
     from rich.table import Table
 
-    from refold.cli.render import clean_line, make_console, print_line, show_pairs
+    from refold.replay.report import write_bill_rows, write_probe_rows, write_rows
+    from refold.replay.tally import sum_times
 
     console = make_console(err=False)
     for number, (head, *rows) in enumerate((write_rows(report), write_bill_rows(report), write_probe_rows(report))):

@@ -1,19 +1,16 @@
-"""``refold show``: a session as the model sees it, as it came, or as a list of edits. Shows, never changes."""
+"""``refold show``: a session as the model sees it, its originals, or its edits."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from rich.text import Text
+import typer
 
-from refold.cli.reading import write_json
-from refold.cli.render import clean_line, make_console, make_table
-from refold.cli.workspace import choose_session, open_workspace, tell_empty, tell_time, write_line
-from refold.conversation.handle import mark, message_handle
-from refold.conversation.reason import describe
+from refold.cli.app import app, format_examples
+from refold.cli.input import AsJson, SessionOption, Workspace, choose_session, open_workspace, show_empty
+from refold.cli.output import clean_line, format_time, make_console, make_table, write_json, write_line
 from refold.errors import ConfigError
-from refold.ledger.codec import load_json
 
 if TYPE_CHECKING:
     from refold.conversation.view import Item
@@ -21,14 +18,24 @@ if TYPE_CHECKING:
     from refold.manager import ContextCompressionManager
 
 
-def run(workspace: str, session: str | None, *, view: bool, originals: bool, edits: bool, as_json: bool) -> None:
-    """Print what was asked for; the view if nothing was."""
+@app.command(epilog=format_examples("refold show", "refold show --session SESSION --edits"))
+def show(
+    session: SessionOption = None,
+    view: Annotated[bool, typer.Option("--view", help="What the model sees (the default).")] = False,
+    originals: Annotated[bool, typer.Option("--originals", help="Every message as it was received.")] = False,
+    edits: Annotated[
+        bool, typer.Option("--edits", help="Every edit: in force, covered by a later fold, or undone.")
+    ] = False,
+    workspace: Workspace = "",
+    as_json: AsJson = False,
+) -> None:
+    """Show a session as the model sees it, its originals, or its edits."""
     if view + originals + edits > 1:
-        raise ConfigError("give one of --view, --originals and --edits")
+        raise ConfigError("pass only one of --view, --originals and --edits")
     with open_workspace(workspace) as manager:
         name = choose_session(manager.ledger, session)
         if name is None:
-            tell_empty(workspace, as_json=as_json)
+            show_empty(workspace, as_json=as_json)
         elif originals:
             _show_originals(manager, name, as_json=as_json)
         elif edits:
@@ -38,6 +45,8 @@ def run(workspace: str, session: str | None, *, view: bool, originals: bool, edi
 
 
 def _show_view(manager: ContextCompressionManager, session: str, *, as_json: bool) -> None:
+    from rich.text import Text
+
     items = manager.read_view(session)
     if as_json:
         write_json([item.raw for item in items])
@@ -49,8 +58,8 @@ def _show_view(manager: ContextCompressionManager, session: str, *, as_json: boo
             str(number),
             item.role,
             f"{item.tokens:,}",
-            name_item(item),
-            Text(_first_words(item), style="dim" if item.edits else ""),
+            _name_handle(item),
+            Text(_read_words(item), style="dim" if item.edits else ""),
         )
     make_console(err=False).print(table)
     write_line(
@@ -60,23 +69,28 @@ def _show_view(manager: ContextCompressionManager, session: str, *, as_json: boo
     )
 
 
-def name_item(item: Item) -> str:
-    """Return the handle of what an item shows."""
+def _name_handle(item: Item) -> str:
+    from refold.conversation.handle import mark, message_handle
+
     if item.is_fold:
         fold = item.edits[0].fold
         return mark(fold.handle) if fold else "·"
     return mark(message_handle(item.message))
 
 
-def _first_words(item: Item) -> str:
+def _read_words(item: Item) -> str:
     texts = (f"{part.name}({part.text[:200]})" if part.kind == "call" else part.text[:400] for part in item.parts)
     return clean_line(" ".join(texts), 200)
 
 
 def _show_originals(manager: ContextCompressionManager, session: str, *, as_json: bool) -> None:
+    from rich.text import Text
+
+    from refold.ledger.codec import load_json
+
     stored = manager.ledger.read_messages(session)
     if as_json:
-        write_json([_tell_original(one) for one in stored])
+        write_json([_describe_original(one) for one in stored])
         return
     table = make_table("#", "role", "tokens", "handle", "came", "says", numbers=("#", "tokens"), wide=("says",))
     for number, one in enumerate(stored):
@@ -86,17 +100,17 @@ def _show_originals(manager: ContextCompressionManager, session: str, *, as_json
             one.role,
             f"{one.tokens:,}",
             f"⟨m:{one.digest[:8]}⟩",
-            tell_time(one.created_at)[5:],
+            format_time(one.created_at)[5:],
             Text(words),
             style="dim" if one.is_compressed else "",
         )
     make_console(err=False).print(table)
     folded = sum(one.is_compressed for one in stored)
-    write_line(f"{len(stored):,} messages; {folded:,} stand behind a fold (dim)")
+    write_line(f"{len(stored):,} messages; {folded:,} are folded (dim)")
 
 
 def _find_words(raw: object) -> str:
-    """Return what a stored message says; the message itself where it has no plain text, such as a call."""
+    """Return the text of a stored message; its JSON if it has no text, such as a tool call."""
     content = raw.get("content") if isinstance(raw, dict) else None
     if isinstance(content, str) and content.strip():
         return content[:400]
@@ -107,7 +121,9 @@ def _find_words(raw: object) -> str:
     return json.dumps(raw, ensure_ascii=False)[:400]
 
 
-def _tell_original(one: StoredMessage) -> dict[str, object]:
+def _describe_original(one: StoredMessage) -> dict[str, object]:
+    from refold.ledger.codec import load_json
+
     return {
         "id": one.id,
         "role": one.role,
@@ -120,6 +136,10 @@ def _tell_original(one: StoredMessage) -> dict[str, object]:
 
 
 def _show_edits(manager: ContextCompressionManager, session: str, *, as_json: bool) -> None:
+    from rich.text import Text
+
+    from refold.conversation.reason import describe
+
     stored = manager.ledger.read_edits(session, active_only=False)
     if as_json:
         write_json(
@@ -130,7 +150,7 @@ def _show_edits(manager: ContextCompressionManager, session: str, *, as_json: bo
         )
         return
     if not stored:
-        write_line("no edits: the model sees every message as it came")
+        write_line("no edits: the model sees every original")
         return
     table = make_table("edit", "stage", "kind", "over", "tokens", "state", "why", numbers=("over",), wide=("why",))
     shown = {edit.id for item in manager.read_view(session) for edit in item.edits}
@@ -142,15 +162,15 @@ def _show_edits(manager: ContextCompressionManager, session: str, *, as_json: bo
             edit.kind,
             f"{len(edit.covers):,}",
             f"{edit.tokens_original:,} → {edit.tokens_after:,}",
-            _tell_state(one, shown),
+            _describe_state(one, shown),
             Text(clean_line(str(edit.reason), 100)),
             style="" if one.is_active and edit.id in shown else "dim",
         )
     make_console(err=False).print(table)
 
 
-def _tell_state(one: StoredEdit, shown: set[str]) -> str:
-    """Return whether the model sees an edit, or a later fold over it, or none because it was taken back."""
+def _describe_state(one: StoredEdit, shown: set[str]) -> str:
+    """Return whether an edit is visible to the model, covered by a later fold, or undone."""
     if not one.is_active:
         return "undone"
     return "in force" if one.edit.id in shown else "covered"

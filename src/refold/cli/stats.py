@@ -1,43 +1,61 @@
-"""``refold stats``: what compressions did over a session or a workspace (S1.9)."""
+"""``refold stats``: figures on the compressions of a session or a workspace."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from refold.cli.reading import write_json
-from refold.cli.render import clean_line, describe_share, make_console, make_table, show_pairs
-from refold.cli.workspace import choose_session, find_newest, open_workspace, tell_empty, tell_time
-from refold.manager.status import Told
+from refold.cli.app import app
+from refold.cli.input import (
+    AsJson,
+    SessionFilter,
+    Workspace,
+    choose_session,
+    find_newest,
+    open_workspace,
+    show_empty,
+)
+from refold.cli.output import (
+    clean_line,
+    describe_share,
+    format_time,
+    make_console,
+    make_table,
+    show_pairs,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from refold.manager.status import Told
 
-def run(workspace: str, session: str | None, *, as_json: bool) -> None:
-    """Print the figures of the event log."""
+
+@app.command()
+def stats(session: SessionFilter = None, workspace: Workspace = "", as_json: AsJson = False) -> None:
+    """Show what compressions did: how often, why, by which stage."""
     with open_workspace(workspace) as manager:
         if session is not None:
-            choose_session(manager.ledger, session)  # Says so if there is no such session.
+            choose_session(manager.ledger, session)  # Raises if there is no such session.
         found = manager.statistics(session)
         is_empty = find_newest(manager.ledger) is None
     if as_json:
         write_json(found.to_dict())
         return
     if is_empty:
-        tell_empty(workspace, as_json=False)
+        show_empty(workspace, as_json=False)
         return
     console = make_console(err=False)
-    told = [
+    rows = [
         ("compressions", f"{found.compressions:,} ({found.manual:,} by hand, {found.undone:,} undone)"),
         ("tokens", f"{found.tokens_before:,} → {found.tokens_after:,}"),
         ("archived", f"{found.archived:,} messages"),
-        ("put off", f"{found.waited:,} that did not pay yet"),
-        ("beside", f"{found.skipped:,} skipped, {found.failed:,} failed, {found.warned:,} warnings"),
+        ("postponed", f"{found.waited:,} that would not have paid off yet"),
+        ("other", f"{found.skipped:,} skipped, {found.failed:,} failed, {found.warned:,} warnings"),
     ]
     if found.compressions:
-        told[1] = ("tokens", f"{told[1][1]}  {describe_share(found.tokens_before, found.tokens_after)}")
-    show_pairs(console, told)
+        rows[1] = ("tokens", f"{rows[1][1]}  {describe_share(found.tokens_before, found.tokens_after)}")
+    show_pairs(console, rows)
     for title, figures in (("stage", found.by_stage), ("reason", found.by_reason)):
         if figures:
             unit = "tokens freed" if title == "stage" else "times"
@@ -48,21 +66,21 @@ def run(workspace: str, session: str | None, *, as_json: bool) -> None:
             console.print(table)
     if found.decisions:
         console.print()
-        console.print(make_decisions(found.decisions, with_session=session is None and found.sessions > 1))
+        console.print(_list_decisions(found.decisions, with_session=session is None and found.sessions > 1))
 
 
-def make_decisions(decisions: Sequence[Told], *, with_session: bool) -> Table:
-    """Return the newest decisions, the last one below, each with its whole reason."""
+def _list_decisions(decisions: Sequence[Told], *, with_session: bool) -> Table:
+    """Return a table of the newest decisions with their reasons, the newest last."""
     columns = ["when", *(["session"] if with_session else []), "tokens", "decision"]
     table = make_table(*columns, numbers=("tokens",), wide=("decision",), wraps=True)
     for one in decisions:
         sizes = f"{one.tokens_before:,}" + (f" → {one.tokens_after:,}" if one.tokens_after != one.tokens_before else "")
         name = [clean_line(one.session_id, 12)] if with_session else []
-        table.add_row(tell_time(one.time), *name, sizes, clean_line(_explain(one), 1_000))
+        table.add_row(format_time(one.time), *name, sizes, clean_line(_explain(one), 1_000))
     return table
 
 
 def _explain(decision: Told) -> str:
-    """Return what was decided and why, as one sentence."""
+    """Return a decision and its reason as one sentence."""
     done = {"compressed": "folded: ", "skipped": "nothing done: ", "failed": "failed: "}
-    return f"{done.get(decision.kind, '')}{decision.reason or 'no reason was given'}"
+    return f"{done.get(decision.kind, '')}{decision.reason or 'no reason recorded'}"

@@ -10,21 +10,28 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from refold.cli.progress import show_progress
-from refold.cli.reading import STDIN, Document, OutputError, note_broken, read_document, write_json
-from refold.cli.render import count_things
-from refold.cli.workspace import need_session, open_workspace, write_line
+from refold.cli.app import app, format_examples
+from refold.cli.input import (
+    STDIN,
+    AsJson,
+    Document,
+    SessionOption,
+    Workspace,
+    need_session,
+    open_workspace,
+    read_document,
+)
+from refold.cli.output import OutputError, count_things, note_broken, show_progress, write_json, write_line
 from refold.errors import ConfigError, FormatError
-from refold.ledger.codec import dump_json
-from refold.ledger.export import MARK
-from refold.manager import ContextCompressionManager
-from refold.manager.append import KEPT
-from refold.manager.status import SessionStatus
-from refold.offload.disk import write_whole
-from refold.readers import Session, find_title, list_files, read_file, read_value
+
+if TYPE_CHECKING:
+    from refold.manager import ContextCompressionManager
+    from refold.manager.status import SessionStatus
+    from refold.readers import Session
 
 TITLE = "title"
 SESSIONS_SHOWN = 20
@@ -32,8 +39,22 @@ _MODEL_CHARS_MAX = 200
 _NAME_CHARS_MAX = 256
 
 
-def run_export(workspace: str, session: str | None, out: str | None) -> None:
-    """Write a session to a file or to standard output."""
+@app.command(
+    epilog=format_examples(
+        "refold export --session SESSION --out session.json", "refold import session.json --workspace elsewhere"
+    )
+)
+def export(
+    session: SessionOption = None,
+    out: Annotated[
+        str | None, typer.Option("--out", "-o", metavar="FILE", help="Result file; default: standard output.")
+    ] = None,
+    workspace: Workspace = "",
+) -> None:
+    """Write a session with everything that belongs to it as JSON."""
+    from refold.ledger.codec import dump_json
+    from refold.offload.disk import write_whole
+
     with open_workspace(workspace) as manager:
         name = need_session(manager.ledger, session, workspace)
         content = dump_json(manager.export_session(name)) + b"\n"
@@ -47,13 +68,35 @@ def run_export(workspace: str, session: str | None, out: str | None) -> None:
     typer.echo(f"wrote {out}", err=True)
 
 
+@app.command("import")
+def import_(
+    files: Annotated[
+        list[str],
+        typer.Argument(metavar="FILE...", help="Exports, conversations, or folders of them; '-': standard input."),
+    ],
+    name: Annotated[
+        str | None, typer.Option("--as", metavar="ID", help="Session id; default: its own id, or the file's name.")
+    ] = None,
+    workspace: Workspace = "",
+    as_json: AsJson = False,
+) -> None:
+    """Import conversations into this workspace, one session each.
+
+    Reads what 'refold export' wrote, messages and request logs of OpenAI and Anthropic, session files of Claude Code
+    and Codex, ShareGPT, and exports of LangSmith and Langfuse. A folder means every .json and .jsonl file below it.
+    """
+    run_import(workspace, files, name, as_json=as_json)
+
+
 def run_import(workspace: str, files: Sequence[str], name: str | None, *, as_json: bool) -> None:
-    """Put exported sessions, or conversations of any kind that is read, into the ledger of a workspace."""
+    """Store exported sessions, or conversations in any supported format, in the ledger of a workspace."""
+    from refold.readers import list_files
+
     paths = list_files(files)
     is_one = len(paths) == 1 and not Path(files[0]).is_dir()
     if name is not None and not is_one:
-        raise ConfigError("--as names one session; leave it away to import several")
-    # What cannot be read is refused before a workspace is made.
+        raise ConfigError("--as names one session; remove it to import several")
+    # Unreadable input is refused before a workspace is created.
     document = read_document(paths[0]) if is_one else None
     exported = _find_export(document) if document else None
     sessions = _read_sessions(document, name) if document and exported is None else ()
@@ -91,13 +134,17 @@ def _show_imported(statuses: Mapping[str, SessionStatus], files: int) -> None:
 
 
 def _find_export(document: Document) -> object | None:
-    """Return what export wrote; None if this is something else."""
+    """Return the content that ``refold export`` wrote; None if the document is something else."""
+    from refold.ledger.export import MARK
+
     value = document.value[0] if document.is_rows and isinstance(document.value, list) else document.value
     return value if isinstance(value, dict) and MARK in value else None
 
 
 def _read_sessions(document: Document, name: str | None) -> tuple[Session, ...]:
-    """Return the conversations of one file; name the lines of it that could not be read."""
+    """Return the conversations of one file; report the lines that could not be read."""
+    from refold.readers import read_value
+
     reading = read_value(document.value, document.place)
     note_broken([*document.broken, *(f"{document.place}, row {one.line}: {one.why}" for one in reading.broken)])
     if len(reading.sessions) > 1 and name is not None:
@@ -112,7 +159,9 @@ def _store_new(manager: ContextCompressionManager, session: Session, name: str) 
 
 
 def _store_files(manager: ContextCompressionManager, paths: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Store the sessions of many files; return their names, and why others were not stored."""
+    """Store the sessions of many files; return their names, and the reasons why others were not stored."""
+    from refold.readers import read_file
+
     stored: list[str] = []
     broken: list[str] = []
     with show_progress("importing") as advance:
@@ -155,7 +204,10 @@ def _store_several(
 
 
 def _store_session(manager: ContextCompressionManager, session: Session, name: str) -> str:
-    """Store a conversation with its title, its model, and the system prompt and tools that belong to it."""
+    """Store a conversation with its title, model, system prompt and tools."""
+    from refold.manager.append import KEPT
+    from refold.readers import find_title
+
     if not session.messages:
         raise FormatError(
             f"{session.source or name} has no messages; give a conversation, or what 'refold export' wrote"
@@ -177,7 +229,7 @@ def _name_session(session: Session, path: str) -> str:
         # A lone surrogate cannot be stored as a name.
         return session.id[:_NAME_CHARS_MAX].encode("utf-8", "replace").decode()
     if path == STDIN:
-        raise ConfigError("a conversation from the standard input has no name; give one with --as")
+        raise ConfigError("a conversation from standard input has no name; give one with --as")
     rest = session.id.removeprefix(place).removeprefix(":")
     stem = Path(path).name.split(".")[0] or path
     return (stem if rest in ("", "1") else f"{stem}-{rest}")[:_NAME_CHARS_MAX]

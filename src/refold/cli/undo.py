@@ -1,36 +1,46 @@
-"""``refold undo`` and ``refold redo``: take a compression back, or put it in force again."""
+"""``refold undo`` and ``refold redo``: revert a compression, or apply it again."""
 
 from __future__ import annotations
 
-from refold.cli.reading import write_json
-from refold.cli.render import count_things
-from refold.cli.workspace import need_session, open_workspace, write_line
-from refold.manager.undo import Switched
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from refold.cli.app import app
+from refold.cli.input import AsJson, SessionOption, Workspace, need_session, open_workspace
+from refold.cli.output import count_things, write_json, write_line
+
+if TYPE_CHECKING:
+    from refold.manager.undo import Switched
 
 
-def run_undo(workspace: str, session: str | None, edit: str | None, *, as_json: bool) -> None:
-    """Switch edits off and say what became of the view."""
+@app.command()
+def undo(
+    edit: Annotated[
+        str | None, typer.Argument(metavar="EDIT", help="Id or handle of an edit; default: the last compression.")
+    ] = None,
+    session: SessionOption = None,
+    workspace: Workspace = "",
+    as_json: AsJson = False,
+) -> None:
+    """Undo the last compression, or one edit.
+
+    Edits that depend on it are undone too; 'refold redo' applies them again.
+    """
     with open_workspace(workspace) as manager:
-        _tell(manager.undo(need_session(manager.ledger, session, workspace), edit), "undone", as_json=as_json)
+        _report(manager.undo(need_session(manager.ledger, session, workspace), edit), "undone", as_json=as_json)
 
 
-def run_redo(workspace: str, session: str | None, *, as_json: bool) -> None:
-    """Switch on what was undone last and say what became of the view."""
+@app.command()
+def redo(session: SessionOption = None, workspace: Workspace = "", as_json: AsJson = False) -> None:
+    """Apply again what was undone last."""
     with open_workspace(workspace) as manager:
-        _tell(manager.redo(need_session(manager.ledger, session, workspace)), "redone", as_json=as_json)
+        _report(manager.redo(need_session(manager.ledger, session, workspace)), "redone", as_json=as_json)
 
 
-def _tell(switched: Switched, what: str, *, as_json: bool) -> None:
+def _report(switched: Switched, what: str, *, as_json: bool) -> None:
+    before, after = switched.tokens_before, switched.tokens_after
     if as_json:
-        write_json(
-            {
-                what: list(switched.edits),
-                "tokens_before": switched.tokens_before,
-                "tokens_after": switched.tokens_after,
-            }
-        )
-        return
-    write_line(
-        f"{what} {count_things(len(switched.edits), 'edit')}: {switched.tokens_before:,} → "
-        f"{switched.tokens_after:,} tokens"
-    )
+        write_json({what: list(switched.edits), "tokens_before": before, "tokens_after": after})
+    else:
+        write_line(f"{what} {count_things(len(switched.edits), 'edit')}: {before:,} → {after:,} tokens")

@@ -1,21 +1,33 @@
-"""``refold verify``: whether everything in the record is what it should be."""
+"""``refold verify``: check the ledger and, if asked, rebuild derived data."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Annotated
 
 import typer
 
-from refold.cli.reading import write_json
-from refold.cli.render import count_things
-from refold.cli.workspace import choose_session, open_workspace, write_line
+from refold.cli.app import app
+from refold.cli.input import AsJson, SessionFilter, Workspace, choose_session, open_workspace
+from refold.cli.output import count_things, write_json, write_line
 
 
-def run(workspace: str, session: str | None, *, repair: bool, as_json: bool) -> None:
-    """Print what differs; end with exit code 1 if anything does that was not repaired."""
+@app.command()
+def verify(
+    session: SessionFilter = None,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Rebuild derived data; originals are never changed.")
+    ] = False,
+    workspace: Workspace = "",
+    as_json: AsJson = False,
+) -> None:
+    """Check every hash, flag, count and file of the ledger.
+
+    Everything is recomputed. Differences are listed, and the exit code is 1 if any remains.
+    """
     with open_workspace(workspace) as manager:
         if session is not None:
-            choose_session(manager.ledger, session)  # Says so if there is no such session.
+            choose_session(manager.ledger, session)  # Raises if there is no such session.
         findings = manager.verify(session, repair=repair)
         left = manager.verify(session) if repair and findings else findings
         count = len(manager.ledger.list_sessions(limit=1_000_000)) if session is None else 1
@@ -30,6 +42,6 @@ def run(workspace: str, session: str | None, *, repair: bool, as_json: bool) -> 
         elif repair:
             write_line(f"{count_things(len(findings) - len(left), 'finding')} repaired, {len(left):,} left")
         else:
-            write_line(f"{count_things(len(findings), 'finding')}; --repair rebuilds what is derived")
+            write_line(f"{count_things(len(findings), 'finding')}; --repair rebuilds derived data")
     if left:
         raise typer.Exit(1)

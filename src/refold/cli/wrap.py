@@ -22,8 +22,8 @@ from urllib.parse import urlsplit
 
 import typer
 
-from refold.cli.help import write_examples
-from refold.cli.options import Preset, Workspace
+from refold.cli.app import app, format_examples
+from refold.cli.input import Preset, Workspace
 from refold.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def _keep_addresses(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _make_application(wish: WrapWish, upstreams: Mapping[str, str]) -> Application:
-    from refold.cli.serve import ServeWish, make_application
+    from refold.cli.serve import ServeRequest, make_application
     from refold.server.auth import KeyRing
 
     openai = wish.openai_upstream or upstreams.get("openai_upstream")
@@ -158,7 +158,7 @@ def _make_application(wish: WrapWish, upstreams: Mapping[str, str]) -> Applicati
     for url in (openai, anthropic):
         if url and urlsplit(url).hostname is None:
             raise ConfigError(f"{url[:80]!r} is no address; it came from the command line or the environment")
-    serve = ServeWish(wish.workspace, "127.0.0.1", 0, openai, anthropic, preset=wish.preset)
+    serve = ServeRequest(wish.workspace, "127.0.0.1", 0, openai, anthropic, preset=wish.preset)
     # Only this machine reaches the gateway, for as long as the program runs: it asks for no key.
     return make_application(serve, keys=KeyRing(Path(wish.workspace) / ".refold" / "wrapped"), has_page=False)
 
@@ -211,7 +211,7 @@ def _hand_on_signals(child: subprocess.Popen[bytes]) -> Iterator[None]:
 
 def sum_up(application: Application, workspace: str, since: float) -> str:
     """Return what the gateway did, as one line."""
-    from refold.cli.workspace import open_workspace
+    from refold.cli.input import open_workspace
     from refold.manager.usage import Bill, sum_requests
 
     registry = application.metrics.registry
@@ -249,32 +249,30 @@ def shorten(tokens: float) -> str:
     return f"{tokens / 1_000:.0f}k" if tokens >= 1_000 else f"{tokens:.0f}"
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-    examples = write_examples(
+@app.command(
+    epilog=format_examples(
         "refold wrap claude",
         'refold wrap codex exec "fix the failing test"',
         "refold wrap -- python my_agent.py",
-    )
-    passing = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
+    ),
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False},
+)
+def wrap(
+    command: Annotated[list[str], typer.Argument(metavar="PROGRAM [ARGUMENTS]...", help="What to run.")],
+    openai_upstream: Annotated[
+        str | None, typer.Option(metavar="URL", help="Where OpenAI requests go; unset: OPENAI_BASE_URL, or OpenAI.")
+    ] = None,
+    anthropic_upstream: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Where Anthropic requests go; unset: ANTHROPIC_BASE_URL, or Anthropic."),
+    ] = None,
+    log: Annotated[str | None, typer.Option(metavar="FILE", help="Where the gateway logs; unset: nowhere.")] = None,
+    preset: Preset = None,
+    workspace: Workspace = "",
+) -> None:
+    """Run claude, codex or any program behind a gateway.
 
-    @app.command(epilog=examples, context_settings=passing)
-    def wrap(
-        command: Annotated[list[str], typer.Argument(metavar="PROGRAM [ARGUMENTS]...", help="What to run.")],
-        openai_upstream: Annotated[
-            str | None, typer.Option(metavar="URL", help="Where OpenAI requests go; unset: OPENAI_BASE_URL, or OpenAI.")
-        ] = None,
-        anthropic_upstream: Annotated[
-            str | None,
-            typer.Option(metavar="URL", help="Where Anthropic requests go; unset: ANTHROPIC_BASE_URL, or Anthropic."),
-        ] = None,
-        log: Annotated[str | None, typer.Option(metavar="FILE", help="Where the gateway logs; unset: nowhere.")] = None,
-        preset: Preset = None,
-        workspace: Workspace = ".",
-    ) -> None:
-        """Run claude, codex or any program behind a gateway.
-
-        Nothing is set up and nothing is left behind; the exit code is the program's.
-        """
-        wish = WrapWish(tuple(command), workspace, preset, openai_upstream, anthropic_upstream, log)
-        raise typer.Exit(run(wish))
+    Nothing is set up and nothing is left behind; the exit code is the program's.
+    """
+    wish = WrapWish(tuple(command), workspace, preset, openai_upstream, anthropic_upstream, log)
+    raise typer.Exit(run(wish))

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 from refold.agent.choosing import OLLAMA_URL, Chosen, Wanted, choose_chat_model, find_ollama
 from refold.agent.local import NAME as LOCAL_NAME
 from refold.agent.local import LocalChat, find_local_model
-from refold.cli.blocks import CHAT, read_block
+from refold.config.blocks import ChatBlock, read_block
 from refold.errors import ConfigError
 from refold.llm.choose import DEFAULT_MODELS
 from refold.server.settings import ANTHROPIC, OPENAI
@@ -104,7 +104,8 @@ def read_chat_block(access: Access) -> dict[str, str]:
     """Return the block ``chat`` of the settings, as ``refold chat`` reads it; it is the operator's alone."""
     if access.tenant:
         return {}
-    return {name: str(value) for name, value in read_block(CHAT, access.manager.workspace_path).items()}
+    block = read_block(ChatBlock, access.manager.workspace_path)
+    return {name: value for name, value in block.model_dump().items() if value}
 
 
 def find_own_model(access: Access, block: Mapping[str, str]) -> str:

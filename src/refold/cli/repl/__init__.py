@@ -1,1 +1,1 @@
-"""The chat in a terminal: what it shows, what its slash commands do, how it reads and talks."""
+"""The interactive chat in a terminal: session, screen, keyboard, slash commands and approval of tool calls."""

@@ -1,6 +1,6 @@
-"""The slash commands: each one function from the chat and its argument to what is shown; none ends in an error.
+"""The slash commands, one function each. An error is printed as one line and never ends the chat.
 
-Whatever goes wrong is one line. Commands that change something say what changed and how to take it back.
+Commands that change something print what changed and how to revert it.
 """
 
 from __future__ import annotations
@@ -17,23 +17,25 @@ from rich.text import Text
 from refold.agent.hub import find_undo
 from refold.agent.texts import tell_change
 from refold.cli.config import format_value
-from refold.cli.render import clean_line, count_things, describe_share, make_table
-from refold.cli.repl.chat_session import ChatSession
-from refold.cli.repl.command_list import COMMAND_LIST
-from refold.cli.repl.cost import write_costs
-from refold.cli.repl.gauge import break_down, tell_tokens, write_gauge
+from refold.cli.output import clean_line, count_things, describe_share, format_time, make_table
+from refold.cli.repl.gauge import break_down, shorten_tokens, write_gauge
+from refold.cli.repl.keyboard import COMMAND_LIST
 from refold.cli.repl.screen import OPTIMISING, Screen
-from refold.cli.workspace import tell_time
+from refold.cli.repl.session import ChatSession
 from refold.errors import RefoldError
+from refold.ledger.port import Ledger
+from refold.manager.usage import read_figures
 from refold.memory.compression_folder import SETTINGS
 from refold.tokens import counter_for
+
+_REQUESTS_MAX = 100_000
 
 Run = Callable[[ChatSession, Screen, str], "Awaitable[None] | None"]
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command: how it is written, what it does."""
+    """A slash command and the function that runs it."""
 
     name: str
     argument: str
@@ -42,7 +44,7 @@ class Command:
 
 
 async def run_command(chat: ChatSession, screen: Screen, line: str) -> None:
-    """Do what a line that begins with a slash says."""
+    """Run the slash command of a line."""
     name, _, argument = line.strip().removeprefix("/").partition(" ")
     command = COMMANDS.get(name.lower())
     if command is None:
@@ -93,7 +95,7 @@ def show_context(chat: ChatSession, screen: Screen, argument: str) -> None:  # n
 
 async def compact(chat: ChatSession, screen: Screen, argument: str) -> None:
     texts = chat.agent.context.texts
-    # Asked for also so that before and after count system prompt and tools, as the gauge does.
+    # Reading the status also loads system prompt and tools, so that before and after include them as the gauge does.
     if chat.status() is None:
         screen.note(texts.nothing_to_compress)
         return
@@ -111,39 +113,39 @@ async def compact(chat: ChatSession, screen: Screen, argument: str) -> None:
     screen.show(f"{done.previous_tokens:,} → {done.current_tokens:,} tokens ({shrunk}), {done.freed_tokens:,} freed")
     gone = ", ".join(f"{stage.stage} {tell_change(stage.tokens_freed)}" for stage in done.stages if stage.edits)
     files = f" · {count_things(len(done.deleted_files), 'file')} deleted" if done.deleted_files else ""
-    kept = f"kept as they are: {count_things(done.preserved_count, 'message')}"
-    screen.note(f"{kept} · went: {gone}{files} · back with /undo {find_undo(chat.manager, chat.session_id)}")
+    kept = f"unchanged: {count_things(done.preserved_count, 'message')}"
+    screen.note(f"{kept} · freed by {gone}{files} · undo with /undo {find_undo(chat.manager, chat.session_id)}")
     _show_gauge(chat, screen)
 
 
 def _show_gauge(chat: ChatSession, screen: Screen) -> None:
-    """Print the gauge where no prompt shows it."""
+    """Print the gauge unless the prompt shows it."""
     if not screen.is_live:
         screen.note(chat.gauge())
 
 
 def undo(chat: ChatSession, screen: Screen, argument: str) -> None:
     switched = chat.manager.undo(chat.session_id, argument or None)
-    _tell_switched(chat, screen, "undone", len(switched.edits), switched.tokens_before, switched.tokens_after)
+    _report_switched(chat, screen, "undone", len(switched.edits), switched.tokens_before, switched.tokens_after)
 
 
 def redo(chat: ChatSession, screen: Screen, argument: str) -> None:  # noqa: ARG001
     switched = chat.manager.redo(chat.session_id)
-    _tell_switched(chat, screen, "redone", len(switched.edits), switched.tokens_before, switched.tokens_after)
+    _report_switched(chat, screen, "redone", len(switched.edits), switched.tokens_before, switched.tokens_after)
 
 
-def _tell_switched(chat: ChatSession, screen: Screen, what: str, edits: int, before: int, after: int) -> None:
+def _report_switched(chat: ChatSession, screen: Screen, what: str, edits: int, before: int, after: int) -> None:
     screen.show(f"{what} {count_things(edits, 'edit')}: {before:,} → {after:,} tokens")
     _show_gauge(chat, screen)
 
 
 def pin(chat: ChatSession, screen: Screen, argument: str) -> None:
-    screen.show(chat.agent.context.context_pin(argument) if argument else "say which: /pin m:4f2a91c3")
+    screen.show(chat.agent.context.context_pin(argument) if argument else "name a message: /pin m:4f2a91c3")
 
 
 def recall(chat: ChatSession, screen: Screen, argument: str) -> None:
     if not argument:
-        screen.show("say what to look for: /recall WORDS")
+        screen.show("name what to look for: /recall WORDS")
         return
     head, line, passages = chat.agent.context.context_recall(argument).partition("\n")
     screen.show(head.replace("context_expand(handle)", "/expand HANDLE") + line + passages)
@@ -152,7 +154,7 @@ def recall(chat: ChatSession, screen: Screen, argument: str) -> None:
 def expand(chat: ChatSession, screen: Screen, argument: str) -> None:
     handle, _, rest = argument.partition(" ")
     if not handle:
-        screen.show("say which: /expand m:4f2a91c3")
+        screen.show("name a handle: /expand m:4f2a91c3")
         return
     offset = int(rest) if rest.strip().isdecimal() else 0
     screen.show(chat.agent.context.context_expand(handle, offset))
@@ -165,7 +167,7 @@ def summary(chat: ChatSession, screen: Screen, argument: str) -> None:
 def facts(chat: ChatSession, screen: Screen, argument: str) -> None:  # noqa: ARG001
     known = chat.manager.facts(chat.session_id) if chat.status() is not None else []
     if not known:
-        screen.note("no facts are known yet: compressions collect them")
+        screen.note("no facts yet: compressions collect them")
     for fact in known:
         handles = " ".join(f"⟨{one}⟩" for one in fact.handles[-2:])
         screen.show(f"{fact.kind}: {clean_line(fact.text, 300)} {handles}")
@@ -179,9 +181,9 @@ def memory(chat: ChatSession, screen: Screen, argument: str) -> None:
     if page:
         screen.show(page)
     elif dates:
-        screen.note(f"there is no page of {date[:40]}; the last ones are {', '.join(dates[-5:])}")
+        screen.note(f"there is no page of {date[:40]}; the newest are {', '.join(dates[-5:])}")
     else:
-        screen.note("no pages yet: every compression writes to the page of its day")
+        screen.note("no pages yet: each compression adds to the page of its day")
 
 
 def config(chat: ChatSession, screen: Screen, argument: str) -> None:
@@ -189,7 +191,7 @@ def config(chat: ChatSession, screen: Screen, argument: str) -> None:
     for pair in argument.split():
         name, equals, value = pair.partition("=")
         if not equals:
-            screen.note("write /config name=value, or /config alone to see what is set", "yellow")
+            screen.note("use /config name=value, or /config to list the settings", "yellow")
             return
         changes[name] = _read_value(value)
     if changes:
@@ -200,10 +202,10 @@ def config(chat: ChatSession, screen: Screen, argument: str) -> None:
 def _show_settings(chat: ChatSession, screen: Screen) -> None:
     table = make_table("setting", "value", "means", wide=("means",), wraps=True)
     for name, ours in SETTINGS.items():
-        means = (type(chat.manager.config).model_fields[ours].description or "").partition(": ")[2]
+        means = type(chat.manager.config).model_fields[ours].description or ""
         table.add_row(name, format_value(getattr(chat.manager.config, ours)), means)
     screen.show(table)
-    screen.note("change one with /config name=value; 'refold config explain' has all of them")
+    screen.note("change one with /config name=value; 'refold config explain --all' lists every setting")
 
 
 def _read_value(text: str) -> object:
@@ -231,7 +233,7 @@ def sessions(chat: ChatSession, screen: Screen, argument: str) -> None:  # noqa:
     for row in rows:
         here = "▸ " if row.id == chat.session_id else "  "
         name = Text(f"{here}{clean_line(row.id, 60)}")
-        table.add_row(name, f"{row.messages:,}", tell_tokens(row.tokens), tell_time(row.updated_at))
+        table.add_row(name, f"{row.messages:,}", shorten_tokens(row.tokens), format_time(row.updated_at))
     screen.show(table)
 
 
@@ -239,11 +241,11 @@ def resume(chat: ChatSession, screen: Screen, argument: str) -> None:
     known = [row.id for row in chat.manager.ledger.list_sessions(limit=1_000)]
     if not argument:
         sessions(chat, screen, "")
-        screen.note("say which: /resume SESSION, or how its name begins")
+        screen.note("name one: /resume SESSION, or the start of its name")
         return
     found = [one for one in known if one == argument] or [one for one in known if one.startswith(argument)]
     if len(found) != 1:
-        why = "could be several sessions" if found else "is no session"
+        why = "matches several sessions" if found else "is not a session"
         screen.note(f"{argument[:60]!r} {why}; /sessions lists them", "yellow")
         return
     chat.open(found[0])
@@ -257,7 +259,7 @@ def export(chat: ChatSession, screen: Screen, argument: str) -> None:
 
     path = Path(argument or f"{Path(chat.session_id).name or 'session'}.json")
     if path.exists():
-        screen.note(f"{path} is there already; name another file", "yellow")
+        screen.note(f"{path} already exists; name another file", "yellow")
         return
     content = dump_json(chat.manager.export_session(chat.session_id)) + b"\n"
     path.write_bytes(content)
@@ -265,7 +267,22 @@ def export(chat: ChatSession, screen: Screen, argument: str) -> None:
 
 
 def cost(chat: ChatSession, screen: Screen, argument: str) -> None:  # noqa: ARG001
-    screen.show(write_costs(chat.manager.ledger, chat.session_id))
+    screen.show(_describe_costs(chat.manager.ledger, chat.session_id))
+
+
+def _describe_costs(ledger: Ledger, session_id: str) -> str:
+    """Return the totals of a session's requests, the same as on the statistics page."""
+    bill = read_figures(ledger, session_id, _REQUESTS_MAX).bill
+    if not bill.requests:
+        return "the provider has reported no usage yet"
+    requests = count_things(bill.requests, "request")
+    tokens = (
+        f"{requests} · {bill.tokens:,} tokens in ({bill.cached_share * 100:.0f} % from the cache) · {bill.output:,} out"
+    )
+    if not bill.priced:
+        return f"{tokens} · no known price"
+    rest = f" (without {bill.requests - bill.priced:,} of unknown price)" if bill.priced < bill.requests else ""
+    return f"{tokens} · about ${bill.dollars:.4f} at list prices{rest}"
 
 
 def leave(chat: ChatSession, screen: Screen, argument: str) -> None:  # noqa: ARG001

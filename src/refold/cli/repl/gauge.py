@@ -1,4 +1,4 @@
-"""How full the context is, in one line and as a breakdown. Numbers in, text out; nothing is looked up here."""
+"""How full the context is, as one line and as a breakdown. Pure functions of a status."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def write_gauge(status: SessionStatus, cells: int = CELLS) -> str:
     share = status.ahead.nearest.share if is_ahead else status.tokens / max(1, status.hard)
     filled = max(0, min(cells, round(share * cells)))
     bar = FULL * filled + EMPTY * (cells - filled)
-    parts = [f"{bar} {share * 100:.0f} %", f"{tell_tokens(status.tokens)}/{tell_tokens(status.hard)}"]
+    parts = [f"{bar} {share * 100:.0f} %", f"{shorten_tokens(status.tokens)}/{shorten_tokens(status.hard)}"]
     if status.stopped:
         parts.append(
             "automatic compression is off"
@@ -34,8 +34,8 @@ def write_gauge(status: SessionStatus, cells: int = CELLS) -> str:
     return " · ".join(parts)
 
 
-def tell_tokens(tokens: int) -> str:
-    """Return a number of tokens in a few letters: 940, 7.8k, 128k, 1.05M."""
+def shorten_tokens(tokens: int) -> str:
+    """Return a short form of a number of tokens: 940, 7.8k, 128k, 1.05M."""
     if tokens < 1_000:
         return str(tokens)
     if tokens < 9_950:
@@ -55,7 +55,7 @@ class Share:
 
 
 def break_down(items: Sequence[Item], status: SessionStatus, system_tokens: int) -> list[Share]:
-    """Return where the tokens of a context are: they add up to what status says, and with *free* to the room."""
+    """Return the tokens of a context by kind; they add up to ``status.tokens``, and with *free* to the room."""
     tokens = dict.fromkeys(("user", "assistant", "tool output", "folds", "system"), 0)
     counts = dict.fromkeys(tokens, 0)
     for item in items:

@@ -1,8 +1,7 @@
-"""Reads what people type: history, several lines, completion of commands, a gauge above, pastes of any size.
+"""Reads the user's input: history, several lines, completion of slash commands, a gauge above the prompt.
 
-A large paste is kept aside and stands in the line as a short mark, so that a megabyte does not have to be drawn; it is
-put back when the line is sent. prompt_toolkit is imported when a keyboard is made, and nothing heavy is imported here:
-the first prompt is there before the rest of the program is.
+A large paste is replaced in the line by a short mark, so that a megabyte need not be drawn, and inserted again when the
+line is sent. Nothing heavy is imported here, so that the prompt appears before the rest of the program is loaded.
 """
 
 from __future__ import annotations
@@ -13,9 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from refold.cli.repl.command_list import COMMAND_LIST
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
@@ -30,15 +27,45 @@ SHOWN_S = 2.0
 _MARK = re.compile(r"\[pasted #(\d+): [\d,]+ characters\]")
 
 
+class CommandName(NamedTuple):
+    """A slash command as /help lists it."""
+
+    name: str
+    argument: str
+    means: str
+
+
+COMMAND_LIST = (
+    CommandName("help", "", "this list"),
+    CommandName("context", "", "how full the context is, and of what"),
+    CommandName("compact", "[instructions]", "compress now; optionally say what to keep"),
+    CommandName("undo", "[id]", "undo the last compression, or one by its id"),
+    CommandName("redo", "", "apply again what was undone"),
+    CommandName("pin", "HANDLE", "never compress this message"),
+    CommandName("recall", "WORDS", "search everything that was said"),
+    CommandName("expand", "HANDLE [offset]", "the exact original behind a handle"),
+    CommandName("summary", "[n]", "the newest summaries"),
+    CommandName("facts", "", "known facts: decisions, preferences, todos"),
+    CommandName("memory", "[date]", "the memory page of a day"),
+    CommandName("config", "[name=value]", "show or change compression settings"),
+    CommandName("model", "[name]", "show or change the model"),
+    CommandName("sessions", "", "the sessions of this workspace"),
+    CommandName("resume", "SESSION", "continue another session"),
+    CommandName("export", "[file]", "write this session to a file"),
+    CommandName("cost", "", "what this session has cost"),
+    CommandName("quit", "", "leave; the session is kept"),
+)
+
+
 class Pastes:
-    """Large pastes, kept aside under marks."""
+    """Large pastes and the marks that stand for them."""
 
     def __init__(self) -> None:
         self._texts: dict[int, str] = {}
         self._count = 0
 
     def keep(self, text: str) -> str:
-        """Return what stands in the line for a paste."""
+        """Return the text to insert for a paste: the paste itself, or a mark if it is large."""
         if len(text) <= PASTE_CHARS:
             return text
         self._count += 1
@@ -47,16 +74,16 @@ class Pastes:
         return f"[pasted #{self._count}: {len(text):,} characters]"
 
     def put_back(self, line: str) -> str:
-        """Return a line with what was pasted."""
+        """Return a line with its marks replaced by the pastes."""
         return _MARK.sub(lambda found: self._texts.get(int(found[1]), found[0]), line)
 
 
 class Interrupted(Exception):
-    """Ctrl-C at the prompt. A KeyboardInterrupt out of a task would end the event loop, and the chat with it."""
+    """Ctrl-C at the prompt. A KeyboardInterrupt raised in a task would end the event loop and the chat."""
 
 
 class Keyboard:
-    """Reads lines, and answers to a question."""
+    """Reads lines and answers to questions."""
 
     def __init__(self, folder: Path) -> None:
         from prompt_toolkit import PromptSession
@@ -76,29 +103,29 @@ class Keyboard:
         )
 
     async def read(self) -> str:
-        """Return what a person sends; Interrupted and EOFError as the keys say."""
-        # Above the line, not in a toolbar: a toolbar is only drawn by terminals that tell where their cursor is.
+        """Return the line that the user sends; raise Interrupted on Ctrl-C and EOFError on Ctrl-D."""
+        # Above the line: a toolbar is only drawn by terminals that report their cursor position.
         gauge = self.gauge()
         head = [("class:gauge", f"\n{gauge}\n")] if gauge else []
         line = await self._session.prompt_async([*head, ("", PROMPT)], prompt_continuation="    · ")
         return self.pastes.put_back(line)
 
     async def wait_shown(self, reading: asyncio.Future[str]) -> None:
-        """Wait until the prompt has been drawn, or reading is over."""
+        """Wait until the prompt is drawn, or reading has ended."""
         shown = asyncio.Event()
 
-        def tell(_: object) -> None:
+        def note(_: object) -> None:
             shown.set()
 
-        self._session.app.after_render += tell
+        self._session.app.after_render += note
         drawing = asyncio.ensure_future(shown.wait())
         waited: set[asyncio.Future[Any]] = {drawing, reading}
         await asyncio.wait(waited, timeout=SHOWN_S, return_when=asyncio.FIRST_COMPLETED)
         drawing.cancel()
-        self._session.app.after_render -= tell
+        self._session.app.after_render -= note
 
     async def print_above(self, show: Callable[[], None]) -> None:
-        """Print something above the line that is being typed, which stays as it is."""
+        """Print something above the line being typed, which is kept."""
         from prompt_toolkit.application import run_in_terminal
         from prompt_toolkit.application.current import set_app
 
@@ -109,7 +136,7 @@ class Keyboard:
             await run_in_terminal(show)
 
     async def ask(self, question: str) -> str:
-        """Ask and return the answer's first letter, empty for none."""
+        """Ask and return the first letter of the answer; empty if there is none."""
         from prompt_toolkit import PromptSession
         from prompt_toolkit.history import InMemoryHistory
 
@@ -123,10 +150,10 @@ class Keyboard:
 
 @contextmanager
 def hushed() -> Iterator[None]:
-    """Let keys that are pressed meanwhile not show between the lines of an answer; they wait for the next prompt."""
+    """Do not echo keys pressed during an answer; they are read at the next prompt."""
     try:
         import termios
-    except ImportError:  # Another system: keys show, and that is all.
+    except ImportError:  # Not POSIX: keys are echoed.
         yield
         return
     try:
@@ -144,7 +171,7 @@ def hushed() -> Iterator[None]:
 
 
 def _open_history(folder: Path) -> History:
-    """Return the history of a workspace; giant entries are not worth typing again, and are not kept."""
+    """Return the history of a workspace; very long entries are not stored."""
     from prompt_toolkit.history import FileHistory, InMemoryHistory
 
     class ShortHistory(FileHistory):
@@ -177,7 +204,7 @@ def _bind_keys(pastes: Pastes) -> KeyBindings:
         text = event.data.replace("\r\n", "\n").replace("\r", "\n")
         event.current_buffer.insert_text(pastes.keep(text))
 
-    # Not Ctrl-J: what is typed ahead, before the terminal is ours, ends with it.
+    # Not Ctrl-J: lines typed before the prompt is ready end with it.
     @keys.add("escape", "enter")
     def _(event: KeyPressEvent) -> None:
         event.current_buffer.insert_text("\n")

@@ -1,7 +1,7 @@
-"""What the chat prints: answers as Markdown while they come in, notices, the line that says that it is optimising.
+"""What the chat prints: streamed answers as Markdown, notices, and the line shown while the context is compressed.
 
-On a terminal finished blocks are printed once and stay; the unfinished end is drawn below them. Elsewhere plain text
-goes out as it comes, with no colour and no movement. Nothing that a model says can move the cursor.
+On a terminal, finished blocks are printed once and the unfinished end is redrawn below them. Elsewhere plain text is
+written as it arrives, without colour. Nothing in a model's answer can move the cursor.
 """
 
 from __future__ import annotations
@@ -11,17 +11,20 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import cache
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
 from rich.text import Text
 
-from refold.cli.render import clean_line, count_things, describe_share
+from refold.cli.output import clean_line, count_things, describe_share
 
 if TYPE_CHECKING:
-    from refold.cli.repl.chat_session import ChatSession
+    from rich.markdown import Markdown
+
+    from refold.cli.repl.session import ChatSession
 
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _FENCE = re.compile(r"^\s{0,3}(```|~~~)", re.M)
@@ -31,12 +34,12 @@ OPTIMISING = "Optimising context…"
 
 
 def clean_block(text: str) -> str:
-    """Return text with its lines, without anything that moves a cursor or turns the direction of writing."""
+    """Return text, line breaks kept, without characters that move the cursor or change the writing direction."""
     return _UNSAFE.sub("", text.replace("\r\n", "\n"))
 
 
 def make_screen(*, plain: bool = False) -> Screen:
-    """Return the screen of this process: answers on standard output, notices beside it where that is no terminal."""
+    """Return the screen of this process: answers on standard output; notices on standard error unless at a terminal."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
@@ -46,7 +49,7 @@ def make_screen(*, plain: bool = False) -> Screen:
 
 
 def greet(screen: Screen, chat: ChatSession, *, is_typed: bool) -> None:
-    """Say which model answers and why, and where the session stands."""
+    """Print the model, why it was chosen, and the state of the session."""
     model = chat.chosen.model
     source = f"{getattr(model, 'source', model.name)} ({chat.chosen.why})"
     if not is_typed:
@@ -62,19 +65,19 @@ def greet(screen: Screen, chat: ChatSession, *, is_typed: bool) -> None:
 
 
 def _remind(screen: Screen, chat: ChatSession) -> None:
-    """Show what was said last, for whoever goes on."""
+    """Print the last words of both sides when a session is continued."""
     last: dict[str, str] = {}
     for item in chat.manager.read_view(chat.session_id):
         words = clean_line(" ".join(part.text[:_LAST_CHARS] for part in item.parts if part.kind == "text"), _LAST_CHARS)
         if words and not item.is_fold and item.role in ("user", "assistant"):
-            last.pop(item.role, None)  # So that they stand in the order they were said.
+            last.pop(item.role, None)  # Keeps the order in which they were said.
             last[item.role] = words
     for role, words in last.items():
         screen.note(f"{'you said' if role == 'user' else 'answered'}: {words}")
 
 
 class Screen:
-    """Prints. ``is_live`` is a terminal that can redraw."""
+    """Prints the chat. ``is_live``: a terminal that can redraw."""
 
     def __init__(self, out: Console, err: Console, *, is_live: bool) -> None:
         self.out = out
@@ -86,7 +89,7 @@ class Screen:
 
     @contextlib.contextmanager
     def holding(self) -> Iterator[None]:
-        """Print nothing meanwhile: somebody is being asked. What came is printed afterwards, in order."""
+        """Hold output back while the user is asked something; print it afterwards, in order."""
         self.rest()
         self._held = []
         try:
@@ -97,7 +100,7 @@ class Screen:
                 show()
 
     def note(self, text: str, style: str = "dim") -> None:
-        """Print one line beside the conversation."""
+        """Print one line that is not part of the conversation."""
         if self._held is not None:
             self._held.append(lambda: self.note(text, style))
             return
@@ -105,7 +108,7 @@ class Screen:
         self.err.print(Text(clean_line(text, 1_000), style=style), soft_wrap=not self.is_live)
 
     def show(self, thing: Any) -> None:
-        """Print a table or a text that a command made."""
+        """Print the table or text of a command."""
         self.rest()
         self.out.print(Text(clean_block(thing)) if isinstance(thing, str) else thing)
 
@@ -120,7 +123,7 @@ class Screen:
         self._answer.feed(clean_block(piece))
 
     def wait(self, text: str) -> None:
-        """Show that something takes a while, with the time it has taken so far."""
+        """Show that something is in progress, with the elapsed time."""
         if self._held is not None:
             self._held.append(lambda: self.wait(text))
             return
@@ -129,13 +132,13 @@ class Screen:
         self._wait = WaitView(self.err, text, is_live=self.is_live)
 
     def rest(self) -> None:
-        """End what is being drawn; the next thing starts on a line of its own."""
+        """Finish what is being drawn; the next output starts on a new line."""
         self._end_answer()
         self._end_wait()
 
     def compressed(self, before: int, after: int, reason: str, undo: str) -> None:
         """Print the line after a compression."""
-        back = f" · back with /undo {undo}" if undo else ""
+        back = f" · /undo {undo} reverts it" if undo else ""
         self.note(f"context {before:,} → {after:,} tokens ({describe_share(before, after)}) · {reason}{back}", "green")
 
     def _end_answer(self) -> None:
@@ -157,8 +160,24 @@ class Screen:
         self.rest()
 
 
+@cache
+def _load_markdown() -> type[Markdown]:
+    """Return Markdown with headings on the left. Imported for the first answer, because it is slow to import."""
+    from rich.markdown import Heading, Markdown
+
+    class LeftHeading(Heading):
+        def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+            self.text.justify = "left"
+            yield self.text
+
+    class ChatMarkdown(Markdown):
+        elements: ClassVar = {**Markdown.elements, "heading_open": LeftHeading}
+
+    return ChatMarkdown
+
+
 class WaitView:
-    """One line with a spinner and the elapsed time; it leaves nothing behind on a terminal."""
+    """One line with a spinner and the elapsed time, removed when it ends."""
 
     def __init__(self, console: Console, text: str, *, is_live: bool) -> None:
         self._text = text
@@ -175,7 +194,7 @@ class WaitView:
             )
             self._live.start()
         elif text == OPTIMISING:
-            console.print(Text(text), soft_wrap=True)  # S3.11; the rest of the waiting is nothing to read.
+            console.print(Text(text), soft_wrap=True)  # In a pipe, only this wait is worth a line.
 
     def __rich__(self) -> Text:
         seconds = time.monotonic() - self._started
@@ -183,13 +202,13 @@ class WaitView:
         return Text(f"{mark} {self._text} {seconds:.1f} s", style="cyan", no_wrap=True)
 
     def close(self) -> None:
-        """Take the line away."""
+        """Remove the line."""
         if self._live is not None:
             self._live.stop()
 
 
 class AnswerView:
-    """An answer while it comes in: whole blocks as Markdown, the rest as it is."""
+    """A streamed answer: complete blocks as Markdown, the rest as plain text."""
 
     def __init__(self, console: Console, *, is_live: bool) -> None:
         self._console = console
@@ -199,7 +218,7 @@ class AnswerView:
         self._ends_line = True
 
     def feed(self, piece: str) -> None:
-        """Take a piece."""
+        """Add a piece."""
         if not self._is_live:
             self._console.file.write(piece)
             self._console.file.flush()
@@ -214,10 +233,8 @@ class AnswerView:
             self._draw()
 
     def _print(self, block: str) -> None:
-        from refold.cli.repl.markdown import ChatMarkdown  # Slow to import, and not needed before the first answer.
-
         self._console.print()
-        self._console.print(ChatMarkdown(block.strip("\n")))
+        self._console.print(_load_markdown()(block.strip("\n")))
 
     def _draw(self) -> None:
         if self._live is None:
@@ -230,7 +247,7 @@ class AnswerView:
                 vertical_overflow="crop",
             )
             self._live.start()
-        # Only the end: what is taller than the screen cannot be redrawn.
+        # Only the end: text taller than the screen cannot be redrawn.
         room = max(1, self._console.height - 3)
         width = max(10, self._console.width)
         tail = self._pending[-room * width :]
@@ -243,7 +260,7 @@ class AnswerView:
             self._live = None
 
     def close(self) -> None:
-        """Print what is left."""
+        """Print the rest."""
         if not self._is_live:
             if not self._ends_line:
                 self._console.file.write("\n")
@@ -256,7 +273,7 @@ class AnswerView:
 
 
 def split_blocks(text: str) -> tuple[str, str]:
-    """Return what is complete of a Markdown text, up to its last blank line outside a fence, and the rest."""
+    """Split Markdown at its last blank line outside a fence: complete blocks, and the rest."""
     at = len(text)
     while (at := text.rfind("\n\n", 0, at)) >= 0:
         if len(_FENCE.findall(text, 0, at)) % 2 == 0:

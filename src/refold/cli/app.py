@@ -1,21 +1,24 @@
-"""How help looks: plain text under headings, each command in one line, as wide as the terminal up to a hundred columns.
+"""The typer application that every command registers with, and the layout of its help.
 
-Headings are bold where a terminal shows it, and nowhere else: help is read in pipes and pagers too.
+Help is plain text under headings, one line per command, as wide as the terminal up to 100 columns. Headings are bold
+only on a terminal, because help is also read in pipes and pagers. Importing this module loads nothing heavier than
+typer; each command imports what it needs when it runs.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from refold.cli.ending import Stopped
+from refold import __version__
+from refold.cli.exit import EXIT_CODES, Stopped
 
-# Which command stands under which heading, in the order in which people come to need them.
+# The commands under each heading, in the order in which people need them.
 PANELS: dict[str, tuple[str, ...]] = {
     "Start": ("init", "doctor", "config", "presets", "local"),
     "Chat and serve": ("chat", "serve", "wrap", "key", "mcp"),
@@ -32,9 +35,10 @@ _EXTRA = re.compile(r"(?<!\s)\s*+\[([^][]++)\]$")
 _LIMIT = re.compile(r"^x[<>]=?-?\d+$")
 _RANGE = re.compile(r"^(-?\d+)<=x<=(-?\d+)$")
 
-# Which library these come from, click or a copy of it, depends on the release of typer.
+# Depending on its release, typer takes these from click or from its own copy of click.
 Context = Any
 Formatter = Any
+Function = TypeVar("Function", bound=Callable[..., Any])
 if TYPE_CHECKING:
     _Base = TyperCommand
 else:
@@ -42,7 +46,7 @@ else:
 
 
 class _PlainHelp(_Base):
-    """Arguments and options without the types that a program would want to know."""
+    """Help without the type annotations of arguments and options."""
 
     def collect_usage_pieces(self, ctx: Context) -> list[str]:
         return [_tidy_piece(piece) for piece in super().collect_usage_pieces(ctx)]
@@ -70,11 +74,11 @@ class _PlainHelp(_Base):
 
 
 class PlainCommand(_PlainHelp, TyperCommand):
-    """One command."""
+    """A command with plain help."""
 
 
 class PlainGroup(_PlainHelp, TyperGroup):
-    """Commands under one name, listed below its options."""
+    """A group of commands; the group's help lists them."""
 
     def invoke(self, ctx: Context) -> Any:
         """Run the command; report Ctrl-C as ``Stopped``, which typer lets through."""
@@ -84,7 +88,7 @@ class PlainGroup(_PlainHelp, TyperGroup):
             raise Stopped from None
 
     def resolve_command(self, ctx: Context, args: list[str]) -> Any:
-        """Find the command that is meant; ``help NAME`` is ``NAME --help``, for those who type that."""
+        """Find the command; ``help NAME`` is accepted for ``NAME --help``."""
         if args[0] == "help" and len(args) < 3:
             if len(args) == 1:
                 typer.echo(self.get_help(ctx))
@@ -118,24 +122,24 @@ def _write_commands(
 
 
 def _tidy_piece(piece: str) -> str:
-    """Return a part of the usage line as manuals write it: ``FILE`` and ``FILE...``, not ``{FILE...}...``."""
+    """Return a part of the usage line in the style of a manual page: ``FILE`` and ``FILE...``, not ``{FILE...}...``."""
     piece = re.sub(r"^\{(.*)\}", r"\1", piece)
     return re.sub(r"\.\.\.(\]?)\.\.\.$", r"...\1", piece)
 
 
 def _tidy_record(name: str, text: str) -> tuple[str, str]:
-    """Return an option without its type, and with its limits in words."""
+    """Return an option's help row without its type, and with its range in words."""
     found = _EXTRA.search(text)
     if found is None:
         return _TYPE.sub("", name), text
-    told = []
+    notes = []
     for extra in found[1].split("; "):
         limits = _RANGE.match(extra)
         if limits is not None:
-            told.append(f"{limits[1]} to {limits[2]}")
+            notes.append(f"{limits[1]} to {limits[2]}")
         elif extra != "required" and not _LIMIT.match(extra):
-            told.append(extra)
-    return _TYPE.sub("", name), text[: found.start()] + (f" [{'; '.join(told)}]" if told else "")
+            notes.append(extra)
+    return _TYPE.sub("", name), text[: found.start()] + (f" [{'; '.join(notes)}]" if notes else "")
 
 
 def _shows_bold() -> bool:
@@ -147,16 +151,49 @@ def _shows_bold() -> bool:
     return console.is_terminal and not console.is_dumb_terminal
 
 
-def dress(app: typer.Typer) -> None:
-    """Give every command and group of an app this help; call it when all are registered."""
-    for command in app.registered_commands:
-        command.cls = PlainCommand
-    for group in app.registered_groups:
-        group.cls = PlainGroup
-        if group.typer_instance is not None:
-            dress(group.typer_instance)
-
-
-def write_examples(*lines: str) -> str:
-    """Return examples as the last thing in a command's help: a person copies one sooner than reading all options."""
+def format_examples(*lines: str) -> str:
+    """Return examples as a help epilog."""
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+class PlainTyper(typer.Typer):
+    """A typer application whose commands and groups have plain help."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(cls=PlainGroup, no_args_is_help=True, rich_markup_mode=None, **options)
+
+    def command(self, name: str | None = None, **options: Any) -> Callable[[Function], Function]:
+        """Register a command, as typer does."""
+        return super().command(name, **{"cls": PlainCommand, **options})
+
+
+app = PlainTyper(
+    name="refold",
+    help="Keep a long conversation inside the model's context window without losing anything.",
+    epilog=format_examples(
+        "refold chat                                  chat without overflowing the window",
+        "refold serve                                 run a gateway for agents, and a web page",
+        "refold compact talk.json -b 8k -o fits.json  make a conversation fit",
+        "refold replay ~/.claude/projects             see what refold would have saved",
+    )
+    + "\n\nExit codes: "
+    + "; ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES.items()),
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": COLUMNS_MAX},
+)
+
+
+def _show_version(is_wanted: bool) -> None:
+    if is_wanted:
+        typer.echo(f"refold {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def refold(
+    version: Annotated[
+        bool, typer.Option("--version", "-V", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Keep a long conversation inside the model's context window without losing anything."""

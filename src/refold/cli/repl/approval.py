@@ -1,4 +1,4 @@
-"""Asks a person before a tool writes or runs. All that it wants is shown: nothing can hide behind the end of a line."""
+"""Asks the user before a tool writes or runs. All arguments are shown: nothing can hide past the end of a line."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 QUESTION = "run it? [y]es, [a]lways, [N]o: "
 SHOWN_CHARS = 4_000
-# What the line that tells of a call shows whole needs no second showing.
+# Shorter calls are shown in full by the line that announces them.
 LINE_CHARS = 90
 _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 
 
 def make_approve(screen: Screen, keyboard: Keyboard) -> Approve:
-    """Return the question; one at a time, and once only for tools that are always allowed."""
+    """Return the approval callback: one question at a time, none for tools that the user always allows."""
     always: set[str] = set()
     one_at_a_time = asyncio.Lock()
 
@@ -31,7 +31,7 @@ def make_approve(screen: Screen, keyboard: Keyboard) -> Approve:
         async with one_at_a_time:
             if tool.name in always:
                 return True
-            await asyncio.sleep(0.05)  # What was told of the call is shown first.
+            await asyncio.sleep(0.05)  # Lets the line that announces the call appear first.
             with screen.holding():
                 if details := describe_call(call):
                     screen.out.print(details, style="bold", highlight=False)
@@ -44,7 +44,7 @@ def make_approve(screen: Screen, keyboard: Keyboard) -> Approve:
 
 
 def describe_call(call: ToolCall) -> str:
-    """Return what a call wants, argument by argument, hidden characters made visible; empty if it was told."""
+    """Return a call argument by argument, with hidden characters visible; empty if its announcement shows it all."""
     if len(call.arguments) <= LINE_CHARS and "\\" not in call.arguments and not _HIDDEN.search(call.arguments):
         return ""
     try:
@@ -62,7 +62,7 @@ def describe_call(call: ToolCall) -> str:
 
 
 def show_text(text: str) -> str:
-    """Return a text as it can be read: hidden characters as escapes, what is too long with how much is missing."""
+    """Return text with hidden characters escaped; the middle of long text is replaced by its length."""
     visible = _HIDDEN.sub(lambda found: found[0].encode("unicode_escape", "backslashreplace").decode(), text)
     if len(visible) <= SHOWN_CHARS:
         return visible

@@ -1,0 +1,306 @@
+"""Shared input of the commands: arguments and options, conversations from files and pipes, workspaces and sessions.
+
+One name, one letter and one sentence per option. Files are opened for reading only: JSON or JSONL, plain or gzip, any
+UTF encoding. Heavy modules are imported where they are used, because every command imports this one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import json
+import re
+import sys
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from refold.cli.output import clean_line, write_json, write_line
+from refold.errors import ConfigError, FormatError, LedgerError, RefoldError
+
+if TYPE_CHECKING:
+    from refold.ledger.port import Ledger
+    from refold.manager import ContextCompressionManager
+
+STDIN = "-"
+BYTES_MAX = 1_000_000_000
+SESSIONS_COMPLETED_MAX = 1_000
+_INDENT = re.compile(r"\s*[\[{]\r?\n([ \t]+)")
+_GZIP = b"\x1f\x8b"
+
+
+def complete_preset(incomplete: str) -> list[str]:
+    """Return the presets that start with what was typed, for shell completion."""
+    from refold.config import PRESETS
+
+    return [name for name in PRESETS if name.startswith(incomplete)]
+
+
+def complete_session(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the workspace's sessions that start with what was typed, for shell completion."""
+    try:
+        with open_workspace(find_workspace(ctx.params.get("workspace"))) as manager:
+            rows = manager.ledger.list_sessions(limit=SESSIONS_COMPLETED_MAX)
+    except RefoldError:  # The command itself reports it; completion stays silent.
+        return []
+    return [row.id for row in rows if row.id.startswith(incomplete)]
+
+
+def find_workspace(folder: str | None = None) -> str:
+    """Return the folder to work in: the named one, else the nearest one upwards that has a ``.refold``, else this one.
+
+    The search ends at the root of a repository, and skips what another user owns.
+    """
+    if folder:
+        return folder
+    here = Path.cwd()
+    owner = here.stat().st_uid
+    for candidate in (here, *here.parents):
+        with contextlib.suppress(OSError):
+            if (candidate / ".refold").is_dir() and (candidate / ".refold").stat().st_uid == owner:
+                return "." if candidate == here else str(candidate)
+            if (candidate / ".git").exists():
+                break
+    return "."
+
+
+File = Annotated[str, typer.Argument(metavar="FILE", help="JSON or JSONL, also .gz; '-' reads standard input.")]
+Model = Annotated[
+    str | None, typer.Option("--model", "-m", metavar="MODEL", help="Model, for its context window and tokenizer.")
+]
+Format = Annotated[
+    str | None,
+    typer.Option(
+        "--format", "-f", metavar="FORMAT", help="openai-chat, anthropic or openai-responses; default: detected."
+    ),
+]
+Preset = Annotated[
+    str | None,
+    typer.Option(
+        "--preset",
+        "-p",
+        metavar="PRESET",
+        autocompletion=complete_preset,
+        help="Preset to start from; see 'refold presets'.",
+    ),
+]
+Workspace = Annotated[
+    str,
+    typer.Option(
+        "--workspace",
+        "-w",
+        metavar="FOLDER",
+        show_default=False,
+        callback=find_workspace,
+        help="Folder that holds .refold; default: found upwards from here.",
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Limit = Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, max=100_000, help="Maximum number of rows.")]
+
+# Every command that works on a stored session names it by this option.
+SessionOption = Annotated[
+    str | None,
+    typer.Option(
+        "--session",
+        "-s",
+        metavar="SESSION",
+        autocompletion=complete_session,
+        help="Session id; default: the session that changed last.",
+    ),
+]
+SessionFilter = Annotated[
+    str | None,
+    typer.Option(
+        "--session", "-s", metavar="SESSION", autocompletion=complete_session, help="Session id; default: all sessions."
+    ),
+]
+SessionRequired = Annotated[
+    str,
+    typer.Option("--session", "-s", metavar="SESSION", autocompletion=complete_session, help="Session id."),
+]
+Everywhere = Annotated[bool, typer.Option("--all", "-a", help="All sessions of the workspace.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+
+
+def read_tokens(text: str) -> int:
+    """Parse a number of tokens: 8000, 8_000, 8,000, 8k, 0.2M."""
+    found = re.fullmatch(r"(-?[0-9]+)(?:(\.[0-9]+)?([km]))?", text.strip().lower().replace(",", "").replace("_", ""))
+    if found is None:
+        raise typer.BadParameter(f"{text[:40]!r} is not a number of tokens; write it as 8000, 8,000 or 8k")
+    factor = {"k": 1_000, "m": 1_000_000}.get(found[3] or "", 1)
+    return int(found[1]) * factor + int(float(found[2] or 0) * factor)
+
+
+def open_workspace(folder: str) -> ContextCompressionManager:
+    """Return the manager of a folder, with the settings in force there. Nothing is created."""
+    from refold.config import load_config
+    from refold.manager import ContextCompressionManager
+
+    path = Path(folder)
+    if not path.is_dir():
+        raise ConfigError(f"{folder!r} is not a folder; --workspace names the folder that holds .refold")
+    return ContextCompressionManager(load_config(path), path)
+
+
+def choose_session(ledger: Ledger, session: str | None, *, everywhere: bool = False) -> str | None:
+    """Return the named session, else the one that changed last, whose id is then printed on standard error.
+
+    Returns None with ``everywhere``, or if there is no session at all. Raises LedgerError for an unknown name.
+    """
+    if session is not None:
+        from refold.config.names import suggest
+
+        if ledger.read_session(session) is None:
+            near = suggest(session, (row.id for row in ledger.list_sessions(limit=1_000)))
+            raise LedgerError(f"there is no session {session[:80]!r}{near}; 'refold sessions' lists them")
+        return session
+    newest = None if everywhere else find_newest(ledger)
+    if newest is not None:
+        sys.stderr.write(f"session {clean_line(newest, 200)}\n")
+    return newest
+
+
+def find_newest(ledger: Ledger) -> str | None:
+    """Return the session that changed last; None if there is none."""
+    rows = ledger.list_sessions(limit=1)
+    return rows[0].id if rows else None
+
+
+def need_session(ledger: Ledger, session: str | None, folder: str) -> str:
+    """Return the chosen session; raise LedgerError if the workspace has none."""
+    found = choose_session(ledger, session)
+    if found is None:
+        raise LedgerError(_explain_empty(folder))
+    return found
+
+
+def show_empty(folder: str, *, as_json: bool) -> None:
+    """Report that the workspace has no session yet, and how to get one."""
+    if as_json:
+        write_json([])
+    else:
+        write_line(_explain_empty(folder))
+
+
+def _explain_empty(folder: str) -> str:
+    where = "" if folder == "." else f" in {folder[:200]!r}"
+    return (
+        f"no sessions yet{where}: 'refold chat' and 'refold serve' create them, 'refold import FILE' imports them; "
+        "--workspace FOLDER names another workspace"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """Content of a file and its layout: rows (JSONL) or one value, and the indentation. ``broken`` are unread lines."""
+
+    value: object
+    place: str
+    is_rows: bool = False
+    indent: str | None = None
+    broken: tuple[str, ...] = ()
+
+
+def read_document(source: str) -> Document:
+    """Read a file, or standard input for ``-``; raise FormatError with the place of the first error."""
+    place = "standard input" if source == STDIN else source if len(source) <= 200 else f"{source[:199]}…"
+    content = _unzip(_read_bytes(source, place), place)
+    if not content.strip():
+        raise FormatError(f"{place} is empty; give a list of messages or a request body as JSON")
+    return parse_document(_decode(content, place), place)
+
+
+def _read_bytes(source: str, place: str) -> bytes:
+    if source == STDIN:
+        if sys.stdin is None or sys.stdin.isatty():
+            raise FormatError("standard input is a terminal; name a file, or pipe a conversation in")
+        content = sys.stdin.buffer.read(BYTES_MAX + 1)
+    else:
+        try:
+            with Path(source).open("rb") as file:
+                content = file.read(BYTES_MAX + 1)
+        except IsADirectoryError:
+            raise FormatError(f"{place} is a folder; name a file in it") from None
+        except FileNotFoundError:
+            raise FormatError(f"{place} does not exist; name a file, or '-' for standard input") from None
+        except (OSError, ValueError) as error:
+            raise FormatError(f"{place} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if len(content) > BYTES_MAX:
+        raise FormatError(f"{place} is larger than {BYTES_MAX:,} bytes; split it")
+    return content
+
+
+def _unzip(content: bytes, place: str) -> bytes:
+    if not content.startswith(_GZIP):
+        return content
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
+            plain = file.read(BYTES_MAX + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise FormatError(f"{place} is a damaged gzip file: {error}") from None
+    if len(plain) > BYTES_MAX:
+        raise FormatError(f"{place} unpacks to more than {BYTES_MAX:,} bytes; split it")
+    return plain
+
+
+def _decode(content: bytes, place: str) -> str:
+    try:
+        # Lone surrogates that were encoded anyway are kept.
+        text = content.decode(json.detect_encoding(content), "surrogatepass")
+    except UnicodeDecodeError as error:
+        raise FormatError(f"{place} is not text (byte {error.start}); give JSON in UTF-8") from None
+    if "\0" in text[:4096]:
+        raise FormatError(f"{place} is a binary file; give JSON in UTF-8")
+    return text.removeprefix("\ufeff")
+
+
+def parse_document(text: str, place: str) -> Document:
+    """Parse one JSON value, or JSONL rows; the first error is reported with its line and column."""
+    try:
+        found = _INDENT.match(text)
+        return Document(json.loads(text), place, indent=found[1] if found else None)
+    except json.JSONDecodeError as error:
+        # Text after a complete first line may be the next row.
+        broken: list[str] = []
+        rows = _parse_rows(text, place, broken) if error.msg == "Extra data" else None
+        if rows is None:
+            raise FormatError(f"{place}:{error.lineno}:{error.colno}: not JSON: {_lower(error.msg)}") from None
+        return Document(rows, place, is_rows=True, broken=tuple(broken))
+    except RecursionError:
+        raise FormatError(f"{place}: nested too deeply to be a conversation") from None
+    except ValueError as error:
+        raise FormatError(f"{place}: invalid JSON: {_lower(str(error))[:200]}") from None
+
+
+def _parse_rows(text: str, place: str, broken: list[str]) -> list[object] | None:
+    """Return the rows of JSONL; None if the first line is not JSON, because then the text is not JSONL.
+
+    A killed agent leaves half a line in its session file. Such lines go to ``broken``; in any other file they are an
+    error.
+    """
+    from refold.readers import is_session_file
+
+    rows: list[object] = []
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            rows.append(json.loads(line))
+        except ValueError as error:
+            if not rows:
+                return None
+            column = getattr(error, "colno", 1)
+            problem = _lower(getattr(error, "msg", str(error)))[:200]
+            broken.append(f"{place}:{number}:{column}: not JSON: {problem}")
+    if broken and not is_session_file(rows):
+        raise FormatError(broken[0])
+    return rows
+
+
+def _lower(text: str) -> str:
+    return text[:1].lower() + text[1:]

@@ -1,0 +1,345 @@
+"""Shared output of the commands: lines, tables and reports for people, JSON for programs, result files, progress.
+
+Layout only; numbers come from elsewhere. Conversation text is printed as text: control characters cannot move the
+cursor, and markup in it has no effect. Results are written to a temporary file and renamed, so that no reader sees half
+of one. rich is imported where it is used, because every command imports this module.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import re
+import secrets
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, is_dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from refold.errors import RefoldError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from refold.cli.input import Document
+    from refold.ladder.report import Report, StageReport
+
+BROKEN_SHOWN = 20
+LINE_EVERY_S = 10.0
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]+")
+_SPACE = re.compile(r"\s+")
+# Sequences that a terminal obeys: colours and cursor, titles and links, and any other escape.
+_ESCAPE = re.compile(r"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]|\][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)|[@-Z\\^_])")
+
+# Called with the number of finished steps and the number of all steps.
+Advance = Callable[[int, int], None]
+
+
+class OutputError(RefoldError):
+    """The result cannot be written."""
+
+    exit_code = 9
+
+
+def make_console(*, err: bool = True) -> Console:
+    """Return a console for people: standard error by default; no colour outside a terminal or with NO_COLOR."""
+    from rich.console import Console
+
+    stream = sys.stderr if err else sys.stdout
+    # A character that the terminal cannot show must not be an error.
+    if hasattr(stream, "reconfigure"):
+        stream.reconfigure(errors="backslashreplace")
+    return Console(stderr=err, highlight=False, emoji=False, markup=False, soft_wrap=False)
+
+
+def print_line(console: Console, line: str, *, label: str = "") -> None:
+    """Print a sentence: wrapped at words on a terminal, on one line in a pipe or a log."""
+    from rich.text import Text
+
+    text = f"{label}{line}"
+    if console.is_terminal:
+        # A path longer than the terminal is wide stays whole, so that it can be copied.
+        text = textwrap.fill(text, max(console.width, 20), break_long_words=False, break_on_hyphens=False)
+    console.print(Text.assemble((label, "bold red"), text[len(label) :]), soft_wrap=True)
+
+
+def clean_line(text: str, chars_max: int = 200) -> str:
+    """Return text as one line that is safe to print, shortened to ``chars_max``."""
+    line = _SPACE.sub(" ", _CONTROL.sub(" ", text[: chars_max * 4])).strip()
+    return line if len(line) <= chars_max else f"{line[: chars_max - 1]}…"
+
+
+def strip_controls(text: str) -> str:
+    """Return text, line breaks kept, without anything that a terminal would obey."""
+    plain = _ESCAPE.sub("", text)
+    return _CONTROL.sub(lambda found: "".join(one for one in found[0] if one in "\n\t"), plain)
+
+
+def make_table(*columns: str, numbers: Iterable[str] = (), wide: Iterable[str] = (), wraps: bool = False) -> Table:
+    """Return an empty table; ``numbers`` are right-aligned, ``wide`` columns stretch and shrink."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    right, stretching = set(numbers), set(wide)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False, header_style="bold")
+    for name in columns:
+        is_wide = name in stretching
+        table.add_column(
+            name,
+            justify="right" if name in right else "left",
+            no_wrap=not (is_wide and wraps),
+            overflow="ellipsis" if is_wide and not wraps else "fold",
+            ratio=1 if is_wide else None,
+        )
+    table.expand = bool(stretching)
+    return table
+
+
+def describe_share(before: int, after: int) -> str:
+    """Return the relative change: ``−91 %``."""
+    if before <= 0 or before == after:
+        return "±0 %"
+    share = (before - after) / before
+    text = f"{abs(share):.0%}".replace("%", " %")
+    return f"−{text}" if share > 0 else f"+{text}"
+
+
+def count_things(number: int, thing: str) -> str:
+    """Return ``1 message``, ``12 messages``."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def name_scope(session: str | None) -> str:
+    """Return the phrase for where a command looked: the session that changed last may not be the intended one."""
+    return f" in session '{clean_line(session, 80)}'" if session is not None else " in any session"
+
+
+def write_line(text: str) -> None:
+    """Print one line on standard output."""
+    print_line(make_console(err=False), clean_line(text, 1_000))
+
+
+def format_time(seconds: float) -> str:
+    """Return a time in the local time zone, to the minute."""
+    return datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M")
+
+
+def show_report(
+    console: Console, report: Report, title: str, *, asked: int | None = None, dry_run: bool = False
+) -> None:
+    """Print what a compression did in a few lines."""
+    from rich.text import Text
+
+    head = Text.assemble(
+        (clean_line(title, 60), "bold"),
+        "  ",
+        (f"{report.tokens_before:,} → {report.tokens_after:,} tokens", "bold green"),
+        f"  {describe_share(report.tokens_before, report.tokens_after)}",
+        f"  {report.messages_before:,} → {report.messages_after:,} messages",
+    )
+    console.print(head)
+    rows = [("would act" if dry_run else "why", str(report.reason)), ("budget", describe_budget(report, asked))]
+    worked = [stage for stage in report.stages if stage.edits]
+    if worked:
+        steps = ", ".join(f"{stage.stage} −{stage.tokens_freed:,}" for stage in worked)
+        rows.append(("would do" if dry_run else "did", steps))
+    elif asked is None:
+        rows.append(("next", "--budget TOKENS makes it smaller, for example --budget 8k"))
+    rows += [("note", note) for note in report.notes]
+    rows += [(_label_note(stage), f"{stage.stage}: {stage.note}") for stage in report.stages if stage.note]
+    show_pairs(console, rows)
+
+
+def describe_budget(report: Report, asked: int | None = None) -> str:
+    """Return the budget's tiers and the token counter; ``asked`` is the requested budget."""
+    budget = report.budget
+    tiers = f"{budget.hard:,} tokens"
+    if budget.soft != budget.hard or budget.target != budget.hard:
+        tiers += f", threshold {budget.soft:,}, target {budget.target:,}"
+    if not report.margin:
+        return f"{tiers}; counted by {report.counter}"
+    of = f" of {asked:,}" if asked is not None and asked != budget.hard else ""
+    share = f"{report.margin:.0%}".replace("%", " %")
+    return f"{tiers}{of}; counted by {report.counter}, which may be {share} too low"
+
+
+def show_pairs(console: Console, pairs: Sequence[tuple[str, str]]) -> None:
+    """Print names and values in two columns; in a pipe, one line per pair."""
+    from rich.table import Table
+    from rich.text import Text
+
+    if not console.is_terminal:
+        width = max((len(name) for name, _ in pairs), default=0)
+        for name, value in pairs:
+            console.print(Text(f"{name:<{width}}  {clean_line(value, 1_000)}"), soft_wrap=True)
+        return
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(ratio=1)
+    for name, value in pairs:
+        table.add_row(name, Text(clean_line(value, 1_000)))
+    console.print(table)
+
+
+def show_stages(console: Console, stages: Sequence[StageReport]) -> None:
+    """Print one line per stage: tokens before and after, changes, rejected edits."""
+    table = make_table(
+        "stage",
+        "tokens before",
+        "after",
+        "freed",
+        "changes",
+        "rejected",
+        numbers=("tokens before", "after", "freed", "changes", "rejected"),
+    )
+    for stage in stages:
+        table.add_row(
+            stage.stage,
+            f"{stage.tokens_before:,}",
+            f"{stage.tokens_after:,}",
+            f"{stage.tokens_freed:,}" if stage.tokens_freed else "·",
+            f"{len(stage.edits):,}" if stage.edits else "·",
+            f"{len(stage.rejected):,}" if stage.rejected else "·",
+            style="" if stage.edits else "dim",
+        )
+    console.print(table)
+
+
+def _label_note(stage: StageReport) -> str:
+    """Return the label of a stage's note: rejected edits, or the summary and its checks."""
+    return "refused" if stage.rejected and not stage.edits else "summary"
+
+
+def note_broken(broken: Sequence[str], doing: str = "not read") -> None:
+    """List what was skipped on standard error, up to a limit."""
+    for why in broken[:BROKEN_SHOWN]:
+        sys.stderr.write(f"{doing}: {clean_line(why, 400)}\n")
+    if len(broken) > BROKEN_SHOWN:
+        sys.stderr.write(f"{doing}: {len(broken) - BROKEN_SHOWN:,} more\n")
+
+
+def write_json(value: object, *, err: bool = False) -> None:
+    """Print a value as JSON; characters that the stream cannot encode are escaped."""
+    stream = sys.stderr if err else sys.stdout
+    text = json.dumps(value, indent=2, default=_plain, ensure_ascii=False)
+    try:
+        text.encode(stream.encoding or "ascii")
+    except UnicodeEncodeError:
+        text = json.dumps(value, indent=2, default=_plain)
+    stream.write(text + "\n")
+    stream.flush()
+
+
+def _plain(value: object) -> object:
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else str(value)
+
+
+def format_document(document: Document, value: object) -> bytes:
+    """Return a value as JSON in the layout of the document it came from."""
+    if document.is_rows and isinstance(value, list):
+        return b"".join(_dump(row, None) + b"\n" for row in value)
+    return _dump(value, document.indent) + b"\n"
+
+
+def _dump(value: object, indent: str | None) -> bytes:
+    separators = (",", ": ") if indent else (", ", ": ")
+    text = json.dumps(value, ensure_ascii=False, indent=indent, separators=separators)
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError:  # A lone surrogate has no UTF-8; its escape is legal JSON.
+        return json.dumps(value, indent=indent, separators=separators).encode("ascii")
+
+
+def refuse_same_file(source: str, target: str | None, option: str = "--out") -> None:
+    """Raise OutputError if the result would replace the input, which is never changed."""
+    if target is None or source == "-":
+        return
+    here, there = Path(source), Path(target)
+    with contextlib.suppress(OSError):
+        if there.exists() and here.exists() and here.samefile(there):
+            raise OutputError(f"{option} {target} is the input file, which is never changed; name another file")
+
+
+def write_result(content: bytes, target: str | None, option: str = "--out") -> None:
+    """Write a result to standard output, or atomically to a file; ``option`` is the option that named the file."""
+    if target is None or target == "-":
+        if sys.stdout is None:
+            raise OutputError(f"standard output is closed; name a file with {option}")
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()
+        return
+    path = Path(target)
+    try:
+        if path.is_dir():
+            raise OutputError(f"{option} {target} is a folder; name a file in it")
+        if target.endswith(".gz"):
+            content = gzip.compress(content, mtime=0)
+        if path.exists() and not path.is_file():
+            path.write_bytes(content)  # A device or a pipe cannot be replaced by renaming.
+            return
+        _replace_file(path.resolve(), content)
+    except OSError as error:
+        raise OutputError(f"{option} {target} cannot be written: {error.strerror or error}") from None
+
+
+def _replace_file(path: Path, content: bytes) -> None:
+    """Replace a file atomically; a new file gets the permissions of the user's umask."""
+    temporary = path.with_name(f".{path.name[:80]}.{secrets.token_hex(4)}")
+    try:
+        with temporary.open("xb") as file:
+            file.write(content)
+        if path.exists():
+            temporary.chmod(path.stat().st_mode & 0o777)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def show_progress(doing: str) -> Iterator[Advance]:
+    """Show progress on standard error: a bar on a terminal, else a line every ten seconds."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        with _show_lines(doing) as advance:
+            yield advance
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn(doing), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(doing, total=None)
+        yield lambda done, whole: progress.update(task, completed=done, total=whole)
+
+
+@contextmanager
+def _show_lines(doing: str) -> Iterator[Advance]:
+    """Print lines from a thread of its own, so that they also appear during one long step."""
+    stream, started, ended = sys.stderr, time.monotonic(), threading.Event()
+    state = ""
+
+    def advance(done: int, whole: int) -> None:
+        nonlocal state
+        state = f" {done:,} of {whole:,},"
+
+    def print_lines() -> None:
+        while not ended.wait(LINE_EVERY_S):
+            with contextlib.suppress(OSError, ValueError):  # Nobody reads standard error any more.
+                stream.write(f"{doing}:{state} {time.monotonic() - started:.0f} s\n")
+                stream.flush()
+
+    thread = threading.Thread(target=print_lines, name="refold-progress", daemon=True)
+    if stream is not None:
+        thread.start()
+    try:
+        yield advance
+    finally:
+        ended.set()

@@ -1,0 +1,297 @@
+"""One interactive chat: its state, the loop that reads and answers, and what it prints about a turn's events.
+
+Slash commands and the loop share ``ChatSession``. Changing the model or the session creates a new agent over the same
+ledger. At a terminal the loop prompts; from a pipe every line is a turn; with ``--once`` the whole input is one turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Protocol
+
+from refold.agent import Agent, AgentEvent, AgentLimits, Tool, events
+from refold.agent.choosing import Chosen, find_endpoint
+from refold.agent.running import Approve
+from refold.cli.output import clean_line, count_things
+from refold.cli.repl.approval import LINE_CHARS, make_approve
+from refold.cli.repl.gauge import write_gauge
+from refold.cli.repl.screen import OPTIMISING, Screen
+from refold.errors import BudgetTooSmall, FormatError, LedgerError, RefoldError
+from refold.llm.conversation_model import converse_with
+from refold.manager import ContextCompressionManager
+from refold.manager.status import SessionStatus
+
+if TYPE_CHECKING:
+    from refold.cli.repl.keyboard import Keyboard
+
+STDIN_CHARS_MAX = 50_000_000
+_RESULT_CHARS = 60
+SYSTEM = (
+    "You are a helpful assistant in a terminal. Answer in the user's language, in short Markdown. Older parts of this "
+    "conversation may be folded into summaries; context_recall and context_expand bring the originals back."
+)
+
+
+class Choose(Protocol):
+    """Finds a model by name; ``told`` describes where the name came from."""
+
+    def __call__(self, name: str, told: str = ...) -> Chosen: ...
+
+
+@dataclass
+class ChatSession:
+    """The state of a chat."""
+
+    manager: ContextCompressionManager
+    chosen: Chosen
+    choose: Choose
+    session_id: str
+    tools: list[Tool] = field(default_factory=list)
+    system: str = SYSTEM
+    limits: AgentLimits = field(default_factory=AgentLimits)
+    approve: Approve | None = None
+    agent: Agent = field(init=False)
+    is_over: bool = False
+
+    def __post_init__(self) -> None:
+        self.open(self.session_id)
+
+    def open(self, session_id: str) -> None:
+        """Continue a session, or start it."""
+        self.session_id = session_id
+        self.agent = Agent(
+            self.chosen.model,
+            self.tools,
+            self.manager,
+            session_id=session_id,
+            system=self.system,
+            limits=self.limits,
+            approve=self.approve,
+            context_tools=not getattr(self.chosen.model, "refuses_tools", False),
+        )
+
+    def converse(self) -> AbstractContextManager[None]:
+        """Let the chat's own model write the summaries that are started inside this context."""
+        return converse_with(find_endpoint(self.chosen.model))
+
+    def use_model(self, name: str) -> Chosen:
+        """Switch to another model."""
+        self.chosen = self.choose(name)
+        self.open(self.session_id)
+        return self.chosen
+
+    def status(self) -> SessionStatus | None:
+        """Return the status including system prompt and tools; None before the first message."""
+        tools, model = self.agent.write_tools() or None, self.chosen.model.name
+        try:
+            return self.manager.status(self.session_id, self.system, tools=tools, model=model)
+        except LedgerError:
+            return None
+
+    def gauge(self) -> str:
+        """Return the current gauge; empty before the first message."""
+        status = self.status()
+        return write_gauge(status) if status is not None else ""
+
+
+def name_session(now: datetime) -> str:
+    """Return the name of a new session."""
+    return f"chat-{now:%Y%m%d-%H%M%S}"
+
+
+async def talk(chat: ChatSession, screen: Screen, keyboard: Keyboard, first: asyncio.Future[str]) -> None:
+    """Chat at a terminal; ``first`` is the line already being typed."""
+    from refold.cli.repl.keyboard import Interrupted, hushed
+
+    keyboard.gauge = chat.gauge
+    chat.approve = chat.approve or make_approve(screen, keyboard)
+    chat.open(chat.session_id)
+    _load_client_ahead(chat)
+    was_interrupted = False
+    reading = first
+    while not chat.is_over:
+        try:
+            line = await reading
+        except EOFError:
+            return
+        except Interrupted:
+            if was_interrupted:
+                return
+            was_interrupted = True
+            screen.note("Ctrl-C again, Ctrl-D or /quit leaves")
+        else:
+            was_interrupted = False
+            with hushed():
+                # The prompt already shows the gauge.
+                await take_line(chat, screen, line, shows_gauge=False)
+        if not chat.is_over:
+            reading = asyncio.ensure_future(keyboard.read())
+
+
+async def take_line(chat: ChatSession, screen: Screen, line: str, *, shows_gauge: bool) -> RefoldError | None:
+    """Run a slash command, or send the line to the model."""
+    if not line.strip():
+        return None
+    if line.lstrip().startswith("/") and "\n" not in line.strip():
+        from refold.cli.repl.commands import run_command  # Here, because commands import this module.
+
+        task = asyncio.ensure_future(run_command(chat, screen, line))
+        with stopping(task):
+            try:
+                await task
+            except asyncio.CancelledError:
+                screen.note("stopped; nothing was changed", "yellow")
+            finally:
+                screen.rest()
+        return None
+    error = await run_turn(chat, screen, line, shows_gauge=shows_gauge)
+    if error is not None:
+        screen.note(str(error), "red")
+    return error
+
+
+async def talk_from_pipe(chat: ChatSession, screen: Screen, prompt: str, *, is_once: bool) -> None:
+    """Answer the prompt or standard input; raise the first error."""
+    if prompt or is_once:
+        text = prompt or await asyncio.to_thread(_read_stdin)
+        if not text.strip():
+            raise FormatError("the input is empty; try: echo 'hello' | refold chat --once")
+        error = await run_turn(chat, screen, text, shows_gauge=False)
+        if error is not None:
+            raise error
+        return
+    while not chat.is_over and (line := await asyncio.to_thread(sys.stdin.readline, STDIN_CHARS_MAX)):
+        error = await take_line(chat, screen, line.rstrip("\n"), shows_gauge=True)
+        if error is not None:
+            raise error
+
+
+def _read_stdin() -> str:
+    text = sys.stdin.read(STDIN_CHARS_MAX + 1)
+    if len(text) > STDIN_CHARS_MAX:
+        raise FormatError(f"the input has more than {STDIN_CHARS_MAX:,} characters")
+    return text
+
+
+def _load_client_ahead(chat: ChatSession) -> None:
+    """Import the provider's client in the background: it takes seconds."""
+    name = "anthropic" if chat.chosen.model.wire == "anthropic" else "openai"
+
+    def load() -> None:
+        import importlib
+
+        with contextlib.suppress(ImportError):  # The first request reports what is missing.
+            importlib.import_module(name)
+
+    threading.Thread(target=load, name="refold-load-client", daemon=True).start()
+
+
+async def run_turn(
+    chat: ChatSession, screen: Screen, prompt: str | None, *, shows_gauge: bool = True
+) -> RefoldError | None:
+    """Run one turn; return its error, if any. Ctrl-C stops the turn, not the chat."""
+    task = asyncio.ensure_future(_follow(chat, screen, prompt))
+    with stopping(task):
+        try:
+            return await task
+        except asyncio.CancelledError:
+            screen.note("stopped; the session is intact, type to continue", "yellow")
+            return None
+        finally:
+            screen.rest()
+            if shows_gauge and (gauge := chat.gauge()):
+                screen.note(gauge)
+
+
+@contextlib.contextmanager
+def stopping(task: asyncio.Task[object] | asyncio.Future[object]) -> Iterator[None]:
+    """Make Ctrl-C cancel a task inside this context."""
+    loop = asyncio.get_running_loop()
+    try:
+        loop.add_signal_handler(signal.SIGINT, task.cancel)
+    except (NotImplementedError, RuntimeError, ValueError):
+        yield  # Signals are not available: not the main thread, or not POSIX.
+        return
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+
+
+async def _follow(chat: ChatSession, screen: Screen, prompt: str | None) -> RefoldError | None:
+    screen.wait("…")
+    stream = chat.agent.run(prompt)
+    try:
+        async for event in stream:
+            show_event(screen, event)
+    except RefoldError as error:
+        return error
+    finally:
+        with contextlib.suppress(RuntimeError):
+            await stream.aclose()  # type: ignore[attr-defined]
+    return None
+
+
+def show_event(screen: Screen, event: AgentEvent) -> None:
+    """Print an event."""
+    match event:
+        case events.TextDelta():
+            screen.say(event.text)
+        case events.ToolStarted():
+            screen.note(f"→ {event.name}({clean_line(event.arguments, LINE_CHARS)})")
+            screen.wait(event.name)
+        case events.ToolFinished():
+            mark = "✗" if event.is_error else "✓"
+            size = count_things(event.chars_total, "character")
+            screen.note(f"{mark} {event.name} · {size} · {event.seconds:.1f} s{_describe_result(event)}")
+            screen.wait("…")
+        case events.Compressing():
+            screen.wait(OPTIMISING)
+        case events.Compressed():
+            screen.compressed(event.tokens_before, event.tokens_after, str(event.reason), event.undo)
+            screen.wait("…")
+        case events.Offloaded():
+            screen.note(f"{len(event.files):,} tool results were moved to files, {event.tokens_freed:,} tokens freed")
+        case events.CompressionSkipped() if (
+            event.reason.values.get("error") != BudgetTooSmall.__name__
+        ):  # The error follows.
+            screen.note(f"not compressed: {event.reason}", "yellow")
+        case events.WindowLowered():
+            window = f"{event.window_before:,} → {event.window_after:,} tokens"
+            screen.note(f"the context window of {event.model} is now {window}: {event.reason}", "yellow")
+        case events.Retrying():
+            screen.note(f"retrying: {event.reason}", "yellow")
+            screen.wait("…")
+        case events.Warned():
+            screen.note(event.text, "yellow")
+        case events.Finished():
+            _show_end(screen, event)
+
+
+def _describe_result(event: events.ToolFinished) -> str:
+    """Return a short description of a result: its error, its last status line, or its first words."""
+    rows = event.text.strip().splitlines() or [""]
+    is_ending = rows[-1].startswith("[") and rows[-1].endswith("]")
+    words = clean_line(rows[-1].strip("[]") if is_ending and not event.is_error else rows[0], _RESULT_CHARS)
+    return f" · {words}" if words else ""
+
+
+def _show_end(screen: Screen, event: events.Finished) -> None:
+    screen.rest()
+    ends = {
+        "length": "the answer reached the output limit and is cut off",
+        "steps": "stopped: too many steps; type 'continue' to go on",
+        "content_filter": "the provider filtered the answer",
+    }
+    if event.reason in ends:
+        screen.note(ends[event.reason], "yellow")
+    elif not event.text.strip() and event.reason == "stop":
+        screen.note("the model returned an empty answer")
