@@ -22,7 +22,7 @@ LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --genera
 SAMPLE ?= examples/sessions/coding_agent.json
 BUDGET ?= 8000
 RESULT := build/$(notdir $(SAMPLE))
-WORKSPACE ?= build/workspace
+WORKSPACE ?= .
 
 .PHONY: help run try test test-all check fix bench screenshots reference lock clean
 
@@ -30,7 +30,6 @@ help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
 
 run: $(VENV)/.run  ## install, then serve gateway and page; a sample session is there on the first start
-	@mkdir -p $(WORKSPACE)
 	$(BIN)/refold serve --workspace $(WORKSPACE) $(ARGS)
 
 try: $(VENV)/.package  ## install, then compress a bundled session and show what was done

@@ -53,57 +53,57 @@ class CompressionConfig(BaseModel):
     window: Positive | dict[str, Positive] | None = Field(
         None, description="tokens of the model's window, or a table of model and tokens; '*' is any other model"
     )
-    context_window_tokens: Positive | None = Field(None, description="S4.1: the window in tokens")
+    context_window_tokens: Positive | None = Field(None, description="another name for window, in tokens")
     reserve: Count | None = Field(None, description="tokens of the window left free for the answer")
-    tokenizer: str | None = Field(None, description="cl100k_base, o200k_base, chars/4 (S4.2) or estimate")
+    tokenizer: str | None = Field(None, description="cl100k_base, o200k_base, chars/4 or estimate")
 
     # When to act
-    auto_compress: bool = Field(True, description="S1.1: compress without being asked; over the window we always do")
-    context_compression_enabled: bool | None = Field(None, description="S3.4: the same switch")
+    auto_compress: bool = Field(True, description="compress without being asked; over the window we always do")
+    context_compression_enabled: bool | None = Field(None, description="another name for auto_compress")
     warn_ratio: Share = Field(0.8, description="share of the room at which a warning is given")
     trigger_ratio: Share | None = Field(None, description="share of the room (window less reserve) that triggers")
-    compact_trigger: Limit | None = Field(None, description="S4.1: share of the window, or tokens, that triggers")
-    context_threshold: Share | None = Field(None, description="S2.2: share of the window that triggers")
+    compact_trigger: Limit | None = Field(None, description="share of the window, or tokens, that triggers")
+    context_threshold: Share | None = Field(None, description="share of the window that triggers")
     context_compression_threshold: Share | None = Field(
-        None, description="S3.4: share of the window, by reported input tokens, that triggers"
+        None, description="share of the window, by reported input tokens, that triggers"
     )
-    threshold_rounds: Positive | None = Field(None, description="S0.1: messages in the view that trigger")
-    threshold_tokens: Positive | None = Field(None, description="S0.1: tokens in the view that trigger")
-    max_turns: Positive | None = Field(None, description="S1.1: more turns in the view than this trigger")
+    threshold_rounds: Positive | None = Field(None, description="messages in the view that trigger")
+    threshold_tokens: Positive | None = Field(None, description="tokens in the view that trigger")
+    max_turns: Positive | None = Field(None, description="more turns in the view than this trigger")
     economic: bool = Field(False, description="also fold if that saves a tenth of the bill, expected re-reads included")
     economic_ratio: Share = Field(0.5, description="share of the room below which nothing is folded to save money")
     economic_tokens: Count = Field(100_000, description="tokens that are enough to do so, however large the room is")
     tune: Literal["off", "auto"] = Field(
-        "off", description="S1.10: auto adjusts settings by itself, from what it replays"
+        "off", description="auto adjusts settings by itself, from what it replays"
     )
     compact_on_length: bool = Field(
-        False, description="S4.6: an answer cut off at its length forces a compression, however full the window is"
+        False, description="an answer cut off at its length forces a compression, however full the window is"
     )
-    max_compaction_attempts: Attempts = Field(2, description="S4.1: compressions in a row that may fail to help")
+    max_compaction_attempts: Attempts = Field(2, description="compressions in a row that may fail to help")
 
     # How far to come down, and what stays
     target_ratio: Share | None = Field(None, description="share of the room to come down to")
     target_tokens: Positive | None = Field(None, description="the same in tokens, if less; in large rooms up to twice")
-    compact_target: Limit | None = Field(None, description="S4.1: share of the window, or tokens, to come down to")
-    retention_count: Positive | None = Field(None, description="S0.1: newest messages that stay as they are")
-    compact_preserve_count: Positive | None = Field(None, description="S2.3: newest messages that stay as they are")
-    keep_last: Positive | None = Field(None, description="S3.5: newest messages that stay as they are")
-    keep_recent: Positive | None = Field(None, description="S1.1: newest turns that stay as they are")
-    keep_last_turns: Positive | None = Field(None, description="S4.1: newest turns that stay as they are")
-    importance_threshold: Score | None = Field(None, description="S1.1: old messages that score this much are kept")
-    max_tool_output: Positive | None = Field(None, description="S1.1: characters that one tool output may have")
+    compact_target: Limit | None = Field(None, description="share of the window, or tokens, to come down to")
+    retention_count: Positive | None = Field(None, description="newest messages that stay as they are")
+    compact_preserve_count: Positive | None = Field(None, description="newest messages that stay as they are")
+    keep_last: Positive | None = Field(None, description="newest messages that stay as they are")
+    keep_recent: Positive | None = Field(None, description="newest turns that stay as they are")
+    keep_last_turns: Positive | None = Field(None, description="newest turns that stay as they are")
+    importance_threshold: Score | None = Field(None, description="old messages that score this much are kept")
+    max_tool_output: Positive | None = Field(None, description="characters that one tool output may have")
 
     # The summary
     language: LanguageName | None = Field(None, description="en or zh; unset: that of the conversation")
-    summary_max_chars: Positive | None = Field(None, description="S1.1: characters that a summary may have")
-    compact_target_tokens: Positive | None = Field(None, description="S2.3: tokens that a summary aims at")
+    summary_max_chars: Positive | None = Field(None, description="characters that a summary may have")
+    compact_target_tokens: Positive | None = Field(None, description="tokens that a summary aims at")
     compact_trigger_threshold: Count | None = Field(
-        None, description="S2.3: if offloading freed this many tokens, nothing is folded"
+        None, description="if offloading freed this many tokens, nothing is folded"
     )
-    compact_model: str | None = Field(None, description="S2.3: the model that writes summaries; unset: the one in use")
-    compact_retry_count: Attempts = Field(3, description="S2.3: attempts to get a summary from a model")
-    compact_url: str | None = Field(None, description="S3.10: address of the model that writes summaries")
-    compact_timeout_s: Seconds = Field(30.0, description="S3.3: seconds that a summary may take, all attempts together")
+    compact_model: str | None = Field(None, description="the model that writes summaries; unset: the one in use")
+    compact_retry_count: Attempts = Field(3, description="attempts to get a summary from a model")
+    compact_url: str | None = Field(None, description="address of the model that writes summaries")
+    compact_timeout_s: Seconds = Field(30.0, description="seconds that a summary may take, all attempts together")
     summariser: Literal["auto", "llm", "extract"] = Field(
         "auto", description="who writes summaries: a model if there is one (auto), always a model, or rules alone"
     )
@@ -115,7 +115,7 @@ class CompressionConfig(BaseModel):
 
     # The ladder, and one block per stage
     ladder: Names = Field((), description="stages by name, cheapest first")
-    plugins: dict[str, dict[str, Any]] = Field({}, description="S1.11: options of plugins' stages, by name")
+    plugins: dict[str, dict[str, Any]] = Field({}, description="options of plugins' stages, by name")
     write_files: bool = Field(False, description="whether files may be written; without it the stage offload waits")
     densify: Densify = Field(default_factory=Densify)
     truncate: Truncate = Field(default_factory=Truncate)
