@@ -6,9 +6,9 @@ from refold.config import PRESETS, CompressionConfig
 from tests.cli.running import Shell
 
 
-def test_explain_prints_every_value_and_where_it_came_from(shell: Shell) -> None:
+def test_explain_all_prints_every_value_and_where_it_came_from(shell: Shell) -> None:
     shell.write("refold.yaml", "compression:\n  preset: turns\n  keep_last_turns: 3\n")
-    ran = shell.refold("config", "explain", REFOLD_WINDOW="9000", COLUMNS="120")
+    ran = shell.refold("config", "explain", "--all", REFOLD_WINDOW="9000", COLUMNS="120")
     assert ran.code == 0, ran.err
     rows = {line.split()[0]: " ".join(line.split()[1:]) for line in ran.text.splitlines() if line.strip()}
     assert rows["keep_last_turns"] == "3 project refold.yaml:3"
@@ -40,13 +40,14 @@ def test_explain_of_an_unknown_setting_suggests_one(shell: Shell) -> None:
     assert "did you mean 'keep_recent'?" in ran.err
 
 
-def test_explain_set_shows_only_what_somebody_set_and_says_so_if_nobody_did(shell: Shell) -> None:
-    assert shell.refold("config", "explain", "--set").text == (
-        "Nothing is set: all values are those of the preset default.\n"
+def test_explain_shows_what_is_set_and_how_to_see_the_rest(shell: Shell) -> None:
+    assert shell.refold("config", "explain").text == (
+        "Nothing is set: every value comes from the preset default.\n"
+        "'refold config explain --all' shows every setting.\n"
     )
-    assert json.loads(shell.refold("config", "explain", "--set", "--json").out) == []
+    assert json.loads(shell.refold("config", "explain", "--json").out) == []
     shell.write("refold.yaml", "preset: turns\nfold:\n  keep_turns: 7\n")
-    rows = json.loads(shell.refold("config", "explain", "--set", "--json").out)
+    rows = json.loads(shell.refold("config", "explain", "--json").out)
     assert {row["name"]: row["value"] for row in rows} == {"preset": "turns", "fold.keep_turns": 7}
 
 

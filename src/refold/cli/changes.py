@@ -22,7 +22,7 @@ _VERBS = {"replace": "shorten", "drop": "drop", "fold": "fold"}
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ReportedChange:
     """One edit. ``first`` and ``last`` are positions in the conversation, counted from 0."""
 
     stage: str
@@ -46,13 +46,13 @@ class Change:
         return describe(self)
 
 
-def list_changes(report: Report, messages: Sequence[Message]) -> list[Change]:
+def list_changes(report: Report, messages: Sequence[Message]) -> list[ReportedChange]:
     """Return every accepted edit, in the order of the stages."""
     place = {message.id: at for at, message in enumerate(messages)}
     return [_read_change(edit, place, messages) for stage in report.stages for edit in stage.edits]
 
 
-def _read_change(edit: Edit, place: dict[str, int], messages: Sequence[Message]) -> Change:
+def _read_change(edit: Edit, place: dict[str, int], messages: Sequence[Message]) -> ReportedChange:
     spots = [place[message_id] for message_id in edit.covers if message_id in place]
     first = messages[spots[0]]
     if edit.fold is not None:
@@ -62,7 +62,7 @@ def _read_change(edit: Edit, place: dict[str, int], messages: Sequence[Message])
     else:
         handle = message_handle(first, edit.part)
     roles = {messages[at].role for at in spots}
-    return Change(
+    return ReportedChange(
         stage=edit.stage,
         verb=_VERBS[edit.kind],
         first=spots[0],
@@ -90,14 +90,14 @@ def show_changes(console: Console, report: Report, messages: Sequence[Message]) 
             console.print(Text(f"rejected: {stage.stage}: {clean_line(str(refused.why))}", style="dim"))
 
 
-def _show_wide(console: Console, changes: Sequence[Change]) -> None:
+def _show_wide(console: Console, changes: Sequence[ReportedChange]) -> None:
     table = make_table("where", "what", "tokens", "handle", "why", numbers=("tokens",), wide=("why",), wraps=True)
     for change in changes:
         table.add_row(*_name_cells(change), Text(clean_line(str(change.reason))))
     console.print(table)
 
 
-def _show_narrow(console: Console, changes: Sequence[Change]) -> None:
+def _show_narrow(console: Console, changes: Sequence[ReportedChange]) -> None:
     """Print each reason below its change, because a narrow terminal has no room for another column."""
     table = make_table("where", "what", "tokens", "handle", numbers=("tokens",))
     for change in changes:
@@ -111,7 +111,7 @@ def _show_narrow(console: Console, changes: Sequence[Change]) -> None:
         console.print(Padding(Text(clean_line(str(change.reason)), style="dim"), (0, 0, 0, indent), expand=False))
 
 
-def _name_cells(change: Change) -> tuple[str, str, str, Text]:
+def _name_cells(change: ReportedChange) -> tuple[str, str, str, Text]:
     tokens = f"{change.tokens_before:,} → {change.tokens_after:,}"
     return change.where, f"{change.stage}: {change.role}", tokens, Text(change.handle, style="cyan")
 

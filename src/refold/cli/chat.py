@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class ChatRequest:
+class ChatArguments:
     """The command's arguments."""
 
     prompt: str = ""
@@ -40,7 +40,7 @@ class ChatRequest:
     summaries: str = ""
     yes: bool = False
 
-    def fill(self, settings: ChatBlock) -> ChatRequest:
+    def fill(self, settings: ChatBlock) -> ChatArguments:
         """Return the request with unset arguments taken from the settings."""
         given: dict[str, Any] = {name: value for name, value in settings if not getattr(self, name)}
         return replace(self, **given)
@@ -96,13 +96,13 @@ def chat(
 
     The context is compressed before it overflows, and nothing is lost.
     """
-    request = ChatRequest(
+    request = ChatArguments(
         prompt, model, base_url, preset, session, resume, tools, once, workspace, system, summaries, yes
     )
     _run_chat(request)
 
 
-def _run_chat(request: ChatRequest) -> None:
+def _run_chat(request: ChatArguments) -> None:
     """Chat until the user leaves or the input ends."""
     import asyncio
 
@@ -156,7 +156,7 @@ async def _chat_at_terminal(folder: Path, open_now: Callable[[], ChatSession]) -
         screen.note(f"continue with: refold chat --session {shlex.quote(chat.session_id)}")
 
 
-def _answer_pipe(request: ChatRequest, session: ChatSession) -> None:
+def _answer_pipe(request: ChatArguments, session: ChatSession) -> None:
     import asyncio
 
     from refold.cli.repl.screen import greet, make_screen
@@ -171,13 +171,13 @@ def _answer_pipe(request: ChatRequest, session: ChatSession) -> None:
 class Partner:
     """The model of a chat, the completed request, the settings, and how to choose another model."""
 
-    request: ChatRequest
+    request: ChatArguments
     config: CompressionConfig
     chosen: Chosen
     choose: Choose
 
 
-def find_partner(request: ChatRequest, folder: Path) -> Partner:
+def find_partner(request: ChatArguments, folder: Path) -> Partner:
     """Return the model that the command line and the settings select; raise ConfigError if there is none."""
     from refold.config import load_config
     from refold.config.blocks import ChatBlock, read_block
@@ -228,7 +228,7 @@ def open_chat(partner: Partner, folder: Path) -> ChatSession:
     )
 
 
-def _make_choose(request: ChatRequest, config: CompressionConfig) -> Choose:
+def _make_choose(request: ChatArguments, config: CompressionConfig) -> Choose:
     from refold.agent.choosing import Wanted, choose_chat_model
     from refold.config.load import read_model_variables
 

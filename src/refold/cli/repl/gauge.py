@@ -46,7 +46,7 @@ def shorten_tokens(tokens: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class ContextShare:
     """One row of the breakdown."""
 
     name: str
@@ -54,7 +54,7 @@ class Share:
     messages: int = 0
 
 
-def break_down(items: Sequence[Item], status: SessionStatus, system_tokens: int) -> list[Share]:
+def break_down(items: Sequence[Item], status: SessionStatus, system_tokens: int) -> list[ContextShare]:
     """Return the tokens of a context by kind; they add up to ``status.tokens``, and with *free* to the room."""
     tokens = dict.fromkeys(("user", "assistant", "tool output", "folds", "system"), 0)
     counts = dict.fromkeys(tokens, 0)
@@ -65,11 +65,11 @@ def break_down(items: Sequence[Item], status: SessionStatus, system_tokens: int)
     fixed = max(0, status.tokens - sum(tokens.values()))
     system = min(fixed, system_tokens)
     rows = [
-        Share("system prompt", system + tokens.pop("system"), counts.pop("system")),
-        Share("tools", fixed - system),
-        *(Share(name, tokens[name], counts[name]) for name in tokens),
+        ContextShare("system prompt", system + tokens.pop("system"), counts.pop("system")),
+        ContextShare("tools", fixed - system),
+        *(ContextShare(name, tokens[name], counts[name]) for name in tokens),
     ]
-    return [*rows, Share("free", max(0, status.hard - status.tokens))]
+    return [*rows, ContextShare("free", max(0, status.hard - status.tokens))]
 
 
 def _name_item(item: Item) -> str:

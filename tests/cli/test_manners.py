@@ -1,0 +1,98 @@
+"""What commands have in common: where they look for the workspace, how they name a session, how they show progress."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from refold import ContextCompressionManager
+from refold.cli import output, replay, transfer, tune
+from refold.cli.main import app
+from refold.cli.output import show_progress
+from tests.cli.running import Shell
+from tests.manager.sessions import chat
+
+
+def list_commands() -> list[tuple[str, Any]]:
+    group: Any = typer.main.get_command(app)
+    found: list[tuple[str, Any]] = []
+    for name, command in group.commands.items():
+        inner = getattr(command, "commands", {})
+        found += [(f"{name} {one}", below) for one, below in inner.items()] or [(name, command)]
+    return found
+
+
+def store(folder: Path, name: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    with ContextCompressionManager(workspace_path=folder) as manager:
+        manager.append(name, chat(2))
+
+
+def test_a_session_is_named_by_the_same_option_in_every_command() -> None:
+    named = {name: param for name, one in list_commands() for param in one.params if param.name == "session"}
+    assert len(named) > 12
+    assert {tuple(param.opts) for param in named.values()} == {("--session", "-s")}
+
+
+def test_a_letter_means_one_thing_where_it_is_used_often() -> None:
+    meanings = {"-n": "--limit", "-s": "--session", "-w": "--workspace", "-y": "--yes", "-a": "--all"}
+    for name, command in list_commands():
+        for param in command.params:
+            for letter, option in meanings.items():
+                assert letter not in param.opts or option in param.opts, f"{name} {letter}"
+
+
+def test_a_session_given_as_an_argument_is_answered_with_the_option(shell: Shell) -> None:
+    ran = shell.refold("show", "s1")
+    assert ran.code == 2
+    assert "name a session with --session" in ran.err
+
+
+def test_the_workspace_is_found_upwards_and_the_nearest_one_is_used(shell: Shell) -> None:
+    store(shell.folder, "outer")
+    below = shell.folder / "src" / "deep"
+    below.mkdir(parents=True)
+    assert "outer" in Shell(below).refold("sessions").text
+    store(shell.folder / "src", "inner")
+    assert "inner" in Shell(below).refold("sessions").text
+    assert "outer" not in Shell(below).refold("sessions").text
+    assert "outer" in Shell(below).refold("sessions", "--workspace", "../..").text
+
+
+def test_the_search_for_a_workspace_ends_at_the_root_of_a_repository(shell: Shell) -> None:
+    store(shell.folder, "outer")
+    inside = shell.folder / "project" / "src"
+    inside.mkdir(parents=True)
+    (shell.folder / "project" / ".git").mkdir()
+    assert Shell(inside).refold("sessions").text.startswith("no sessions yet")
+
+
+def test_serve_creates_the_workspace_that_it_is_given(shell: Shell) -> None:
+    pytest.importorskip("uvicorn", reason="needs refold[server]")
+    # A wrong address ends the command after the workspace was made.
+    ran = shell.refold("serve", "--workspace", "new/folder", "--openai-upstream", "nowhere")
+    assert ran.code == 3
+    assert (shell.folder / "new" / "folder").is_dir()
+    shell.write("file", "")
+    assert "is not a folder" in shell.refold("serve", "--workspace", "file").err
+
+
+def test_progress_is_a_line_now_and_then_where_there_is_no_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(output, "LINE_EVERY_S", 0.01)
+    seen = ""
+    with show_progress("replaying") as advance:
+        advance(3, 40)
+        for _ in range(3_000):
+            seen += capsys.readouterr().err
+            if "\n" in seen:
+                break
+            time.sleep(0.01)
+    assert "replaying: 3 of 40, " in seen
+
+
+def test_long_commands_show_progress() -> None:
+    assert {module.show_progress for module in (replay, transfer, tune)} == {show_progress}  # type: ignore[attr-defined]
