@@ -1,7 +1,6 @@
 """Where nothing has been stored yet, every command says so alike, says how a session comes to be, and makes nothing."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -48,5 +47,5 @@ def test_a_workspace_that_is_no_folder_is_told_alike(shell: Shell, command: str)
 
 
 def test_another_workspace_is_named_in_the_sentence(shell: Shell) -> None:
-    Path("elsewhere").mkdir()
+    (shell.folder / "elsewhere").mkdir()
     assert shell.refold("sessions", "-w", "elsewhere").text.startswith("no sessions yet in 'elsewhere': ")

@@ -41,7 +41,7 @@ def test_a_session_that_is_larger_than_its_window_goes_on_with_it(shell: Shell) 
     ran = shell.refold("chat", "--once", "--session", "small", stdin=b"Answer with one word: yes or no?", **NO_KEYS)
     assert ran.code == 0, ran.err
     assert ran.text.strip()
-    assert "back with /undo" in ran.err
+    assert "undo with /undo" in ran.err
     with make_manager(shell.folder) as manager:
         assert "The port of service 4 is 4028." in str(manager.recall("small", "port of service 4"))
         check_stored(manager, "openai-chat", "small")

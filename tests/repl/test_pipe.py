@@ -67,7 +67,7 @@ def test_an_empty_pipe_says_how_to_use_it(shell: Shell) -> None:
     with ScriptedProvider("x") as provider:
         ran = chat(shell, provider, "--once", stdin=" \n")
     assert ran.code == 4
-    assert "nothing to answer" in ran.err
+    assert "the input is empty" in ran.err
 
 
 def test_tools_that_ask_are_refused_where_nobody_can_answer_unless_told(shell: Shell) -> None:

@@ -40,8 +40,8 @@ def test_commands_work_before_and_after_the_first_message(tmp_path: Path) -> Non
         for line, answer in (
             ("/context", "no messages yet"),
             ("/undo", "there is no"),
-            ("/cost", "no usage was reported yet"),
-            ("/facts", "no facts are known yet"),
+            ("/cost", "has reported no usage yet"),
+            ("/facts", "no facts yet"),
             ("/recal x", "did you mean /recall?"),
             ("/expand m:00000000", "Not found"),
             ("/memory", "no pages yet"),
@@ -60,7 +60,7 @@ def test_commands_work_before_and_after_the_first_message(tmp_path: Path) -> Non
             ("/sessions", "chat-"),
             ("/config keepRecent=5", "Set keep_recent = 5"),
             ("/export out.json", "wrote out.json"),
-            ("/quit", "go on with: refold chat --session"),
+            ("/quit", "continue with: refold chat --session"),
         ):
             chat.send(line)
             chat.expect(answer)
@@ -76,7 +76,7 @@ def test_compact_says_before_and_after_and_undo_takes_it_back(tmp_path: Path) ->
         assert "120 messages" in chat.begin()
         seen = chat.raw
         chat.send("/compact keep the ports")
-        said = chat.expect("back with /undo ")
+        said = chat.expect("undo with /undo ")
         assert "freed" in said
         found = re.search(r"([\d,]+) → [\d,]+ tokens", said)
         assert found
@@ -84,7 +84,7 @@ def test_compact_says_before_and_after_and_undo_takes_it_back(tmp_path: Path) ->
         # With system prompt and tools, also before the first request: in the gauge of the resumed session as well.
         assert before > words + 300
         assert f" {shorten_tokens(before)}/" in seen
-        assert "kept as they are:" in said
+        assert "unchanged:" in said
         chat.ready()
         chat.send("/undo")
         chat.expect(f"→ {before:,} tokens")
@@ -103,7 +103,7 @@ def test_a_compression_is_announced_told_and_the_gauge_shows_the_new_figure(tmp_
         chat.send("and now?")
         chat.expect("Optimising context…")
         chat.expect("context ")
-        told = chat.expect("back with /undo")
+        told = chat.expect("undo with /undo")
         after = re.search(r"→ ([\d,]+) tokens", told)
         assert after
         chat.expect("fine")
@@ -141,7 +141,7 @@ def test_ctrl_c_at_the_prompt_says_how_to_leave_and_leaves_the_second_time(tmp_p
         chat.expect("Ctrl-C again, Ctrl-D or /quit leaves")
         chat.ready()
         chat.press("c")
-        chat.expect("go on with: refold chat --session")
+        chat.expect("continue with: refold chat --session")
 
 
 def test_ctrl_c_during_an_answer_stops_the_answer_and_not_the_chat(tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_ctrl_c_during_an_answer_stops_the_answer_and_not_the_chat(tmp_path: Pat
         chat.send("count")
         chat.expect("one two")
         chat.press("c")
-        chat.expect("stopped; the session is in order")
+        chat.expect("stopped; the session is intact")
         chat.ready()
         chat.send("go on")
         chat.expect("resumed")
@@ -181,7 +181,7 @@ def test_ctrl_c_during_a_compression_leaves_everything_as_it_was(tmp_path: Path)
         chat.send("and now?")
         wait_for(lambda: len(provider.requests) > 1)
         chat.press("c")
-        chat.expect("stopped; the session is in order")
+        chat.expect("stopped; the session is intact")
         chat.ready()
         assert chat.end() == 0
     with ContextCompressionManager(workspace_path=tmp_path) as manager:

@@ -123,8 +123,8 @@ async def test_s2_12_compact_says_before_after_freed_and_deleted_files_and_is_in
         text = " ".join(console.export_text().split())
     assert f"{before:,} → {after:,} tokens" in text
     assert f"{before - after:,} freed" in text
-    assert "kept as they are:" in text
-    assert "back with /undo" in text
+    assert "unchanged:" in text
+    assert "undo with /undo" in text
     assert "/compact [instructions]" in text
     named = "help context compact undo redo pin recall expand summary facts memory config model"
     assert set(COMMANDS) == {*named.split(), "sessions", "resume", "export", "cost", "quit"}
@@ -157,7 +157,7 @@ def test_s3_11_optimising_is_shown_while_it_runs_and_the_result_after_it() -> No
     assert OPTIMISING == "Optimising context…"
     assert OPTIMISING in console.export_text(clear=False)
     show_event(screen, Compressed("soft limit", 12_000, 4_000, 1.2, "ab12cd34"))
-    assert "context 12,000 → 4,000 tokens (−67 %) · soft limit · back with /undo ab12cd34" in " ".join(
+    assert "context 12,000 → 4,000 tokens (−67 %) · soft limit · undo with /undo ab12cd34" in " ".join(
         console.export_text().split()
     )
 

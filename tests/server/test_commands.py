@@ -82,7 +82,7 @@ def test_a_gateway_serves_and_stops_without_an_error_when_told_to(tmp_path):
         log = process.stderr.read()
     lines = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
     assert [line["path"] for line in lines if line["event"] == "request"] == ["/v1/chat/completions"]
-    assert "refold has stopped" in log
+    assert "refold stopped" in log
 
 
 def test_upstreams_come_from_the_file_the_environment_and_the_command_line(tmp_path, monkeypatch, empty_home):

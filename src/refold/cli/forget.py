@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from refold.cli.app import app
-from refold.cli.input import AsJson, SessionRequired, Workspace, Yes, open_workspace
+from refold.cli.input import AsJson, SessionRequired, Workspace, Yes, choose_session, open_workspace
 from refold.cli.output import clean_line, count_things, write_json, write_line
 from refold.errors import ConfigError
 
@@ -20,6 +20,7 @@ def delete(session: SessionRequired, yes: Yes = False, workspace: Workspace = ""
     Its offloaded files are deleted too; daily pages stay. This cannot be undone.
     """
     with open_workspace(workspace) as manager:
+        choose_session(manager.ledger, session)  # Raises if there is no such session.
         status = manager.status(session)
         count = count_things(status.messages, "message")
         _confirm(f"Delete session {session!r} with {count}? This cannot be undone.", yes=yes)
@@ -43,6 +44,7 @@ def forget(
     It is erased from the ledger, from offloaded files and from daily pages. This cannot be undone.
     """
     with open_workspace(workspace) as manager:
+        choose_session(manager.ledger, session)  # Raises if there is no such session.
         text = manager.expand(session, handle, 0, 200)
         _confirm(f"Erase {clean_line(text, 60)!r} permanently? This cannot be undone.", yes=yes)
         forgotten = manager.forget(session, handle)

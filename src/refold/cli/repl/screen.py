@@ -138,7 +138,7 @@ class Screen:
 
     def compressed(self, before: int, after: int, reason: str, undo: str) -> None:
         """Print the line after a compression."""
-        back = f" · /undo {undo} reverts it" if undo else ""
+        back = f" · undo with /undo {undo}" if undo else ""
         self.note(f"context {before:,} → {after:,} tokens ({describe_share(before, after)}) · {reason}{back}", "green")
 
     def _end_answer(self) -> None:
