@@ -271,7 +271,7 @@ def test_forget_erases_what_is_behind_a_handle(stored: Shell) -> None:
 def test_a_session_that_is_not_there_is_one_clear_line(stored: Shell, command: tuple[str, ...]) -> None:
     ran = stored.refold(*command)
     assert ran.code == 8
-    assert ran.err == "refold: there is no session 'nobody'; 'refold sessions' lists those there are\n"
+    assert ran.err == "refold: there is no session 'nobody'; 'refold sessions' lists them\n"
 
 
 def test_a_workspace_that_is_not_there_is_one_clear_line(shell: Shell) -> None:
@@ -302,7 +302,7 @@ def test_in_real_processes_a_session_is_shown_undone_exported_and_deleted(proces
     assert process.refold("import", "-", stdin=exported).code == 0
     missing = process.refold("log", "-s", "nobody")
     assert missing.code == 8
-    assert missing.err == "refold: there is no session 'nobody'; 'refold sessions' lists those there are\n"
+    assert missing.err == "refold: there is no session 'nobody'; 'refold sessions' lists them\n"
 
 
 def test_without_a_name_the_session_that_changed_last_is_meant_and_said(shell: Shell) -> None:
