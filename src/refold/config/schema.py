@@ -73,9 +73,7 @@ class CompressionConfig(BaseModel):
     economic: bool = Field(False, description="also fold if that saves a tenth of the bill, expected re-reads included")
     economic_ratio: Share = Field(0.5, description="share of the room below which nothing is folded to save money")
     economic_tokens: Count = Field(100_000, description="tokens that are enough to do so, however large the room is")
-    tune: Literal["off", "auto"] = Field(
-        "off", description="auto adjusts settings by itself, from what it replays"
-    )
+    tune: Literal["off", "auto"] = Field("off", description="auto adjusts settings by itself, from what it replays")
     compact_on_length: bool = Field(
         False, description="an answer cut off at its length forces a compression, however full the window is"
     )
