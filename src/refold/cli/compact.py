@@ -11,7 +11,7 @@ output. The settings of the workspace apply, as in the chat, on the page and in 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -129,20 +129,8 @@ def compact(
         _refuse_file_options(file=file, budget=budget, out=out, format=format, preset=preset, model=model)
     elif file is None:
         raise typer.BadParameter("name a file, '-' for standard input, or --session SESSION", param_hint="FILE")
-    request = CompactRequest(
-        file=file or "",
-        session=session or "",
-        budget=budget,
-        out=out,
-        format=format,
-        preset=preset,
-        model=model,
-        instructions=instructions,
-        workspace=workspace,
-        explain=explain,
-        dry_run=dry_run,
-        as_json=as_json,
-    )
+    request = CompactRequest(file or "", session or "", budget, out, format, preset, model, instructions, workspace)
+    request = replace(request, explain=explain, dry_run=dry_run, as_json=as_json)
     if session is not None:
         _compact_session(request)
     else:
