@@ -27,6 +27,8 @@ if TYPE_CHECKING:
         Unavailable,
     )
     from refold.manager import ContextCompressionManager
+    from refold.manager.compress import CompactResult
+    from refold.memory import ContextSummary, MarkdownSync
     from refold.prepared import PreparedContext
     from refold.tokens import TokenCounter
 
@@ -35,16 +37,19 @@ __version__ = "0.1.0"
 __all__ = [
     "BudgetTooSmall",
     "ChangeRefused",
+    "CompactResult",
     "CompressionConfig",
     "CompressionResult",
     "ConfigError",
     "ContextCompressionManager",
     "ContextCompressor",
     "ContextOverflow",
+    "ContextSummary",
     "FormatError",
     "HandleUnknown",
     "LawBroken",
     "LedgerError",
+    "MarkdownSync",
     "PreparedContext",
     "ProviderError",
     "RateLimited",
@@ -60,16 +65,19 @@ __all__ = [
 _HOMES = {
     "BudgetTooSmall": "refold.errors",
     "ChangeRefused": "refold.errors",
+    "CompactResult": "refold.manager.compress",
     "CompressionConfig": "refold.config",
     "CompressionResult": "refold.compressor",
     "ConfigError": "refold.errors",
     "ContextCompressionManager": "refold.manager",
     "ContextCompressor": "refold.compressor",
     "ContextOverflow": "refold.errors",
+    "ContextSummary": "refold.memory",
     "FormatError": "refold.errors",
     "HandleUnknown": "refold.errors",
     "LawBroken": "refold.errors",
     "LedgerError": "refold.errors",
+    "MarkdownSync": "refold.memory",
     "PreparedContext": "refold.prepared",
     "ProviderError": "refold.errors",
     "RateLimited": "refold.errors",

@@ -6,7 +6,7 @@ import pytest
 
 from refold.agent.wire import ToolCall
 from refold.budget import Budget, Counts
-from refold.budget.ahead import look_ahead
+from refold.budget.trigger import look_ahead
 from refold.cli.repl.approval import describe_call, show_text
 from refold.cli.repl.gauge import shorten_tokens, write_gauge
 from refold.cli.repl.keyboard import Pastes

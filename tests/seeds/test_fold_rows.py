@@ -199,7 +199,7 @@ def test_s3_1_a_model_first_and_a_truncation_if_it_fails() -> None:
     sent = chatting(40)
     good, fold = summary_of(fold_with("hybrid", sent, Answers("They planned a garden."), 600))
     assert fold.by == "llm"
-    assert good["content"].startswith("[Context Summary]\nThey planned a garden.")
+    assert good["content"].startswith("[Context Summary]\n\nThey planned a garden.")
     assert "[Truncated Summary]" not in good["content"]
     bad, fold = summary_of(fold_with("hybrid", sent, Answers("", error="no answer within 30 s"), 600))
     assert fold.by == "extract"

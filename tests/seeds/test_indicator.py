@@ -7,7 +7,7 @@ import pytest
 from refold import CompressionConfig, ContextCompressionManager
 from refold.agent.context_tools import ContextTools
 from refold.budget import Budget, Counts, Thresholds
-from refold.budget.ahead import look_ahead
+from refold.budget.trigger import look_ahead
 from refold.cli.repl.gauge import write_gauge
 from tests.seeds.growing import grow
 

@@ -85,3 +85,29 @@ def test_s3_3_secrets_are_masked_before_a_model_reads_them(ask):
     messages = [{"role": "user", "content": f"my key is {secret}"}, {"role": "assistant", "content": "noted"}]
     _, requests = ask({**BODY, "messages": messages})
     assert secret not in requests[-1].body.decode()
+
+
+def test_s3_3_and_s3_12_one_system_and_one_user_message_with_the_documents_demands(ask):
+    _, requests = ask(BODY)
+    system, user = requests[-1].json["messages"]
+    assert (system["role"], user["role"]) == ("system", "user")
+    for demand in ("500 characters", "plain text", "changes to code", "errors", "tool results keep only what matters"):
+        assert demand in system["content"]
+    assert "file_2.py" in user["content"]
+    assert "file_2.py" not in system["content"]
+
+
+def test_s3_10_a_prompt_of_ones_own_is_used():
+    from refold.server.api_chat import write_prompt
+
+    prompt = write_prompt(BODY["messages"], "Tell it as a haiku of {chars} characters.")
+    assert prompt.system.startswith("Tell it as a haiku of 500 characters.")
+    assert "plain text" not in prompt.system
+
+
+def test_s2_4_and_s1_8_the_documents_names_are_public():
+    import refold
+
+    assert refold.CompactResult.__name__ == "CompactResult"
+    assert {"turn_range", "key_points"} <= set(refold.ContextSummary.__dataclass_fields__)
+    assert hasattr(refold.MarkdownSync, "append_to_daily_log")

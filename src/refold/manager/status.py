@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from refold.budget import decide
-from refold.budget.ahead import Ahead, look_ahead
 from refold.budget.economics import find_next_size
+from refold.budget.trigger import Ahead, look_ahead
 from refold.conversation import because
 from refold.conversation.language import Language
 from refold.conversation.message import Message

@@ -7,12 +7,13 @@ temperature; keys are masked in what the model reads. Nothing is stored.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import Any
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from refold.conversation.language import Language, detect_language
+from refold.conversation.language import detect_language
 from refold.errors import FormatError, ProviderError, Unavailable
 from refold.formats import detect, parse_messages
 from refold.llm.choose import Endpoint
@@ -21,6 +22,7 @@ from refold.llm.summariser import is_plugin
 from refold.server.auth import PREFIX
 from refold.server.interface import Access, Asker, Json
 from refold.server.request import find_bearer, find_header
+from refold.stages.prompts.demands import Demands, write_demands
 from refold.stages.prompts.record import write_record
 
 router = APIRouter(tags=["chat"])
@@ -31,17 +33,7 @@ TOOL_CHARS_MAX = 500  # S3.5
 CHARS_MAX = 12_000  # S3.5
 MESSAGES_MAX = 10_000
 PROVIDERS = ("openai", "anthropic")
-_DEMANDS: dict[Language, str] = {
-    "en": (
-        "Sum up the conversation recorded below for whoever continues it: what the user wants and prefers, what was "
-        "decided and why, what is done, what is open, exact names, paths and numbers. Third person, plain sentences, "
-        "the language of the conversation, nothing that does not stand there. Answer with the summary alone."
-    ),
-    "zh": (
-        "请为接手的人总结下面记录的对话：用户的要求与偏好、作出的决定及原因、已完成和未完成的事，以及确切的名称、路径"
-        "和数字。使用第三人称和平实的句子，与对话同一语言，不写记录中没有的内容。只回答摘要本身。"
-    ),
-}
+SUMMARY_CHARS_MAX = 500  # S3.12
 
 
 class ChatConfig(BaseModel):
@@ -64,18 +56,27 @@ class ChatCompressRequest(BaseModel):
 def compress_chat(wish: ChatCompressRequest, request: Request, access: Asker) -> Json:
     """Return a summary of messages, written by a model of a configured upstream."""
     endpoint = _find_endpoint(wish, request, access)
-    prompt = write_prompt(wish.messages)
+    prompt = write_prompt(wish.messages, access.manager.config.fold.prompt)
     # A loop of its own, in this thread: the first use of a provider's client takes a second to import.
     answer = asyncio.run(_ask(endpoint, prompt))
     return Json({"summary": answer})
 
 
-def write_prompt(messages: list[dict[str, Any]]) -> str:
-    """Return what the model is asked: the demands, and the messages as a record, cut to their limits."""
+@dataclass(frozen=True, slots=True)
+class ChatPrompt:
+    """What the model is asked: the demands as its system message, the conversation as the user's (S3.3)."""
+
+    system: str
+    user: str
+
+
+def write_prompt(messages: list[dict[str, Any]], custom: str = "") -> ChatPrompt:
+    """Return the demands of S3.12, or a prompt of one's own, and the messages as a record, cut to their limits."""
     parsed = parse_messages(detect(messages), messages)
     language = detect_language([part.text for message in parsed for part in message.parts])
     record = write_record(parsed, language=language, chars_max=CHARS_MAX, tool_chars_max=TOOL_CHARS_MAX)
-    return redact_text(f"{_DEMANDS[language]}\n\n{record}")
+    demands = Demands("hybrid", TOKENS_MAX, SUMMARY_CHARS_MAX, custom)
+    return ChatPrompt(write_demands(demands, language), redact_text(record))
 
 
 def _find_endpoint(wish: ChatCompressRequest, request: Request, access: Access) -> Endpoint:
@@ -102,11 +103,13 @@ def _find_key(request: Request) -> str:
     return next((key for key in given if key and not key.startswith(PREFIX)), "")
 
 
-async def _ask(endpoint: Endpoint, prompt: str) -> str:
+async def _ask(endpoint: Endpoint, prompt: ChatPrompt) -> str:
     model = endpoint.make_model(TIMEOUT_S)
     try:
         async with asyncio.timeout(TIMEOUT_S + 1):
-            answer = await model.complete(prompt, tokens_max=TOKENS_MAX, temperature=TEMPERATURE)
+            answer = await model.complete(
+                prompt.user, system=prompt.system, tokens_max=TOKENS_MAX, temperature=TEMPERATURE
+            )
     except TimeoutError:
         raise Unavailable(f"{endpoint} did not answer within {TIMEOUT_S:g} s") from None
     if not answer.content.strip():
