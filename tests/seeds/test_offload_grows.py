@@ -76,6 +76,7 @@ def test_s2_13_the_request_that_crosses_the_threshold_is_offloaded_while_a_summa
             prepared = manager.prepare_context_sync("s1", history)
             if any("Tool result is at" in str(message.get("content")) for message in prepared.messages):
                 break
+            assert prepared.total_tokens < THRESHOLD, "the request that crossed the threshold was not offloaded"
         else:
             pytest.fail("nothing was offloaded")
         model.may_answer.set()
