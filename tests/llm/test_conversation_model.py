@@ -16,6 +16,7 @@ from refold.config import CompressionConfig, load_config
 from refold.llm.choose import Endpoint
 from refold.llm.conversation_model import PLACE, Place, converse_with, find_conversation
 from refold.manager.export import export_session, import_session
+from refold.stages.prompts.record import RECORD
 from refold.testing import ScriptedProvider, say
 from tests.cli.running import Shell
 from tests.fold_llm.talk import GOOD, working
@@ -29,7 +30,7 @@ WORDS = " ".join(f"word{number}" for number in range(300))
 
 
 def is_summary(request: Any) -> bool:
-    return "Project Overview" in str(request.body)
+    return RECORD["en"] in str(request.body)
 
 
 def answer(request: Any) -> Any:

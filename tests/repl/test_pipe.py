@@ -86,9 +86,13 @@ def test_sessions_go_on_by_name_and_by_resume(shell: Shell) -> None:
         chat(shell, provider, "--once", "--session", "work", stdin="first")
         chat(shell, provider, "--once", "--resume", stdin="second")
         assert [one["content"] for one in provider.requests[-1].messages[1:]] == ["first", "ok", "second"]
+        below = Shell(shell.folder / "below")
+        below.folder.mkdir()
+        chat(below, provider, "--once", "--resume", stdin="third")
+        assert [one["content"] for one in provider.requests[-1].messages[-2:]] == ["ok", "third"]
     with ScriptedProvider("ok") as provider:
         empty = Shell(shell.folder / "other")
-        empty.folder.mkdir()
+        (empty.folder / ".git").mkdir(parents=True)  # The search for a workspace ends here.
         assert "no session to resume" in chat(empty, provider, "--resume", "hi").err
 
 
