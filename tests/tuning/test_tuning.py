@@ -109,7 +109,7 @@ def test_the_page_states_every_bound() -> None:
 def test_nothing_to_learn_from_is_said_and_nothing_is_written(shell: Shell) -> None:
     ran = shell.refold("tune", "--apply")
     assert ran.code == 4
-    assert "tune when there are some" in ran.err
+    assert "tune once there are some" in ran.err
     assert not (shell.folder / "refold.yaml").exists()
 
 
@@ -119,7 +119,7 @@ def test_the_command_proposes_and_changes_nothing_unless_asked(shell: Shell) -> 
     shell.write("refold.yaml", settings)
     told = shell.refold("tune", COLUMNS="80")
     assert told.code == 0, told.err
-    assert "nothing was changed; --apply writes it" in told.text
+    assert "nothing was changed; --apply writes the changes" in told.text
     assert (shell.folder / "refold.yaml").read_text() == settings
     applied = json.loads(shell.refold("tune", "--apply", "--json").out)
     assert applied["is_applied"] is True
