@@ -6,6 +6,7 @@ import pytest
 
 from refold import compress
 from refold.config import CompressionConfig, load_config
+from refold.config.presets import PRESETS
 from refold.errors import ConfigError
 from refold.tokens import counter_for, model_info
 
@@ -155,6 +156,11 @@ def test_s2_3_the_offload_preset_has_the_documents_parameters() -> None:
     assert config.compact_retry_count == 3
     assert config.fold.summary_tokens_max == 8_000
     assert config.fold.keep_messages == 5
+
+
+def test_s2_3_the_target_of_the_summary_that_somebody_sets_counts_in_every_preset() -> None:
+    for preset in PRESETS:
+        assert CompressionConfig(preset=preset, compact_target_tokens=7_000).fold.summary_tokens_max == 7_000
 
 
 @pytest.mark.parametrize("prefix", ["REFOLD_", "SYNAPSE_"])

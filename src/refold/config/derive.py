@@ -31,7 +31,6 @@ _FOLLOWERS: dict[str, dict[str, Callable[[Any], object]]] = {
     "keep_recent": {"fold.min_messages": lambda turns: turns * 2},  # S1.3
     "keep_last_turns": {"window_stage.keep_turns": lambda turns: turns},  # S4.5
     "summary_max_chars": {"fold.summary_chars_max": lambda chars: chars},
-    "compact_target_tokens": {"fold.summary_tokens_max": lambda tokens: tokens},
     "compact_trigger_threshold": {"fold.offload_freed_min": lambda tokens: tokens},
 }
 # The documents fold everything but the newest; the first message stays only where nobody counts what stays.

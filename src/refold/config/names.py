@@ -46,6 +46,7 @@ MEANINGS = (
         family="keep",
     ),
     Meaning("the length of one tool output in characters", ("truncate.chars_max", "max_tool_output")),
+    Meaning("the length of a summary in tokens", ("fold.summary_tokens_max", "compact_target_tokens")),
     Meaning("the score from which a message is kept", ("fold.importance_threshold", "importance_threshold")),
 )
 
