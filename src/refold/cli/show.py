@@ -65,8 +65,8 @@ def _show_view(manager: ContextCompressionManager, session: str, *, as_json: boo
     write_line(
         f"{status.messages:,} messages, {status.messages_in_view:,} in view; {status.tokens:,} of {status.hard:,} "
         f"tokens ({status.share * 100:.0f} %), counted by {status.counter}"
-        f"; {status.stopped or status.ahead.tell()}"
     )
+    write_line(f"{status.stopped or status.ahead.tell()}")
 
 
 def _name_handle(item: Item) -> str:

@@ -32,7 +32,8 @@ class Artifact:
     """One exact value of the index: a path, id, number, command ..., with the handle where it occurs.
 
     ``sort`` says what it is (file, command, error, url, id, number, date, name, identifier), ``note`` what
-    happened to it (read, written, deleted, exit 1), ``weight`` how it ranks.
+    happened to it (read, written, deleted, exit 1), ``weight`` how it ranks, ``alike`` how many
+    unused values of one shape it is the example of (0 if it is only itself).
     """
 
     sort: str
@@ -40,6 +41,7 @@ class Artifact:
     handle: str = ""
     note: str = ""
     weight: float = 0.0
+    alike: int = 0
 
 
 @dataclass(frozen=True, slots=True)

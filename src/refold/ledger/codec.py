@@ -223,3 +223,5 @@ def _find_invalid_fold(fold: Any) -> Iterator[str]:
         yield "text in its fold"
     if not all(isinstance(one.weight, int | float) for one in fold.artifacts):
         yield "weight in its fold"
+    if not all(isinstance(one.alike, int) and 0 <= one.alike <= EDIT_NUMBER_MAX for one in fold.artifacts):
+        yield "number of like values in its fold"

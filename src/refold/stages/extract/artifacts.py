@@ -18,7 +18,6 @@ from refold.conversation.handle import message_handle
 from refold.conversation.message import Message
 from refold.conversation.part import Part
 from refold.stages.extract.actions import Action, find_actions
-from refold.stages.extract.index import CROWD
 from refold.stages.extract.values import VALUE_CHARS_MAX, find_values
 
 # What a fold remembers for the next one; what is written into the text is a fraction of it.
@@ -77,13 +76,16 @@ def find_artifacts(messages: Sequence[Message], actions: Sequence[Action] | None
     # Most values of a long span never make the index: only the best become artifacts.
     best = heapq.nsmallest(ARTIFACTS_MAX, weights, key=lambda value: (-weights[value], value))
     return [
-        Artifact(met[value].sort, value, met[value].handle, _note(value, notes, crowds), weights[value])
+        Artifact(
+            met[value].sort,
+            value,
+            met[value].handle,
+            notes.get(value, ""),
+            weights[value],
+            len(crowds.get(value, ())),
+        )
         for value in best
     ]
-
-
-def _note(value: str, notes: dict[str, str], crowds: dict[str, list[str]]) -> str:
-    return f"{CROWD}{len(crowds[value])}" if value in crowds else notes.get(value, "")
 
 
 def _find_crowds(met: dict[str, Evidence], notes: dict[str, str]) -> dict[str, list[str]]:

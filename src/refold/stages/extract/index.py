@@ -17,7 +17,6 @@ from refold.conversation.language import Language
 Count = Callable[[str], int]
 Read = Callable[[str], str]
 
-CROWD = "crowd "
 # A bare handle of six digits costs about as much as two values: it pays from this many on.
 GROUP_MIN = 4
 HANDLE_DIGITS = 6
@@ -92,14 +91,14 @@ def write_index(
 
 def choose_artifacts(artifacts: Iterable[Artifact], tokens_max: int, count: Count, seen: str = "") -> list[Artifact]:
     """Return the artifacts to write: those worth most for each token that they cost."""
-    priced = [(artifact, count(f" {artifact.value},") + (2 if artifact.note else 0)) for artifact in artifacts]
+    priced = [(artifact, count(f" {artifact.value},") + (2 if _has_more(artifact) else 0)) for artifact in artifacts]
     priced.sort(key=lambda pair: (-pair[0].weight / pair[1], pair[0].value))
     chosen: list[Artifact] = []
     written = ""
     room = tokens_max
     misses = 0
     for artifact, cost in priced:
-        if artifact.value in seen or (artifact.value in written and not artifact.note):
+        if artifact.value in seen or (artifact.value in written and not _has_more(artifact)):
             continue
         if cost > room:
             misses += 1
@@ -110,7 +109,12 @@ def choose_artifacts(artifacts: Iterable[Artifact], tokens_max: int, count: Coun
         chosen.append(artifact)
         written += f"{artifact.value}\n"
     # A short value may have come before a longer one that contains it.
-    return [artifact for artifact in chosen if artifact.note or written.count(artifact.value) == 1]
+    return [artifact for artifact in chosen if _has_more(artifact) or written.count(artifact.value) == 1]
+
+
+def _has_more(artifact: Artifact) -> bool:
+    """True if the index says more of a value than the value itself."""
+    return bool(artifact.note or artifact.alike)
 
 
 def _write_lines(chosen: Sequence[Artifact], language: Language, read: Read) -> str:
@@ -121,7 +125,7 @@ def _write_lines(chosen: Sequence[Artifact], language: Language, read: Read) -> 
     rest: list[Artifact] = []
     for artifact in chosen:
         label, statement = find_meaning(artifact, read(artifact.handle))
-        if artifact.note.startswith(CROWD):
+        if artifact.alike:
             stated.append(_write_crowd(artifact, zh))
         elif statement:
             stated.append(f"{artifact.value} = {statement}")
@@ -178,11 +182,11 @@ def find_meaning(artifact: Artifact, text: str) -> tuple[str, str]:
 
 
 def _write_crowd(artifact: Artifact, zh: bool) -> str:
-    many, where = artifact.note.removeprefix(CROWD), shorten_handle(artifact.handle)
+    where = shorten_handle(artifact.handle)
     name = SORT_NAMES.get(artifact.sort, ("values", "值"))[zh]
     if zh:
-        return f"{many} 个{name}，形如 {artifact.value}，见 {where}"
-    return f"{many} {name} like {artifact.value} in {where}"
+        return f"{artifact.alike} 个{name}，形如 {artifact.value}，见 {where}"
+    return f"{artifact.alike} {name} like {artifact.value} in {where}"
 
 
 def _write_value(artifact: Artifact, zh: bool) -> str:
