@@ -36,7 +36,7 @@ def write_sample(file: Path, count: int = 3) -> tuple[str, ...]:
 def test_a_full_ledger_says_so_and_keeps_what_it_has(file: Path) -> None:
     ledger = SqliteLedger(file, bytes_max=300_000)
     send(ledger, ["small"])
-    with pytest.raises(LedgerError, match=r"full; free space or raise the limit"):
+    with pytest.raises(LedgerError, match=r"disk is full.*free space or raise the limit"):
         send(ledger, ["small", "x" * 1_000_000])
     assert read_texts(ledger) == ["small"]
     assert is_sound(ledger)

@@ -41,5 +41,5 @@ def test_splicing_runs_is_splicing_the_row(numbers: list[int], new: list[int], d
 
 @pytest.mark.parametrize("change", [(2, 1), (0, 9), (-1, 0)])
 def test_a_splice_outside_the_row_is_refused(change: tuple[int, int]) -> None:
-    with pytest.raises(ValueError, match="does not fit"):
+    with pytest.raises(ValueError, match="outside of a path"):
         splice_runs([(1, 3)], [(*change, [])])
