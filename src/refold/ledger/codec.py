@@ -223,5 +223,8 @@ def _find_invalid_fold(fold: Any) -> Iterator[str]:
         yield "text in its fold"
     if not all(isinstance(one.weight, int | float) for one in fold.artifacts):
         yield "weight in its fold"
-    if not all(isinstance(one.alike, int) and 0 <= one.alike <= EDIT_NUMBER_MAX for one in fold.artifacts):
+    counts = [one.alike for one in fold.artifacts]
+    if not all(isinstance(count, int) for count in counts) or not all(
+        0 <= count <= EDIT_NUMBER_MAX for count in counts
+    ):
         yield "number of like values in its fold"
