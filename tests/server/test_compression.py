@@ -62,14 +62,23 @@ def test_every_original_is_in_the_ledger(start):
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_an_overflow_of_the_upstream_is_answered_with_a_smaller_request(start, wire):
-    rig = start(config={"window": 100_000}, window=9_000)
+    rig = start(config={"window": 100_000}, window=12_000)
     messages = make_dialog(30)
     answer = rig.post(wire, make_body(wire, messages))
     assert answer.status_code == 200, answer.text
     assert answer.headers["x-refold-reason"] == "overflow-retried"
     assert len(rig.provider.requests) == 2
     before, after = map(int, answer.headers["x-refold-tokens"].split("->"))
-    assert after < 9_000 < before
+    assert after < 12_000 < before
+
+
+def test_an_upstream_that_states_no_limit_is_asked_again_with_less_each_time(start):
+    rig = start(config={"window": 100_000}, window=9_000)
+    answer = rig.post("openai-responses", make_body("openai-responses", make_dialog(30)))
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["x-refold-reason"] == "overflow-retried"
+    whole, first, second = [len(request.body) for request in rig.provider.requests]
+    assert second < first < whole
 
 
 def test_a_limit_that_an_upstream_stated_is_not_run_into_again(start):

@@ -6,6 +6,7 @@ import pytest
 
 from refold.errors import ContextOverflow
 from refold.server.limits import NO_LIMITS, LearnedLimits, LimitKey, Limits
+from refold.testing.request_rules import count_input
 from tests.server.running import make_body, make_dialog
 
 KEY = LimitKey("", "anthropic", "m")
@@ -81,10 +82,11 @@ def test_a_growing_session_is_refused_at_most_twice_whatever_the_upstream_says(s
 def test_after_a_learned_limit_no_request_goes_out_whole(start):
     rig = start(config={"window": 400_000}, window=12_000)
     grow(rig, "openai-responses", 40)
-    sizes = [len(request.body) for request in rig.provider.requests]
-    refused = max(sizes)
-    at = sizes.index(refused)
-    assert max(sizes[at + 3 :]) < refused
+    # Tokens, not bytes: a record in plain words has more bytes for each of its tokens than the made-up words it covers.
+    sizes = [count_input(request.wire, json.loads(request.body)) for request in rig.provider.requests]
+    at = next(at for at, size in enumerate(sizes) if size > 12_000)
+    assert len(sizes[at + 1 :]) > 30
+    assert max(sizes[at + 1 :]) < sizes[at]
 
 
 def test_a_limit_that_stood_in_the_request_is_not_learned(start):
