@@ -23,6 +23,8 @@ CONFIG: dict[str, Any] = {
     "retention_count": 6,
     "model": "gpt-4o",
 }
+# A record with room for a sentence or two would say it itself; this one has room for its handle alone.
+BARE_RECORD: dict[str, Any] = {"index_tokens_max": 0, "summary_tokens_max": 40}
 
 
 def talk(count: int = 44) -> list[dict[str, Any]]:
@@ -57,6 +59,7 @@ def prepare(manager: ContextCompressionManager, messages: list[Any], **more: Any
 
 
 def test_what_the_newest_message_refers_to_goes_to_the_tail_exact_and_marked(manager) -> None:
+    manager.configure(fold=BARE_RECORD)
     prepare(manager, talk())
     prepared = prepare(manager, [*talk(), {"role": "user", "content": QUESTION}])
     last = text_of(prepared.messages[-1])
@@ -128,6 +131,7 @@ def test_preparing_the_same_twice_adds_once(manager) -> None:
 
 
 def test_forgetting_what_was_quoted_takes_the_quote_too(manager, tmp_path: Path) -> None:
+    manager.configure(fold=BARE_RECORD)
     prepare(manager, talk())
     history = [*talk(), {"role": "user", "content": QUESTION}]
     assert PARROT in text_of(prepare(manager, history).messages[-1])
@@ -228,7 +232,7 @@ def test_chinese_questions_are_answered_in_their_own_frame(tmp_path: Path) -> No
 def test_what_a_message_names_is_in_no_file_once_it_is_forgotten(tmp_path: Path) -> None:
     history = talk()
     history[5] = {"role": "user", "content": HOST + " Our ticket-ZX99817 is about the harbour and its mooring fee."}
-    config = CompressionConfig(**CONFIG, fold={"index_tokens_max": 0, "summary_tokens_max": 170})
+    config = CompressionConfig(**CONFIG, fold=BARE_RECORD)
     with ContextCompressionManager(config, tmp_path) as manager:
         prepare(manager, history)
         history.append({"role": "user", "content": "Close ticket-ZX99817 please and write the harbour report."})
