@@ -149,6 +149,8 @@ def test_summaries_facts_values_reasons_and_placeholders_are_text(browser: Brows
     page = browser.open(f"{url}session?name={quote(f'fold {PAYLOAD}'[:120])}")
     page.locator(".fold").wait_for()
     open_all(page)
+    # The page draws only what is near; whatever opened last may have moved the fold out of sight.
+    page.evaluate("document.querySelector('.talk-scroll').scrollTop = 0")
     said = page.locator(".fold").inner_text()
     assert said.count("<script>window.hacked=1</script>") >= 4
     for look in ("Difference", "What was said"):
