@@ -114,6 +114,17 @@ def test_off_adds_nothing_and_auto_leaves_other_messages_alone(manager) -> None:
     assert prepare(manager, [*talk(), question]).messages[-1] is question
 
 
+def test_a_value_that_the_record_says_is_not_recalled_and_the_note_says_why(manager) -> None:
+    history = talk()
+    history[5] = {"role": "user", "content": HOST + " Our ticket-ZX99817 is about the harbour and its mooring fee."}
+    prepare(manager, history)
+    history.append({"role": "user", "content": "Close ticket-ZX99817 please and write the harbour report."})
+    prepared = prepare(manager, history)
+    assert "ticket-ZX99817" in text_of(prepared.messages[0])
+    assert prepared.messages[-1] is history[-1]
+    assert prepared.report.notes == ("recall: nothing added: the message does not refer to folded messages",)
+
+
 def test_before_anything_is_folded_nothing_is_looked_for(manager, tmp_path: Path) -> None:
     question = {"role": "user", "content": QUESTION}
     prepared = prepare(manager, [*talk(6), question])

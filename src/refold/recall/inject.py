@@ -159,6 +159,8 @@ def decide_injection(
     if named:
         needed, why = SCORE_VALUE, because.RECALL_VALUE(value=named[:60])
         chosen = [one for one in unseen if named in one.text.casefold() and one.score >= needed]
+    if not chosen and needed >= NEVER:
+        return Injection(False, why)
     if not chosen:
         score = round(unseen[0].score, 4)
         return Injection(False, because.RECALL_WEAK(because=why, score=score, needed=needed))
