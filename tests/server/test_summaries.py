@@ -25,6 +25,14 @@ def spent_keys(requests):
     return {one.headers.get("authorization", one.headers.get("x-api-key", "")) for one in requests}
 
 
+def read_file(path):
+    """Return what a file holds; None for a folder, and for a journal that is gone by now."""
+    try:
+        return path.read_bytes()
+    except (IsADirectoryError, FileNotFoundError):
+        return None
+
+
 @pytest.mark.parametrize("wire", list(KEYS))
 @pytest.mark.parametrize("background", [False, True])
 def test_only_where_the_operator_says_so_is_the_clients_key_spent_on_summaries(start, wire, background, tmp_path):
@@ -36,9 +44,9 @@ def test_only_where_the_operator_says_so_is_the_clients_key_spent_on_summaries(s
     asked = find_summaries(rig.provider, wire, messages)
     assert asked
     assert {key.removeprefix("Bearer ") for key in spent_keys(asked)} == {"sk-client-1"}
-    files = [file for file in (tmp_path / "work").rglob("*") if file.is_file()]
+    files = [content for file in (tmp_path / "work").rglob("*") if (content := read_file(file)) is not None]
     assert files
-    assert not any(b"sk-client-1" in file.read_bytes() for file in files)
+    assert not any(b"sk-client-1" in content for content in files)
 
 
 def test_by_default_no_request_is_made_with_the_clients_key_but_its_own(start):

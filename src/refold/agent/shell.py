@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import os
 import signal
 from collections.abc import Mapping
@@ -22,6 +23,7 @@ HEAD_BYTES = 20_000
 TAIL_BYTES = 60_000
 TIMEOUT_S = 120.0
 TIMEOUT_S_MAX = 900.0
+_ROUNDS_MAX = 100
 _DRAIN_S = 2.0
 ALLOWED = frozenset(
     (
@@ -86,7 +88,7 @@ def make_run_command(workspace: Workspace) -> Tool:
             # A child that left the group may hold the pipe open: what it prints from now on is nobody's.
             await asyncio.wait({reading}, timeout=_DRAIN_S)
             reading.cancel()
-            output.transport.close()
+            await output.close()
             with contextlib.suppress(asyncio.CancelledError):
                 await process.wait()
         said = kept.read().rstrip("\n")
@@ -101,6 +103,15 @@ class _Output:
 
     reader: asyncio.StreamReader
     transport: asyncio.ReadTransport
+    file: io.FileIO
+
+    async def close(self) -> None:
+        """Close the pipe now: a transport closes it in a later round of the loop, which may never come."""
+        self.transport.close()
+        for _ in range(_ROUNDS_MAX):
+            if self.file.closed:
+                return
+            await asyncio.sleep(0)
 
 
 async def _start(command: str, folder: str) -> tuple[asyncio.subprocess.Process, _Output]:
@@ -111,7 +122,8 @@ async def _start(command: str, folder: str) -> tuple[asyncio.subprocess.Process,
     ours, theirs = os.pipe()
     reader = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
-    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(ours, "rb", 0))
+    file = io.FileIO(ours, "rb")
+    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), file)
     try:
         process = await asyncio.create_subprocess_shell(
             command,
@@ -127,7 +139,7 @@ async def _start(command: str, folder: str) -> tuple[asyncio.subprocess.Process,
         raise
     finally:
         os.close(theirs)
-    return process, _Output(reader, transport)
+    return process, _Output(reader, transport, file)
 
 
 def choose_variables(environment: Mapping[str, str]) -> dict[str, str]:
