@@ -323,7 +323,7 @@ def main() -> None:
         return
     settings = read_settings(arguments.settings)
     print("## Replay and the bill (`benchmarks/bench_replay.py`)\n")
-    half = {"held": "the half not used for choosing settings", "tune": "the half for choosing settings", "all": "all"}
+    half = {"held": "the held half, by hash of their id", "tune": "the other half, by hash of their id", "all": "all"}
     print(f"Sessions: {half[arguments.half]}.{' Set: ' + ' '.join(arguments.settings) if arguments.settings else ''}\n")
     print(NOTES)
     begun = time.perf_counter()
