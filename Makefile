@@ -64,7 +64,7 @@ bench: $(VENV)/.dev  ## run every benchmark and write docs/benchmarks.md anew
 	done; \
 	cp $$page docs/benchmarks.md; rm $$page
 
-reference: $(VENV)/.dev  ## write docs/reference.md anew from the code
+reference: $(VENV)/.dev  ## write docs/reference/names.md from the code
 	$(BIN)/python docs/make_reference.py
 
 screenshots: $(VENV)/.dev  ## make the pictures of the page in docs/images anew

@@ -1,4 +1,4 @@
-"""Writes reference.md from the code: public names, their arguments and what they do. ``make reference`` runs it.
+"""Write reference/names.md from the code: public names, their arguments and what they do. ``make reference`` runs it.
 
 A test compares the page with what this writes, so that the two never differ.
 """
@@ -20,7 +20,7 @@ MODULES = {
     "refold.tuning": "Better settings from stored sessions.",
     "refold.plugins": "Stages and summarisers of your own.",
 }
-PAGE = Path(__file__).parent / "reference.md"
+PAGE = Path(__file__).parent / "reference" / "names.md"
 _CODE = re.compile(r"``([^`]+)``")
 
 

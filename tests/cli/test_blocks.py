@@ -54,7 +54,7 @@ def test_a_port_is_a_number(tmp_path: Path) -> None:
 
 
 def test_every_setting_and_variable_is_on_the_page() -> None:
-    page = (Path(__file__).resolve().parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
+    page = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "configuration.md").read_text(encoding="utf-8")
     for block in (ChatBlock, McpBlock):
         rows = [line for line in page.splitlines() if line.startswith(f"| `{block.name}` |")]
         named = {name.strip("` ") for row in rows for name in row.split("|")[2].split(",")}

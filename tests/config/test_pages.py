@@ -9,7 +9,7 @@ from refold.config import PRESETS, CompressionConfig, explain
 from refold.config.load import ALIASES
 from refold.config.names import MEANINGS
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "reference"
 
 
 def read_rows(page: str, heading: str) -> dict[str, list[str]]:

@@ -3,6 +3,7 @@
 A block is left out only by an HTML comment right before it that gives the reason: ``<!-- not run: needs a key -->``.
 In a console block ``$ refold ...`` is a command and the lines under it are its output, up to the next command; a line
 that is only ``...`` stands for any number of lines. ``# exit 4`` after a command says which status it ends with.
+``<!-- figures within 20 % -->`` before a block lets each figure of its output differ by so much, and no word.
 """
 
 import re
@@ -18,6 +19,8 @@ CONSOLE_LANGUAGES = {"console", "sh", "bash", "shell"}
 TIMEOUT_S = 120
 _OPT_OUT = re.compile(r"^<!--\s*not run:(?P<reason>.*?)-->\s*$", re.S)
 _RUNS_REFOLD = re.compile(r"(?:^|[|;&(]\s*|\bpython -m )refold\b")
+_TOLERANCE = re.compile(r"^<!--\s*figures within (?P<percent>\d+) %\s*-->\s*$")
+_FIGURE = re.compile(r"\d[\d,]*(?:\.\d+)?")
 _EXIT_STATUS = re.compile(r"#\s*exit (\d+)\s*$")
 
 
@@ -29,6 +32,7 @@ class Block:
     text: str
     line: int
     reason_not_run: str | None = None
+    tolerance: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -39,21 +43,25 @@ class Command:
     expected: tuple[str, ...]
     line: int
     status: int = 0
+    tolerance: float = 0.0
 
 
 def read_blocks(markdown: str) -> list[Block]:
     """Every fenced block in order. An opt-out comment without a reason is an error."""
     blocks = []
     reason: str | None = None
+    tolerance = 0.0
     for token in MarkdownIt().parse(markdown):
         if token.type == "fence":
             language = (token.info.split() or [""])[0].lower()
             start = token.map[0] + 2 if token.map else 0
-            blocks.append(Block(language, token.content, start, reason))
+            blocks.append(Block(language, token.content, start, reason, tolerance))
         opt_out = _OPT_OUT.match(token.content) if token.type == "html_block" else None
         if opt_out and not opt_out["reason"].strip():
             raise ValueError(f"line {token.map[0] + 1 if token.map else 0}: 'not run:' must be followed by a reason")
         reason = opt_out["reason"].strip() if opt_out else None
+        within = _TOLERANCE.match(token.content) if token.type == "html_block" else None
+        tolerance = int(within["percent"]) / 100 if within else 0.0
     return blocks
 
 
@@ -79,14 +87,15 @@ def read_commands(block: Block) -> list[Command]:
         if _RUNS_REFOLD.search(text):
             status = _EXIT_STATUS.search(text)
             expected = tuple(lines[shown:position])
-            commands.append(Command(text, expected, block.line + start, int(status[1]) if status else 0))
+            ends = int(status[1]) if status else 0
+            commands.append(Command(text, expected, block.line + start, ends, block.tolerance))
     return commands
 
 
-def match_output(expected: list[str], actual: list[str]) -> bool:
+def match_output(expected: list[str], actual: list[str], tolerance: float = 0.0) -> bool:
     """Whether the lines agree; a line ``...`` stands for any lines, ``...`` within a line for any text.
 
-    Space at line ends does not count.
+    Space at line ends does not count, and with a tolerance neither does space that aligns figures.
     """
     # fits[j]: the expected lines read so far can stand for exactly the first j actual lines.
     fits = [True] + [False] * len(actual)
@@ -95,11 +104,17 @@ def match_output(expected: list[str], actual: list[str]) -> bool:
             first = fits.index(True) if True in fits else len(fits)
             fits = [j >= first for j in range(len(fits))]
         else:
-            fits = [False] + [fits[j] and match_line(want, actual[j]) for j in range(len(actual))]
+            fits = [False] + [fits[j] and match_line(want, actual[j], tolerance) for j in range(len(actual))]
     return fits[-1]
 
 
-def match_line(want: str, line: str) -> bool:
+def match_line(want: str, line: str, tolerance: float = 0.0) -> bool:
+    if tolerance:
+        words = [" ".join(_FIGURE.sub("0", one).split()) for one in (want, line)]
+        figures = [[float(figure.replace(",", "")) for figure in _FIGURE.findall(one)] for one in (want, line)]
+        return words[0] == words[1] and all(
+            abs(shown - real) <= tolerance * max(abs(shown), abs(real)) for shown, real in zip(*figures, strict=True)
+        )
     pattern = ".*".join(re.escape(piece) for piece in want.rstrip().split("..."))
     return re.fullmatch(pattern, line.rstrip()) is not None
 
@@ -130,7 +145,7 @@ def run_command(command: Command, cwd: Path, environment: Mapping[str, str]) -> 
     if expected:
         actual = strip_blank_ends(ran.stdout.splitlines())
         shown = "\n".join(expected)
-        assert match_output(expected, actual), f"the document shows\n{shown}\n\nbut this is what happens:\n{said}"
+        assert match_output(expected, actual, command.tolerance), f"the document shows\n{shown}\n\nbut this is what happens:\n{said}"
 
 
 def run_python(block: Block, namespace: dict[str, object], name: str) -> None:

@@ -36,4 +36,4 @@ def test_every_dependency_has_its_line_and_every_line_its_dependency() -> None:
         for name in map(read_requirement_name, requirements)
         if name != "refold"
     }
-    assert read_rows((ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")) == declared
+    assert read_rows((ROOT / "docs" / "reference" / "dependencies.md").read_text(encoding="utf-8")) == declared

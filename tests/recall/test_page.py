@@ -5,7 +5,7 @@ from pathlib import Path
 
 from refold.recall import EmbeddingService, RecallOptions
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "recall.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "recall.md"
 
 
 def test_every_option_has_its_row_with_its_default() -> None:

@@ -20,27 +20,27 @@ def read(*names: str) -> str:
 
 def test_every_stage_has_a_page_that_says_its_name() -> None:
     for name in STAGES:
-        assert read(f"stages/{name}.md").startswith(f"# {name}\n")
+        assert read(f"reference/stages/{name}.md").startswith(f"# {name}\n")
 
 
 def test_every_error_is_in_the_reference_and_can_be_imported_from_the_top() -> None:
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.RefoldError)]
     assert len(kinds) >= 10
-    page = read("reference.md")
+    page = read("reference/names.md")
     for kind in kinds:
         assert getattr(refold, kind.__name__) is kind
         assert f"### {kind.__name__}\n" in page
 
 
 def test_every_event_that_can_be_listened_to_is_on_the_managers_page() -> None:
-    page = read("manager.md")
+    page = read("how-to/manager.md")
     for kind in KINDS:
         assert f"`{kind}`" in page
 
 
 def test_every_extra_is_on_the_page_of_dependencies_and_the_architecture_names_every_package() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
-    page = read("dependencies.md")
+    page = read("reference/dependencies.md")
     for extra in extras.keys() - {"all", "dev"}:
         assert f"| `{extra}` |" in page
     tree = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")

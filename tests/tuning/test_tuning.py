@@ -101,7 +101,7 @@ def test_s1_10_auto_adjusts_by_itself_after_enough_compressions(tmp_path: Path) 
 
 
 def test_the_page_states_every_bound() -> None:
-    page = (Path(__file__).resolve().parents[2] / "docs" / "tuning.md").read_text(encoding="utf-8")
+    page = (Path(__file__).resolve().parents[2] / "docs" / "how-to" / "tuning.md").read_text(encoding="utf-8")
     for knob in KNOBS:
         assert f"| `{knob.name}` | {knob.least:,g} | {knob.most:,g} |" in page
 

@@ -15,7 +15,7 @@ from refold.cli.app import app
 from refold.errors import ConfigError
 
 NAME = "refold.yaml"
-# The settings that people change most. docs/configuration.md lists all of them.
+# The settings that people change most. docs/reference/configuration.md lists all of them.
 GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("The model that reads the conversation", ("model", "window", "reserve")),
     (
