@@ -145,7 +145,8 @@ def run_command(command: Command, cwd: Path, environment: Mapping[str, str]) -> 
     if expected:
         actual = strip_blank_ends(ran.stdout.splitlines())
         shown = "\n".join(expected)
-        assert match_output(expected, actual, command.tolerance), f"the document shows\n{shown}\n\nbut this is what happens:\n{said}"
+        agrees = match_output(expected, actual, command.tolerance)
+        assert agrees, f"the document shows\n{shown}\n\nbut this is what happens:\n{said}"
 
 
 def run_python(block: Block, namespace: dict[str, object], name: str) -> None:

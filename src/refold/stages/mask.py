@@ -24,7 +24,7 @@ from refold.stages.media import describe_media
 from refold.stages.options import check_options
 from refold.stages.stage import Goal, When, count_part, replace_part, seen_part
 
-# What a later step is most likely to spell again. Measured on recorded agent sessions: see docs/reference/stages/mask.md.
+# What a later step is most likely to spell again. Measured: see docs/reference/stages/mask.md.
 _WEIGHTS = {"id": 1.4, "file": 1.3, "email": 1.3, "date": 1.2, "identifier": 1.0, "url": 0.9, "money": 1.0, "name": 0.8}
 _WEIGHT = 0.6
 _VALUES_MAX = 80
