@@ -6,8 +6,8 @@ calls. To keep folds across calls, pass the previous result's ``.edits``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from refold.budget import Budget, Trigger, flat_budget
 from refold.conversation import because
@@ -15,11 +15,19 @@ from refold.conversation.edit import Edit
 from refold.conversation.message import Message
 from refold.conversation.view import Lens, View, apply
 from refold.errors import ConfigError, FormatError
-from refold.formats import detect, parse_messages
+from refold.formats import Beside, Codec, Intake, detect, parse_messages, read_intake
 from refold.ladder.plan import Outcome, Plan, order_stages, prepare
 from refold.ladder.report import Report
 from refold.ladder.run import Answer, answer_nothing, drive
-from refold.prepared import Originals, PreparedContext, find_summary, fold_originals, note_model
+from refold.prepared import (
+    Originals,
+    PreparedContext,
+    find_summary,
+    fold_originals,
+    hand_over,
+    note_model,
+    trace_items,
+)
 from refold.tokens import Counter, counter_for, model_info
 from refold.tokens.counter import REPLY_TOKENS
 
@@ -29,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def compress(
-    messages: Sequence[object],
+    messages: Iterable[Any] | Mapping[str, Any],
     budget: int | None = None,
     *,
     system: object = None,
@@ -45,21 +53,25 @@ def compress(
     llm: object = None,
     answer: Answer | None = None,
     strict: bool = False,
+    codec: Codec | None = None,
 ) -> PreparedContext:
     """Return the conversation within ``budget`` tokens, system prompt and tools included.
 
-    Without ``budget`` the model's window counts. Messages that need no change come out as the objects that came in.
+    Without ``budget`` the model's window counts. Messages are dicts, objects of the providers' SDKs, a request body, or
+    messages of a framework that ``codec`` converts; those that need no change come out as the objects that came in.
     ``edits`` are those of an earlier call, to be kept; ``pinned`` are positions that must not change. ``dry_run`` only
     reports, and asks no model. ``llm`` writes the summaries: anything with ``complete(prompt)``; without it the model
     set for summaries, or ``model`` itself where its provider's key is known, else rules. ``answer`` replaces all of it.
     """
-    settings, named = _choose_config(preset, config), _check_model(model)
+    settings, intake, given_tools = _choose_config(preset, config), _read_messages(messages, codec), tools
+    beside = Beside(system, tools, _check_model(model), format).complete(intake)
+    system, tools, raws, named = beside.system, beside.tools, intake.raws or (), beside.model
     model = named or settings.model
-    form = detect(messages, system=system, tools=tools, name=format)
+    form = detect(raws, system=system, tools=tools, name=beside.format)
     summariser = None if answer is not None or dry_run else _find_summariser(settings, llm, named or "", form.name)
     if summariser is not None:
         settings, answer = summariser.settle(), summariser.answer_now
-    parsed = parse_messages(form, messages)
+    parsed = parse_messages(form, raws)
     counter = counter_for(model, settings.tokenizer)
     room = _choose_budget(budget, settings, model, counter)
     lens = Lens(form, counter.count_parts, counter.count_text)
@@ -77,7 +89,8 @@ def compress(
     )
     outcome = drive(prepare(view, plan), answer or answer_nothing)
     shown = view if dry_run else outcome.view
-    return PreparedContext(
+    ids = [message.id for message in parsed]
+    prepared = PreparedContext(
         messages=[item.raw for item in shown.items],
         summary=find_summary(shown.items),
         total_tokens=shown.tokens,
@@ -87,7 +100,15 @@ def compress(
         edits=outcome.view.edits,
         report=_write_report(view, outcome, room, counter, note_model(model, room.window) if budget is None else []),
         originals=Originals(parsed, fold_originals(outcome.view.edits, parsed)),
+        trace=lambda: trace_items(shown.items, ids, intake.raws),
     )
+    return hand_over(prepared, intake, tools=given_tools)
+
+
+def _read_messages(messages: object, codec: Codec | None) -> Intake:
+    if messages is None:
+        raise FormatError("messages must be a list of messages, not NoneType")
+    return read_intake(messages, codec)
 
 
 def _find_summariser(settings: CompressionConfig, llm: object, model: str, wire: str) -> Summariser | None:

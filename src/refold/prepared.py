@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-from refold.conversation.edit import Edit
+from refold.conversation.edit import RECALL, Edit
 from refold.conversation.handle import mark, message_handle, read_handle
 from refold.conversation.message import Message, join_parts
 from refold.conversation.view import Item
 from refold.errors import HandleUnknown
+from refold.formats.intake import Intake, MessageSource
 from refold.ladder.report import Report
 from refold.tokens import model_info
 
@@ -18,10 +20,11 @@ from refold.tokens import model_info
 class PreparedContext:
     """A context ready to send, in the caller's format; untouched messages are the caller's own objects.
 
-    ``original_tokens`` is what it would have without edits, counted like ``total_tokens``.
+    ``original_tokens`` is what it would have without edits, counted like ``total_tokens``. ``body`` is the request body
+    with the prepared messages in it, if a body was handed in.
     """
 
-    messages: list[object]
+    messages: list[Any]
     summary: str | None = None
     total_tokens: int = 0
     system: object = None
@@ -30,6 +33,13 @@ class PreparedContext:
     report: Report | None = None
     original_tokens: int = 0
     originals: Originals = field(default_factory=lambda: Originals(()), repr=False)
+    body: dict[str, Any] | None = field(default=None, repr=False)
+    trace: Callable[[], Sequence[MessageSource]] = field(default=tuple, repr=False)
+
+    @property
+    def sources(self) -> list[MessageSource]:
+        """What each message stands for: positions among the messages handed in, and whether it is whole."""
+        return list(self.trace())
 
     def expand(self, handle: str, offset: int = 0, limit: int | None = None) -> str:
         """Return the original text behind a placeholder, or ``limit`` characters of it from ``offset``."""
@@ -93,6 +103,37 @@ def read_message(message: Message, part: int | None = None) -> str:
     return join_parts(message)
 
 
+def trace_items(
+    items: Sequence[Item], ids: Sequence[str], given: Sequence[object] | None, is_own: Sequence[bool] | None = None
+) -> list[MessageSource]:
+    """Return what each item stands for. ``is_own`` says which items are messages as they were handed in."""
+    place = {message_id: at for at, message_id in enumerate(ids)}
+    sources: list[MessageSource] = []
+    for at, item in enumerate(items):
+        covered = item.edits[0].covers if item.is_fold else (item.message.id,)
+        positions = tuple(sorted(place[message_id] for message_id in covered if message_id in place))
+        messages = () if given is None else tuple(given[one] for one in positions)
+        if item.is_fold:
+            sources.append(MessageSource(positions, "fold", messages))
+        elif not item.edits and (is_own is None or is_own[at]):
+            sources.append(MessageSource(positions, "whole", messages))
+        else:
+            is_longer = bool(item.edits) and all(edit.stage == RECALL for edit in item.edits)
+            sources.append(MessageSource(positions, "extended" if is_longer else "shortened", messages))
+    return sources
+
+
+def hand_over(prepared: PreparedContext, intake: Intake, *, tools: object = None) -> PreparedContext:
+    """Return a prepared context in the caller's terms: its own objects, and its body if it gave one."""
+    changes: dict[str, Any] = {} if tools is None else {"tools": tools}
+    if not intake.is_identity:
+        messages, sources = intake.give_back(prepared.messages, prepared.sources)
+        changes |= {"messages": messages, "trace": lambda: sources}
+    if intake.body is not None:
+        changes["body"] = {**intake.body, intake.key: changes.get("messages", prepared.messages)}
+    return replace(prepared, **changes) if changes else prepared
+
+
 def find_summary(items: Iterable[Item]) -> str | None:
     """Return the summaries in a view, or None."""
     folds = [item.edits[0] for item in items if item.is_fold]
@@ -117,4 +158,13 @@ def fold_originals(edits: Sequence[Edit], messages: Sequence[Message]) -> dict[s
     return folds
 
 
-__all__ = ["Originals", "PreparedContext", "find_summary", "fold_originals", "note_model", "read_message"]
+__all__ = [
+    "Originals",
+    "PreparedContext",
+    "find_summary",
+    "fold_originals",
+    "hand_over",
+    "note_model",
+    "read_message",
+    "trace_items",
+]

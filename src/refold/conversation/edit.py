@@ -16,6 +16,7 @@ from refold.conversation.reason import NO_REASON, Reason, text_reason
 
 EditKind = Literal["replace", "drop", "fold"]
 FactKind = Literal["preference", "decision", "todo", "key"]
+RECALL = "recall"  # The stage of edits that put recalled text below a message; they hide nothing.
 
 
 @dataclass(frozen=True, slots=True)

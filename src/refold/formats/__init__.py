@@ -3,6 +3,7 @@
 from refold.formats.anthropic import Anthropic
 from refold.formats.canonical import Volatile, digest_message, leave_out
 from refold.formats.detect import NAMES, detect, make_format
+from refold.formats.intake import Beside, Codec, Intake, MessageSource, read_intake
 from refold.formats.openai_chat import OpenAIChat
 from refold.formats.openai_responses import OpenAIResponses
 from refold.formats.request import Conversation, parse_messages, read_conversation, write_conversation
@@ -10,7 +11,11 @@ from refold.formats.request import Conversation, parse_messages, read_conversati
 __all__ = [
     "NAMES",
     "Anthropic",
+    "Beside",
+    "Codec",
     "Conversation",
+    "Intake",
+    "MessageSource",
     "OpenAIChat",
     "OpenAIResponses",
     "Volatile",
@@ -20,5 +25,6 @@ __all__ = [
     "make_format",
     "parse_messages",
     "read_conversation",
+    "read_intake",
     "write_conversation",
 ]

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import cast
 
 from refold.conversation import because
 from refold.conversation.edit import Edit
 from refold.conversation.message import Message
 from refold.errors import ConfigError, FormatError
-from refold.formats import detect
+from refold.formats import Beside, Intake, detect
 from refold.ledger.chain import chain_path
 from refold.ledger.codec import dump_json, load_json
 from refold.ledger.port import QuickLedger
@@ -70,25 +70,23 @@ def check_session(session_id: object) -> str:
     return session_id
 
 
-def make_request(
-    session_id: str,
-    messages: Sequence[Any] | None,
-    current_messages: Sequence[Any] | None,
-    system: object,
-    tools: object,
-    model: str | None,
-    wire: str | None,
-    window: int | None,
-    reserve: int | None,
-) -> Request:
-    """Return the request; ConfigError if both message arguments are given or a number is invalid."""
+def choose_messages(messages: object, current_messages: object) -> object:
+    """Return the messages; ConfigError if both of the argument's names are used."""
     if messages is not None and current_messages is not None:
         raise ConfigError("give either messages= or current_messages=; they are one argument with two names")
-    given = messages if messages is not None else current_messages
+    return messages if messages is not None else current_messages
+
+
+def make_request(
+    session_id: str, intake: Intake, beside: Beside, *, window: int | None = None, reserve: int | None = None
+) -> Request:
+    """Return the request; ConfigError if a number is invalid."""
     for name, value in (("window", window), ("reserve", reserve)):
         if value is not None and (type(value) is not int or value < 0):
             raise ConfigError(f"{name} is a whole number of tokens, not {str(value)[:40]!r}")
-    return Request(check_session(session_id), given, system, tools, model, wire, window, reserve)
+    whole = beside.complete(intake)
+    named = whole.model, whole.format
+    return Request(check_session(session_id), intake.raws, whole.system or "", whole.tools, *named, window, reserve)
 
 
 def check_messages(messages: object) -> Sequence[object]:

@@ -6,7 +6,7 @@ environment and starts no thread. Every public method is safe to call from any t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,13 @@ from refold.conversation.edit import Edit
 from refold.conversation.language import Language, detect_language
 from refold.conversation.view import Item
 from refold.errors import ConfigError
+from refold.formats import Beside, Codec, read_intake
 from refold.ledger.place import choose_ledger
 from refold.ledger.port import Ledger
 from refold.ledger.records import Event, Extension, Finding
 from refold.llm.summariser import AskedModel, Summariser
 from refold.manager import compress, export, forget, pages, prepare, undo, usage
-from refold.manager.append import Request, append_new, check_messages, check_session, make_request
+from refold.manager.append import Request, append_new, check_session, choose_messages, make_request
 from refold.manager.background import Background
 from refold.manager.commit import Archived
 from refold.manager.compress import CompactResult
@@ -42,7 +43,7 @@ from refold.manager.undo import Switched
 from refold.manager.usage import SessionFigures
 from refold.memory import CompressionFolder, ContextSummary, MarkdownSync
 from refold.memory.daily import Entry
-from refold.prepared import PreparedContext
+from refold.prepared import PreparedContext, hand_over
 from refold.recall.facade import Recall
 from refold.recall.facts import KnownFact
 from refold.recall.inject import Injection
@@ -89,52 +90,64 @@ class ContextCompressionManager:
     async def prepare_context(
         self,
         session_id: str,
-        messages: Sequence[Any] | None = None,
+        messages: Iterable[Any] | Mapping[str, Any] | None = None,
         system_prompt: Any = "",
         *,
-        current_messages: Sequence[Any] | None = None,
+        current_messages: Iterable[Any] | None = None,
         tools: object = None,
         model: str | None = None,
         format: str | None = None,  # noqa: A002 - the word users know
         window: int | None = None,
         reserve: int | None = None,
+        codec: Codec | None = None,
     ) -> PreparedContext:
         """Return a context of this session that fits the model's window.
 
-        ``messages`` is the whole history as the client has it; without it, what the ledger has (see ``append``).
+        ``messages`` is the whole history as the client has it: dicts, objects of the providers' SDKs, a request body,
+        or messages of a framework that ``codec`` converts. Without it, what the ledger has (see ``append``).
         ``window`` and ``reserve`` hold for this call, whatever the model and the settings say.
         """
-        request = make_request(
-            session_id, messages, current_messages, system_prompt, tools, model, format, window, reserve
-        )
-        return await run_flow_async(prepare.prepare_flow(self._keeper, request, self._background))
+        intake = read_intake(choose_messages(messages, current_messages), codec)
+        beside = Beside(system_prompt, tools, model, format)
+        request = make_request(session_id, intake, beside, window=window, reserve=reserve)
+        prepared = await run_flow_async(prepare.prepare_flow(self._keeper, request, self._background))
+        return hand_over(prepared, intake, tools=tools)
 
     def prepare_context_sync(
         self,
         session_id: str,
-        messages: Sequence[Any] | None = None,
+        messages: Iterable[Any] | Mapping[str, Any] | None = None,
         system_prompt: Any = "",
         *,
-        current_messages: Sequence[Any] | None = None,
+        current_messages: Iterable[Any] | None = None,
         tools: object = None,
         model: str | None = None,
         format: str | None = None,  # noqa: A002 - the word users know
         window: int | None = None,
         reserve: int | None = None,
+        codec: Codec | None = None,
     ) -> PreparedContext:
         """The same as ``prepare_context``, for callers without an event loop."""
-        request = make_request(
-            session_id, messages, current_messages, system_prompt, tools, model, format, window, reserve
-        )
-        return run_flow(prepare.prepare_flow(self._keeper, request, self._background))
+        intake = read_intake(choose_messages(messages, current_messages), codec)
+        beside = Beside(system_prompt, tools, model, format)
+        request = make_request(session_id, intake, beside, window=window, reserve=reserve)
+        prepared = run_flow(prepare.prepare_flow(self._keeper, request, self._background))
+        return hand_over(prepared, intake, tools=tools)
 
     async def prepare(self, request: Request) -> PreparedContext:
         """The same as ``prepare_context``, for a request whose messages may have been hashed already."""
         return await run_flow_async(prepare.prepare_flow(self._keeper, request, self._background))
 
-    def append(self, session_id: str, new_messages: Sequence[Any], *, format: str | None = None) -> int:  # noqa: A002
+    def append(
+        self,
+        session_id: str,
+        new_messages: Iterable[Any],
+        *,
+        format: str | None = None,  # noqa: A002 - the word users know
+        codec: Codec | None = None,
+    ) -> int:
         """Add messages at the end of a session, durably; return how many it has now."""
-        raws = check_messages(new_messages)
+        raws = read_intake(new_messages, codec).raws or ()
         with self._keeper.held(check_session(session_id)) as slot:
             return len(wait_out(append_new(self._keeper, slot, session_id, raws, format)).ids)
 

@@ -362,6 +362,7 @@ def _hand_back(
         edits=tuple(session.edits),
         report=_write_report(session, judged, made, tokens, note),
         originals=StoredOriginals(keeper, session.id),
+        trace=session.trace(request.messages),
     )
 
 

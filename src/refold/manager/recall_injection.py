@@ -12,13 +12,13 @@ import threading
 from typing import TYPE_CHECKING
 
 from refold.conversation import because
-from refold.conversation.edit import Edit
+from refold.conversation.edit import RECALL, Edit
 from refold.conversation.message import is_user_turn
 from refold.conversation.view import Item, View, amend, apply
 from refold.errors import RefoldError
 from refold.ledger.place import find_index_file, find_place
 from refold.ledger.records import Event
-from refold.manager.session import RECALL, OpenSession
+from refold.manager.session import OpenSession
 from refold.recall.expand import find_handle
 from refold.recall.facade import Recall
 from refold.recall.inject import Injection, find_cause

@@ -9,7 +9,7 @@ read counts as not set.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
@@ -17,17 +17,18 @@ import orjson
 
 from refold.budget import Budget, Counts
 from refold.conversation import because
-from refold.conversation.edit import Edit
+from refold.conversation.edit import RECALL, Edit
 from refold.conversation.language import Language
 from refold.conversation.message import Message, is_user_turn
 from refold.conversation.reason import NO_REASON, Reason, read_reason
 from refold.conversation.view import Item, Lens, View, apply
 from refold.errors import FormatError, LedgerError
-from refold.formats import digest_message
+from refold.formats import MessageSource, digest_message
 from refold.ladder.plan import count_lead, count_unsent, detect_said
 from refold.ledger.codec import load_json
 from refold.ledger.port import Ledger
 from refold.ledger.records import MessagePath, SessionRow, StoredMessage
+from refold.prepared import trace_items
 from refold.tokens import Calibration, Counter
 from refold.tokens.calibration import Track
 
@@ -218,7 +219,6 @@ def read_pinned(settings: Mapping[str, object]) -> frozenset[str]:
     return frozenset(one for one in stored if isinstance(one, str)) if isinstance(stored, list) else frozenset()
 
 
-RECALL = "recall"  # The stage of edits that put recalled text below a message.
 MARK = "cache_control"
 FORGOTTEN = "forgotten"  # The setting that holds the stubs of forgotten messages.
 
@@ -343,6 +343,12 @@ class OpenSession:
             if is_user_turn(item.role, item.parts):
                 return True
         return False
+
+    def trace(self, given: Sequence[object] | None) -> Callable[[], list[MessageSource]]:
+        """Return a function that says what each message in view stands for, as the view is now."""
+        items, length, is_own = tuple(self.items), len(self.ids), [place >= 0 for place in self.places]
+        ids = self.ids  # It only grows at its end: the messages of now keep their places.
+        return lambda: trace_items(items, ids[:length], given, is_own)
 
     def change_last(self, item: Item, edit: Edit) -> None:
         """Show the last message under an edit that was made just now."""
