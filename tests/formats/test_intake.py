@@ -168,7 +168,7 @@ def test_a_codec_converts_one_message_into_several_and_keeps_what_it_came_from(t
     by_kind = {source.kind for source in prepared.sources}
     assert {"whole", "fold"} <= by_kind
     stored = manager.prepare_context_sync("s1", codec=NoteCodec())
-    assert [message.texts for message in stored.messages][0] == [message.texts for message in prepared.messages][0]
+    assert stored.messages[0].texts == prepared.messages[0].texts
     assert all(isinstance(message, Note) for message in stored.messages)
 
 
