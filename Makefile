@@ -64,8 +64,9 @@ bench: $(VENV)/.dev  ## run every benchmark and write docs/benchmarks.md anew
 	done; \
 	cp $$page docs/benchmarks.md; rm $$page
 
-reference: $(VENV)/.dev  ## write docs/reference/names.md from the code
+reference: $(VENV)/.dev  ## write docs/reference/names.md and docs/requirements.md from the code
 	$(BIN)/python docs/make_reference.py
+	$(BIN)/python docs/make_requirements.py
 
 screenshots: $(VENV)/.dev  ## make the pictures of the page in docs/images anew
 	$(BIN)/python docs/make_screenshots.py

@@ -1,4 +1,4 @@
-"""The rows of the five design documents, and what a run of the tests says of each.
+"""The rows of the five design documents (docs/requirements.toml), and what a run of the tests says of each.
 
 A test belongs to a row by its name (``test_s1_3_…``) or by the name of its file (``test_s0_11_documented.py``).
 """
@@ -6,12 +6,15 @@ A test belongs to a row by its name (``test_s1_3_…``) or by the name of its fi
 from __future__ import annotations
 
 import re
+import tomllib
 from collections import Counter
 from collections.abc import Iterable
+from pathlib import Path
 
-# How many rows each document has.
-COUNTS = {0: 11, 1: 11, 2: 13, 3: 12, 4: 8}
-ROWS = tuple(f"S{document}.{row}" for document, count in COUNTS.items() for row in range(1, count + 1))
+DOCUMENTS = tomllib.loads(
+    (Path(__file__).resolve().parents[2] / "docs" / "requirements.toml").read_text(encoding="utf-8")
+)
+ROWS = tuple(f"{document}.{row}" for document, said in DOCUMENTS.items() for row in said["rows"])
 _NAME = re.compile(r"(?:\b|_)test_s(\d)_(\d+)_")
 
 
@@ -27,8 +30,8 @@ def tell_rows(outcomes: Iterable[tuple[str, str]]) -> list[str]:
         for row in find_rows(node):
             counts[row][outcome] += 1
     lines = []
-    for document in COUNTS:
-        own = [row for row in ROWS if row.startswith(f"S{document}.")]
+    for document in DOCUMENTS:
+        own = [row for row in ROWS if row.startswith(f"{document}.")]
         lines.append("  ".join(f"{row} {_tell(counts[row])}" for row in own))
     return lines
 

@@ -317,7 +317,7 @@ class ContextCompressionManager:
         self._keeper.listeners.add(event, listener)
 
     def configure(self, **changes: Any) -> CompressionConfig:
-        """Change settings from now on, in this workspace (S1.5, S1.6); return the settings in force."""
+        """Change settings from now on, in this workspace; return the settings in force."""
         if "ledger" in changes:
             raise ConfigError("ledger cannot change while it is in use; make another manager for another ledger")
         self._use(self.config.replace(**changes))
