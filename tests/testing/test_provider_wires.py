@@ -50,7 +50,7 @@ def test_chat_streams_what_it_answers_whole(chat: Any) -> None:
     assert len(pieces) > 2
     assert message.reasoning_content == REPLY.thinking
     calls = [(call.id, call.function.name, json.loads(call.function.arguments)) for call in message.tool_calls]
-    assert calls == [("call_scripted_0", "read", {"path": "src/名.py", "lines": [1, 2]}), ("call_own", "stop", {})]
+    assert calls == [("call_scripted_1_0", "read", {"path": "src/名.py", "lines": [1, 2]}), ("call_own", "stop", {})]
     streamed = final.choices[0].message.tool_calls
     assert [call.function.arguments for call in streamed] == [c.function.arguments for c in message.tool_calls]
     assert final.usage == whole.usage

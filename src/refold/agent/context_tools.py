@@ -33,15 +33,28 @@ _BOUNDS: dict[str, tuple[float, float]] = {
 
 
 class ContextTools:
-    """The tools of one session. Every method returns text for a model or a person."""
+    """The tools of one session. Every method returns text for a model or a person.
 
-    def __init__(self, manager: ContextCompressionManager, session_id: str) -> None:
+    ``session_id`` may be a function, which is asked whenever a tool runs.
+    """
+
+    def __init__(self, manager: ContextCompressionManager, session_id: str | Callable[[], str]) -> None:
         self.manager = manager
-        self.session_id = session_id
+        self._find_id = session_id if callable(session_id) else lambda: session_id
+
+    @property
+    def session_id(self) -> str:
+        """The session that the tools are about now."""
+        return self._find_id()
 
     def list_tools(self) -> list[Tool]:
         """Return the tools that an agent is offered."""
         return [make_tool(method) for method in self.list_methods()]
+
+    def list_shared(self) -> list[Tool]:
+        """Return the tools that integrations offer: those that a model needs to get back what left its view."""
+        shared = (self.context_recall, self.context_expand, self.context_status, self.context_compress)
+        return [make_tool(method) for method in shared]
 
     def list_methods(self) -> list[Callable[..., Any]]:
         """Return the functions behind the tools."""

@@ -7,7 +7,8 @@ JSON object that the SDK itself would send for one. An object that is no message
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, is_dataclass
+from dataclasses import fields as list_fields
 from enum import Enum
 from typing import Any
 
@@ -85,7 +86,7 @@ def _dump(value: object) -> Mapping[str, Any] | None:
             return {key: one for key, one in kept.items() if key not in hidden}
         return dict(dump(mode="json", exclude_none=True))
     if is_dataclass(value):
-        named = ((field.name, getattr(value, field.name)) for field in fields(value))
+        named = ((field.name, getattr(value, field.name)) for field in list_fields(value))
         return {name: one for name, one in named if one is not None}
     for name in ("to_dict", "dict", "_asdict"):
         method = getattr(value, name, None)
@@ -94,6 +95,41 @@ def _dump(value: object) -> Mapping[str, Any] | None:
             if isinstance(written, Mapping):
                 return {key: one for key, one in written.items() if one is not None}
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadReply:
+    """A model's answer: its messages as they are stored, and what the provider said beside them, if it is known."""
+
+    messages: list[Any]
+    usage: object = None
+    finish_reason: str | None = None
+    is_response: bool = False
+
+
+def read_reply(reply: object) -> ReadReply:
+    """Read an answer: a message, a list of messages, or a whole response of a provider, as an object or as JSON."""
+    if isinstance(reply, list | tuple):
+        return ReadReply(list(reply))
+    fields = reply if isinstance(reply, Mapping) else None
+    if fields is None:
+        is_whole = hasattr(reply, "choices") or hasattr(reply, "output") or hasattr(reply, "stop_reason")
+        fields = to_plain(reply) if is_whole else None
+    if not isinstance(fields, Mapping):
+        return ReadReply([] if reply is None else [reply])
+    usage = fields.get("usage")
+    if isinstance(fields.get("choices"), list):
+        first = fields["choices"][0] if fields["choices"] else {}
+        message = first.get("message")
+        return ReadReply([message] if message else [], usage, first.get("finish_reason"), is_response=True)
+    if isinstance(fields.get("output"), list) and "role" not in fields:
+        details = fields.get("incomplete_details") or {}
+        reason = "length" if details.get("reason") == "max_output_tokens" else None
+        return ReadReply(list(fields["output"]), usage, reason, is_response=True)
+    if fields.get("type") == "message" and "stop_reason" in fields:
+        message = {"role": "assistant", "content": fields.get("content")}
+        return ReadReply([message] if fields.get("content") else [], usage, fields["stop_reason"], is_response=True)
+    return ReadReply([reply])
 
 
 def _refuse_others(value: object, where: str) -> None:

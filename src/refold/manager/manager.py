@@ -6,7 +6,7 @@ environment and starts no thread. Every public method is safe to call from any t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from refold.manager.background import Background
 from refold.manager.commit import Archived
 from refold.manager.compress import CompactResult
 from refold.manager.flow import Flow, run_flow, run_flow_async, wait_out
+from refold.manager.managed import ManagedSession, SessionDefaults
 from refold.manager.notices import Listener
 from refold.manager.prepare import PreparedNow, StoredOriginals
 from refold.manager.session import read_pinned
@@ -150,6 +151,30 @@ class ContextCompressionManager:
         raws = read_intake(new_messages, codec).raws or ()
         with self._keeper.held(check_session(session_id)) as slot:
             return len(wait_out(append_new(self._keeper, slot, session_id, raws, format)).ids)
+
+    def session(
+        self,
+        session_id: str | Callable[[], str],
+        *,
+        model: str | None = None,
+        window: int | None = None,
+        reserve: int | None = None,
+        format: str | None = None,  # noqa: A002 - the word users know
+        codec: Codec | None = None,
+    ) -> ManagedSession:
+        """Return one session as an object; what is given here holds for each of its calls that says nothing else.
+
+        The id may be a function, which is asked at every use.
+        """
+        return ManagedSession(self, session_id, SessionDefaults(model, window, reserve, format, codec))
+
+    def clock(self) -> float:
+        """Return the time that changes are stored with."""
+        return self._keeper.clock()
+
+    def drop_loaded(self, session_id: str) -> None:
+        """Let the next use of a session read it from the ledger."""
+        self._keeper.drop(session_id)
 
     def prepare_now(self, request: Request) -> PreparedNow | None:
         """Prepare a request in memory without waiting; None if that is not possible (see ``prepare.prepare_now``)."""

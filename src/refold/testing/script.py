@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from email.utils import format_datetime
 from typing import Any, Literal
@@ -149,7 +149,15 @@ class Script:
             # 400, because clients try other errors again and the test would fail for another reason.
             return fail(400, f"the script has {len(self._steps)} replies; this is request {at + 1}")
         made = step if isinstance(step, str | ScriptedReply | Fault) else step(request)
-        return ScriptedReply(made) if isinstance(made, str) else made
+        return ScriptedReply(made) if isinstance(made, str) else _name_calls(made, at + 1)
+
+
+def _name_calls(action: Action, number: int) -> Action:
+    """Return a reply in which every call has an id of its own, the same on every run."""
+    if not isinstance(action, ScriptedReply) or all(call.id for call in action.calls):
+        return action
+    calls = [replace(call, id=call.id or f"call_scripted_{number}_{at}") for at, call in enumerate(action.calls)]
+    return replace(action, calls=tuple(calls))
 
 
 def read_words(content: object) -> str:

@@ -1,0 +1,292 @@
+"""One session as an object: what an integration holds in its hands.
+
+``manager.session("s1")`` prepares contexts, takes the model's answers in, and offers undo, recall and the context
+tools. The id may be a function, which is asked at every use: a framework knows its thread only when it runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from refold.errors import ConfigError, ContextOverflow, LedgerError
+from refold.formats import Codec, MessageSource
+from refold.formats.sdk import read_reply
+from refold.ledger.codec import load_json
+from refold.ledger.records import Splice
+from refold.llm.errors import classify
+from refold.manager.compress import CompactResult
+from refold.manager.flow import run_blocking
+from refold.manager.status import SessionStatus
+from refold.manager.undo import Switched
+from refold.prepared import PreparedContext
+from refold.recall.search import Recalled
+
+if TYPE_CHECKING:
+    from refold.manager.manager import ContextCompressionManager
+
+Answer = TypeVar("Answer")
+# Where a refusal states no limit, the second try has this share of what was refused.
+RETRY_SHARE = 0.7
+ROUNDS_MAX = 20
+
+
+@dataclass(frozen=True, slots=True)
+class SessionDefaults:
+    """What holds for every request of a session unless a call says otherwise."""
+
+    model: str | None = None
+    window: int | None = None
+    reserve: int | None = None
+    format: str | None = None
+    codec: Codec | None = None
+
+
+class ManagedSession:
+    """A session of a manager. Every method is safe to call from any thread; those named ``_async`` never block."""
+
+    def __init__(
+        self,
+        manager: ContextCompressionManager,
+        session_id: str | Callable[[], str],
+        defaults: SessionDefaults | None = None,
+    ) -> None:
+        self.manager = manager
+        self.defaults = defaults or SessionDefaults()
+        self._find_id = session_id if callable(session_id) else lambda: session_id
+        self._learned: dict[str, int] = {}
+
+    def __repr__(self) -> str:
+        return f"ManagedSession({self.id!r})"
+
+    @property
+    def id(self) -> str:
+        """The session's id now."""
+        return self._find_id()
+
+    def prepare(
+        self, messages: Iterable[Any] | Mapping[str, Any] | None = None, system: Any = "", **options: Any
+    ) -> PreparedContext:
+        """Return a context that fits; ``options`` are those of ``manager.prepare_context``."""
+        return self.manager.prepare_context_sync(self.id, messages, system, **self._complete(options))
+
+    async def prepare_async(
+        self, messages: Iterable[Any] | Mapping[str, Any] | None = None, system: Any = "", **options: Any
+    ) -> PreparedContext:
+        """The same as ``prepare``, for callers with an event loop."""
+        return await self.manager.prepare_context(self.id, messages, system, **self._complete(options))
+
+    def call(
+        self, send: Callable[[PreparedContext], Answer], messages: Any = None, system: Any = "", **options: Any
+    ) -> Answer:
+        """Prepare a context and send it; if the provider refuses it as too long, shrink it and send it once more."""
+        messages = _keep(messages)
+        prepared = self.prepare(messages, system, **options)
+        try:
+            return send(prepared)
+        except Exception as error:
+            smaller = self.shrink(error, prepared)
+            if smaller is None:
+                raise
+            again = self.prepare(messages, system, **{**options, **smaller})
+        return send(again)
+
+    async def call_async(
+        self,
+        send: Callable[[PreparedContext], Awaitable[Answer]],
+        messages: Any = None,
+        system: Any = "",
+        **options: Any,
+    ) -> Answer:
+        """The same as ``call``, for callers with an event loop."""
+        messages = _keep(messages)
+        prepared = await self.prepare_async(messages, system, **options)
+        try:
+            return await send(prepared)
+        except Exception as error:
+            smaller = await asyncio.to_thread(self.shrink, error, prepared)
+            if smaller is None:
+                raise
+            again = await self.prepare_async(messages, system, **{**options, **smaller})
+        return await send(again)
+
+    def shrink(self, error: BaseException, prepared: PreparedContext) -> dict[str, int] | None:
+        """Return the window to prepare with after a provider refused a context as too long; None for other errors."""
+        overflow = classify(error)
+        if not isinstance(overflow, ContextOverflow) or prepared.report is None:
+            return None
+        self.manager.observe_usage(self.id, 0, is_overflow=True)
+        budget, stated = prepared.report.budget, None if overflow.is_quoted else overflow.tokens_max
+        if stated is not None and stated < budget.window:
+            self._learned[self.manager.status(self.id).model] = stated
+            return {"window": stated, "reserve": min(budget.window - budget.hard, stated // 4)}
+        return {"window": max(1, int(prepared.total_tokens * RETRY_SHARE)), "reserve": 0}
+
+    def append(self, messages: Iterable[Any], **options: Any) -> int:
+        """Add messages at the end, durably; return how many the session has now."""
+        chosen = {name: options.get(name, getattr(self.defaults, name)) for name in ("format", "codec")}
+        return self.manager.append(self.id, messages, **chosen)
+
+    async def append_async(self, messages: Iterable[Any], **options: Any) -> int:
+        """The same as ``append``, for callers with an event loop."""
+        return await asyncio.to_thread(self.append, list(messages), **options)
+
+    def commit(self, reply: Any, usage: object = None, *, finish_reason: str | None = None) -> None:
+        """Store the model's answer and what the provider reported about the request.
+
+        ``reply`` is a message, a list of them, or a whole response of a provider's SDK; a response also brings its
+        usage and finish reason. The next request may resend the answer: it is stored once.
+        """
+        whole = read_reply(reply)
+        usage, reason = usage if usage is not None else whole.usage, finish_reason or whole.finish_reason
+        codec = None if whole.is_response else self.defaults.codec
+        if whole.messages:
+            self.manager.append(self.id, whole.messages, format=self.defaults.format, codec=codec)
+        if usage is not None or reason is not None:
+            self.manager.observe_usage(self.id, usage if usage is not None else 0, finish_reason=reason)
+
+    async def commit_async(self, reply: Any, usage: object = None, *, finish_reason: str | None = None) -> None:
+        """The same as ``commit``, for callers with an event loop."""
+        await asyncio.to_thread(self.commit, reply, usage, finish_reason=finish_reason)
+
+    def messages(self) -> list[Any]:
+        """Return every message of the session as it came in, folded or not."""
+        stored = self.manager.ledger.read_messages(self.id)
+        raws = [load_json(one.raw) for one in stored if not one.is_forgotten]
+        codec = self.defaults.codec
+        if codec is None:
+            return raws
+        return [codec.from_raw(raw, MessageSource((at,), "whole")) for at, raw in enumerate(raws)]
+
+    def pop(self) -> Any:
+        """Take the last message off the session and return it; None if there is none. Recall still finds it."""
+        known = self.messages()
+        if not known:
+            return None
+        self.truncate(len(known) - 1)
+        return known[-1]
+
+    def truncate(self, length: int) -> int:
+        """Keep the first ``length`` messages; return how many were taken off. Recall still finds them."""
+        manager = self.manager
+        for _ in range(ROUNDS_MAX):
+            path = manager.ledger.read_path(self.id)
+            cut = len(path.ids) - max(0, length)
+            if cut <= 0:
+                return 0
+            splice = Splice(max(0, length), len(path.ids), ())
+            now = manager.clock()
+            if manager.ledger.append(self.id, (), (splice,), version=path.version, now=now) is not None:
+                manager.drop_loaded(self.id)
+                return cut
+        raise LedgerError(f"session {self.id!r} is being changed by others; try again")
+
+    def fork(self, session_id: str) -> ManagedSession:
+        """Return a new session that has all of this one, folds included; from here on they go their own ways."""
+        copied = self.manager.import_session(self.manager.export_session(self.id), session_id)
+        return ManagedSession(self.manager, copied, self.defaults)
+
+    def tools(self, kind: str = "functions") -> list[Any]:
+        """Return the context tools (recall, expand, status, compress) as a framework or provider wants them.
+
+        ``functions`` are plain functions, ``openai``, ``responses`` and ``anthropic`` schemas for a request; any other
+        kind is the name of an integration. The session's id is asked when a tool runs.
+        """
+        # Tools are a face of the product: this layer knows them by name only, and loads them when they are wanted.
+        listed = import_module("refold.agent.context_tools").ContextTools(self.manager, self._find_id).list_shared()
+        if kind == "functions":
+            return [tool.call for tool in listed]
+        if kind == "tools":
+            return list(listed)
+        if kind in _SCHEMAS:
+            return [_SCHEMAS[kind](tool) for tool in listed]
+        try:
+            home = import_module(f"refold.integrations.{kind}")
+        except ModuleNotFoundError as error:
+            raise ConfigError(f"there are no tools of kind {kind[:40]!r}; {error}") from error
+        return [home.make_tool(tool) for tool in listed]
+
+    def run_tool(self, name: str, arguments: str | Mapping[str, Any] = "") -> str:
+        """Run the context tool that a model called, and return the text for its result."""
+        return str(run_blocking(lambda: self.run_tool_async(name, arguments)))
+
+    async def run_tool_async(self, name: str, arguments: str | Mapping[str, Any] = "") -> str:
+        """The same as ``run_tool``, for callers with an event loop."""
+        found = next((tool for tool in self.tools("tools") if tool.name == name), None)
+        if found is None:
+            return f"there is no context tool {name[:80]!r}"
+        try:
+            given = found.read_arguments(arguments if isinstance(arguments, str) else _dump(arguments))
+        except ValueError as error:
+            return str(error)
+        if inspect.iscoroutinefunction(found.call):
+            return str(await found.call(**given))
+        return str(await asyncio.to_thread(found.call, **given))
+
+    def recall(self, query: str, limit: int | None = None, *, tokens_max: int | None = None) -> list[Recalled]:
+        """Return what the session holds about a query, best first."""
+        return self.manager.recall(self.id, query, limit, tokens_max=tokens_max)
+
+    def expand(self, handle: str, offset: int = 0, limit: int | None = None) -> str:
+        """Return the original text behind a placeholder."""
+        return self.manager.expand(self.id, handle, offset, limit)
+
+    def undo(self, edit_id: str | None = None) -> Switched:
+        """Take the last compression back, or one edit by its id."""
+        return self.manager.undo(self.id, edit_id)
+
+    def redo(self, edit_id: str | None = None) -> Switched:
+        """Put what was undone last in force again."""
+        return self.manager.redo(self.id, edit_id)
+
+    def compress(self, instructions: str = "") -> CompactResult:
+        """Compress the session now."""
+        return self.manager.compress(self.id, instructions)
+
+    def status(self) -> SessionStatus:
+        """Return how full the session is."""
+        return self.manager.status(self.id)
+
+    def _complete(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options of a call with the session's own where it has none, and the window that was learned."""
+        own = {name: getattr(self.defaults, name) for name in ("model", "window", "reserve", "format", "codec")}
+        chosen = {**own, **{name: value for name, value in options.items() if value is not None}}
+        learned = self._learned.get(chosen["model"] or "")
+        if learned is not None and (chosen["window"] is None or chosen["window"] > learned):
+            chosen["window"] = learned
+        return chosen
+
+
+def _keep(messages: Any) -> Any:
+    """Return messages that can be read twice."""
+    is_readable = messages is None or isinstance(messages, Sequence | Mapping)
+    return messages if is_readable else list(messages)
+
+
+def _dump(arguments: Mapping[str, Any]) -> str:
+    return json.dumps(dict(arguments))
+
+
+_SCHEMAS: dict[str, Callable[[Any], dict[str, Any]]] = {
+    "openai": lambda tool: {
+        "type": "function",
+        "function": {"name": tool.name, "description": tool.description, "parameters": dict(tool.schema)},
+    },
+    "responses": lambda tool: {
+        "type": "function",
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": dict(tool.schema),
+        "strict": False,
+    },
+    "anthropic": lambda tool: {
+        "name": tool.name,
+        "description": tool.description,
+        "input_schema": dict(tool.schema),
+    },
+}

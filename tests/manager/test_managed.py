@@ -1,0 +1,166 @@
+"""A session as an object: an agent's loop on it, with the real SDKs against a provider that checks every request."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+
+from refold import CompressionConfig, ContextCompressionManager
+from refold.testing import RecordedRequest, ScriptedProvider, ScriptedReply, call_tool, fail, say
+
+WINDOW = 4_000
+CONFIG = CompressionConfig(window=WINDOW, reserve=600)
+TEXT = "Sensor {n} reported {n}17 units and a temperature of {n}4 degrees; nothing else changed in the hall. " * 10
+
+
+def answer(request: RecordedRequest) -> ScriptedReply:
+    n = sum("reported" in json.dumps(message) for message in request.messages)
+    return call_tool("read", {"n": n})
+
+
+def test_a_loop_on_openai_keeps_every_request_in_the_window(tmp_path: Path) -> None:
+    manager = ContextCompressionManager(CONFIG, tmp_path)
+    session = manager.session("s1", model="gpt-4o")
+    with (
+        ScriptedProvider(answer, window=WINDOW) as provider,
+        openai.OpenAI(base_url=provider.openai_url, api_key="any") as client,
+    ):
+        session.append([{"role": "user", "content": "Read every sensor."}])
+        for n in range(30):
+            prepared = session.prepare(system="", tools=session.tools("openai"))
+            reply = client.chat.completions.create(
+                model="gpt-4o", messages=prepared.messages, tools=session.tools("openai"), max_tokens=500
+            )
+            session.commit(reply)
+            call = reply.choices[0].message.tool_calls[0]
+            session.append([{"role": "tool", "tool_call_id": call.id, "content": TEXT.format(n=n)}])
+    assert len(provider.requests) == 30
+    stored = session.messages()
+    assert len(stored) == 61
+    assert sum(message["role"] == "tool" for message in stored) == 30
+    assert session.status().compression_count > 0
+    assert manager.figures("s1").bill.requests == 30
+    assert "2417 units" in session.recall("2417 units")[0].text
+    before = session.prepare().total_tokens
+    session.undo()
+    assert session.status().tokens > before
+
+
+def test_a_whole_response_of_anthropic_is_a_reply(tmp_path: Path) -> None:
+    session = ContextCompressionManager(CONFIG, tmp_path).session("s1", model="claude-sonnet-5-5")
+    script = [ScriptedReply("Hello.", thinking="They greet me."), "Bye."]
+    history: list[Any] = [{"role": "user", "content": "Hi."}]
+    with (
+        ScriptedProvider(script) as provider,
+        anthropic.Anthropic(base_url=provider.url, api_key="any") as client,
+    ):
+        for said in ("Hi.", "Go on."):
+            if len(history) > 1:
+                history.append({"role": "user", "content": said})
+            prepared = session.prepare(history)
+            reply = client.messages.create(model="claude-sonnet-5-5", max_tokens=100, messages=prepared.messages)
+            session.commit(reply)
+            history.append({"role": "assistant", "content": reply.content})
+    session.prepare(history)
+    stored = session.messages()
+    assert [message["role"] for message in stored] == ["user", "assistant", "user", "assistant"]
+    assert stored[1]["content"][0]["type"] == "thinking"
+    assert stored[3]["content"][0]["text"] == "Bye."
+
+
+def test_an_answer_that_was_committed_and_is_resent_is_stored_once(tmp_path: Path) -> None:
+    session = ContextCompressionManager(CONFIG, tmp_path).session("s1")
+    history = [{"role": "user", "content": "Hi."}]
+    session.prepare(history)
+    session.commit({"role": "assistant", "content": "Hello."}, {"prompt_tokens": 9, "completion_tokens": 2})
+    history += [{"role": "assistant", "content": "Hello."}, {"role": "user", "content": "Go on."}]
+    assert session.prepare(history).messages == history
+    assert session.messages() == history
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_refusal_as_too_long_is_answered_once_with_less(is_async: bool, tmp_path: Path) -> None:
+    session = ContextCompressionManager(CompressionConfig(window=50_000), tmp_path).session("s1", model="gpt-4o")
+    history: list[Any] = [{"role": "user", "content": "Read every sensor."}]
+    for n in range(30):
+        history += [{"role": "assistant", "content": f"Sensor {n}?"}, {"role": "user", "content": TEXT.format(n=n)}]
+    with ScriptedProvider("Done.", window=WINDOW) as provider:
+        options = {"base_url": provider.openai_url, "api_key": "any", "max_retries": 0}
+
+        async def run() -> Any:
+            async with openai.AsyncOpenAI(**options) as remote:
+                create = remote.chat.completions.create
+                return await session.call_async(lambda p: create(model="gpt-4o", messages=p.messages), history)
+
+        def run_now() -> Any:
+            with openai.OpenAI(**options) as client:
+                create = client.chat.completions.create
+                return session.call(lambda p: create(model="gpt-4o", messages=p.messages), history)
+
+        reply = asyncio.run(run()) if is_async else run_now()
+        assert reply.choices[0].message.content == "Done."
+        assert len(provider.requests) == 2
+        history.append({"role": "user", "content": "And now?"})
+        run_now()
+        assert len(provider.requests) == 3, "what a refusal stated holds from then on"
+
+
+def test_other_errors_are_the_callers(tmp_path: Path) -> None:
+    session = ContextCompressionManager(CONFIG, tmp_path).session("s1")
+    with (
+        ScriptedProvider([fail(401, "bad key"), say("x")]) as provider,
+        openai.OpenAI(base_url=provider.openai_url, api_key="any", max_retries=0) as client,
+    ):
+        with pytest.raises(openai.AuthenticationError):
+            session.call(
+                lambda p: client.chat.completions.create(model="gpt-4o", messages=p.messages),
+                [{"role": "user", "content": "Hi."}],
+            )
+        assert len(provider.requests) == 1
+
+
+def test_pop_truncate_and_fork(tmp_path: Path) -> None:
+    session = ContextCompressionManager(CONFIG, tmp_path).session("s1")
+    assert session.pop() is None
+    said = [{"role": role, "content": f"{role} {n}"} for n in range(20) for role in ("user", "assistant")]
+    session.append(said)
+    assert session.pop() == said[-1]
+    assert session.messages() == said[:-1]
+    session.compress()
+    twin = session.fork("s2")
+    assert twin.prepare().messages == session.prepare().messages
+    assert session.truncate(4) == 35
+    assert session.messages() == said[:4]
+    assert session.prepare().messages == said[:4]
+    assert twin.messages() == said[:-1]
+    twin.append([{"role": "user", "content": "Only here."}])
+    assert len(session.messages()) == 4
+
+
+def test_tools_are_bound_when_they_run(tmp_path: Path) -> None:
+    manager = ContextCompressionManager(CONFIG, tmp_path)
+    for name in ("red", "blue"):
+        manager.append(name, [{"role": "user", "content": f"The door is {name}."}])
+    current = "red"
+    session = manager.session(lambda: current)
+    recall, expand, status, squeeze = session.tools()
+    assert [one.__name__ for one in (recall, expand, status, squeeze)] == [
+        "context_recall",
+        "context_expand",
+        "context_status",
+        "context_compress",
+    ]
+    assert "door is red" in recall("door")
+    current = "blue"
+    assert "door is blue" in recall("door")
+    assert "door is blue" in session.run_tool("context_recall", '{"query": "door"}')
+    assert "door is blue" in asyncio.run(session.run_tool_async("context_recall", {"query": "door"}))
+    assert "query" in session.run_tool("context_recall", "{}")
+    assert "no context tool" in session.run_tool("erase_all", "{}")
+    assert {tool["name"] for tool in session.tools("anthropic")} == {
+        tool["name"] for tool in session.tools("responses")
+    }
