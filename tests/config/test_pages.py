@@ -12,6 +12,9 @@ from refold.config.names import MEANINGS
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "reference"
 
 
+APPENDIX = "Appendix: names from the documents"
+
+
 def read_rows(page: str, heading: str) -> dict[str, list[str]]:
     """The rows of the table under a heading: first cell, without marks, and the other cells."""
     section = (DOCS / page).read_text(encoding="utf-8").split(f"## {heading}\n")[1].split("\n## ")[0]
@@ -22,9 +25,24 @@ def read_rows(page: str, heading: str) -> dict[str, list[str]]:
 def test_every_setting_has_its_row_with_the_value_of_default() -> None:
     from refold.cli.config import format_value
 
-    shown = {name: (cells[0], cells[1]) for name, cells in read_rows("configuration.md", "Every setting").items()}
+    tables = [read_rows("configuration.md", heading) for heading in ("Settings", "More settings", APPENDIX)]
+    is_row = re.compile(r"[a-z]\w+").fullmatch
+    shown = {
+        name: (cells[0], cells[1])
+        for table in tables
+        for name, cells in table.items()
+        if len(cells) == 2 and is_row(name) and name != "setting"
+    }
     rows = explain(CompressionConfig())
     assert shown == {row.name: (format_value(row.value), row.means) for row in rows if "." not in row.name}
+
+
+def test_people_see_twenty_settings_first_and_the_names_of_documents_last() -> None:
+    first, last = (set(read_rows("configuration.md", heading)) for heading in ("Settings", APPENDIX))
+    assert len(first) == 20
+    assert {"preset", "model", "window", "auto_compress", "summariser", "ledger"} <= first
+    others = {name for meaning in MEANINGS for name in meaning.names[1:]} - {"retention_count", "keep_recent"}
+    assert others - {"max_tool_output"} <= last
 
 
 def test_every_option_of_every_stage_is_named() -> None:

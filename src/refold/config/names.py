@@ -33,8 +33,8 @@ MEANINGS = (
         "the share of the window at which compression begins",
         ("trigger_ratio", "compact_trigger", "context_threshold", "context_compression_threshold"),
     ),
-    Meaning("the share of the window to come down to", ("target_ratio", "compact_target")),
-    Meaning("whether to compress without being asked", ("auto_compress", "context_compression_enabled")),
+    Meaning("the share of the window that a compression aims at", ("target_ratio", "compact_target")),
+    Meaning("whether to compress automatically", ("auto_compress", "context_compression_enabled")),
     Meaning(
         "how many of the newest messages a fold keeps",
         ("fold.keep_messages", "retention_count", "compact_preserve_count", "keep_last"),

@@ -48,8 +48,8 @@ class CompressionConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
     # The model and its window
-    preset_name: str = Field("default", alias="preset", description="the preset that these settings stand on")
-    model: str | None = Field(None, description="the model that reads the view; its window, tokenizer and prices")
+    preset_name: str = Field("default", alias="preset", description="the preset that these settings build on")
+    model: str | None = Field(None, description="the conversation's model; decides window, tokenizer and prices")
     window: Positive | dict[str, Positive] | None = Field(
         None, description="tokens of the model's window, or a table of model and tokens; '*' is any other model"
     )
@@ -58,43 +58,55 @@ class CompressionConfig(BaseModel):
     tokenizer: str | None = Field(None, description="cl100k_base, o200k_base, chars/4 or estimate")
 
     # When to act
-    auto_compress: bool = Field(True, description="compress without being asked; over the window we always do")
+    auto_compress: bool = Field(True, description="compress automatically; what exceeds the window always is")
     context_compression_enabled: bool | None = Field(None, description="another name for auto_compress")
-    warn_ratio: Share = Field(0.8, description="share of the room at which a warning is given")
-    trigger_ratio: Share | None = Field(None, description="share of the room (window less reserve) that triggers")
-    compact_trigger: Limit | None = Field(None, description="share of the window, or tokens, that triggers")
-    context_threshold: Share | None = Field(None, description="share of the window that triggers")
-    context_compression_threshold: Share | None = Field(
-        None, description="share of the window, by reported input tokens, that triggers"
+    warn_ratio: Share = Field(0.8, description="share of the room at which refold warns")
+    trigger_ratio: Share | None = Field(
+        None, description="share of the room (window less reserve) at which compression starts"
     )
-    threshold_rounds: Positive | None = Field(None, description="messages in the view that trigger")
-    threshold_tokens: Positive | None = Field(None, description="tokens in the view that trigger")
-    max_turns: Positive | None = Field(None, description="more turns in the view than this trigger")
+    compact_trigger: Limit | None = Field(
+        None, description="share of the window, or tokens, at which compression starts"
+    )
+    context_threshold: Share | None = Field(None, description="share of the window at which compression starts")
+    context_compression_threshold: Share | None = Field(
+        None, description="share of the window, by reported input tokens, at which compression starts"
+    )
+    threshold_rounds: Positive | None = Field(None, description="messages in the view at which compression starts")
+    threshold_tokens: Positive | None = Field(None, description="tokens in the view at which compression starts")
+    max_turns: Positive | None = Field(None, description="compression starts above this many turns in the view")
     economic: bool = Field(False, description="also fold if that saves a tenth of the bill, expected re-reads included")
     economic_ratio: Share = Field(0.5, description="share of the room below which nothing is folded to save money")
-    economic_tokens: Count = Field(100_000, description="tokens that are enough to do so, however large the room is")
-    tune: Literal["off", "auto"] = Field("off", description="auto adjusts settings by itself, from what it replays")
+    economic_tokens: Count = Field(
+        100_000, description="tokens above which folding to save money is allowed in a large room"
+    )
+    tune: Literal["off", "auto"] = Field("off", description="auto adjusts settings from stored sessions, within bounds")
     compact_on_length: bool = Field(
         False, description="an answer cut off at its length forces a compression, however full the window is"
     )
     max_compaction_attempts: Attempts = Field(2, description="compressions in a row that may fail to help")
 
     # How far to come down, and what stays
-    target_ratio: Share | None = Field(None, description="share of the room to come down to")
-    target_tokens: Positive | None = Field(None, description="the same in tokens, if less; in large rooms up to twice")
-    compact_target: Limit | None = Field(None, description="share of the window, or tokens, to come down to")
-    retention_count: Positive | None = Field(None, description="newest messages that stay as they are")
-    compact_preserve_count: Positive | None = Field(None, description="newest messages that stay as they are")
-    keep_last: Positive | None = Field(None, description="newest messages that stay as they are")
-    keep_recent: Positive | None = Field(None, description="newest turns that stay as they are")
-    keep_last_turns: Positive | None = Field(None, description="newest turns that stay as they are")
-    importance_threshold: Score | None = Field(None, description="old messages that score this much are kept")
-    max_tool_output: Positive | None = Field(None, description="characters that one tool output may have")
+    target_ratio: Share | None = Field(None, description="share of the room that a compression aims at")
+    target_tokens: Positive | None = Field(
+        None, description="the same in tokens, if that is less; in large rooms up to twice as many"
+    )
+    compact_target: Limit | None = Field(None, description="share of the window, or tokens, that a compression aims at")
+    retention_count: Positive | None = Field(None, description="newest messages that a fold keeps")
+    compact_preserve_count: Positive | None = Field(None, description="newest messages that a fold keeps")
+    keep_last: Positive | None = Field(None, description="newest messages that a fold keeps")
+    keep_recent: Positive | None = Field(None, description="newest turns that a fold keeps")
+    keep_last_turns: Positive | None = Field(None, description="newest turns that a fold keeps")
+    importance_threshold: Score | None = Field(None, description="old messages that score at least this are kept")
+    max_tool_output: Positive | None = Field(
+        None, description="characters of one tool output; the rest is cut from its middle"
+    )
 
     # The summary
-    language: LanguageName | None = Field(None, description="en or zh; unset: that of the conversation")
-    summary_max_chars: Positive | None = Field(None, description="characters that a summary may have")
-    compact_target_tokens: Positive | None = Field(None, description="tokens that a summary aims at")
+    language: LanguageName | None = Field(
+        None, description="en or zh, for summaries and commands; unset: the conversation's, and the terminal's"
+    )
+    summary_max_chars: Positive | None = Field(None, description="most characters of a summary")
+    compact_target_tokens: Positive | None = Field(None, description="length of a summary in tokens")
     compact_trigger_threshold: Count | None = Field(
         None, description="if offloading freed this many tokens, nothing is folded"
     )
