@@ -19,7 +19,7 @@ from refold.conversation.turn import find_units, newest_step
 from refold.errors import LawBroken
 from refold.formats import parse_messages
 from refold.formats.detect import make_format
-from refold.ladder.plan import Plan, prepare
+from refold.ladder.plan import REST_SHARE, REST_TOKENS_MAX, Plan, prepare
 from refold.ladder.run import answer_nothing, drive
 from refold.replay.policy import LadderPolicy, Room, Step
 from refold.stages.fold import Fold
@@ -78,7 +78,8 @@ class Walk:
         newest = newest_step(self.messages)
         for message in (*users[-1:], *(self.messages[newest.start : newest.stop] if newest else ())):
             kept[message.id] = message
-        return self.fixed_tokens + RECORD_TOKENS + sum(self.lens.plain(one).tokens for one in kept.values())
+        rest = max(RECORD_TOKENS, min(self.budget.hard // REST_SHARE, REST_TOKENS_MAX))
+        return self.fixed_tokens + rest + sum(self.lens.plain(one).tokens for one in kept.values())
 
 
 def requests_of(messages: Sequence[Message]) -> Iterator[list[Message]]:
@@ -219,7 +220,7 @@ def test_a_stage_that_breaks_it_is_caught() -> None:
         name, when = "careless", "batch"
 
         def propose(self, view: Any, goal: Any) -> list[Edit]:
-            big = max(view.items, key=lambda item: item.tokens)
+            big = max((item for item in view.items if item.message.id in view.held), key=lambda item: item.tokens)
             return [Edit("replace", "careless", (big.message.id,), 0, "gone")]
 
     counter = counter_for(None)
@@ -229,6 +230,6 @@ def test_a_stage_that_breaks_it_is_caught() -> None:
     view = refold.conversation.apply(messages, (), lens)
     budget = Budget(hard=200_000, soft=100, warn=100, target=50, window=200_000)
     trigger = Trigger("soft", "a test")
-    plan = Plan(budget, (Careless(),), trigger=trigger, strict=True, unsent=frozenset(m.id for m in messages))
+    plan = Plan(budget, (Careless(),), trigger=trigger, strict=True, unsent=frozenset(m.id for m in messages[6:]))
     with pytest.raises(LawBroken, match="L11"):
         drive(prepare(view, plan), answer_nothing)

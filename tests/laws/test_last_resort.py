@@ -6,6 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from refold.config import CompressionConfig
+from refold.ladder.plan import REST_SHARE, REST_TOKENS_MAX
 from tests.effort import up_to
 
 from .engine import make_view, run_ladder
@@ -22,7 +23,9 @@ def test_the_newest_step_and_the_newest_user_message_are_whole_wherever_they_fit
     talk: Talk, preset: str, more: int
 ) -> None:
     view = make_view(talk.wire, talk.messages, talk.system, talk.tools)
-    least = view.fixed_tokens + sum(view.items[at].tokens for at in view.protected) + LINES_TOKENS
+    kept = view.fixed_tokens + sum(view.items[at].tokens for at in view.protected)
+    # What is older keeps a small share of the budget for itself.
+    least = max(kept + LINES_TOKENS, min(kept * REST_SHARE // (REST_SHARE - 1) + 1, kept + REST_TOKENS_MAX))
     ran = run_ladder(view, CompressionConfig.preset(preset).stages(), least + more)
     out = {id(item.raw) for item in ran.outcome.view.items}
     assert all(id(view.items[at].raw) in out for at in view.protected)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from refold.stages.fold import Fold
 from refold.stages.stage import Goal
 from refold.stages.window import Window
 from tests.stages.sessions import assistant, lines, propose, run, shown, step, user, view_of
@@ -84,3 +85,30 @@ def test_a_view_that_is_over_by_a_little_gives_its_summary_up_before_the_newest_
             after = run(Window(), view, Goal(target=hard, hard=hard))
             assert after.tokens <= hard
             assert after.items[-1].raw is view.items[-1].raw
+
+
+def test_the_record_uses_the_room_that_the_target_leaves() -> None:
+    talk = [
+        message for n in range(60) for message in (user(f"What is port_{n:02}?"), assistant(f"7{n:03}. {lines(8)}"))
+    ]
+    view = view_of([*talk, user("Read it."), *step("read", {"path": "a.log"}, lines(900))])
+    newest = sum(item.tokens for item in view.items[-3:])
+    after = run(Window(), view, Goal(target=newest + 2_500, hard=newest + 2_500))
+    record = next(item for item in after.items if item.is_fold)
+    assert 1_000 < record.tokens + sum(item.tokens for item in after.items[:-3] if not item.is_fold) <= 2_500
+    alone = run(
+        Window(),
+        view_of([user("Go."), *talk[1:], user("Read it."), *step("read", {}, lines(900))]),
+        Goal(target=newest + 900, hard=newest + 900),
+    )
+    assert max(item.tokens for item in alone.items if item.is_fold) > 100
+
+
+def test_earlier_records_stay_where_the_view_fits_with_them() -> None:
+    view = view_of(chat(40))
+    once = run(Fold(), view, Goal(target=view.tokens // 2, hard=view.tokens))
+    record = next(item for item in once.items if item.is_fold)
+    after = run(Window(), once, Goal(target=once.tokens // 2, hard=once.tokens // 2))
+    assert record.raw in [item.raw for item in after.items]
+    tight = run(Window(), once, Goal(target=record.tokens, hard=record.tokens))
+    assert record.raw not in [item.raw for item in tight.items]

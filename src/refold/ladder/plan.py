@@ -22,7 +22,8 @@ from refold.errors import BudgetTooSmall
 from refold.ladder.laws import common_prefix
 from refold.ladder.report import StageReport
 from refold.ladder.rereads import expect_rereads
-from refold.ladder.run import Climb, climb
+from refold.ladder.run import Climb, climb, take_edits
+from refold.stages.clamp import Clamp
 from refold.stages.stage import Ask, Goal, Reply, Stage
 
 _LANGUAGE_SAMPLE = 20
@@ -30,6 +31,11 @@ _LANGUAGE_SAMPLE = 20
 LAST_RESORT = "clamp"
 # A compression that is to save money leaves so many of the newest steps as they are.
 ECONOMIC_STEPS_KEPT = 3
+# New content is sent whole if it leaves one part in so many of the room, within these bounds, to everything else; in
+# a smaller room, if it leaves a line.
+REST_SHARE, REST_TOKENS_MIN, REST_TOKENS_MAX, LINE_TOKENS = 8, 160, 4_000, 60
+# Large new content raises the target, up to this share of the room.
+RAISED_SHARE = 0.6
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,18 +99,61 @@ def prepare(view: View, plan: Plan, reported_tokens: int | None = None) -> Gener
 
 
 def _climb_held(view: View, plan: Plan, goal: Goal, trigger: Trigger) -> Generator[Ask, Reply, Climb]:
-    """Climb without touching what is held (L11); if the view does not fit that way, release it, down to *hard* only."""
+    """Climb without touching what is held (L11); if the view does not fit that way, release it, down to *hard* only.
+
+    New content that leaves no room for anything else is shortened first: the records and the newest steps stay.
+    """
     is_ruled = trigger.by_count or plan.budget.is_ruled
     held = find_held(view, frozenset() if is_ruled else plan.unsent, trigger)
+    start = _shorten_oversize(replace(view, held=held), plan, goal)
+    if not is_ruled:
+        goal = replace(goal, target=_raise_target(start, goal))
     if not held:
-        return (yield from climb(view, goal, plan.stages, strict=plan.strict))
+        last = yield from climb(start.view, goal, plan.stages, strict=plan.strict)
+        return Climb(last.view, (*start.edits, *last.edits), (*start.stages, *last.stages))
     kept = tuple(stage for stage in plan.stages if stage.name != LAST_RESORT)
-    first = yield from climb(replace(view, held=held), goal, kept, strict=plan.strict)
-    if first.view.tokens <= goal.hard:
-        return Climb(replace(first.view, held=frozenset()), first.edits, first.stages)
+    first = yield from climb(start.view, goal, kept, strict=plan.strict)
     released = replace(first.view, held=frozenset())
+    edits, stages = (*start.edits, *first.edits), (*start.stages, *first.stages)
+    if first.view.tokens <= goal.hard:
+        return Climb(released, edits, stages)
     second = yield from climb(released, replace(goal, target=goal.hard), plan.stages, strict=plan.strict)
-    return Climb(second.view, (*first.edits, *second.edits), (*first.stages, *second.stages))
+    return Climb(second.view, (*edits, *second.edits), (*stages, *second.stages))
+
+
+def _shorten_oversize(view: View, plan: Plan, goal: Goal) -> Climb:
+    """Cut new content that would push everything else out of the view, so that records and newest steps stay.
+
+    The content is what no other stage may touch: the newest step, and what is held. The newest user message stays.
+    """
+    clamp = next((stage for stage in plan.stages if isinstance(stage, Clamp)), None)
+    fixed, hard = _count_untouchable(view), goal.hard - count_lead(view.items, view.fixed_tokens)
+    rest, part = view.tokens - fixed, min(hard // REST_SHARE, REST_TOKENS_MAX)
+    least = min(rest, part if part >= REST_TOKENS_MIN else LINE_TOKENS)
+    if clamp is None or fixed + least <= goal.hard:
+        return Climb(view, (), ())
+    records = sum(item.tokens for item in view.items if item.is_fold)
+    # One part is for the newest steps, and one stays free: else the next request would break the prefix again.
+    room = min(rest, part + min(records, hard // 4)) + part
+    released = replace(view, held=frozenset())
+    cuts = clamp.cut_oversize(released, view.protected, fixed + room - goal.hard, part)
+    after, report = take_edits(released, cuts, clamp.name, strict=plan.strict)
+    return Climb(replace(after, held=view.held), report.edits, (report,) if report.edits else ())
+
+
+def _raise_target(start: Climb, goal: Goal) -> int:
+    """Return the target, raised where new content takes most of it, so that records and recent steps have room."""
+    view, lead = start.view, count_lead(start.view.items, start.view.fixed_tokens)
+    fixed, room = _count_untouchable(view), goal.hard - lead
+    if start.edits:
+        return max(goal.target, goal.hard - min(room // REST_SHARE, REST_TOKENS_MAX))
+    floor = min(view.tokens - fixed, (goal.target - lead) // 2)
+    return max(goal.target, min(fixed + floor, lead + int(room * RAISED_SHARE)))
+
+
+def _count_untouchable(view: View) -> int:
+    """Return the tokens that no stage but clamp may take away."""
+    return view.fixed_tokens + sum(view.items[at].tokens for at in view.protected)
 
 
 def find_held(view: View, unsent: frozenset[str], trigger: Trigger) -> frozenset[str]:

@@ -8,8 +8,8 @@ if they alone are too large, the caller gets a typed error instead.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from refold.conversation import because
@@ -61,6 +61,17 @@ class Clamp:
         if _tokens_with(view, thinner) <= goal.hard:
             return thinner
         return self._fold_rest(view, goal) or thinner
+
+    def cut_oversize(self, view: View, places: Collection[int], over: int, tokens_min: int) -> list[Edit]:
+        """Return cuts of these items that free about ``over`` tokens, of results first, none below ``tokens_min``."""
+        least = max(tokens_min, self.tokens_min)
+        edits: list[Edit] = []
+        for which in ("result", "all"):
+            pieces = [one for one in self._find_pieces(view, which) if one.at in places and one.tokens > least]
+            edits = replace(self, tokens_min=least)._cut(view, pieces, view.tokens - over)
+            if _tokens_with(view, edits) <= view.tokens - over:
+                break
+        return edits
 
     def _find_pieces(self, view: View, which: str) -> list[_Piece]:
         pieces: list[_Piece] = []

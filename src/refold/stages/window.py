@@ -7,7 +7,7 @@ is not protected may go. What it hides is behind one handle.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -19,6 +19,7 @@ from refold.conversation.message import Message, Role
 from refold.conversation.reason import Reason
 from refold.conversation.turn import Unit, find_turns
 from refold.conversation.view import View
+from refold.stages.extract.source import says_more
 from refold.stages.extract.summary import ExtractOptions, extract_summary
 from refold.stages.span import covered_messages, earlier_folds, free_runs, items_of, name_place
 from refold.stages.stage import Goal, When
@@ -30,46 +31,57 @@ _ROLE_NAMES: dict[Language, dict[Role, str]] = {
 
 
 _FRAME_TOKENS = 5
+# What the one line takes that stands for messages without a record.
+_LINE_TOKENS = 60
 _EXTRACT_TOKENS_MIN = 160
 _REASON = because.WINDOWED()
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Fold all but the newest units; with ``keep_turns``, all but those turns."""
+    """Fold all but the newest units; with ``keep_turns``, all but those turns.
+
+    Earlier records stay as long as the view fits with them. A new record may use the room that the target leaves, at
+    most ``summary_tokens_max``; where that is nothing, ``summary_share`` of the target if the limit allows it.
+    """
 
     name: ClassVar[str] = "window"
     when: ClassVar[When] = "hard"
 
     keep_turns: int | None = None
     role: Role = "user"
-    summary_tokens_max: int = 600
+    summary_tokens_max: int = 5_000
     summary_share: float = 0.15
 
     def propose(self, view: View, goal: Goal) -> list[Edit]:
         """Return one fold for each run of old units, as much as it takes to come down to the target."""
-        edits: list[Edit] = []
-        tokens_max = min(self.summary_tokens_max, int(goal.target * self.summary_share))
         border = self._find_border(view)
+        runs = free_runs(view)
+        spoken = [[unit for unit in run if not is_record(view, unit)] for run in runs]
+        if view.tokens - _count_tokens(view, spoken) + _LINE_TOKENS * len(runs) <= goal.hard:
+            runs = [run for run in spoken if run]
+        edits: list[Edit] = []
+        least = min(self.summary_tokens_max, int(goal.target * self.summary_share))
         # The turns that were asked for go only if the view would not fit with them.
-        left = view.tokens + tokens_max - (goal.target if border is None else goal.hard)
+        left = view.tokens + least - (goal.target if border is None else goal.hard)
         over = view.tokens - goal.hard
-        for run in free_runs(view):
+        for run in runs:
             units = _choose_units(view, run, left, border or 0)
-            edit = self._fold_units(view, goal, units, tokens_max, over) if units else None
+            edit = self._fold_units(view, goal, units, least, over) if units else None
             if edit is not None and edit.tokens_freed < over and len(units) < len(run):
                 # In a small window the line that stands for them takes more than the share it was given.
                 units = _choose_units(view, run, left + edit.tokens_after, border or 0)
-                edit = self._fold_units(view, goal, units, tokens_max, over)
+                edit = self._fold_units(view, goal, units, least, over)
             if edit is not None:
                 edits.append(edit)
                 left -= edit.tokens_freed
                 over -= edit.tokens_freed
         return edits
 
-    def _fold_units(self, view: View, goal: Goal, units: Sequence[Unit], tokens_max: int, over: int) -> Edit:
-        # A summary that takes the room of the newest step would make clamp cut that.
-        room = sum(item.tokens for item in items_of(view, units)) - max(1, over) - _FRAME_TOKENS
+    def _fold_units(self, view: View, goal: Goal, units: Sequence[Unit], least: int, over: int) -> Edit:
+        gone = _count_tokens(view, [units])
+        # What the target leaves belongs to the record; a longer one would make clamp cut the newest step.
+        wanted = max(least, gone - over - (goal.hard - goal.target))
         return fold_units(
             view,
             units,
@@ -77,7 +89,7 @@ class Window:
             stage=self.name,
             role=self.role,
             reason=_REASON,
-            tokens_max=min(tokens_max, room),
+            tokens_max=min(self.summary_tokens_max, wanted, gone - max(1, over) - _FRAME_TOKENS),
         )
 
     def _find_border(self, view: View) -> int | None:
@@ -86,6 +98,16 @@ class Window:
             return None
         turns = find_turns(view.items)
         return turns[-self.keep_turns] if 0 < self.keep_turns <= len(turns) else 0
+
+
+def is_record(view: View, unit: Unit) -> bool:
+    """Tell whether a unit is an earlier record that says more than that something is gone."""
+    item = view.items[unit.start]
+    return item.is_fold and says_more(item)
+
+
+def _count_tokens(view: View, runs: Iterable[Sequence[Unit]]) -> int:
+    return sum(item.tokens for run in runs for item in items_of(view, run))
 
 
 def _choose_units(view: View, run: Sequence[Unit], left: int, border: int) -> list[Unit]:
@@ -139,7 +161,7 @@ def _write_summary(
     if tokens_max >= _EXTRACT_TOKENS_MIN:
         previous = [edit.fold for edit in earlier if edit.fold is not None]
         known = frozenset(message_id for edit in earlier for message_id in edit.covers)
-        options = ExtractOptions(tokens_max=tokens_max, index_tokens_max=tokens_max // 2)
+        options = ExtractOptions(tokens_max=tokens_max, index_tokens_max=tokens_max // 4)
         extract = extract_summary(messages, previous, options, view.lens.count_text, language=language, known=known)
         if view.lens.count_text(extract.text) <= tokens_max:
             return extract.text, extract.fold
