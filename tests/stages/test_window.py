@@ -46,7 +46,8 @@ def test_what_lies_before_and_after_the_newest_question_is_told_apart() -> None:
 def test_an_earlier_fold_is_taken_in_and_its_originals_stay_reachable() -> None:
     view = view_of(chat(40))
     once = run(Window(), view, Goal(target=view.tokens // 2, hard=view.tokens // 2))
-    twice = run(Window(), once, Goal(target=view.tokens // 4, hard=view.tokens // 4))
+    room = once.items[0].tokens + once.items[-1].tokens - 1
+    twice = run(Window(), once, Goal(target=room, hard=room))
     assert sum(item.is_fold for item in twice.items) == 1
     assert twice.items[0].edits[0].made_from == (once.items[0].edits[0].id,)
     assert set(once.items[0].ids) < set(twice.items[0].ids)
@@ -108,7 +109,7 @@ def test_earlier_records_stay_where_the_view_fits_with_them() -> None:
     view = view_of(chat(40))
     once = run(Fold(), view, Goal(target=view.tokens // 2, hard=view.tokens))
     record = next(item for item in once.items if item.is_fold)
-    after = run(Window(), once, Goal(target=once.tokens // 2, hard=once.tokens // 2))
+    after = run(Window(), once, Goal(target=once.tokens * 7 // 8, hard=once.tokens * 7 // 8))
     assert record.raw in [item.raw for item in after.items]
     tight = run(Window(), once, Goal(target=record.tokens, hard=record.tokens))
     assert record.raw not in [item.raw for item in tight.items]

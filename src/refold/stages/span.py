@@ -14,6 +14,15 @@ from refold.conversation.turn import Unit
 from refold.conversation.view import Item, View
 
 
+# How a fold is written that only says what is gone, and nothing of what was said.
+BARE = "window"
+
+
+def is_record(item: Item) -> bool:
+    """Tell whether an item is a fold that says what happened, not only that something is gone."""
+    return item.is_fold and (fold := item.edits[0].fold) is not None and fold.by != BARE
+
+
 def free_runs(view: View) -> list[list[Unit]]:
     """Return the units that may be folded, oldest first, split at the newest user message; empty runs left out."""
     newest = len(view.items) if view.newest_user is None else view.newest_user

@@ -19,9 +19,8 @@ from refold.conversation.message import Message, Role
 from refold.conversation.reason import Reason
 from refold.conversation.turn import Unit, find_turns
 from refold.conversation.view import View
-from refold.stages.extract.source import says_more
 from refold.stages.extract.summary import ExtractOptions, extract_summary
-from refold.stages.span import covered_messages, earlier_folds, free_runs, items_of, name_place
+from refold.stages.span import BARE, covered_messages, earlier_folds, free_runs, is_record, items_of, name_place
 from refold.stages.stage import Goal, When
 
 _ROLE_NAMES: dict[Language, dict[Role, str]] = {
@@ -57,7 +56,7 @@ class Window:
         """Return one fold for each run of old units, as much as it takes to come down to the target."""
         border = self._find_border(view)
         runs = free_runs(view)
-        spoken = [[unit for unit in run if not is_record(view, unit)] for run in runs]
+        spoken = [[unit for unit in run if not is_record(view.items[unit.start])] for run in runs]
         if view.tokens - _count_tokens(view, spoken) + _LINE_TOKENS * len(runs) <= goal.hard:
             runs = [run for run in spoken if run]
         edits: list[Edit] = []
@@ -98,12 +97,6 @@ class Window:
             return None
         turns = find_turns(view.items)
         return turns[-self.keep_turns] if 0 < self.keep_turns <= len(turns) else 0
-
-
-def is_record(view: View, unit: Unit) -> bool:
-    """Tell whether a unit is an earlier record that says more than that something is gone."""
-    item = view.items[unit.start]
-    return item.is_fold and says_more(item)
 
 
 def _count_tokens(view: View, runs: Iterable[Sequence[Unit]]) -> int:
@@ -166,7 +159,7 @@ def _write_summary(
         if view.lens.count_text(extract.text) <= tokens_max:
             return extract.text, extract.fold
     text = describe_span(messages, language)
-    return text, Fold(handle=fold_handle(messages), summary=text, by="window")
+    return text, Fold(handle=fold_handle(messages), summary=text, by=BARE)
 
 
 def describe_span(messages: Sequence[Message], language: Language) -> str:

@@ -12,11 +12,10 @@ from itertools import takewhile
 from refold.conversation.message import is_user_turn
 from refold.conversation.turn import Unit, find_turns
 from refold.conversation.view import View
-from refold.stages.extract.source import says_more
 from refold.stages.fold.options import FoldOptions
 from refold.stages.fold.room import count_lasting, part_of, summary_room
 from refold.stages.score import important_units
-from refold.stages.span import free_runs, items_of
+from refold.stages.span import free_runs, is_record, items_of
 from refold.stages.stage import Goal
 from refold.stages.verify.rejections import SIZE_SHARE_MAX
 
@@ -64,7 +63,7 @@ def _leave_standing(fold: FoldOptions, view: View, goal: Goal, run: list[Unit]) 
         return run
     folds = [(at, view.items[unit.start]) for at, unit in enumerate(run) if view.items[unit.start].is_fold]
     # The one line that a later rung left has no values: it is read anew, and what follows it with it.
-    records = [at for at, _ in takewhile(lambda one: says_more(one[1]), folds)]
+    records = [at for at, _ in takewhile(lambda one: is_record(one[1]), folds)]
     last = max(records, default=-1)
     standing = sum(item.tokens for item in items_of(view, run[: last + 1]))
     most = min(fold.summary_tokens_max, part_of(fold, goal.hard - count_lasting(view), fold.summary_share))
