@@ -13,7 +13,6 @@ from refold.conversation.message import Message
 from refold.conversation.turn import Unit
 from refold.conversation.view import Item, View
 
-
 # How a fold is written that only says what is gone, and nothing of what was said.
 BARE = "window"
 
