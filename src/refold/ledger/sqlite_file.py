@@ -137,7 +137,7 @@ class LedgerFile:
     def read(self) -> Iterator[apsw.Connection]:
         """Yield a connection that sees one snapshot. A missing file reads as an empty ledger."""
         if not hasattr(self._own, "opened") and not self.path.exists():
-            yield _open_empty()
+            yield self._open_empty()
             return
         with self._explain(), self._use() as connection, _transaction(connection, "BEGIN"):
             yield connection
@@ -220,6 +220,11 @@ class LedgerFile:
         if self._bytes_max is not None:
             connection.pragma("max_page_count", max(1, self._bytes_max // int(connection.pragma("page_size"))))
 
+    def _open_empty(self) -> apsw.Connection:
+        connection = apsw.Connection(":memory:")
+        migrate(connection, ":memory:")
+        return connection
+
     def _use_log(self, connection: apsw.Connection) -> None:
         """Switch to the write-ahead log. SQLite does not wait for another process that does the same, so wait here."""
         give_up_at = time.monotonic() + self._busy_timeout_s
@@ -259,12 +264,6 @@ class LedgerFile:
         except (UnicodeDecodeError, JSONDecodeError) as error:
             # Values are validated before they are stored, so the file itself is damaged.
             raise LedgerError(f"{self.path}: {_DAMAGED} ({error})") from error
-
-
-def _open_empty() -> apsw.Connection:
-    connection = apsw.Connection(":memory:")
-    migrate(connection, ":memory:")
-    return connection
 
 
 def _identify(path: Path) -> tuple[int, int]:

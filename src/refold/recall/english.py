@@ -54,6 +54,11 @@ def stem(word: str) -> str:
     return _cut_end(word)
 
 
+def list_forms(stemmed: str) -> tuple[str, ...]:
+    """Return the irregular forms of a stem."""
+    return _FORMS.get(stemmed, ())
+
+
 def _cut_end(word: str) -> str:
     word = _cut_plural(word)
     for ending in ("ing", "ed"):
@@ -81,3 +86,6 @@ def _cut_plural(word: str) -> str:
 # enough after all: what somebody likes, gives or had before, more or once (benchmarks/bench_recall.py --half tune).
 _TELLING = frozenset(("sam", "don", "min", "lik", "giv", "typ", "mor", "onc", "befor", "hav", "som"))
 FAINT_STEMS = frozenset(stem(word) for word in STOP_WORDS) - STOP_WORDS - _TELLING
+_FORMS: dict[str, tuple[str, ...]] = {}
+for _form in _IRREGULAR:
+    _FORMS[stem(_form)] = (*_FORMS.get(stem(_form), ()), _form)

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Sequence
 
 import apsw
 
-from refold.recall.rows import NOTES_FROM, SESSION_BITS, Mark
+from refold.recall.rows import SESSION_BITS, Mark, read_note
+from refold.recall.words import find_words
 
 # Above so many passages, rewriting the whole index once is cheaper than cutting each out of it.
 _CUT_MAX = 500
@@ -31,14 +32,15 @@ def erase_messages(db: apsw.Connection, mark: Mark, ids: Sequence[str]) -> int:
     return count
 
 
-def erase_notes(db: apsw.Connection, mark: Mark) -> None:
-    """Erase all notes of a session."""
-    sql = "SELECT key FROM note WHERE key >= ? AND key < ?"
-    low, high = mark.key(NOTES_FROM), mark.key(0) + (1 << SESSION_BITS)
-    keys = [key for (key,) in db.execute(sql, (low, high))]
-    if keys:
-        _erase_keys(db, mark, keys)
-        db.execute("DELETE FROM note WHERE key >= ? AND key < ?", (low, high))
+def erase_notes(db: apsw.Connection, mark: Mark, keys: Sequence[int]) -> None:
+    """Erase notes of a session. Their text is here, so their words are known without searching the index for them."""
+    sql = "INSERT INTO word (word, rowid, words) VALUES ('delete', ?, ?)"
+    for key in keys:
+        note = read_note(db, mark, key - mark.key(0))
+        words = mark.add_prefix(find_words(note.text)) if note else ""
+        if words:
+            db.execute(sql, (key, words))
+        db.execute("DELETE FROM note WHERE key = ?", (key,))
 
 
 def erase_session(db: apsw.Connection, mark: Mark) -> None:

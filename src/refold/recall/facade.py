@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 from refold.conversation import because
 from refold.errors import FormatError, LedgerError
@@ -30,11 +32,15 @@ from refold.recall.words import clip_query, query_words
 from refold.tokens import counter_for
 
 SESSIONS_MAX = 200
-# What one slice of upkeep does, and what a request that may not wait does.
+# What one slice of upkeep does.
 SLICE_MESSAGES = 1_000
 SLICE_VECTORS = 512
-INJECT_MESSAGES_MAX = 400
+# Between two messages that are indexed in the background.
+PAUSE_S = 0.0005
 VECTORS_PER_QUERY = 5_000
+
+
+_Work = TypeVar("_Work")
 
 
 class Recall:
@@ -108,10 +114,11 @@ class Recall:
         tokens_max: int | None = None,
         now: float = 0.0,
     ) -> Injection:
-        """Decide whether the newest user message refers to hidden messages (ids), and give the snippets if it does.
+        """Decide whether the newest user message refers to hidden messages (ids, in order), and return the snippets.
 
-        Words alone decide, and at most so many messages are indexed for it: a request waits for this. What is hidden
-        and what is seen are asked for only if the message gives a cause to look.
+        A request waits for this, so words alone decide, and nothing is indexed: the index is searched as it is, and
+        messages that it does not hold yet are read from the ledger. ``hidden`` and ``in_view`` are called only if the
+        message gives a reason to look.
         """
         room = min(self.options.inject_tokens, self.options.inject_tokens if tokens_max is None else tokens_max)
         cause = find_cause(newest, self.options.inject)
@@ -121,7 +128,7 @@ class Recall:
         if not ids:
             return Injection(False, because.RECALL_NO_FOLDS())
         row = self._need(session_id)
-        if not self._refresh(row, INJECT_MESSAGES_MAX):
+        if self._is_behind(row):
             self.upkeep.ask(session_id)
         found = search_session(
             self.index,
@@ -132,7 +139,7 @@ class Recall:
             tokens_max=room,
             count_text=self.count_text,
             now=now or row.updated_at,
-            allowed=frozenset(ids),
+            hidden=ids,
         )
         seen = in_view() if callable(in_view) else in_view
         return decide_injection(newest, found, cause, in_view=seen, tokens_max=room, count_text=self.count_text)
@@ -144,9 +151,21 @@ class Recall:
         self._refresh_notes(session, done.mark.edits_version)
         return done.added
 
+    def _is_behind(self, row: SessionRow) -> bool:
+        """Tell whether the index lacks something of a session; forget what it holds of another one of that name."""
+        mark = self.index.find_mark(row.id)
+        if mark is None:
+            return True
+        if self.index.is_another(self.ledger, row, mark):
+            self.index.purge_session(row.id)
+            return True
+        return mark.edits_version != row.edits_version or bool(
+            self.ledger.list_messages(row.id, after=mark.seq, limit=1)
+        )
+
     def _refresh(self, session: SessionRow, messages_max: int) -> bool:
-        """Bring it so far; True if that is all."""
-        done = self.index.catch_up(self.ledger, session, messages_max)
+        """Index at most about so many messages; True if nothing is left. Other threads run in between."""
+        done = self.index.catch_up(self.ledger, session, messages_max, pause=_yield_to_others)
         if done.is_done:
             self._refresh_notes(session, done.mark.edits_version)
         return done.is_done
@@ -158,7 +177,7 @@ class Recall:
         gone = self.index.find_indexed(session.id, self.ledger.find_forgotten(session.id))
         if gone:
             self.index.purge_messages(session.id, gone)
-        self.index.replace_notes(session.id, list_notes(self.ledger, session.id), session.edits_version)
+        self.index.update_notes(session.id, list_notes(self.ledger, session.id), session.edits_version)
 
     def keep_up(self, session_id: str) -> bool:
         """Do one slice of what a session's index lacks; True if nothing is left. For whoever works in the background.
@@ -258,6 +277,12 @@ class Recall:
                 self.index.purge_session(session_id)  # Deleted elsewhere.
             raise LedgerError(f"there is no session {session_id[:80]!r}; 'refold sessions' lists those there are")
         return row
+
+
+def _yield_to_others(done: _Work) -> _Work:
+    """Let other threads run: a waiting event loop would else get its turn only every five milliseconds."""
+    time.sleep(PAUSE_S)
+    return done
 
 
 def _check_query(query: object, limit: object, tokens_max: object) -> None:

@@ -13,7 +13,7 @@ from refold.ledger.sqlite_file import LedgerFile
 
 APPLICATION_ID = 0x7266_6C69  # "rfli"
 # One number for the layout and for what counts as a word: when either changes, what is stored no longer fits.
-LAYOUT = 1
+LAYOUT = 2
 
 # The words of a session begin with its number: a query reads the lists of its own session and no other's.
 # detail=none: which passage holds a word is all that is kept. secure-delete: what is taken out is gone from the file.
@@ -24,7 +24,7 @@ CREATE TABLE indexed (
     created_at REAL NOT NULL,
     seq INTEGER NOT NULL DEFAULT 0,
     passages INTEGER NOT NULL DEFAULT 0,
-    words INTEGER NOT NULL DEFAULT 0,
+    weight INTEGER NOT NULL DEFAULT 0,
     edits_version INTEGER NOT NULL DEFAULT -1,
     embedded INTEGER NOT NULL DEFAULT 0,
     model TEXT NOT NULL DEFAULT ''
@@ -37,7 +37,7 @@ CREATE TABLE source (
 CREATE UNIQUE INDEX source_id ON source (no, id);
 CREATE TABLE passage (
     key INTEGER PRIMARY KEY, seq INTEGER NOT NULL, start INTEGER NOT NULL, stop INTEGER NOT NULL,
-    words INTEGER NOT NULL, flags INTEGER NOT NULL
+    weight INTEGER NOT NULL, flags INTEGER NOT NULL
 ) STRICT;
 CREATE TABLE note (
     key INTEGER PRIMARY KEY, kind TEXT NOT NULL, handle TEXT NOT NULL, text ANY NOT NULL
@@ -60,6 +60,11 @@ class IndexFile(LedgerFile):
         connection.pragma("synchronous", "normal")
         connection.pragma("secure_delete", True)
         make_tables(connection, str(self.path))
+
+    def _open_empty(self) -> apsw.Connection:
+        connection = apsw.Connection(":memory:")
+        make_tables(connection, ":memory:")
+        return connection
 
 
 def make_tables(connection: apsw.Connection, where: str) -> None:

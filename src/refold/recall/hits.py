@@ -6,14 +6,16 @@ places that hold most of what is sought.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import apsw
 
 from refold.recall import rows
 from refold.recall.dates import find_relative_days
 from refold.recall.index import NUMBER, QUESTION, RecallIndex
+from refold.recall.pending import Pending
 from refold.recall.rank import BLOCK, Said, Sought, choose_blocks, join_ranges, score_places, wants_number, weigh_word
 from refold.recall.rows import NOTES_FROM, PLACES_MAX, Mark, PassageRow
 from refold.recall.vectors import Scorer
@@ -44,6 +46,14 @@ class Hit:
     is_early: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The hits of a query, and the messages among them that the index does not hold yet."""
+
+    hits: Sequence[Hit] = ()
+    pending: Pending = field(default_factory=Pending)
+
+
 def find_hits(
     index: RecallIndex,
     session_id: str,
@@ -52,17 +62,23 @@ def find_hits(
     now: float = 0.0,
     vectors: Scorer | None = None,
     words_share: float = 1.0,
-) -> list[Hit]:
-    """Return the places of a session that answer a query, best first."""
-    if not query.strip() or not index.path.exists():
-        return []
+    read_pending: Callable[[Mark | None, Iterable[str]], Pending] | None = None,
+) -> Found:
+    """Return the places of a session that answer a query, best first; those of ``read_pending`` among them."""
+    if not query.strip():
+        return Found()
+    words = query_words(query)
+    words.update((day, 1.0) for day in find_relative_days(query, now))
     with index.file.read() as db:
-        mark = rows.find_mark(db, session_id)
-        if mark is None or not mark.passages:
-            return []
-        words = query_words(query)
-        words.update((day, 1.0) for day in find_relative_days(query, now))
-        places = {word: rows.find_places(db, mark, word) for word in words}
+        stored = rows.find_mark(db, session_id)
+        pending = read_pending(stored, words) if read_pending else Pending()
+        mark = stored or Mark(0)
+        mark = replace(mark, passages=mark.passages + len(pending.passages), weight=mark.weight + pending.weight)
+        if not mark.passages:
+            return Found()
+        indexed = {word: rows.find_places(db, mark, word) for word in words}
+        # Notes come last in the order of places.
+        places = {word: _insert(found, pending.places.get(word, ())) for word, found in indexed.items()}
         sought = _weigh(db, mark, words, places)
         early = _find_early(places, piece_words(query))
         near = sorted({*choose_blocks(_without_notes(sought)), *(place // BLOCK for place in early)})
@@ -70,13 +86,15 @@ def find_hits(
         by_meaning = vectors(db, mark, lenders) if vectors else {}
         near = sorted({*near, *(place // BLOCK for place in by_meaning)})
         found_rows = {
-            one.place: one for low, high in join_ranges(near) for one in rows.read_passages(db, mark, low, high)
+            one.place: one
+            for low, high in join_ranges(near)
+            for one in (*rows.read_passages(db, mark, low, high), *pending.read_passages(low, high))
         }
         said = {
-            place: Said(one.words, bool(one.flags & QUESTION), bool(one.flags & NUMBER))
+            place: Said(one.weight, bool(one.flags & QUESTION), bool(one.flags & NUMBER))
             for place, one in found_rows.items()
         }
-        mean = mark.words / mark.passages
+        mean = mark.weight / mark.passages
         scores = score_places(sought, said, mean, asks_number=wants_number(query)) if words_share else {}
         fused = fuse(scores, by_meaning, words_share)
         hits = [
@@ -87,7 +105,15 @@ def find_hits(
         early = _spread_messages(early, found_rows)
         hits = [replace(hit, is_early=hit.place in early) if hit.is_early else hit for hit in hits]
         hits += _find_notes(db, mark, sought)
-    return sorted(hits, key=lambda hit: (-round(hit.score, SCORE_DIGITS), -hit.place))
+    return Found(sorted(hits, key=lambda hit: (-round(hit.score, SCORE_DIGITS), -hit.place)), pending)
+
+
+def _insert(indexed: list[int], pending: Sequence[int]) -> list[int]:
+    """Return the places of a word in order."""
+    if not pending:
+        return indexed
+    at = bisect_left(indexed, NOTES_FROM)
+    return [*indexed[:at], *pending, *indexed[at:]]
 
 
 def _weigh(

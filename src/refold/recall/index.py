@@ -22,8 +22,8 @@ from refold.recall import erase
 from refold.recall.dates import name_day
 from refold.recall.file import IndexFile
 from refold.recall.originals import Original, read_original
-from refold.recall.passages import has_number, is_question, split_passages
-from refold.recall.rows import NOTES_FROM, Mark, find_mark, read_source
+from refold.recall.passages import has_number, is_question, measure_weight, split_passages
+from refold.recall.rows import NOTES_FROM, Mark, find_mark, read_notes, read_source
 from refold.recall.words import find_words
 
 BATCH_MESSAGES = 200
@@ -40,6 +40,26 @@ class CaughtUp:
     is_done: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One passage of an original. ``beside`` are words that are not in its text: those of its name and its day."""
+
+    start: int
+    stop: int
+    weight: int
+    flags: int
+    text: str
+    beside: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> list[str]:
+        """All words under which the passage is found."""
+        return [*find_words(self.text), *self.beside]
+
+
+_Pieces = list[tuple[Piece, list[str]]]
+
+
 class RecallIndex:
     """The words of every session, in one file of its own. Safe to share between threads and processes."""
 
@@ -53,17 +73,25 @@ class RecallIndex:
 
     def find_mark(self, session_id: str) -> Mark | None:
         """Return how far a session is indexed; None if it is not."""
-        if not self.path.exists():
-            return None
         with self.file.read() as db:
             return find_mark(db, session_id)
 
-    def catch_up(self, ledger: Ledger, row: SessionRow, messages_max: int | None = None) -> CaughtUp:
-        """Index the messages that came since the last time, oldest first, about ``messages_max`` at most: O(new)."""
+    def catch_up(
+        self,
+        ledger: Ledger,
+        row: SessionRow,
+        messages_max: int | None = None,
+        *,
+        pause: Callable[[_Pieces], _Pieces] = lambda pieces: pieces,
+    ) -> CaughtUp:
+        """Index the messages that came since the last time, oldest first, about ``messages_max`` at most: O(new).
+
+        ``pause`` is called with the pieces of each message, so that work in the background can yield to other threads.
+        """
         form = format_of(row)
         added = 0
         mark = self.find_mark(row.id)
-        if mark is not None and self._is_another(ledger, row, mark):
+        if mark is not None and self.is_another(ledger, row, mark):
             # A session of the same name was deleted since: its words are not this one's.
             self.purge_session(row.id)
             mark = None
@@ -71,10 +99,8 @@ class RecallIndex:
             messages = ledger.list_messages(row.id, after=mark.seq if mark else 0, limit=BATCH_MESSAGES)
             if mark is not None and not messages:
                 return CaughtUp(mark, added)
-            # Words are cut before the lock is taken; whoever came first meanwhile has done the same work.
-            pieces = [
-                (original, list(split_original(original))) for original in (read_original(m, form) for m in messages)
-            ]
+            # Words are collected before the lock is taken. If another process was faster, it did the same work.
+            pieces = [(original, pause(_collect(original))) for original in (read_original(m, form) for m in messages)]
             with self.file.write() as db:
                 now = find_mark(db, row.id) or Mark(_add_session(db, row), row.created_at)
                 if now.seq == (mark.seq if mark else 0) and pieces:
@@ -86,11 +112,11 @@ class RecallIndex:
             if messages_max is not None and added >= messages_max:
                 return CaughtUp(mark, added, is_done=False)
 
-    def _is_another(self, ledger: Ledger, row: SessionRow, mark: Mark) -> bool:
+    def is_another(self, ledger: Ledger, row: SessionRow, mark: Mark) -> bool:
         """Tell whether a session is not the one that was indexed under its name.
 
-        An import keeps the time at which a session was made, and gives its edits a version of their own: whoever sees
-        another version compares the last message that was indexed, whose id follows from all before it.
+        An imported session keeps its creation time but has its own version of edits. If the versions differ, the id of
+        the last indexed message decides, because it depends on all messages before it.
         """
         if mark.created_at != row.created_at:
             return True
@@ -106,7 +132,7 @@ class RecallIndex:
 
         def purge(db: apsw.Connection, mark: Mark) -> int:
             count = erase.erase_messages(db, mark, ids)
-            erase.erase_notes(db, mark)
+            erase.erase_notes(db, mark, [key for key, _ in read_notes(db, mark)])
             db.execute("UPDATE indexed SET edits_version = -1 WHERE no = ?", (mark.no,))
             return count
 
@@ -114,7 +140,7 @@ class RecallIndex:
 
     def find_indexed(self, session_id: str, ids: Sequence[str]) -> list[str]:
         """Return those of these messages whose words are here."""
-        if not ids or not self.path.exists():
+        if not ids:
             return []
         with self.file.read() as db:
             mark = find_mark(db, session_id)
@@ -152,23 +178,30 @@ class RecallIndex:
         self.file.empty_log()
         return count
 
-    def replace_notes(self, session_id: str, notes: Iterable[tuple[str, str, str]], edits_version: int) -> None:
-        """Set a session's notes, (kind, handle, text) each, as of a version of its edits."""
+    def update_notes(self, session_id: str, notes: Iterable[tuple[str, str, str]], edits_version: int) -> int:
+        """Make a session's notes, (kind, handle, text) each, those of a version of its edits.
+
+        Only notes that came or went are written; return how many those were.
+        """
         with self.file.write() as db:
             mark = find_mark(db, session_id)
             if mark is None:
-                return
-            erase.erase_notes(db, mark)
-            for at, (kind, handle, text) in enumerate(notes):
-                key = mark.key(NOTES_FROM + at)
+                return 0
+            wanted = dict.fromkeys(notes)
+            stored = dict(read_notes(db, mark))
+            gone = [key for key, note in stored.items() if note not in wanted]
+            new = [note for note in wanted if note not in set(stored.values())]
+            erase.erase_notes(db, mark, gone)
+            key = max(stored, default=mark.key(NOTES_FROM) - 1)
+            for kind, handle, text in new:
+                key += 1
                 db.execute("INSERT INTO note VALUES (?, ?, ?, ?)", (key, kind, handle, encode_text(text)))
                 _add_words(db, mark, key, find_words(text))
             db.execute("UPDATE indexed SET edits_version = ? WHERE no = ?", (edits_version, mark.no))
+            return len(gone) + len(new)
 
     def list_sessions(self) -> list[str]:
         """Return the sessions that are indexed."""
-        if not self.path.exists():
-            return []
         with self.file.read() as db:
             return [decode_text(found) for (found,) in db.execute("SELECT session_id FROM indexed ORDER BY no")]
 
@@ -177,16 +210,15 @@ class RecallIndex:
         self.file.close()
 
 
-def split_original(original: Original) -> Iterator[tuple[int, int, list[str], int]]:
-    """Yield each passage of an original: its start and stop, its words, its flags."""
+def split_original(original: Original) -> Iterator[Piece]:
+    """Yield each passage of an original."""
     asks = is_question(original.text)
-    beside = (
-        (*find_words(original.name), *name_day(original.created_at)) if original.name else name_day(original.created_at)
-    )
+    day = name_day(original.created_at)
+    beside = (*find_words(original.name), *day) if original.name else day
     for passage in split_passages(original.text):
         text = original.text[passage.start : passage.stop]
         flags = (QUESTION if asks else 0) | (NUMBER if has_number(text) else 0)
-        yield passage.start, passage.stop, [*find_words(text), *beside], flags
+        yield Piece(passage.start, passage.stop, measure_weight(text), flags, text, beside)
         beside = ()
 
 
@@ -196,30 +228,28 @@ def _add_session(db: apsw.Connection, row: SessionRow) -> int:
     return db.last_insert_rowid()
 
 
-_Pieces = list[tuple[int, int, list[str], int]]
+def _collect(original: Original) -> _Pieces:
+    return [(piece, list(dict.fromkeys(piece.words))) for piece in split_original(original)]
 
 
 def _add_originals(db: apsw.Connection, mark: Mark, originals: Sequence[tuple[Original, _Pieces]]) -> Mark:
-    place, words_all = mark.passages, mark.words
+    place, weight = mark.passages, mark.weight
     for original, pieces in originals:
         first = place
-        for start, stop, words, flags in pieces:
+        for piece, words in pieces:
             key = mark.key(place)
-            db.execute(
-                "INSERT INTO passage VALUES (?, ?, ?, ?, ?, ?)", (key, original.seq, start, stop, len(words), flags)
-            )
+            row = (key, original.seq, piece.start, piece.stop, piece.weight, piece.flags)
+            db.execute("INSERT INTO passage VALUES (?, ?, ?, ?, ?, ?)", row)
             _add_words(db, mark, key, words)
-            place, words_all = place + 1, words_all + len(words)
-        row = (mark.no, original.seq, original.id, original.digest, original.role, first, place - first)
-        db.execute("INSERT INTO source VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+            place, weight = place + 1, weight + piece.weight
+        source = (mark.no, original.seq, original.id, original.digest, original.role, first, place - first)
+        db.execute("INSERT INTO source VALUES (?, ?, ?, ?, ?, ?, ?)", source)
     seq = originals[-1][0].seq
-    sql = "UPDATE indexed SET seq = ?, passages = ?, words = ? WHERE no = ?"
-    db.execute(sql, (seq, place, words_all, mark.no))
-    return replace(mark, seq=seq, passages=place, words=words_all)
+    sql = "UPDATE indexed SET seq = ?, passages = ?, weight = ? WHERE no = ?"
+    db.execute(sql, (seq, place, weight, mark.no))
+    return replace(mark, seq=seq, passages=place, weight=weight)
 
 
 def _add_words(db: apsw.Connection, mark: Mark, key: int, words: Iterable[str]) -> None:
-    distinct = dict.fromkeys(words)
-    if distinct:
-        prefixed = mark.prefix + f" {mark.prefix}".join(distinct)
+    if prefixed := mark.add_prefix(words):
         db.execute("INSERT INTO word (rowid, words) VALUES (?, ?)", (key, prefixed))

@@ -40,6 +40,11 @@ def split_passages(text: str, weight_max: int = PASSAGE_WEIGHT_MAX) -> Iterator[
         start = stop
 
 
+def measure_weight(text: str) -> int:
+    """Return how much a text weighs: about its characters, where a wide one counts three times."""
+    return len(text) if text.isascii() else len(text) + (_WIDE_WEIGHT - 1) * len(_WIDE.findall(text))
+
+
 def _measure_room(text: str, start: int, weight_max: int) -> int:
     """Return how many characters from ``start`` weigh as much as one passage may."""
     window = text[start : start + weight_max]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,7 +40,7 @@ _WANTS_NUMBER = re.compile(
 class Said:
     """What ranking knows of one place."""
 
-    words: int
+    weight: int
     is_question: bool = False
     has_number: bool = False
 
@@ -88,11 +89,11 @@ def join_ranges(blocks: Iterable[int]) -> list[tuple[int, int]]:
 
 
 def score_places(
-    sought: Iterable[Sought], said: Mapping[int, Said], words_mean: float, *, asks_number: bool = False
+    sought: Iterable[Sought], said: Mapping[int, Said], weight_mean: float, *, asks_number: bool = False
 ) -> dict[int, float]:
     """Return the score of every place in ``said``, 0 to about 1: the share of what is sought that it tells."""
     order = sorted(said)
-    own = [_saturate(said[place].words, words_mean) for place in order]
+    own = [_saturate(said[place].weight, weight_mean) for place in order]
     totals = [0.0] * len(order)
     most = 0.0
     for word in sought:
@@ -101,7 +102,8 @@ def score_places(
         if held:
             shares = [share if place in held else 0.0 for place, share in zip(order, own, strict=True)]
             for at, share in enumerate(spread_word(order, shares)):
-                totals[at] += word.weight * share
+                if share:
+                    totals[at] += word.weight * share
     scores: dict[int, float] = {}
     for place, total in zip(order, totals, strict=True):
         if total > 0:
@@ -112,10 +114,19 @@ def score_places(
 
 
 def spread_word(order: Sequence[int], shares: Sequence[float]) -> list[float]:
-    """Return what each place has of a word: its own, or what is left of it from places around. One pass each way."""
+    """Return what each place has of a word: its own share, or what reaches it from places around it.
+
+    Stretches that nothing reaches are skipped, so a rare word costs little.
+    """
     spread = list(shares)
-    carried, age = 0.0, 0
-    for at in range(1, len(order)):
+    held = [at for at, share in enumerate(shares) if share]
+    for at in held:
+        for back, share in enumerate(BEFORE, 1):
+            before = at - back
+            if before >= 0 and order[at] - order[before] == back and shares[at] * share > spread[before]:
+                spread[before] = shares[at] * share
+    at, carried, age = (held[0] if held else len(order)) + 1, 0.0, 0
+    while at < len(order):
         step = order[at] - order[at - 1]
         if step > 1:
             carried *= AFTER_FADE ** (step - 1)
@@ -127,13 +138,13 @@ def spread_word(order: Sequence[int], shares: Sequence[float]) -> list[float]:
             carried, age = fresh, 1
         if carried > spread[at]:
             spread[at] = carried
-        for back, share in enumerate(BEFORE, 1):
-            before = at - back
-            if before >= 0 and order[at] - order[before] == back and shares[at] * share > spread[before]:
-                spread[before] = shares[at] * share
+        elif not carried and not shares[at]:
+            following = bisect_left(held, at)
+            at = held[following] if following < len(held) else len(order)
+        at += 1
     return spread
 
 
-def _saturate(words: int, words_mean: float) -> float:
-    length = 1 - LENGTH_SHARE + LENGTH_SHARE * min(LENGTH_MAX, words / max(1.0, words_mean))
+def _saturate(weight: int, weight_mean: float) -> float:
+    length = 1 - LENGTH_SHARE + LENGTH_SHARE * min(LENGTH_MAX, weight / max(1.0, weight_mean))
     return (1 + SATURATION) / (1 + SATURATION * length) / ((1 + SATURATION) / (1 + SATURATION * (1 - LENGTH_SHARE)))

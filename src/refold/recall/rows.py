@@ -27,7 +27,7 @@ class Mark:
     created_at: float = 0.0
     seq: int = 0
     passages: int = 0
-    words: int = 0
+    weight: int = 0
     edits_version: int = -1
     embedded: int = 0
     model: str = ""
@@ -41,6 +41,10 @@ class Mark:
         """What this session's words begin with."""
         return f"{self.no:x}|"
 
+    def add_prefix(self, words: Iterable[str]) -> str:
+        """Return distinct words as the index stores them."""
+        return " ".join(f"{self.prefix}{word}" for word in dict.fromkeys(words))
+
 
 @dataclass(frozen=True, slots=True)
 class PassageRow:
@@ -50,7 +54,7 @@ class PassageRow:
     seq: int
     start: int
     stop: int
-    words: int
+    weight: int
     flags: int
 
 
@@ -77,7 +81,7 @@ class Source:
 def find_mark(db: apsw.Connection, session_id: str) -> Mark | None:
     """Return how far a session is indexed; None if it is not."""
     sql = (
-        "SELECT no, created_at, seq, passages, words, edits_version, embedded, model FROM indexed WHERE session_id = ?"
+        "SELECT no, created_at, seq, passages, weight, edits_version, embedded, model FROM indexed WHERE session_id = ?"
     )
     found = db.execute(sql, (encode_text(session_id),)).fetchone()
     return Mark(*found) if found else None
@@ -100,7 +104,7 @@ def count_places(db: apsw.Connection, mark: Mark, word: str) -> int:
 
 def read_passages(db: apsw.Connection, mark: Mark, low: int, high: int) -> Iterator[PassageRow]:
     """Yield the passages at places ``low`` to ``high``, without the latter."""
-    sql = "SELECT key, seq, start, stop, words, flags FROM passage WHERE key >= ? AND key < ? ORDER BY key"
+    sql = "SELECT key, seq, start, stop, weight, flags FROM passage WHERE key >= ? AND key < ? ORDER BY key"
     for key, *rest in db.execute(sql, (mark.key(max(0, low)), mark.key(min(high, NOTES_FROM)))):
         yield PassageRow(key - (mark.no << SESSION_BITS), *rest)
 
@@ -121,3 +125,10 @@ def read_note(db: apsw.Connection, mark: Mark, place: int) -> Note | None:
     """Return the note at a place."""
     found = db.execute("SELECT kind, handle, text FROM note WHERE key = ?", (mark.key(place),)).fetchone()
     return Note(place, found[0], found[1], decode_text(found[2])) if found else None
+
+
+def read_notes(db: apsw.Connection, mark: Mark) -> list[tuple[int, tuple[str, str, str]]]:
+    """Return a session's notes, each with the key of its row, as (kind, handle, text)."""
+    sql = "SELECT key, kind, handle, text FROM note WHERE key >= ? AND key < ? ORDER BY key"
+    found = db.execute(sql, (mark.key(NOTES_FROM), mark.key(0) + (1 << SESSION_BITS)))
+    return [(key, (kind, handle, decode_text(text))) for key, kind, handle, text in found]

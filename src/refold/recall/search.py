@@ -6,16 +6,17 @@ the index. A session that is named is the only one that is searched.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from refold.ledger.port import Ledger
 from refold.ledger.records import SessionRow, format_of
 from refold.recall import rows
-from refold.recall.hits import NOTES_MAX, SCORE_DIGITS, SPARE, Hit, find_hits
+from refold.recall.hits import NOTES_MAX, SCORE_DIGITS, SPARE, Found, Hit, find_hits
 from refold.recall.index import RecallIndex
 from refold.recall.newer import put_newer_first
 from refold.recall.originals import Original, read_original
+from refold.recall.pending import Pending, read_pending
 from refold.recall.rows import PassageRow
 from refold.recall.snippets import fit_texts
 from refold.recall.vectors import Scorer
@@ -62,14 +63,21 @@ def search_session(
     now: float = 0.0,
     vectors: Scorer | None = None,
     words_share: float = 1.0,
-    allowed: frozenset[str] | None = None,
+    hidden: Sequence[str] | None = None,
 ) -> list[Recalled]:
     """Return the best originals of a session for a query, best first, together within ``tokens_max``.
 
-    ``vectors`` scores places by meaning; ``words_share`` 0 leaves the words out. ``allowed`` limits to messages by id.
+    ``vectors`` scores places by meaning; ``words_share`` 0 leaves the words out. With ``hidden``, the ids of messages
+    in order, only these are found, and those that are not indexed yet are read from the ledger.
     """
     clipped = clip_query(query)
-    hits = find_hits(index, row.id, clipped, now=now, vectors=vectors, words_share=words_share)
+    allowed = None if hidden is None else frozenset(hidden)
+
+    def read_rest(mark: rows.Mark | None, words: Iterable[str]) -> Pending:
+        return read_pending(ledger, row, mark, hidden or (), words)
+
+    rest = None if hidden is None else read_rest
+    hits = find_hits(index, row.id, clipped, now=now, vectors=vectors, words_share=words_share, read_pending=rest)
     found = _read_hits(index, ledger, row, hits, clipped, limit * SPARE, allowed)
     chosen = _choose(_cut_tail(found, clipped), limit)
     return fit_texts(chosen, tokens_max, count_text, list(query_words(clipped)))
@@ -79,17 +87,18 @@ def _read_hits(
     index: RecallIndex,
     ledger: Ledger,
     row: SessionRow,
-    hits: Sequence[Hit],
+    answer: Found,
     query: str,
     count: int,
     allowed: frozenset[str] | None,
 ) -> list[Recalled]:
     """Read the texts of the best hits, each content once, and put first what holds the query letter by letter."""
     form = format_of(row)
-    sources: dict[int, rows.Source] = {}
+    hits, originals, sources = answer.hits, dict(answer.pending.originals), dict(answer.pending.sources)
     best = _pick_hits(index, row.id, hits, sources, count + sum(hit.is_early for hit in hits), allowed)
     ids = [sources[hit.row.seq].id for hit in best.values() if hit.row]
-    originals = {stored.id: read_original(stored, form) for stored in ledger.read_messages(row.id, ids)}
+    missing = [one for one in ids if one not in originals]
+    originals |= {stored.id: read_original(stored, form) for stored in ledger.read_messages(row.id, missing)}
     literal = query.strip().casefold()
     quoting = [hit for hit in best.values() if _quotes(hit, originals, sources, literal)]
     bonuses = _rank_quotes(quoting, sources)
@@ -145,13 +154,13 @@ def _pick_hits(
     with index.file.read() as db:
         mark = rows.find_mark(db, session_id)
         for hit in (*(hit for hit in hits if hit.is_early), *hits):
-            if mark is None or len(best) >= count:
+            if len(best) >= count:
                 break
             if hit.row is None:
                 if allowed is None:
                     best.setdefault(f"note {hit.place}", hit)
                 continue
-            source = sources.get(hit.row.seq) or rows.read_source(db, mark, hit.row.seq)
+            source = sources.get(hit.row.seq) or (rows.read_source(db, mark, hit.row.seq) if mark else None)
             if source is None or (allowed is not None and source.id not in allowed):
                 continue
             sources[hit.row.seq] = source

@@ -1,8 +1,8 @@
-"""Upkeep: a session's index and its vectors, brought up to date beside the conversation.
+"""Upkeep: brings the index and the vectors of sessions up to date in the background.
 
-One thread per manager, which ends when there is nothing left to do. It works in slices, so that no session keeps the
-others waiting, and every slice is stored: a process that ends loses nothing but the slice at hand. Nothing here answers
-a question, and nothing that fails here fails one: whoever asks catches up by themselves.
+Each manager has one worker thread, which ends when nothing is left to do. It works in slices, so that no session keeps
+the others waiting, and stores every slice: a process that ends loses only the slice in progress. A failure here fails
+no request: a search catches up by itself, and a request reads from the ledger what is not indexed yet.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ WAITING_MAX = 1_000
 
 
 class Upkeep:
-    """Does ``slice_of(session_id)`` for the sessions that were named, until each says that it is done."""
+    """Calls ``slice_of(session_id)`` for the sessions it was asked to update, until each returns True."""
 
     def __init__(self, slice_of: Callable[[str], bool], complain: Callable[[str, str], None] | None = None) -> None:
         self._slice_of = slice_of
@@ -28,7 +28,7 @@ class Upkeep:
         self._stops = threading.Event()
 
     def ask(self, session_id: str) -> bool:
-        """Have a session brought up to date soon; False if too many are waiting already."""
+        """Queue a session for an update; False if too many are waiting already."""
         with self._guard:
             if session_id in self._waiting:
                 return True
@@ -42,12 +42,12 @@ class Upkeep:
             return True
 
     def is_busy(self) -> bool:
-        """Tell whether something is under way or waiting."""
+        """Return whether work is in progress or waiting."""
         with self._guard:
             return self._worker is not None
 
     def join(self, seconds: float = 60.0) -> bool:
-        """Wait until nothing is left to do; False if that took longer."""
+        """Wait until nothing is left to do; False after ``seconds``."""
         with self._guard:
             worker = self._worker
         if worker is not None:
@@ -55,7 +55,7 @@ class Upkeep:
         return not self.is_busy()
 
     def close(self) -> None:
-        """End after the slice at hand. What is left is done when somebody asks again."""
+        """Stop after the slice in progress. The rest is done the next time somebody asks."""
         self._stops.set()
         with self._guard:
             self._waiting.clear()
@@ -71,12 +71,11 @@ class Upkeep:
             is_done = self._do_slice(session_id)
             with self._guard:
                 if not is_done and not self._stops.is_set():
-                    # To the end of the row: the others have their turn first.
+                    # Back to the end of the queue: the others come first.
                     self._waiting.setdefault(session_id)
 
     def _do_slice(self, session_id: str) -> bool:
-        """Do one slice; True if none is left, or it failed: then it is tried again when somebody asks, not over and
-        over."""
+        """Do one slice; True if it was the last, or if it failed: a failed one is tried again only when asked for."""
         try:
             return self._slice_of(session_id)
         except RefoldError as error:

@@ -32,8 +32,6 @@ def verify_index(index: RecallIndex, ledger: Ledger, session_id: str | None, *, 
 
 
 def _verify_session(index: RecallIndex, ledger: Ledger, name: str, row: SessionRow | None) -> list[str]:
-    if not index.path.exists():
-        return []
     with index.file.read() as db:
         mark = find_mark(db, name)
         if mark is None:
@@ -58,7 +56,7 @@ def _compare(
             seq = stored.seq
             message_id, first, count = sources.pop(seq, ("", 0, 0))
             original = read_original(stored, form)
-            expected = [words for _, _, words, _ in split_original(original)]
+            expected = [piece.words for piece in split_original(original)]
             if message_id != stored.id and expected:
                 found.append(f"message {stored.id} is not in the index")
                 continue

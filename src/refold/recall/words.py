@@ -11,9 +11,10 @@ import hashlib
 import itertools
 import re
 from collections import Counter
+from collections.abc import Iterable
 from functools import lru_cache
 
-from refold.recall.english import FAINT_STEMS, STOP_WORDS, stem
+from refold.recall.english import FAINT_STEMS, STOP_WORDS, list_forms, stem
 
 WORD_CHARS_MAX = 64
 # A query is a question or a value; who pastes a megabyte means its beginning and its end.
@@ -115,6 +116,37 @@ def clip_query(query: str) -> str:
         return query
     half = QUERY_CHARS_MAX // 2
     return f"{query[:half]} {query[-half:]}"
+
+
+class WordSieve:
+    """Finds which of a few words a text holds, as the index would, without collecting all the other words."""
+
+    def __init__(self, words: Iterable[str]) -> None:
+        self.wanted = frozenset(words)
+        self._wants_dates = any(word[0] == "@" for word in self.wanted)
+        # A stem is the head of every form of its word, but for its last letters and for irregular forms.
+        heads = {form[: max(2, min(len(form) - 2, 5))] for word in self.wanted for form in (word, *list_forms(word))}
+        # Marks that are left out of a word may be in its head.
+        self._head = re.compile("|".join(("[,'\\\\]", *map(re.escape, sorted(heads)))), re.I)
+        self._known: dict[str, frozenset[str]] = {}
+
+    def find(self, text: str) -> set[str]:
+        """Return the wanted words that are in a text."""
+        if not text.isascii():
+            return set(self.wanted.intersection(_walk(text, with_singles=True)))
+        found: set[str] = set()
+        known = self._known
+        for compound in set(_ASCII_WORD.findall(text)):
+            held = known.get(compound)
+            if held is None:
+                is_near = self._head.search(compound) is not None
+                held = self.wanted.intersection(_split_compound(compound)) if is_near else frozenset()
+                known[compound] = held
+            if held:
+                found |= held
+        if self._wants_dates:
+            found |= self.wanted.intersection(find_dates(text))
+        return found
 
 
 def _walk(text: str, *, with_singles: bool) -> list[str]:
