@@ -45,7 +45,9 @@ class Waiting:
         monkeypatch.setattr(RecallIndex, "catch_up", wait)
 
 
-@given(st.lists(st.sampled_from(TEXTS) | st.text(max_size=40), min_size=1, max_size=3).map(" ".join), st.text(max_size=30))
+@given(
+    st.lists(st.sampled_from(TEXTS) | st.text(max_size=40), min_size=1, max_size=3).map(" ".join), st.text(max_size=30)
+)
 def test_looking_for_a_few_words_finds_those_that_the_index_would_hold(text: str, more: str) -> None:
     for asked in (*TEXTS, more, "Which queries did O'Brien run? 1234 went"):
         wanted = query_words(asked)

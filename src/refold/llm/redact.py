@@ -58,8 +58,10 @@ def _mask_all(text: str, met: list[str]) -> str:
         text = _mask_private_keys(text)
     lowered = text.lower()
     for rule in RULES:
-        if any(hint in lowered for hint in rule.hints):
-            text = rule.pattern.sub(_make_mask(rule, met), text)
+        for hint in rule.hints:
+            if hint in lowered:
+                text = rule.pattern.sub(_make_mask(rule, met), text)
+                break
     return text
 
 

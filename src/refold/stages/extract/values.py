@@ -40,7 +40,8 @@ _JSON_KEY = re.compile(r'"[\w .-]{1,60}"\s*:(?=\s*[\[{"\dtfn-])', re.ASCII)
 _LINE_NUMBER = re.compile(r"^[ \t]{0,12}\d{1,7}(?=[\t:|→-])", re.M)
 # The scripts of sed and the like: 12,30p and 25s/a/b/ are places in a file, gone with the next edit.
 _ANSI = re.compile(r"(?:\x1b|\\x1b|\\e|\\033)\[[\d;]{0,20}m")
-_SED = re.compile(r"(?<![\w.])\d{1,6}(?:,\d{1,6})?[pdsaic](?=['\"\s/\\])(?:/[^'\"\n]{0,200})?")
+# The pattern begins with the digit itself, so that the engine can skip to it; what precedes the digit is checked after.
+_SED = re.compile(r"\d(?<![\w.]\d)\d{0,5}(?:,\d{1,6})?[pdsaic](?=['\"\s/\\])(?:/[^'\"\n]{0,200})?")
 # In a tool's table "100,200" may be two cells; a sign before it, or a person writing it, makes it one amount.
 _MONEY_THOUSANDS = re.compile(r"[$€£¥]\d{1,3}(?:,\d{3}){1,6}(?:\.\d{1,9})?(?![\d,])")
 _THOUSANDS = re.compile(r"(?<![\d,.$€£¥])[$€£¥]?\d{1,3}(?:,\d{3}){1,6}(?:\.\d{1,9})?(?![\d,])")
@@ -119,9 +120,11 @@ _SORTS: tuple[tuple[str, re.Pattern[str]], ...] = (
 )
 
 
-@lru_cache(maxsize=8_192)
+@lru_cache(maxsize=32_768)
 def classify_word(word: str) -> tuple[str, str] | None:
     """Return the sort and the value in one word of a text, or None if it is an ordinary word."""
+    if word.isalpha() and (word.islower() or word.istitle()):
+        return None
     value = _TAIL.sub("", _HEAD.sub("", word))
     if (
         len(value) < 2
@@ -175,7 +178,8 @@ def find_values(text: str, *, with_names: bool = False) -> Counter[tuple[str, st
         sorted_value = classify_word(word)
         if sorted_value is not None:
             found[sorted_value] += times
-    found.update(("number", value) for value in _ZH_NUMBER.findall(text))
+    if not text.isascii():
+        found.update(("number", value) for value in _ZH_NUMBER.findall(text))
     if with_names:
         found.update(_find_names(text))
     return found

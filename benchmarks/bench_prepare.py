@@ -1,0 +1,195 @@
+"""What a compressing request costs: CPU of the slowest preparations, by cause, and how long others wait meanwhile.
+
+    python benchmarks/bench_prepare.py              four recorded coding sessions joined, 974 messages, window 150,000
+    python benchmarks/bench_prepare.py --generated  a session of the same length that the script makes up
+
+The session grows turn by turn. "Request" is the CPU time of the thread that prepares, which a client waits for;
+"beside" is what the process spends in other threads during it, mostly the recall index. The stall is the longest time
+that an event loop in the same process, which does nothing but wake up every millisecond, had to wait during one
+compression; beside it stands the longest wait within one second without work. A fixed loop in plain Python is timed
+in the same run, so that figures of a busy machine can be compared with those of an idle one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import cProfile
+import gzip
+import json
+import pstats
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from refold import CompressionConfig, ContextCompressionManager
+
+DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "agent_long.jsonl.gz"
+JOINED = ("django__django-11138", "sphinx-doc__sphinx-9229", "sympy__sympy-13091", "pylint-dev__pylint-6528")
+WINDOW = 150_000
+MESSAGES = 974
+SLOWEST = 8
+CAUSES = {
+    "recall index and search": "recall/",
+    "secrets": "llm/redact.py",
+    "values": "stages/extract/values.py",
+    "artifacts": "stages/extract/artifacts.py",
+    "story and facts": "stages/extract/",
+    "other stages": "stages/",
+    "ledger": "ledger/",
+}
+Message = dict[str, Any]
+
+
+def read_recorded() -> list[Message]:
+    with gzip.open(DATA, "rt", encoding="utf-8") as lines:
+        sessions = {session["id"]: session["messages"] for session in map(json.loads, lines)}
+    return [one for name in JOINED for one in sessions[f"miniswe-gemini3pro-{name}"]][:MESSAGES]
+
+
+def make_session() -> list[Message]:
+    """A coding agent: a task now and then, many steps with a listing each."""
+    made: list[Message] = []
+    for step in range(MESSAGES // 2):
+        if step % 120 == 0:
+            made.append(
+                {"role": "user", "content": f"Now make module_{step} faster. What did we say about it earlier?"}
+            )
+        call = {
+            "name": "run",
+            "arguments": json.dumps({"command": f"sed -n 1,80p src/pkg_{step % 9}/module_{step}.py"}),
+        }
+        made.append(
+            {
+                "role": "assistant",
+                "content": f"I read module_{step}: the loop over rows is slow because it reads row {step * 7} again.",
+                "tool_calls": [{"id": f"c{step}", "type": "function", "function": call}],
+            }
+        )
+        lines = (f"def load_{step}_{line}(row_{line}): return table_{step}[{line * step % 97}]" for line in range(24))
+        made.append({"role": "tool", "tool_call_id": f"c{step}", "content": "\n".join(lines)})
+    return made[:MESSAGES]
+
+
+def list_requests(messages: Sequence[Message]) -> Iterator[int]:
+    """Yield how many messages each request of the session has."""
+    for at, message in enumerate(messages):
+        is_asked = at + 1 == len(messages) or messages[at + 1]["role"] == "assistant"
+        if message["role"] in ("user", "tool") and is_asked:
+            yield at + 1
+
+
+def calibrate() -> float:
+    """Return the milliseconds of a fixed loop: about 40 on an idle machine of 2024."""
+    begun = time.thread_time()
+    sum(number * number for number in range(1_000_000))
+    return 1e3 * (time.thread_time() - begun)
+
+
+@dataclass(slots=True)
+class Timed:
+    messages: int
+    request_ms: float
+    beside_ms: float
+    tokens_folded: int
+    profile: cProfile.Profile | None = None
+
+
+def time_requests(messages: Sequence[Message], *, profiled: bool) -> list[Timed]:
+    times: list[Timed] = []
+    with tempfile.TemporaryDirectory() as folder:
+        manager = ContextCompressionManager(CompressionConfig(window=WINDOW), folder)
+        for count in list_requests(messages):
+            profile = cProfile.Profile() if profiled else None
+            thread, process = time.thread_time(), time.process_time()
+            if profile:
+                profile.enable()
+            report = manager.prepare_context_sync("s", list(messages[:count])).report
+            if profile:
+                profile.disable()
+            request = time.thread_time() - thread
+            beside = time.process_time() - process - request
+            folded = max(0, report.tokens_before - report.tokens_after)
+            times.append(Timed(count, 1e3 * request, 1e3 * max(0.0, beside), folded, profile))
+        manager.recalling.upkeep.join()
+        manager.close()
+    return times
+
+
+def split_causes(profile: cProfile.Profile) -> dict[str, float]:
+    """Return the share of the time by where it was spent, with what is called from there."""
+    spent = dict.fromkeys((*CAUSES, "rest"), 0.0)
+    stats = pstats.Stats(profile).stats  # type: ignore[attr-defined]
+    for (file, _, _), (_, _, own, _, callers) in stats.items():
+        places = {file: own} if "refold/" in file else {caller[0]: one[2] for caller, one in callers.items()}
+        for place, seconds in places.items():
+            cause = next((name for name, part in CAUSES.items() if f"refold/{part}" in place), "rest")
+            spent[cause] += seconds
+    total = sum(spent.values()) or 1.0
+    return {cause: seconds / total for cause, seconds in spent.items()}
+
+
+async def measure_stall(messages: Sequence[Message]) -> tuple[float, float, float]:
+    """Return the longest wait of an event loop during one compression, that of an idle one, and the time it took."""
+    waits: list[float] = []
+
+    async def wake_up() -> None:
+        while True:
+            begun = time.perf_counter()
+            await asyncio.sleep(0.001)
+            waits.append(1e3 * (time.perf_counter() - begun - 0.001))
+
+    with tempfile.TemporaryDirectory() as folder:
+        manager = ContextCompressionManager(CompressionConfig(window=WINDOW), folder)
+        manager.append("s", list(messages))
+        waking = asyncio.create_task(wake_up())
+        await asyncio.sleep(1.0)
+        idle = max(waits)
+        waits.clear()
+        begun = time.perf_counter()
+        await manager.prepare_context("s")
+        took = time.perf_counter() - begun
+        while manager.recalling.upkeep.is_busy():
+            await asyncio.sleep(0.01)
+        waking.cancel()
+        manager.close()
+    return max(waits), idle, took
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--generated", action="store_true", help="a session that the script makes up")
+    parser.add_argument("--skip-stall", action="store_true", help="only the CPU time")
+    wish = parser.parse_args(arguments)
+    is_recorded = not wish.generated and DATA.is_file()
+    messages = read_recorded() if is_recorded else make_session()
+    print("## A compressing request (`benchmarks/bench_prepare.py`)\n\n```text")
+    print(f"{'recorded' if is_recorded else 'generated'}, {len(messages)} messages, window {WINDOW:,}")
+    print(f"the fixed loop takes {calibrate():.0f} ms")
+    times = time_requests(messages, profiled=False)
+    print(f"{len(times)} requests, median {statistics.median(one.request_ms for one in times):.1f} ms of CPU; slowest:")
+    for one in sorted(times, key=lambda timed: -timed.request_ms)[:SLOWEST]:
+        folded = f"folded {one.tokens_folded:,} tokens" if one.tokens_folded else "no fold"
+        per = f", {one.request_ms * 50_000 / one.tokens_folded:.0f} ms per 50,000" if one.tokens_folded else ""
+        print(f"  {one.messages:4} messages: {one.request_ms:4.0f} ms, beside {one.beside_ms:3.0f} ms, {folded}{per}")
+    folds = [one for one in time_requests(messages, profiled=True) if one.tokens_folded and one.profile]
+    for one in folds:
+        causes = split_causes(one.profile) if one.profile else {}
+        told = ", ".join(f"{cause} {share:.0%}" for cause, share in sorted(causes.items(), key=lambda pair: -pair[1]))
+        print(f"  fold at {one.messages} messages, by cause: {told}")
+    if folds and not wish.skip_stall:
+        stall, idle, took = asyncio.run(measure_stall(messages[: folds[0].messages]))
+        print(
+            f"longest wait of the event loop during a compression of {took:.2f} s: {stall:.1f} ms (idle: {idle:.1f} ms)"
+        )
+    print("```")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
