@@ -13,7 +13,7 @@ from openai.types.chat import ChatCompletionMessageParam
 
 from refold import CompressionConfig, ContextCompressionManager
 from refold.server.app import Application
-from refold.server.serving import BackgroundServer
+from refold.server.serve import BackgroundServer
 from refold.server.settings import GatewaySettings
 from refold.testing import ScriptedProvider
 

@@ -72,10 +72,10 @@ def test_s3_3_an_upstream_that_fails_is_said_so(ask):
 
 
 def test_s3_3_the_call_has_a_time_limit_of_its_own(ask, monkeypatch):
-    from refold.server import api_chat
+    from refold.server.api import chat
 
-    assert api_chat.TIMEOUT_S == 30.0
-    monkeypatch.setattr(api_chat, "TIMEOUT_S", 0.3)
+    assert chat.TIMEOUT_S == 30.0
+    monkeypatch.setattr(chat, "TIMEOUT_S", 0.3)
     answer, _ = ask(BODY, hang(20))
     assert answer.status_code == 503
 
@@ -98,7 +98,7 @@ def test_s3_3_and_s3_12_one_system_and_one_user_message_with_the_documents_deman
 
 
 def test_s3_10_a_prompt_of_ones_own_is_used():
-    from refold.server.api_chat import write_prompt
+    from refold.server.api.chat import write_prompt
 
     prompt = write_prompt(BODY["messages"], "Tell it as a haiku of {chars} characters.")
     assert prompt.system.startswith("Tell it as a haiku of 500 characters.")

@@ -18,10 +18,8 @@ import httpx2
 from refold.config import CompressionConfig
 from refold.manager import ContextCompressionManager
 from refold.server.app import Application
-from refold.server.managers import without_arrival
-from refold.server.serving import BackgroundServer
-from refold.server.settings import GatewaySettings
-from refold.server.summaries import choose_summariser
+from refold.server.serve import BackgroundServer
+from refold.server.settings import GatewaySettings, choose_summariser, without_arrival
 from refold.testing import ScriptedProvider
 
 PATHS = {"openai-chat": "/v1/chat/completions", "openai-responses": "/v1/responses", "anthropic": "/v1/messages"}
@@ -46,7 +44,7 @@ class Rig:
 
     @property
     def manager(self) -> ContextCompressionManager:
-        return self.application.managers.main
+        return self.application.manager
 
 
 @contextmanager

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from refold.server.body_values import BYTES_MIN, VALUES_MAX, has_too_many_values
-from refold.server.reading import Unreadable, read_request
+from refold.server.body import BYTES_MIN, VALUES_MAX, Unreadable, has_too_many_values, read_request
 from refold.server.wires import find_wire
 
 

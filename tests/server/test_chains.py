@@ -6,7 +6,7 @@ import json
 import openai
 import pytest
 
-from refold.server.chains import Chains
+from refold.server.request_memory import Chains
 from refold.server.wires import Answered
 from refold.testing import RecordedRequest, ScriptedReply
 from tests.server.running import make_body

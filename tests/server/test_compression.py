@@ -8,7 +8,7 @@ import pytest
 from refold.config import CompressionConfig
 from refold.errors import LedgerError
 from refold.ledger.sqlite import SqliteLedger
-from refold.server.managers import without_arrival
+from refold.server.settings import without_arrival
 from refold.testing import ScriptedUsage, say
 from tests.server.running import PATHS, make_body, make_dialog, wait_for
 

@@ -7,7 +7,7 @@ import string
 
 import pytest
 
-from refold.server.stream import AnswerReader
+from refold.server.upstream import AnswerReader
 from refold.server.wires import ANTHROPIC, CHAT, RESPONSES
 from refold.testing import ScriptedReply, ScriptedUsage
 from refold.testing.answers import WIRES

@@ -11,8 +11,8 @@ from refold.errors import ConfigError
 from refold.manager import ContextCompressionManager
 from refold.server.app import Application
 from refold.server.auth import KeyRing, hash_key
-from refold.server.logs import JsonLines
-from refold.server.serving import check_binding
+from refold.server.monitoring import JsonLines
+from refold.server.serve import check_binding
 from refold.server.settings import GatewaySettings
 from tests.server.running import PATHS, make_body, make_dialog, wait_for
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from refold.server.origin import Origin, find_origin, read_conversation
 from refold.server.request import Asked
+from refold.server.session_lookup import Origin, find_origin, read_conversation
 from refold.testing import say
 from tests.server.running import make_body, make_dialog, start_rig
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from refold.errors import ContextOverflow
-from refold.server.limits import NO_LIMITS, LearnedLimits, LimitKey, Limits
+from refold.server.overflow import NO_LIMITS, LearnedLimits, LimitKey, Limits
 from refold.testing.request_rules import count_input
 from tests.server.running import make_body, make_dialog
 
@@ -107,10 +107,10 @@ def test_one_tenant_does_not_change_the_window_of_another(start):
     alice, bob = keys.add("alice")[1], keys.add("bob")[1]
     body = make_body("openai-chat", make_dialog(30))
     assert rig.post("openai-chat", body, x_refold_key=alice).status_code == 200
-    learned = rig.application.managers
-    assert learned.find_limits(LimitKey("alice", "openai", "scripted-1")) != NO_LIMITS
-    assert learned.find_limits(LimitKey("bob", "openai", "scripted-1")) == NO_LIMITS
-    assert learned.find_limits(LimitKey("alice", "anthropic", "scripted-1")) == NO_LIMITS
+    learned = rig.application.limits
+    assert learned.find(LimitKey("alice", "openai", "scripted-1")) != NO_LIMITS
+    assert learned.find(LimitKey("bob", "openai", "scripted-1")) == NO_LIMITS
+    assert learned.find(LimitKey("alice", "anthropic", "scripted-1")) == NO_LIMITS
     asked = len(rig.provider.requests)
     assert rig.post("openai-chat", body, x_refold_key=bob).status_code == 200
     assert len(rig.provider.requests) == asked + 2
@@ -154,7 +154,7 @@ def test_a_refusal_whose_words_stood_in_the_request_teaches_nothing():
 
 
 def test_the_number_of_limits_is_bounded(monkeypatch):
-    monkeypatch.setattr("refold.server.limits.ENTRIES_MAX", 10)
+    monkeypatch.setattr("refold.server.overflow.ENTRIES_MAX", 10)
     limits = LearnedLimits()
     for number in range(100):
         limits.note_refused(LimitKey("", "openai", f"m{number}"), 9_000, ContextOverflow("", tokens_max=8_000))

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from refold.server.places import count_shared_bytes, find_places
+from refold.server.body import count_shared_bytes, find_places
 from refold.testing import echo_prompt
 from tests.server.running import PATHS, make_body, make_dialog
 from tests.server.test_fidelity import write_value

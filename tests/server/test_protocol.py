@@ -5,8 +5,9 @@ import json
 import socket
 
 import pytest
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from refold.server.protocol import HEAD_BYTES_MAX
+from refold.server.protocol import HEAD_BYTES_MAX, GatewayProtocol
 from tests.server.running import PATHS, make_body, make_dialog, pack, start_rig
 
 BODY = json.dumps(make_body("openai-chat", make_dialog(1, words=3))).encode()
@@ -26,6 +27,14 @@ def say(rig, *pieces: bytes) -> bytes:
         except ConnectionError:
             pass  # It was closed while we were speaking.
     return heard
+
+
+def test_the_installed_uvicorn_has_every_name_that_the_protocol_overrides_or_uses():
+    own = {name for name, value in vars(GatewayProtocol).items() if callable(value) and not name.startswith("__")}
+    helpers = {"_decline_offer", "_give_up", "_is_declined", "_start_timer", "_stop_timer"}
+    used = {"_should_upgrade", "_unset_keepalive_if_required", "handle_websocket_upgrade", "send_400_response"}
+    missing = [name for name in sorted(own - helpers | used) if not hasattr(HttpToolsProtocol, name)]
+    assert missing == []
 
 
 @pytest.mark.parametrize("said", [b"", b"POST /v1/chat", HEAD + b"x-more: "], ids=["nothing", "a line", "a head"])

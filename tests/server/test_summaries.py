@@ -4,8 +4,7 @@ import pytest
 
 from refold.config import CompressionConfig
 from refold.errors import ConfigError
-from refold.server.settings import GatewaySettings
-from refold.server.summaries import choose_summariser
+from refold.server.settings import GatewaySettings, choose_summariser
 from refold.testing import ScriptedProvider
 from tests.server.running import make_body, make_dialog, wait_for
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from refold.agent import events as told
-from refold.agent.overflow import Lowered, digest_messages, judge_window, lower_window, step_down
+from refold.agent.overflow import Lowered, digest_messages, judge_window, step_down
 from refold.agent.wire import ChatReply, ChatRequest, Delta
 from refold.budget import Budget
 from refold.errors import ContextOverflow, RateLimited, Unavailable
@@ -184,7 +184,8 @@ class Asking:
         return await self._prepare()
 
     async def _lower(self, lowered: Lowered, run: Run) -> None:
-        await settle(lower_window, self.agent.manager, self.agent.session_id, self.agent.model.name, lowered)
+        agent = self.agent
+        await settle(agent.manager.set_window, agent.session_id, agent.model.name, lowered.after)
         run.emit(told.WindowLowered(self.agent.model.name, lowered.before, lowered.after, lowered.reason))
 
     def _observe_overflow(self) -> None:

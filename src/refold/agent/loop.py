@@ -18,7 +18,6 @@ from refold.agent.choosing import find_endpoint, make_chat_model
 from refold.agent.context_tools import ContextTools
 from refold.agent.hub import find_hub
 from refold.agent.limits import AgentLimits
-from refold.agent.overflow import restore_window
 from refold.agent.pending import close_pending
 from refold.agent.running import INTERRUPTED, Approve, Runner
 from refold.agent.tools import Tool, make_tools
@@ -169,7 +168,6 @@ class Agent:
                 lost = await settle(close_pending, self.manager, self.session_id, self.model)
                 if lost:
                     run.emit(told.Warned(f"{lost} calls had no result when the last run ended; the model is told"))
-                await settle(restore_window, self.manager, self.session_id, self.model.name)
             self._is_checked = True
         if prompt is not None:
             text = clean_text(prompt)
@@ -177,6 +175,15 @@ class Agent:
                 raise ConfigError("the prompt is empty; say what is to be done")
             await self.append([self.model.write_user(text)])
             await settle(store_place, self.manager.ledger, self.session_id, find_endpoint(self.model))
+            await settle(self._take_window)
+
+    def _take_window(self) -> None:
+        """Use the window that the model itself reports, unless the settings name one or this session has one."""
+        window = getattr(self.model, "window", None)
+        if not isinstance(window, int) or self.manager.config.window is not None:
+            return
+        if self.manager.find_window(self.session_id, self.model.name) is None:
+            self.manager.set_window(self.session_id, self.model.name, window)
 
     async def append(self, messages: Sequence[dict[str, Any]]) -> None:
         """Store messages at the session's end, whole also when we are cancelled."""

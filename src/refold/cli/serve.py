@@ -81,12 +81,12 @@ def _serve(request: ServeRequest) -> None:
     except OSError as error:
         raise ConfigError(f"{request.workspace!r} cannot be created: {error.strerror or error}") from None
     try:
-        from refold.server.serving import make_server, open_socket, tune_process
+        from refold.server.serve import make_server, open_socket, tune_process
     except ImportError as error:
         if (error.name or "").startswith("refold"):
             raise
         raise ConfigError(f"{error.name} is not installed; install it with: pip install 'refold[server]'") from None
-    from refold.server.logs import set_up_logs
+    from refold.server.monitoring import set_up_logs
 
     set_up_logs("warning" if request.quiet else "info")
     application = make_application(request)
@@ -112,9 +112,7 @@ def make_application(request: ServeRequest, *, keys: KeyRing | None = None, has_
     from refold.config.load import load_config
     from refold.manager import ContextCompressionManager
     from refold.server.app import Application
-    from refold.server.managers import settle_arrival
-    from refold.server.settings import load_settings
-    from refold.server.summaries import choose_summariser
+    from refold.server.settings import choose_summariser, load_settings, settle_arrival
 
     settings = load_settings(
         request.workspace,

@@ -124,7 +124,7 @@ class WrapWish:
 def run(wish: WrapWish) -> int:
     """Run the program behind a gateway; return its exit code."""
     from refold.config.load import copy_environment
-    from refold.server.serving import BackgroundServer
+    from refold.server.serve import BackgroundServer
 
     if not wish.command:
         raise ConfigError("name the program to run: refold wrap claude, or refold wrap -- COMMAND")
@@ -167,7 +167,7 @@ def _quiet_logs(path: str | None) -> None:
     """Keep the gateway's log away from the program's terminal: into a file, or nowhere."""
     import logging
 
-    from refold.server.logs import JsonLines
+    from refold.server.monitoring import JsonLines
 
     handler = logging.FileHandler(path, encoding="utf-8") if path else logging.NullHandler()
     handler.setFormatter(JsonLines())

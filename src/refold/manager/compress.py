@@ -244,7 +244,7 @@ def compress_flow(
 
 def _make_wish(keeper: Keeper, session: OpenSession, fixed: int, instructions: str) -> Wish:
     model = session.row.model
-    budget = keeper.find_budget(model, session.counter)
+    budget = keeper.find_budget(session.row, session.counter)
     return Wish(Trigger("soft", because.MANUAL(), True), model, budget, fixed, instructions, is_manual=True)
 
 

@@ -31,7 +31,7 @@ from refold.manager.flow import Flow, run_flow, run_flow_async, wait_out
 from refold.manager.managed import ManagedSession, SessionDefaults
 from refold.manager.notices import Listener
 from refold.manager.prepare import PreparedNow, StoredOriginals
-from refold.manager.session import read_pinned
+from refold.manager.session import read_pinned, read_window
 from refold.manager.status import (
     SessionStatus,
     Statistics,
@@ -215,6 +215,14 @@ class ContextCompressionManager:
     def pin(self, session_id: str, handle: str) -> tuple[str, ...]:
         """Keep the message behind a handle from being edited; return the ids of what is pinned now."""
         return undo.pin(self._keeper, check_session(session_id), handle, on=True)
+
+    def set_window(self, session_id: str, model: str, window: int, reserve: int | None = None) -> None:
+        """Set the window that a model has in this session, for a provider that takes less than announced."""
+        self._keeper.set_window(check_session(session_id), model, window, reserve)
+
+    def find_window(self, session_id: str, model: str) -> int | None:
+        """Return the window that a model has in this session; None if none was set."""
+        return read_window(self._keeper.need_row(check_session(session_id)).settings, model)[0]
 
     def unpin(self, session_id: str, handle: str) -> tuple[str, ...]:
         """Let the message behind a handle be edited again."""

@@ -268,7 +268,7 @@ def judge(keeper: Keeper, slot: Slot, session: OpenSession, request: Request) ->
     """Decide whether a session that is held is compressed before this request, and by which budget."""
     config, model, fixed = keeper.config, session.row.model, count_fixed(slot, session, request)
     tokens = session.item_tokens + fixed
-    budget = keeper.find_budget(model, session.counter, request.window, request.reserve)
+    budget = keeper.find_budget(session.row, session.counter, request.window, request.reserve)
     reported = Reported.read(session.row.settings)
     brake = find_brake(session, config.max_compaction_attempts, tokens, budget.hard)
     policy = DecisionPolicy(

@@ -87,6 +87,7 @@ FORCED = "forced"
 REPORTED = "reported"
 CALIBRATION = "calibration"
 PINNED = "pinned"
+WINDOWS = "windows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +212,16 @@ def write_calibration(calibration: Calibration) -> list[object]:
         [track.model, *(round(figure, 6) for figure in (track.ratio, track.spread, track.weight))]
         for track in calibration.tracks
     ]
+
+
+def read_window(settings: Mapping[str, object], model: str) -> tuple[int | None, int | None]:
+    """Return the window and the reserve that a session has for a model; None where the settings decide."""
+    stored = settings.get(WINDOWS)
+    own = stored.get(model) if isinstance(stored, Mapping) else None
+    if not isinstance(own, list) or len(own) != 2:
+        return None, None
+    window, reserve = (one if isinstance(one, int) and one > 0 else None for one in own)
+    return window, reserve
 
 
 def read_pinned(settings: Mapping[str, object]) -> frozenset[str]:

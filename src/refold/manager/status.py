@@ -88,7 +88,7 @@ def describe_session(keeper: Keeper, session_id: str, beside: Request | None = N
         if beside is not None:
             count_fixed(slot, session, beside)
         tokens = session.item_tokens + slot.fixed_tokens
-        plain = keeper.find_budget(row.model, session.counter)
+        plain = keeper.find_budget(row, session.counter)
         budget = session.lift(plain, tokens)
         brake = find_brake(session, keeper.config.max_compaction_attempts, tokens, budget.hard)
         stopped = NO_REASON

@@ -29,7 +29,7 @@ from refold.manager.flow import Flow, Pause, wait_out
 from refold.manager.lease import Heartbeat
 from refold.manager.notices import Listeners, Notice, make_event
 from refold.manager.recall_injection import RecallAccess
-from refold.manager.session import OpenSession, Prints, load_session, read_calibration
+from refold.manager.session import WINDOWS, OpenSession, Prints, load_session, read_calibration, read_window
 from refold.offload import OffloadFolder
 from refold.stages.fold import Fold
 from refold.stages.offload import Offload
@@ -240,9 +240,18 @@ class Keeper:
         return counter
 
     def find_budget(
-        self, model: str, counter: Counter, window: int | None = None, reserve: int | None = None
+        self, row: SessionRow, counter: Counter, window: int | None = None, reserve: int | None = None
     ) -> Budget:
-        """Return the budget of the model at hand; ``window`` and ``reserve`` are one call's own."""
+        """Return the budget of a session's model.
+
+        ``window`` and ``reserve`` apply to one call. Without a window the session's own one for this model applies
+        (``set_window``), then the configured one, then the model's.
+        """
+        model = row.model
+        if window is None and WINDOWS in row.settings:
+            window, reserve = read_window(row.settings, model)
+            if window is not None and reserve is None and (self.config.reserve or 0) >= window:
+                reserve = window // 4
         config, key = self.config, (model, counter.margin, window, reserve)
         known = self._budgets.get(key)
         if known is None or known[0] is not config:
@@ -253,6 +262,16 @@ class Keeper:
             limited = config.model_copy(update=changes) if changes else config
             known = self._budgets[key] = config, limited.budget(model_info(model or None), counter.margin)
         return known[1]
+
+    def set_window(self, session_id: str, model: str, window: int, reserve: int | None = None) -> None:
+        """Store the window that a model has in a session, whatever the settings say."""
+        with self.held(session_id) as slot:
+            stored = self.need_row(session_id).settings.get(WINDOWS)
+            windows = {**(stored if isinstance(stored, Mapping) else {}), model: [window, reserve]}
+            self.ledger.update_session(session_id, {"settings": {WINDOWS: windows}}, self.clock())
+            if slot.session is not None:
+                settings = merge_settings(slot.session.row.settings, {WINDOWS: windows})
+                slot.session.row = replace(slot.session.row, settings=settings)
 
     def find_thresholds(self) -> Thresholds:
         """Return the counts that trigger a compression, by the settings of the moment."""

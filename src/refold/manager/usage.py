@@ -99,7 +99,7 @@ def _find_force(keeper: Keeper, session: OpenSession, usage: StoredUsage, report
         return because.OVERFLOW()
     if report.finish_reason not in ("length", "max_tokens"):
         return NO_REASON
-    window = keeper.find_budget(usage.model, session.counter).window
+    window = keeper.find_budget(replace(session.row, model=usage.model), session.counter).window
     used = usage.input_tokens + usage.output_tokens
     # Unless the settings say otherwise (S4.6), it was the cap on the answer if the window was not nearly full.
     is_full = keeper.config.compact_on_length or used >= NEAR_WINDOW * window

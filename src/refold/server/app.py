@@ -1,7 +1,7 @@
 """The application: one callable that sends each request to the gateway, the interface or the probes.
 
-It is plain ASGI, because the path of a request through the gateway must cost next to nothing; only the interface under
-``/api`` is built on a framework. Making it opens nothing: connections and files come with the start of the server.
+It is plain ASGI, because a request through the gateway must cost next to nothing; only the interface under ``/api``
+uses a framework. Creating it opens nothing: connections and files are opened when the server starts.
 """
 
 from __future__ import annotations
@@ -20,12 +20,9 @@ from refold.llm.conversation_model import name_conversation
 from refold.manager import ContextCompressionManager
 from refold.server.auth import Caller, KeyRing, hide_keys
 from refold.server.gateway import Gateway
-from refold.server.identity import Identities
-from refold.server.managers import Managers
-from refold.server.metrics import Metrics
-from refold.server.overflow import OverflowRecovery
+from refold.server.monitoring import Metrics
+from refold.server.overflow import LearnedLimits, OverflowRecovery
 from refold.server.prepare import Preparer
-from refold.server.relay import send_json
 from refold.server.request import (
     Asked,
     BodyTooLarge,
@@ -37,13 +34,15 @@ from refold.server.request import (
     find_header,
     read_body,
     replay_body,
+    send_json,
 )
+from refold.server.session_lookup import Identities
 from refold.server.settings import GatewaySettings
 from refold.server.upstream import Upstreams
 from refold.server.wires import find_side, write_error
 
 _LOCAL_NAMES = frozenset(("127.0.0.1", "localhost", "::1", ""))
-# What a browser sends to any site without asking it first.
+# Content types that a browser sends to any site without a preflight request.
 _FORM_TYPES = frozenset(("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"))
 log = logging.getLogger("refold.server")
 PAGE_PREFIX = "/ui"
@@ -60,14 +59,14 @@ def _find_name(host: str) -> str | None:
 
 
 def _may_be_form(headers: Any) -> bool:
-    """Tell whether a page of another site could have sent this without asking the browser: a form, without a key."""
+    """Tell whether a page of another site could have sent this without a preflight: a form without a key."""
     kind = find_header(headers, b"content-type").partition(";")[0].strip().lower()
     has_key = any(name in (b"authorization", b"x-api-key", b"api-key", b"anthropic-version") for name, _ in headers)
     return kind in _FORM_TYPES and not has_key
 
 
 class Application:
-    """The gateway with all that belongs to it."""
+    """The gateway, its interface, its page and the probes."""
 
     def __init__(
         self,
@@ -75,19 +74,19 @@ class Application:
         settings: GatewaySettings | None = None,
         *,
         keys: KeyRing | None = None,
-        llm: object = None,
         make_interface: Callable[[Application], Any] | None = None,
         make_page: Callable[[Application], Any] | None = None,
     ) -> None:
         self.settings = settings or GatewaySettings()
-        self.managers = Managers(manager, llm)
+        self.manager = manager
+        self.limits = LearnedLimits()
         self.keys = keys or KeyRing(Path(manager.workspace_path))
         self.metrics = Metrics()
-        self.managers.on("compressed", lambda _: self.metrics.compressions.inc())
+        manager.on("compressed", lambda _: self.metrics.compressions.inc())
         self.identities = Identities(self.settings.sessions_known_max)
-        self.preparer = Preparer(self.settings, self.managers, self.identities)
+        self.preparer = Preparer(self.settings, manager, self.limits, self.identities)
         self.upstreams = Upstreams(self.settings)
-        overflow = OverflowRecovery(self.preparer, self.managers)
+        overflow = OverflowRecovery(self.preparer, self.limits)
         self.gateway = Gateway(self.settings, self.upstreams, self.preparer, overflow, self.metrics)
         self.is_ready = False
         self.is_stopping = False
@@ -98,23 +97,23 @@ class Application:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def start(self) -> None:
-        """Open what the gateway needs."""
+        """Open connections and load known sessions."""
         self._loop = asyncio.get_running_loop()
         self.upstreams.open()
         await self.preparer.load_known()
         self.is_ready = True
 
     async def stop(self) -> None:
-        """Close what is open; requests under way have ended by then."""
+        """Close everything; no request is in flight any more."""
         self.is_ready, self.is_stopping = False, True
         if self.page is not None:
             await self.page.stop()
         await self.preparer.drain()
         await self.upstreams.close()
-        await asyncio.to_thread(self.managers.main.close)
+        await asyncio.to_thread(self.manager.close)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # Whoever knows the model of a conversation names it; a key in the environment is not theirs to spend.
+        # A request names its own model for summaries; keys in the environment are not spent on clients.
         name_conversation(None)
         if scope["type"] == "lifespan":
             await self._live(receive, send)
@@ -155,7 +154,7 @@ class Application:
             return
         headers = scope["headers"]
         if path == "/" and scope["method"] == "HEAD":
-            await self._send_empty(send, 200)  # Claude Code asks so whether anybody is there.
+            await self._send_empty(send, 200)  # Claude Code checks reachability this way.
             return
         if self._is_for_page(scope) and self._may_look(headers):
             await self._show_page(scope, receive, send)
@@ -182,7 +181,7 @@ class Application:
             await self.gateway.serve(asked, receive, send)
 
     def _admit(self, method: str, headers: Any) -> tuple[str, Caller | None]:
-        """Return who asks, or why nobody may."""
+        """Return why a request is refused, or its caller."""
         caller = self.keys.identify(headers)
         if caller is None:
             return "a key of this gateway is needed: as x-refold-key, as bearer token or as x-api-key", None
@@ -193,7 +192,7 @@ class Application:
         return "", caller
 
     def _is_for_page(self, scope: Scope) -> bool:
-        """Tell whether a request is for the page; its own door asks for keys."""
+        """Tell whether a request is for the page, which checks keys itself."""
         path = scope["path"]
         return self.page is not None and (path in ("/", PAGE_PREFIX) or path.startswith(f"{PAGE_PREFIX}/"))
 
@@ -219,14 +218,14 @@ class Application:
         name = _find_name(host)
         if name is None or name not in {*_LOCAL_NAMES, self.settings.host}:
             return False
-        # A link on another site may lead here; a script or an image of it may not.
+        # A link on another site may lead here; a script or an image on it may not.
         is_link = find_header(headers, b"sec-fetch-mode") == "navigate"
         if find_header(headers, b"sec-fetch-site") in ("cross-site", "same-site") and not is_link:
             return False
         return not origin or origin.partition("://")[2].lower() == host.lower()
 
     async def _ask_interface(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hand a request to the interface with its body read: it knows no limits of its own."""
+        """Read the body within limits, then hand the request to the interface, which has no limits of its own."""
         settings = self.settings
         try:
             body = await read_body(
@@ -249,7 +248,7 @@ class Application:
     def _find_interface(self) -> Any:
         if self._interface is None:
             if self._make_interface is None:
-                from refold.server.api import make_interface
+                from refold.server.api.interface import make_interface
 
                 self._make_interface = make_interface
             self._interface = self._make_interface(self)
@@ -276,7 +275,7 @@ class Application:
             return False, "stopping" if self.is_stopping else "starting"
         try:
             async with asyncio.timeout(5):
-                await asyncio.to_thread(self.managers.main.ledger.list_sessions, limit=1)
+                await asyncio.to_thread(self.manager.ledger.list_sessions, limit=1)
         except Exception as error:  # noqa: BLE001 - whatever it is, we are not ready
             return False, f"the ledger does not answer ({type(error).__name__})"
         return True, ""

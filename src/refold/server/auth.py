@@ -1,7 +1,7 @@
-"""Keys of the gateway: who may use it, and whose sessions they see. Only hashes of keys are ever stored.
+"""Gateway keys: who may use it, and whose sessions they see. Only hashes of keys are stored.
 
-A key is 256 random bits, so one fast hash of it is enough. The file is read again when it changes: a revoked key stops
-working at once. A file that cannot be read lets nobody in.
+A key is 256 random bits, so a fast hash is enough. The file is read again when it changes: a revoked key stops working
+at once. If the file cannot be read, every key is refused.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _TENANT = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
 _ID_CHARS = 8
 _LOOK_AGAIN_S = 0.5
 _PLACES = (b"x-refold-key", b"authorization", b"x-api-key", b"api-key")
-# What a key looks like, wherever it stands: 32 random bytes in base64.
+# A key anywhere in a text: 32 random bytes in base64.
 _KEY = re.compile(rb"rk-[A-Za-z0-9_-]{43}(?![A-Za-z0-9_-])")
 
 
 @dataclass(frozen=True, slots=True)
 class StoredKey:
-    """One key as it lies in the file: everything but the key."""
+    """A key as stored: everything except the key itself."""
 
     id: str
     tenant: str
@@ -44,7 +44,7 @@ class StoredKey:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks. ``drop`` names the headers that hold a key of a gateway and must not go upstream."""
+    """The caller. ``drop`` names the headers that contain a gateway key and must not go upstream."""
 
     tenant: str
     drop: frozenset[bytes] = frozenset()
@@ -62,18 +62,18 @@ class KeyRing:
 
     @property
     def is_required(self) -> bool:
-        """True once a key was ever made: from then on nobody comes in without one."""
+        """True once a key was created: from then on every request needs one."""
         self._refresh()
         return self._is_required
 
     @property
     def has_keys(self) -> bool:
-        """True if there is a key that works."""
+        """True if there is a valid key."""
         self._refresh()
         return bool(self._by_hash)
 
     def identify(self, headers: Headers) -> Caller | None:
-        """Return who asks; None if a key is needed and none that works is there."""
+        """Return the caller; None if a key is required and no valid one was sent."""
         drop = frozenset(name for name, value in headers if b"rk-" in value and _KEY.search(value))
         if not self.is_required:
             return Caller("", drop)
@@ -85,17 +85,17 @@ class KeyRing:
         return None
 
     def find_key(self, key: str) -> StoredKey | None:
-        """Return what is stored of a key that works; None for any other."""
+        """Return the stored record of a valid key, else None."""
         self._refresh()
         return self._by_hash.get(hash_key(key)) if key.startswith(PREFIX) else None
 
     def find_id(self, key_id: str) -> StoredKey | None:
-        """Return a key that works by its id."""
+        """Return a valid key by its id."""
         self._refresh()
         return next((one for one in self._by_hash.values() if one.id == key_id), None)
 
     def add(self, tenant: str) -> tuple[StoredKey, str]:
-        """Make a key for a tenant; return it and what is stored of it. It is shown this once."""
+        """Create a key for a tenant; return its record and the key, which is shown only once."""
         if not _TENANT.fullmatch(tenant):
             raise ConfigError(
                 f"a tenant is up to 64 of a-z 0-9 _ . - and begins with a letter or a digit, not {tenant[:40]!r}"
@@ -111,7 +111,7 @@ class KeyRing:
         return stored, key
 
     def list_keys(self) -> Sequence[StoredKey]:
-        """Return every key that works, oldest first."""
+        """Return every valid key, oldest first."""
         return _read_keys(self.path)
 
     def revoke(self, key_id: str) -> list[StoredKey]:
@@ -129,7 +129,7 @@ class KeyRing:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise ConfigError(f"{self.path.parent} cannot be made: {error.strerror or error}") from None
+            raise ConfigError(f"{self.path.parent} cannot be created: {error.strerror or error}") from None
         with lock_folder(self.path.parent):
             yield
 
@@ -149,7 +149,7 @@ class KeyRing:
         try:
             status = self.path.stat()
         except FileNotFoundError:
-            # Keys that vanish while we run do not open the door.
+            # If the file disappears while we run, keys are still required.
             self._by_hash, self._seen = {}, None
             return
         except OSError:
@@ -166,14 +166,14 @@ class KeyRing:
 
 
 def hide_keys(query: bytes) -> bytes:
-    """Return a query without the parameters that hold a key of a gateway."""
+    """Return a query without the parameters that contain a gateway key."""
     if b"rk-" not in query:
         return query
     return b"&".join(one for one in query.split(b"&") if not _KEY.search(unquote_to_bytes(one)))
 
 
 def hash_key(key: str) -> str:
-    """Return what is stored of a key."""
+    """Return the hash that is stored for a key."""
     return hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()
 
 

@@ -1,7 +1,7 @@
 """One request through the gateway: read it, prepare it, send it on, relay the answer, record what it cost.
 
-Errors of an upstream are relayed with their status and body. Only an overflow is acted on, with a smaller request.
-Errors of the gateway itself come in the shape that the client's library reads, and never quote a request.
+Upstream errors are relayed with status and body; only an overflow is retried, with a smaller request. Errors of the
+gateway itself have the shape that the client's library expects, and never quote a request.
 """
 
 from __future__ import annotations
@@ -15,14 +15,10 @@ import aiohttp
 
 from refold.conversation import because
 from refold.errors import ContextOverflow, FormatError, ProviderError
-from refold.server.chains import Chained, Chains
-from refold.server.logs import log_request
-from refold.server.metrics import Metrics
+from refold.server.monitoring import Metrics, log_request
 from refold.server.outgoing import Outgoing
 from refold.server.overflow import OverflowRecovery
 from refold.server.prepare import Preparer
-from refold.server.refusing import Look, look_for_refusal
-from refold.server.relay import BrokenOff, relay_answer, send_json
 from refold.server.request import (
     Asked,
     BodyTooLarge,
@@ -30,23 +26,25 @@ from refold.server.request import (
     ClientStalled,
     Receive,
     Send,
+    TookTooLong,
+    Watch,
     decode_body,
     read_body,
+    send_json,
     write_own,
 )
+from refold.server.request_memory import Chained, Chains
 from refold.server.settings import GatewaySettings
-from refold.server.stream import AnswerReader
-from refold.server.upstream import Upstreams
-from refold.server.watching import TookTooLong, Watch
+from refold.server.upstream import AnswerReader, BrokenOff, Look, Upstreams, look_for_refusal, relay_answer
 from refold.server.wires import RESPONSES, Side, Wire, find_path, find_side, find_wire, is_for_tenants, write_error
 
 
 @dataclass(slots=True)
 class Passage:
-    """What is known of one request on its way.
+    """State of one request in flight.
 
-    ``coded`` is a body as the client compressed it, and as it reads. ``whole`` is a Responses request with the whole
-    conversation in it; ``chained`` if the client sent only what is new.
+    ``coded`` is the body as the client compressed it, and decoded. ``whole`` is a Responses request with the whole
+    conversation in it; ``chained`` is set if the client sent only what is new.
     """
 
     asked: Asked
@@ -86,7 +84,7 @@ class Gateway:
         self._by_tenant: Counter[str] = Counter()
 
     async def serve(self, asked: Asked, receive: Receive, send: Send) -> None:
-        """Answer a request of a client."""
+        """Answer a client's request."""
         path = find_path(asked.path)
         is_anthropic = bool(asked.header("anthropic-version"))
         passage = Passage(
@@ -195,12 +193,12 @@ class Gateway:
             coded, plain = passage.coded
             if body is plain:
                 body = coded
-            else:  # Another request than the client compressed: it goes as it is.
+            else:  # No longer the request that the client compressed: send it uncompressed.
                 asked = replace(asked, drop=asked.drop | {b"content-encoding"})
         return await self._upstreams.send(passage.side, asked, path, body, is_read=is_read)
 
     async def _shrink(self, passage: Passage, overflow: ContextOverflow, body: bytes) -> Outgoing | None:
-        """Return a smaller request after the upstream refused this one as too long; None if there is none."""
+        """Return a smaller request after a refusal; None if nothing smaller is possible."""
         self._metrics.overflows.inc()
         if passage.chained is not None and not passage.chained.is_replayable:
             return None

@@ -1,25 +1,39 @@
-"""What goes upstream for a request: the bytes that came, or those bytes with other messages in them."""
+"""What goes upstream for a request, and what its answer cost.
+
+``Outgoing`` holds the client's own bytes, or those bytes with other messages in them. ``Reporter`` hands usage back to
+the manager: with the session's next request, or in a thread if none follows soon. A report describes the context that
+was prepared last; one that arrives after another request was prepared is dropped, because it would spoil calibration.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from refold.conversation import because
 from refold.conversation.reason import NO_REASON, Reason
 from refold.conversation.view import Item
+from refold.errors import RefoldError
+from refold.ledger.records import Event
+from refold.llm.overflow import find_overflow
+from refold.manager import ContextCompressionManager
+from refold.manager.usage import ReportedUsage
 from refold.manager.write_behind import Ticket
-from refold.server.identity import KnownSession
-from refold.server.places import Places
-from refold.server.reading import ReadRequest
+from refold.server.body import Places, ReadRequest
+from refold.server.session_lookup import KnownSession
+from refold.server.wires import Answered
 
 
 @dataclass(slots=True)
 class Outgoing:
-    """What goes upstream for a request. ``session`` is None for one that passes through.
+    """What goes upstream for a request. ``session`` is None for a request that passes through.
 
-    ``is_over``: it is the smallest there is and still over the budget. ``output``: the room for the answer that the
-    client asked for, and what it was lowered to.
+    ``is_over``: it is the smallest possible context and still over the budget. ``output``: the ``max_tokens`` that the
+    client asked for, and the lowered value.
     """
 
     body: bytes = field(repr=False)
@@ -37,7 +51,7 @@ class Outgoing:
     ticket: Ticket | None = field(default=None, repr=False)
 
     def own_headers(self) -> list[tuple[str, object]]:
-        """Return what the answer's headers say of it, without their prefix."""
+        """Return the ``x-refold-…`` headers of the answer, without their prefix."""
         headers: list[tuple[str, object]] = []
         if self.session is not None:
             headers.append(("session", self.session.name))
@@ -51,8 +65,8 @@ class Outgoing:
 
 
 def find_pieces(items: Sequence[Item], request: ReadRequest) -> list[int | object] | None:
-    """Return a view as places in the client's own request and as objects that compression made; None if it is not
-    plain which of the client's messages an item is."""
+    """Return a view as indexes into the client's request and objects that compression made; None if an item cannot be
+    matched with one of the client's messages."""
     digests = (*request.lead_digests, *request.digests)
     pieces: list[int | object] = []
     at = 0
@@ -70,7 +84,7 @@ def find_pieces(items: Sequence[Item], request: ReadRequest) -> list[int | objec
 
 
 def splice_body(places: Places, items: Sequence[Item], request: ReadRequest) -> bytes | None:
-    """Return the client's bytes with a view in the place of the messages; None if that cannot be done."""
+    """Return the client's bytes with the view in place of the messages; None if that is not possible."""
     if len(places.spans) != request.count:
         return None
     pieces = find_pieces(items, request)
@@ -81,9 +95,9 @@ def splice_body(places: Places, items: Sequence[Item], request: ReadRequest) -> 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A session as it goes upstream. ``reason`` is set if a compression was just made.
+    """A session that is ready to go upstream. ``reason`` is set if a compression was just made.
 
-    ``items`` is its view if anything in it is edited, ``original_tokens`` what the request would have without edits.
+    ``items`` is its view if anything is edited, ``original_tokens`` the request's size without edits.
     """
 
     tokens: int
@@ -106,7 +120,7 @@ class Spliced:
 def make_outgoing(
     session: KnownSession, request: ReadRequest, ready: Ready, body: bytes, written: bytes | None
 ) -> Outgoing:
-    """Return what goes upstream for a session that is ready; ``written`` if that is not the client's ``body``."""
+    """Return what goes upstream; ``written`` replaces the client's ``body`` if it is given."""
     session.synced = request.digests
     return Outgoing(
         body if written is None else written,
@@ -118,3 +132,130 @@ def make_outgoing(
         tokens_after=ready.tokens,
         edits=ready.edits,
     )
+
+
+log = logging.getLogger("refold.server")
+WAIT_S = 5.0
+# An agent's next request often follows at once; then one transaction stores both.
+LINGER_S = 0.1
+
+
+class Reporter:
+    """Records what answers cost and what failed."""
+
+    def __init__(self, manager: ContextCompressionManager) -> None:
+        self._manager = manager
+        self._running: set[asyncio.Task[None]] = set()
+        self._due: dict[str, tuple[KnownSession, float]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def observe(self, outgoing: Outgoing, answered: Answered) -> None:
+        """Record what an answer cost."""
+        session = outgoing.session
+        if session is None or outgoing.is_failed_open or session.generation != outgoing.generation:
+            return  # Another request was prepared since, or this one was not.
+        if answered.has_usage:
+            session.due.append(ReportedUsage(answered.usage, answered.finish_reason or None))
+        elif answered.error_text and find_overflow(answered.error_text) is not None:
+            session.due.append(ReportedUsage(0, is_overflow=True))
+        else:
+            return
+        loop = asyncio.get_running_loop()
+        self._due[session.id] = session, loop.time() + LINGER_S
+        if self._timer is None:
+            self._timer = loop.call_later(LINGER_S, self._flush)
+
+    def take_due(self, session: KnownSession) -> list[ReportedUsage]:
+        """Return what is still to be stored for a session; the caller must store it."""
+        if not session.due:
+            return []
+        due, session.due = session.due, []
+        self._due.pop(session.id, None)
+        return due
+
+    def _flush(self, *, is_last: bool = False) -> None:
+        """Store overdue reports in one thread; with ``is_last`` all of them."""
+        self._timer = None
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        late = [session for session, until in self._due.values() if is_last or until <= now]
+        taken = [(session, self.take_due(session)) for session in late]
+        if self._due:
+            self._timer = loop.call_later(LINGER_S, self._flush)
+        if not taken:
+            return
+        manager = self._manager
+
+        def record() -> None:
+            for session, due in taken:
+                store_billed(manager, session.id, due)
+
+        task = self._run(record)
+        for session, _ in taken:
+            session.reports.add(task)
+            task.add_done_callback(session.reports.discard)
+
+    def tell_failure(self, session: KnownSession, error: Exception) -> None:
+        """Log a failure without content: our own errors with their text, others by type only."""
+        said = str(error)[:300] if isinstance(error, RefoldError) else ""
+        log.error("failed open", extra={"fields": {"session": session.id, "error": type(error).__name__, "said": said}})
+        ledger = self._manager.ledger
+
+        why = because.FAILED_OPEN(error=type(error).__name__)
+
+        def record() -> None:
+            event = Event("failed", time.time(), {"reason": why.to_json(), "by": "gateway"})
+            if ledger.read_session(session.id) is not None:
+                ledger.add_event(session.id, event)
+
+        self.start(session, record)
+
+    def start(self, session: KnownSession, record: Callable[[], object]) -> asyncio.Task[None]:
+        """Run something for a session in a thread; its next request waits for it."""
+        task = self._run(record)
+        session.reports.add(task)
+        task.add_done_callback(session.reports.discard)
+        return task
+
+    def _run(self, record: Callable[[], object]) -> asyncio.Task[None]:
+        task = asyncio.ensure_future(_run_quietly(record))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return task
+
+    async def run(self, session: KnownSession, record: Callable[[], object]) -> None:
+        """Run something for a session and wait for it, within a limit."""
+        await asyncio.wait({self.start(session, record)}, timeout=WAIT_S)
+
+    async def drain(self) -> None:
+        """Wait, within a limit, until everything due or started is done."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._flush(is_last=True)
+        if self._running:
+            await asyncio.wait(set(self._running), timeout=WAIT_S)
+
+    async def wait(self, session: KnownSession) -> None:
+        """Wait, within a limit, until everything started for a session is done."""
+        if session.reports:
+            await asyncio.wait(set(session.reports), timeout=WAIT_S)
+
+
+def store_billed(manager: ContextCompressionManager, session_id: str, due: list[ReportedUsage]) -> None:
+    """Store what answers cost; log what cannot be stored. Blocks."""
+    for one in due:
+        try:
+            manager.observe_usage(session_id, one.usage, finish_reason=one.finish_reason, is_overflow=one.is_overflow)
+        except Exception as error:  # noqa: BLE001 - figures that cannot be stored cost nothing but their use
+            _tell_lost(error)
+
+
+async def _run_quietly(record: Callable[[], Any]) -> None:
+    try:
+        await asyncio.to_thread(record)
+    except Exception as error:  # noqa: BLE001 - figures that cannot be stored cost nothing but their use
+        _tell_lost(error)
+
+
+def _tell_lost(error: Exception) -> None:
+    log.warning("a report was lost", extra={"fields": {"error": type(error).__name__}})

@@ -1,45 +1,324 @@
-"""Smaller requests after an upstream refused one as too long, and what each refusal teaches about its limit.
+"""Upstream limits: learning them, retrying refused requests, and compressing without the ledger.
 
-A refusal is answered up to three times: within the limit that the upstream stated (or well below the size it refused),
-then with less, then with the smallest context there is. The room that the client asked for its answer is lowered only
-if the upstream counts it and nothing else helps; a header says so.
+A refused request is retried up to three times: within the limit that the upstream stated (or well below the refused
+size), then smaller, then with the smallest possible context. ``max_tokens`` is lowered only if the upstream counts it
+and nothing else helps; a header reports it.
+
+Limits are learned per tenant, upstream and model, and live as long as the process. A stated limit is believed within
+bounds: never below a size that was accepted, nor above the size that was refused. Without a stated limit, accepted and
+refused sizes narrow it down.
+
+``Fallback`` prepares a request when the ledger fails or preparing takes too long: what fits passes through unchanged,
+the rest is compressed in memory, without a model, under the edits that the session already had.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from dataclasses import replace
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
+from refold.compressing import compress
+from refold.config import CompressionConfig
 from refold.conversation import because
-from refold.errors import ContextOverflow
-from refold.server.fallback import find_limit_key
-from refold.server.limits import LimitKey, Limits, count_room, limit_exactly, limit_window
-from refold.server.managers import Managers
+from refold.conversation.edit import Edit
+from refold.errors import BudgetTooSmall, ContextOverflow, RefoldError
+from refold.formats import make_format, parse_messages
+from refold.ladder.run import answer_nothing
+from refold.manager import ContextCompressionManager
+from refold.prepared import PreparedContext
+from refold.server.body import ReadRequest, Unreadable, dump_json, parse_json, read_request, write_request
 from refold.server.outgoing import Outgoing
-from refold.server.prepare import Preparer
-from refold.server.reading import ReadRequest, Unreadable, dump_json, parse_json
+from refold.server.session_lookup import KnownSession
+from refold.server.settings import GatewaySettings
+from refold.tokens import counter_for
+
+if TYPE_CHECKING:
+    from refold.server.prepare import Preparer
+
+ENTRIES_MAX = 10_000
+_SIDES = ("openai", "anthropic")
+WINDOW_MIN = 1_000
+# If the accepted and the refused size are this close, the accepted one is the limit.
+_CLOSE = 0.05
+# If max_tokens has to be lowered, the answer keeps a third of the window.
+_ANSWER_SHARE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The window of one request and the part reserved for the answer; None: the model's own."""
+
+    window: int | None = None
+    reserve: int | None = None
+
+
+NO_LIMITS = Limits()
+
+
+@dataclass(frozen=True, slots=True)
+class LimitKey:
+    """A limit belongs to a tenant, an upstream and a model."""
+
+    tenant: str
+    side: str
+    model: str
+
+
+@dataclass(slots=True)
+class _Sizes:
+    """Sizes by our own count, except ``window``, which the upstream stated."""
+
+    accepted: int = 0
+    refused: int = 0
+    window: int = 0
+    counts_output: bool = False
+    lowers_output: bool = False
+
+    def find_ceiling(self) -> int:
+        """Return the largest size worth sending, by our own count; 0 if nothing is known."""
+        if not self.refused or self.accepted >= self.refused:
+            return 0
+        if self.refused - self.accepted <= self.refused * _CLOSE:
+            return self.accepted
+        return (self.accepted + self.refused) // 2
+
+
+class LearnedLimits:
+    """Limits learned from upstreams. For one event loop."""
+
+    def __init__(self) -> None:
+        self._sizes: OrderedDict[LimitKey, _Sizes] = OrderedDict()
+
+    def note_accepted(self, key: LimitKey, tokens: int) -> None:
+        """Record that an upstream accepted a request of this size."""
+        sizes = self._sizes.get(key)
+        if sizes is None or tokens > sizes.accepted:
+            sizes = self._need(key)
+            sizes.accepted = max(sizes.accepted, tokens)
+
+    def note_refused(self, key: LimitKey, tokens: int, overflow: ContextOverflow, output_tokens: int = 0) -> bool:
+        """Record that an upstream refused a request of this size; return whether a limit changed.
+
+        ``output_tokens`` is the request's ``max_tokens``.
+        """
+        if overflow.is_quoted:
+            return False
+        sizes = self._need(key)
+        before = (sizes.refused, sizes.window, sizes.counts_output)
+        sizes.counts_output |= overflow.counts_output
+        stated = overflow.tokens_max
+        if stated is not None and stated >= max(WINDOW_MIN, sizes.accepted):
+            window = min(stated, tokens + output_tokens) if tokens else stated
+            sizes.window = min(sizes.window or window, max(WINDOW_MIN, window))
+        elif tokens >= WINDOW_MIN:
+            sizes.refused = min(sizes.refused or tokens, tokens)
+        return before != (sizes.refused, sizes.window, sizes.counts_output)
+
+    def find(self, key: LimitKey, output_tokens: int = 0) -> Limits:
+        """Return the limits learned for a key; without a side, the smaller one of both upstreams.
+
+        ``output_tokens`` is the request's ``max_tokens``.
+        """
+        keys = [key] if key.side else [LimitKey(key.tenant, side, key.model) for side in _SIDES]
+        found = [self._find_one(one, output_tokens) for one in keys if one in self._sizes]
+        known = [limits for limits in found if limits.window is not None]
+        return min(known, key=lambda limits: limits.window or 0) if known else NO_LIMITS
+
+    def _find_one(self, key: LimitKey, output_tokens: int) -> Limits:
+        sizes = self._sizes.get(key)
+        if sizes is None:
+            return NO_LIMITS
+        ceiling = sizes.find_ceiling()
+        if sizes.window:
+            limits = limit_window(sizes.window, self.find_reserve(key, output_tokens))
+            if not ceiling or count_room(limits) <= ceiling:
+                return limits
+        return limit_exactly(ceiling) if ceiling else NO_LIMITS
+
+    def find_reserve(self, key: LimitKey, output_tokens: int) -> int:
+        """Return the part of the window to reserve for an answer of so many tokens."""
+        sizes = self._sizes.get(key)
+        if sizes is None or not sizes.counts_output:
+            return 0
+        return min(output_tokens, sizes.window // _ANSWER_SHARE) if sizes.lowers_output else output_tokens
+
+    def lower_output(self, key: LimitKey) -> bool:
+        """Note that ``max_tokens`` has to be lowered for anything to fit; False if that does not help."""
+        sizes = self._sizes.get(key)
+        if sizes is None or not (sizes.counts_output and sizes.window) or sizes.lowers_output:
+            return False
+        sizes.lowers_output = True
+        return True
+
+    def find_accepted(self, key: LimitKey) -> int:
+        """Return the largest size that was accepted, 0 if none was."""
+        sizes = self._sizes.get(key)
+        return sizes.accepted if sizes is not None else 0
+
+    def find_window(self, key: LimitKey) -> int:
+        """Return the window that an upstream stated; 0 if it stated no credible one."""
+        sizes = self._sizes.get(key)
+        return sizes.window if sizes is not None else 0
+
+    def counts_output(self, key: LimitKey) -> bool:
+        """Tell whether the upstream counts ``max_tokens`` towards its limit."""
+        sizes = self._sizes.get(key)
+        return sizes is not None and sizes.counts_output
+
+    def _need(self, key: LimitKey) -> _Sizes:
+        sizes = self._sizes.setdefault(key, _Sizes())
+        self._sizes.move_to_end(key)
+        while len(self._sizes) > ENTRIES_MAX:
+            self._sizes.popitem(last=False)
+        return sizes
+
+
+def limit_window(window: int, reserve: int) -> Limits:
+    """Return limits with at least ``reserve`` tokens for the answer, and room for a request."""
+    window = max(2_000, window)
+    return Limits(window, min(max(reserve, min(32_000, window // 8)), window * 3 // 4))
+
+
+def limit_exactly(tokens: int, margin: float = 0.0) -> Limits:
+    """Return the limits under which a context of exactly so many tokens, by our count, is the largest that fits.
+
+    With the ``margin`` of an estimating counter it certainly fits; without, the limit may be lower by that margin.
+    """
+    return Limits(int(max(1, tokens) * (1.0 + margin)) + 2, 0)
+
+
+def count_room(limits: Limits) -> int:
+    """Return the room for a context under these limits."""
+    return (limits.window or 0) - (limits.reserve or 0)
+
 
 log = logging.getLogger("refold.server")
+
+
+def find_limit_key(session: KnownSession, request: ReadRequest) -> LimitKey:
+    """Return the key under which a request's limits are learned."""
+    return LimitKey(session.tenant, request.wire.side, request.model)
+
+
+def find_margin(manager: ContextCompressionManager, model: str) -> float:
+    """Return how far the counter of a model may undercount."""
+    return counter_for(model or None, manager.config.tokenizer).margin
+
+
+class Fallback:
+    """Prepares requests in memory when the normal way failed."""
+
+    def __init__(self, settings: GatewaySettings, manager: ContextCompressionManager) -> None:
+        self._settings = settings
+        self._manager = manager
+
+    async def prepare(
+        self, session: KnownSession, request: ReadRequest, limits: Limits, body: bytes, why: str
+    ) -> Outgoing:
+        """Return a request that fits; the original if it fits or cannot be compressed. Never raises."""
+        original = Outgoing(body, because.FAILED_OPEN(error=why), session, request, is_failed_open=True)
+        work = asyncio.ensure_future(asyncio.to_thread(self._compress, session, request, limits, body))
+        done, _ = await asyncio.wait({work}, timeout=self._settings.prepare_s_max)
+        if not done:
+            work.add_done_callback(lambda task: task.cancelled() or task.exception())
+            return original
+        error = work.exception()
+        if error is not None:
+            fields = {"session": session.id, "error": type(error).__name__}
+            log.error("the request could not be compressed in memory", extra={"fields": fields})
+            return original
+        prepared, written, tokens = work.result()
+        original.tokens_before = original.tokens_after = prepared.total_tokens
+        if written is None:
+            return original
+        session.spare_edits = prepared.edits
+        return Outgoing(
+            written,
+            because.IN_MEMORY(error=why),
+            session,
+            request,
+            tokens_before=max(tokens, prepared.total_tokens),
+            tokens_after=prepared.total_tokens,
+            edits=len(prepared.edits),
+            is_failed_open=True,
+        )
+
+    def _compress(
+        self, session: KnownSession, request: ReadRequest, limits: Limits, body: bytes
+    ) -> tuple[PreparedContext, bytes | None, int]:
+        """Return the context, the new body if anything changed, and the original's tokens."""
+        whole = read_request(request.wire, body) if request.known else request
+        edits = _find_edits(self._manager, session)
+        if not edits and session.folded_tokens:
+            # The edits are lost, but the size accepted with them is known.
+            limits = limit_exactly(session.folded_tokens)
+        try:
+            prepared = self._run(whole, self._find_config(limits), edits)
+        except BudgetTooSmall as error:
+            smallest = limit_exactly(error.tokens, find_margin(self._manager, request.model))
+            prepared = self._run(whole, self._find_config(smallest), edits)
+        return prepared, write_request(whole, prepared.messages), self._count(whole)
+
+    def _count(self, request: ReadRequest) -> int:
+        counter = counter_for(request.model or None, self._manager.config.tokenizer)
+        form = make_format(request.wire.name)
+        parsed = parse_messages(form, request.messages)
+        tokens = sum(counter.count_parts(one.role, one.parts, one.name) for one in parsed)
+        return tokens + counter.count_text(form.read_system(request.system)) + counter.count_tools(request.tools)
+
+    def _find_config(self, limits: Limits) -> CompressionConfig:
+        config = self._manager.config
+        if limits.window is None:
+            return config
+        return config.model_copy(update={"window": limits.window, "reserve": limits.reserve})
+
+    def _run(self, request: ReadRequest, config: CompressionConfig, edits: Sequence[Edit]) -> PreparedContext:
+        return compress(
+            request.messages,
+            system=request.system,
+            tools=request.tools,
+            model=request.model or None,
+            config=config,
+            format=request.wire.name,
+            edits=edits,
+            answer=answer_nothing,
+        )
+
+
+def _find_edits(manager: ContextCompressionManager, session: KnownSession) -> Sequence[Edit]:
+    """Return the edits of the session's last view: those made in memory, else the stored ones."""
+    if session.spare_edits:
+        return session.spare_edits
+    try:
+        return [stored.edit for stored in manager.ledger.read_edits(session.id)]
+    except RefoldError:
+        return ()
+
+
 RETRIES_MAX = 3
-# Without a stated limit: the share of the refused size that the first and the second retry may have.
+# Without a stated limit: share of the refused size for the first and the second retry.
 _SHARES = (0.7, 0.5)
-# An answer shorter than this helps nobody.
+# A shorter answer would be useless.
 _OUTPUT_MIN = 1_024
 
 
 class OverflowRecovery:
-    """Answers refusals."""
+    """Makes smaller requests after refusals."""
 
-    def __init__(self, preparer: Preparer, managers: Managers) -> None:
+    def __init__(self, preparer: Preparer, limits: LearnedLimits) -> None:
         self._preparer = preparer
-        self._managers = managers
+        self._limits = limits
 
     def note_accepted(self, outgoing: Outgoing) -> None:
-        """Take in that an upstream accepted a request."""
+        """Record that an upstream accepted a request."""
         session, request = outgoing.session, outgoing.request
         if session is None or request is None or not outgoing.tokens_after:
             return
-        self._managers.limits.note_accepted(find_limit_key(session, request), outgoing.tokens_after)
+        self._limits.note_accepted(find_limit_key(session, request), outgoing.tokens_after)
         session.folded_tokens = outgoing.tokens_after if outgoing.edits else 0
         if not outgoing.is_failed_open:
             session.spare_edits = ()
@@ -47,7 +326,7 @@ class OverflowRecovery:
     async def shrink(
         self, outgoing: Outgoing, original: bytes, overflow: ContextOverflow, retry: int
     ) -> Outgoing | None:
-        """Return a smaller request after a refusal; None if there is none. ``original`` is the client's request."""
+        """Return a smaller request after a refusal, or None. ``original`` is the client's request."""
         session, request = outgoing.session, outgoing.request
         if session is None or request is None or retry >= RETRIES_MAX:
             return None
@@ -63,11 +342,11 @@ class OverflowRecovery:
         return replace(again, reason=reason)
 
     def fit_output(self, outgoing: Outgoing, *, is_last: bool = False) -> Outgoing:
-        """Lower the room that a request asks for its answer if it has to be, so that both fit the window."""
+        """Lower a request's ``max_tokens`` if necessary, so that request and answer fit the window."""
         session, request = outgoing.session, outgoing.request
         if session is None or request is None:
             return outgoing
-        key, limits = find_limit_key(session, request), self._managers.limits
+        key, limits = find_limit_key(session, request), self._limits
         wanted = request.output_tokens_max
         is_lowered = limits.find_reserve(key, wanted) < wanted or is_last or outgoing.is_over
         if not limits.counts_output(key) or not is_lowered:
@@ -75,7 +354,7 @@ class OverflowRecovery:
         return _lower_output(outgoing, request, limits.find_window(key)) or outgoing
 
     def _learn(self, key: LimitKey, outgoing: Outgoing, request: ReadRequest, overflow: ContextOverflow) -> None:
-        limits = self._managers.limits
+        limits = self._limits
         if limits.note_refused(key, outgoing.tokens_after, overflow, request.output_tokens_max):
             fields = {"model": key.model[:80], "window": limits.find_window(key), "refused": outgoing.tokens_after}
             log.warning("learned a limit", extra={"fields": fields})
@@ -83,8 +362,8 @@ class OverflowRecovery:
     def _choose(
         self, key: LimitKey, outgoing: Outgoing, request: ReadRequest, overflow: ContextOverflow, retry: int
     ) -> Limits:
-        """Return the limits of the next try."""
-        learned = self._managers.limits
+        """Return the limits of the next attempt."""
+        learned = self._limits
         tokens, wanted = outgoing.tokens_after, request.output_tokens_max
         if retry == RETRIES_MAX - 1:
             return limit_exactly(1)
@@ -100,9 +379,9 @@ class OverflowRecovery:
 
 
 def _lower_output(outgoing: Outgoing, request: ReadRequest, window: int) -> Outgoing | None:
-    """Return a request that asks for a shorter answer, so that both fit the window; None if that cannot be."""
+    """Return the request with a lower ``max_tokens``, so that both fit the window; None if that is impossible."""
     wanted = request.output_tokens_max
-    # Our count may be an estimate: a tenth of the request stays free beside the answer.
+    # Our count may be an estimate: keep a tenth of the request free.
     room = window - int(outgoing.tokens_after * 1.1) - 64
     if not window or room < _OUTPUT_MIN or room >= wanted:
         return None

@@ -1,9 +1,9 @@
-"""Compression on the way: from a client's request to the bytes that go upstream.
+"""From a client's request to the bytes that go upstream.
 
-A request that continues the one before, with little that is new and nothing to compress, is prepared in memory on the
-event loop and stored while the upstream works. Everything that blocks runs in threads; the requests of one session take
-turns in the order they came. If preparing fails, the request still goes through, compressed in memory if it would not
-fit, with a header and an event that say so.
+A request that extends the previous one by little, with nothing to compress, is prepared in memory on the event loop and
+stored while the upstream works. Blocking work runs in threads; requests of one session take turns in order of arrival.
+If preparing fails, the request still goes through, compressed in memory if it would not fit, and a header and an event
+report it.
 """
 
 from __future__ import annotations
@@ -17,31 +17,35 @@ from typing import Any
 from refold.conversation import because
 from refold.conversation.reason import NO_REASON
 from refold.errors import BudgetTooSmall, RefoldError
+from refold.manager import ContextCompressionManager
 from refold.manager.append import Request
 from refold.manager.prepare import PreparedNow
 from refold.manager.session import FORGOTTEN
 from refold.manager.usage import ReportedUsage
 from refold.manager.write_behind import WriteBehind
 from refold.prepared import PreparedContext
-from refold.server.cache_marks import move_marks
-from refold.server.fallback import Fallback, find_limit_key
-from refold.server.identity import Identities, KnownSession, check_name, make_id
-from refold.server.known import read_alike, read_known, store_known
-from refold.server.limits import Limits, limit_exactly
-from refold.server.managers import Managers
-from refold.server.origin import Origin, find_origin, read_conversation
-from refold.server.outgoing import Outgoing, Ready, Spliced, make_outgoing, splice_body
-from refold.server.places import find_places
-from refold.server.reading import ReadRequest, Unreadable, dump_json, read_request, write_request
-from refold.server.reporting import Reporter, store_billed
+from refold.server.body import ReadRequest, Unreadable, dump_json, find_places, read_request, write_request
+from refold.server.outgoing import Outgoing, Ready, Reporter, Spliced, make_outgoing, splice_body, store_billed
+from refold.server.overflow import Fallback, LearnedLimits, Limits, find_limit_key, find_margin, limit_exactly
 from refold.server.request import Asked
 from refold.server.request_memory import Continued, RequestMemory
-from refold.server.settings import GatewaySettings
-from refold.server.summaries import name_payer
-from refold.server.wires import Answered, Wire
+from refold.server.session_lookup import (
+    Identities,
+    KnownSession,
+    Origin,
+    check_name,
+    find_origin,
+    make_id,
+    read_alike,
+    read_conversation,
+    read_known,
+    store_known,
+)
+from refold.server.settings import GatewaySettings, name_payer
+from refold.server.wires import Answered, Wire, move_marks
 
 log = logging.getLogger("refold.server")
-# Handing a small body to a thread takes longer than reading it.
+# Reading a small body takes less time than handing it to a thread.
 INLINE_BYTES_MAX = 65_536
 # Counting the tokens of more new text than this takes longer than handing it to a thread.
 NEW_BYTES_MAX = 16_384
@@ -49,16 +53,23 @@ ITEMS_MAX = 1_000
 
 
 class Preparer:
-    """Prepares requests and takes in what their answers cost."""
+    """Prepares requests and records what their answers cost."""
 
-    def __init__(self, settings: GatewaySettings, managers: Managers, identities: Identities) -> None:
+    def __init__(
+        self,
+        settings: GatewaySettings,
+        manager: ContextCompressionManager,
+        limits: LearnedLimits,
+        identities: Identities,
+    ) -> None:
         self._settings = settings
-        self._managers = managers
+        self._manager = manager
+        self._limits = limits
         self._identities = identities
-        self._reporter = Reporter(managers)
+        self._reporter = Reporter(manager)
         self._memory = RequestMemory(self._reporter, settings.memory_bytes_max)
-        self._fallback = Fallback(settings, managers)
-        self._writes = WriteBehind(managers.main.store_prepared)
+        self._fallback = Fallback(settings, manager)
+        self._writes = WriteBehind(manager.store_prepared)
         self._in_flight = 0
 
     async def prepare(self, asked: Asked, wire: Wire, body: bytes) -> Outgoing:
@@ -74,7 +85,7 @@ class Preparer:
         key = (asked.tenant, wire, body, session_id, origin.conversation)
         continued = self._memory.find(*key) or await self._memory.find_later(*key)
         if continued is not None and not origin.conversation and not named:
-            # Where only the body names the conversation, another one may begin with the same bytes.
+            # If only the body names the conversation, another conversation may begin with the same bytes.
             is_same = read_conversation(continued.request.body) == continued.session.conversation
             continued = continued if is_same else None
         if continued is not None:
@@ -111,7 +122,7 @@ class Preparer:
         # A request without a reply usually starts a new conversation; if it does not, nothing is lost.
         if any(request.replies) and identities.find(tenant, request, origin) is None:
             try:
-                alike = await asyncio.to_thread(read_alike, self._managers.main.ledger, tenant, request)
+                alike = await asyncio.to_thread(read_alike, self._manager.ledger, tenant, request)
             except RefoldError as error:
                 log.warning("sessions could not be looked up", extra={"fields": {"error": type(error).__name__}})
             else:
@@ -120,7 +131,7 @@ class Preparer:
         return identities.choose(tenant, request, origin)
 
     def _find_limits(self, session: KnownSession, request: ReadRequest) -> Limits:
-        return self._managers.find_limits(find_limit_key(session, request), request.output_tokens_max)
+        return self._limits.find(find_limit_key(session, request), request.output_tokens_max)
 
     async def _read(self, wire: Wire, body: bytes) -> ReadRequest:
         if len(body) <= INLINE_BYTES_MAX:
@@ -128,27 +139,27 @@ class Preparer:
         return await asyncio.to_thread(read_request, wire, body)
 
     async def prepare_again(self, outgoing: Outgoing, original: bytes, limits: Limits) -> Outgoing:
-        """Prepare a request that an upstream refused as too long once more, under other limits.
+        """Prepare a refused request again, under other limits.
 
         ``original`` is the client's request.
         """
         session, request = outgoing.session, outgoing.request
         assert session is not None, "only a prepared request can be prepared again"
         assert request is not None, "only a prepared request can be prepared again"
-        manager = self._managers.main
+        manager = self._manager
         await self._reporter.run(session, lambda: manager.observe_usage(session.id, 0, is_overflow=True))
         whole = await self._read(request.wire, original) if request.known else request
         again = await self._run_bounded(session, whole, limits, original)
         return replace(again, tokens_before=max(again.tokens_before, outgoing.tokens_before))
 
     def _prepare_now(self, session: KnownSession, continued: Continued, limits: Limits, body: bytes) -> Outgoing | None:
-        """Prepare a request in memory on the event loop; None if it takes more than that."""
+        """Prepare a request in memory on the event loop; None if it needs more work than that."""
         new_bytes = len(body) - continued.remembered.places.end
         if session.turn.locked() or session.reports or new_bytes > NEW_BYTES_MAX or not _is_synced(session, continued):
             return None
         due = self._reporter.take_due(session)
         try:
-            now = self._managers.main.prepare_now(_make_tail_request(session, continued.request, limits, due))
+            now = self._manager.prepare_now(_make_tail_request(session, continued.request, limits, due))
             if now is None:
                 session.due = due
                 return None
@@ -177,7 +188,9 @@ class Preparer:
         body: bytes,
         continued: Continued | None = None,
     ) -> Outgoing:
-        """Prepare within the time limit; after it preparing continues alone, and this request goes without."""
+        """Prepare within the time limit; after that, preparing continues in the background and this request falls
+        back to compression in memory.
+        """
         task = asyncio.ensure_future(self._run(session, request, limits, body, continued))
         done, _ = await asyncio.wait({task}, timeout=self._settings.prepare_s_max)
         if done:
@@ -195,7 +208,7 @@ class Preparer:
     ) -> Outgoing:
         try:
             async with session.turn:
-                # What the last answer cost is stored before the next request is judged by it.
+                # Store the last answer's usage first: the next decision depends on it.
                 await self._reporter.wait(session)
                 due = self._reporter.take_due(session)
                 session.generation += 1
@@ -214,8 +227,8 @@ class Preparer:
     async def _run_tail(
         self, session: KnownSession, continued: Continued, limits: Limits, body: bytes, due: list[ReportedUsage]
     ) -> Outgoing | None:
-        """Prepare a request by its new messages, stored with what is ``due``; None if the session is not as it was."""
-        request, manager = continued.request, self._managers.main
+        """Prepare a request from its new messages, stored together with ``due``; None if the session has changed."""
+        request, manager = continued.request, self._manager
         ready = None
         if continued.ticket is None:
             wanted = _make_tail_request(session, request, limits, due)
@@ -244,17 +257,17 @@ class Preparer:
     async def _run_to_fit(
         self, session: KnownSession, request: ReadRequest, limits: Limits, body: bytes, due: list[ReportedUsage]
     ) -> Outgoing:
-        """Prepare a request by its whole history; if nothing fits the budget, send the smallest context there is."""
+        """Prepare a request from its whole history; if nothing fits the budget, send the smallest possible context."""
         try:
             return await self._run_whole(session, request, limits, body, due)
         except BudgetTooSmall as error:
             if not error.tokens:
                 raise
             session.synced = ()
-            if self._managers.limits.lower_output(find_limit_key(session, request)):
+            if self._limits.lower_output(find_limit_key(session, request)):
                 return await self._run_to_fit(session, request, self._find_limits(session, request), body, [])
             self._reporter.tell_failure(session, error)
-            smallest = limit_exactly(error.tokens, self._managers.find_margin(request.model))
+            smallest = limit_exactly(error.tokens, find_margin(self._manager, request.model))
             outgoing = await self._run_whole(session, request, smallest, body, [])
             reason = because.OVER_BUDGET(tokens=error.tokens, limit=error.budget)
             return replace(outgoing, reason=reason, is_over=True)
@@ -262,8 +275,8 @@ class Preparer:
     async def _run_whole(
         self, session: KnownSession, request: ReadRequest, limits: Limits, body: bytes, due: list[ReportedUsage]
     ) -> Outgoing:
-        """Prepare a request by its whole history."""
-        generation, manager = session.generation, self._managers.main
+        """Prepare a request from its whole history."""
+        generation, manager = session.generation, self._manager
         if due:
             await asyncio.to_thread(store_billed, manager, session.id, due)
         digests = (*request.lead_digests, *request.digests)
@@ -285,17 +298,17 @@ class Preparer:
         return replace(make_outgoing(session, request, ready, body, written), generation=generation)
 
     def _write(self, session: KnownSession, request: ReadRequest, prepared: PreparedContext) -> bytes | None:
-        """Return the request with the view in it; None if nothing was changed."""
+        """Return the request with the view in it; None if nothing changed."""
         if not session.is_stored:
-            store_known(self._managers.main.ledger, session, request)
+            store_known(self._manager.ledger, session, request)
         written = write_request(request, prepared.messages)
         if written is not None and self._settings.cache_marks == "auto" and request.wire.name == "anthropic":
             written = dump_json(move_marks(request.body, prepared.messages))
         return written
 
     def _read_prepared(self, session: KnownSession, prepared: PreparedContext) -> Ready | None:
-        """Return what was prepared with the items of its view; None if the view is no longer that one. Blocks."""
-        report, manager = prepared.report, self._managers.main
+        """Return the prepared context with the items of its view; None if the view has changed since. Blocks."""
+        report, manager = prepared.report, self._manager
         if report is None:
             return None
         reason = report.reason if report.stages else NO_REASON
@@ -318,14 +331,14 @@ class Preparer:
         )
 
     def _splice(self, continued: Continued, ready: Ready, body: bytes) -> Spliced | None:
-        """Find where a request's messages are, and replace them by the view if it differs; None if in doubt."""
+        """Locate a request's messages and replace them by the view if it differs; None if the location is ambiguous."""
         request = continued.request
         if ready.messages != request.count:
             return None
         places = find_places(body, request.wire.key, continued.remembered.places, continued.kept)
         if not ready.edits:
             return Spliced(places)
-        # What was forgotten must not come back from the bytes of a client that still has it.
+        # Forgotten messages must not come back from a client that still has them.
         if places is None or ready.has_forgotten or self._settings.cache_marks == "auto":
             return None
         written = splice_body(places, ready.items, request)
@@ -334,7 +347,7 @@ class Preparer:
     def _finish(
         self, session: KnownSession, continued: Continued, ready: Ready, spliced: Spliced | None, body: bytes
     ) -> Outgoing | None:
-        """Return what goes upstream for a request whose session is ready; None if the session is not as expected."""
+        """Return what goes upstream once the session is ready; None if the messages could not be located."""
         if spliced is None:
             session.synced = ()
             return None
@@ -342,11 +355,11 @@ class Preparer:
         return make_outgoing(session, continued.request, ready, body, spliced.written)
 
     def observe(self, outgoing: Outgoing, answered: Answered) -> None:
-        """Take in what an answer cost."""
+        """Record what an answer cost."""
         self._reporter.observe(outgoing, answered)
 
     def leave(self, outgoing: Outgoing) -> None:
-        """Note that a request is over, however it ended."""
+        """Note that a request has ended."""
         if outgoing.session is not None:
             outgoing.session.in_flight -= 1
             self._in_flight -= 1
@@ -354,7 +367,7 @@ class Preparer:
     async def settle(self, outgoing: Outgoing, body: bytes) -> None:
         """Wait until a request's messages are stored; prepare from its whole history if its session has changed.
 
-        ``body`` is the client's request. It has been sent by then: only what is reported about it may change.
+        ``body`` is the client's request. It has already been sent: only what is reported about it can still change.
         """
         ticket, session, request = outgoing.ticket, outgoing.session, outgoing.request
         if ticket is None or ticket.is_stored or session is None or request is None:
@@ -371,7 +384,7 @@ class Preparer:
             outgoing.is_failed_open, outgoing.reason = True, again.reason
 
     async def drain(self) -> None:
-        """Wait until requests and reports are stored. The wait has a limit."""
+        """Wait, within a limit, until requests and reports are stored."""
         await self._writes.drain()
         await self._reporter.drain()
 
@@ -381,8 +394,8 @@ class Preparer:
         self._memory.forget(session_id)
 
     async def load_known(self) -> int:
-        """Make stored sessions known again, so that clients can continue after a restart; return how many."""
-        ledger, limit = self._managers.main.ledger, self._settings.sessions_known_max
+        """Load stored sessions, so that clients can continue after a restart; return how many."""
+        ledger, limit = self._manager.ledger, self._settings.sessions_known_max
         found = await asyncio.to_thread(read_known, ledger, limit)
         for one in found:
             self._identities.add(one)
@@ -390,12 +403,12 @@ class Preparer:
 
 
 def _is_synced(session: KnownSession, continued: Continued) -> bool:
-    """Tell whether the session is as the request before left it."""
+    """Tell whether the session is as the previous request left it."""
     return session.is_stored and session.synced is continued.remembered.request.digests
 
 
 def _make_request(session: KnownSession, request: ReadRequest, limits: Limits) -> Request:
-    """Return a request as the manager takes it when all messages are in the ledger."""
+    """Return the manager's request for messages that are all in the ledger."""
     return Request(
         session.id,
         system="" if request.system is None else request.system,
@@ -410,7 +423,7 @@ def _make_request(session: KnownSession, request: ReadRequest, limits: Limits) -
 def _make_tail_request(
     session: KnownSession, request: ReadRequest, limits: Limits, due: list[ReportedUsage]
 ) -> Request:
-    """Return a request as the manager takes it when only its new messages are at hand."""
+    """Return the manager's request for new messages that follow known ones."""
     known = request.known - request.lead
     last = request.digests[known - 1] if known > 0 else request.lead_digests[-1]
     return replace(
@@ -423,7 +436,7 @@ def _make_tail_request(
 
 
 def _read_now(now: PreparedNow) -> Ready | None:
-    """Return a session prepared in memory that may go upstream; None if something asks for more."""
+    """Return a session that was prepared in memory; None if something still has to be decided."""
     if not now.is_ready:
         return None
     items = now.items if now.edits else ()

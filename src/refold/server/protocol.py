@@ -1,8 +1,8 @@
-"""HTTP as the gateway speaks it: uvicorn's own parser, with limits on what comes before a request is whole.
+"""uvicorn's HTTP protocol with limits on a request's head. The only module that uses uvicorn's internals.
 
-Whoever opens a connection has no name yet, so its head is bounded in bytes and in time. A client that offers another
-protocol for later (HTTP/2 in the clear, as Java's own client does with every first request) is answered in HTTP/1.1,
-its body included. Nothing here looks at what a request says.
+A new connection is anonymous, so its head is bounded in bytes and time. A client that offers an upgrade (HTTP/2 in
+clear text, as Java's own client does with every first request) is answered in HTTP/1.1, body included. A test checks
+that the installed uvicorn has every name that is used or overridden here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _OFFER = frozenset((b"upgrade", b"http2-settings"))
 
 
 class GatewayProtocol(HttpToolsProtocol):
-    """One connection of a client."""
+    """One client connection."""
 
     head_s_max = 60.0
     _head_bytes = 0
@@ -25,17 +25,17 @@ class GatewayProtocol(HttpToolsProtocol):
     _head_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take a connection; it has to say something before long."""
+        """Start the time limit for the first request."""
         super().connection_made(transport)
         self._start_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Let go of a connection."""
+        """Stop the time limit."""
         self._stop_timer()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse what came; a head that goes on and on is refused."""
+        """Parse bytes; refuse a head that is too long."""
         self._unset_keepalive_if_required()
         try:
             self.parser.feed_data(data)
@@ -59,18 +59,18 @@ class GatewayProtocol(HttpToolsProtocol):
             self._start_timer()
 
     def on_message_begin(self) -> None:
-        """A request begins."""
+        """Start counting the bytes of a head."""
         self._is_in_head, self._head_bytes = True, 0
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """The head of a request is whole; one with an offer is read once more without it."""
+        """Handle a complete head; one with a declined upgrade is parsed again without the offer."""
         self._is_in_head = False
         if not self._is_declined():
             super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        """A request is whole."""
+        """Handle a complete request, unless it is parsed again."""
         if not self._is_declined():
             super().on_message_complete()
 
@@ -78,10 +78,10 @@ class GatewayProtocol(HttpToolsProtocol):
         return bool(self.parser.should_upgrade()) and not self._should_upgrade()
 
     def _decline_offer(self, rest: bytes) -> None:
-        """Read a request again as if nothing had been offered: the parser ends where another protocol could begin."""
+        """Parse a request again without its upgrade offer: the parser stopped where the other protocol would begin."""
         method = self.parser.get_method()
         if method == b"CONNECT":
-            self.send_400_response("This is no proxy.")
+            self.send_400_response("This is not a proxy.")
             return
         head = [method, b" ", self.url, b" HTTP/", self.parser.get_http_version().encode(), b"\r\n"]
         for name, value in self.headers:
@@ -108,10 +108,10 @@ class GatewayProtocol(HttpToolsProtocol):
 
 
 def make_protocol(head_s_max: float) -> type[GatewayProtocol]:
-    """Return the protocol of a server whose clients have so long to say what they want."""
+    """Return the protocol class with this time limit for heads."""
 
     class LimitedProtocol(GatewayProtocol):
-        """One connection of a client of this server."""
+        """One client connection of this server."""
 
     LimitedProtocol.head_s_max = head_s_max
     return LimitedProtocol

@@ -1,8 +1,11 @@
-"""A client's request as the gateway handles it: its headers, its body, and the codings that a body may come in.
+"""A client's HTTP request: headers, body, content codings, and a watch over slow or disconnected clients.
 
-Headers are pairs of bytes with lower-case names, as ASGI has them. All that concern the two ends go through, none that
-concern one connection only; nothing of refold's own (``x-refold-…``) goes upstream. A body is bounded in size and in
-time, and a decoder stops at a limit, so that a small body cannot become a large one.
+Headers are pairs of bytes with lower-case names, as in ASGI. End-to-end headers are forwarded, hop-by-hop headers are
+not, and refold's own (``x-refold-…``) never go upstream. A body is bounded in size and time, and decoders stop at a
+limit, so that a small compressed body cannot become a huge one.
+
+``Watch`` uses one timer per request, so that a short request pays for a single timer. When the client disconnects or
+stalls, or the request takes too long, it cancels the task; ``run`` turns that into an exception that says why.
 """
 
 from __future__ import annotations
@@ -10,10 +13,12 @@ from __future__ import annotations
 import asyncio
 import sys
 import zlib
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Protocol
+
+import orjson
 
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -33,9 +38,9 @@ _HOP_BY_HOP = frozenset(
         b"upgrade",
     )
 )
-# Set anew for each connection: whose host it is, how long the body is, whether to wait before sending it.
+# Set for each connection: host, length of the body, whether to wait before sending it.
 _PER_REQUEST = frozenset((b"host", b"content-length", b"expect"))
-# What the reader of answers can decode; an answer in another coding would pass through unread.
+# Codings that AnswerReader can decode; usage in any other coding would go unread.
 _CODINGS = (*CODINGS, "identity")
 
 
@@ -55,7 +60,7 @@ _NEVER_SENT = _HOP_BY_HOP | _PER_REQUEST
 
 
 def choose_request_headers(headers: Headers, *, drop: Iterable[bytes] = (), limit_codings: bool = False) -> Headers:
-    """Return what goes upstream of a client's headers."""
+    """Return the client's headers that go upstream."""
     dropped = _NEVER_SENT.union(_name_per_connection(headers), drop)
     chosen: list[tuple[bytes, bytes]] = []
     for name, value in headers:
@@ -66,19 +71,19 @@ def choose_request_headers(headers: Headers, *, drop: Iterable[bytes] = (), limi
 
 
 def choose_response_headers(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """Return what goes to the client of an upstream's headers."""
+    """Return the upstream's headers that go to the client."""
     lowered = [(name.lower(), value) for name, value in headers]
     dropped = _HOP_BY_HOP.union(_name_per_connection(lowered))
     return [(name, value) for name, value in lowered if name not in dropped and not name.startswith(OWN)]
 
 
 def write_own(values: Iterable[tuple[str, object]]) -> list[tuple[bytes, bytes]]:
-    """Return headers of our own; values are made plain: one line, ASCII, of bounded length."""
+    """Return our own headers; values become one line of ASCII of bounded length."""
     return [(OWN + name.encode(), _make_plain(str(value))) for name, value in values if value not in (None, "")]
 
 
 def decode_headers(headers: Headers) -> list[tuple[str, str]]:
-    """Return headers as text for a client that writes UTF-8: valid UTF-8 comes out as it went in."""
+    """Return headers as text for an HTTP client that writes UTF-8: valid UTF-8 stays unchanged."""
     return [(name.decode("latin-1"), _decode(value)) for name, value in headers]
 
 
@@ -90,7 +95,7 @@ def _decode(value: bytes) -> str:
 
 
 def _name_per_connection(headers: Headers) -> frozenset[bytes]:
-    """Return what the Connection header names as its own."""
+    """Return the headers that the Connection header names as hop-by-hop."""
     for name, value in headers:
         if name == b"connection" and value.lower() not in (b"keep-alive", b"close"):
             break
@@ -115,29 +120,29 @@ def _make_plain(text: str) -> bytes:
 
 
 class CodingError(Exception):
-    """The bytes are not in the coding that they claim."""
+    """The bytes are not in the stated coding."""
 
 
 class Decoder(Protocol):
-    """Reads compressed bytes, some at a time."""
+    """Decompresses incrementally."""
 
     @property
     def eof(self) -> bool:
-        """True once the end was reached."""
+        """True once the end of the stream was reached."""
         ...
 
     @property
     def unused_data(self) -> bytes:
-        """What came after the end."""
+        """Bytes after the end of the stream."""
         ...
 
     def decompress(self, data: bytes, max_length: int, /) -> bytes:
-        """Return what these bytes hold, not much more than ``max_length``; raise CodingError if they are malformed."""
+        """Return decompressed bytes, about ``max_length`` at most; raise CodingError if they are malformed."""
         ...
 
 
 def make_decoder(coding: str) -> Decoder | None:
-    """Return the decoder of a coding as a header names it; None for one that cannot be read here."""
+    """Return the decoder of a coding as named in a header; None if it is not supported."""
     named = coding.strip().lower()
     if named in ("gzip", "x-gzip"):
         return _Stream(zlib.decompressobj(wbits=zlib.MAX_WBITS | 16), zlib.error)
@@ -151,7 +156,7 @@ def make_decoder(coding: str) -> Decoder | None:
 
 
 class _Stream:
-    """A decoder with the interface of the standard library's."""
+    """A decoder with the standard library's interface."""
 
     def __init__(self, decoder: Any, errors: type[Exception] | tuple[type[Exception], ...]) -> None:
         self._decoder = decoder
@@ -173,7 +178,7 @@ class _Stream:
 
 
 class _Brotli:
-    """Brotli's decoder, which takes a limit as advice and says nothing about what follows the end."""
+    """Brotli's decoder, which treats the limit as advice and does not report bytes after the end."""
 
     unused_data = b""
 
@@ -206,7 +211,7 @@ Send = Callable[[Message], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request: where to, with which headers, from which tenant. Its representation shows no header and no body."""
+    """A request's method, path, headers and tenant. Its representation shows no header and no body."""
 
     method: str
     path: str
@@ -221,19 +226,19 @@ class Asked:
 
 
 class BodyTooLarge(Exception):
-    """The body is larger than the gateway takes."""
+    """The body is larger than the gateway accepts."""
 
 
 class ClientGone(Exception):
-    """The client went away before it had its answer."""
+    """The client disconnected before it had its answer."""
 
 
 class ClientStalled(Exception):
-    """The client neither sends nor takes anything."""
+    """The client neither sends nor reads anything."""
 
 
 async def read_body(receive: Receive, headers: Headers, *, bytes_max: int, stall_s: float | None = None) -> bytes:
-    """Return the whole body of a request; each piece of it within ``stall_s``, unless somebody else watches."""
+    """Return a request's whole body; each piece must arrive within ``stall_s``, if that is given."""
     stated = find_header(headers, b"content-length")
     if stated.isdigit() and int(stated) > bytes_max:
         raise BodyTooLarge
@@ -261,7 +266,7 @@ async def read_body(receive: Receive, headers: Headers, *, bytes_max: int, stall
 
 
 def decode_body(body: bytes, coding: str, bytes_max: int) -> bytes | None:
-    """Return a compressed body as it was before; None if it cannot be read, BodyTooLarge if over ``bytes_max``."""
+    """Return a body decompressed; None if it is malformed; raise BodyTooLarge over ``bytes_max``."""
     decoder = make_decoder(coding)
     if decoder is None:
         return None
@@ -275,7 +280,7 @@ def decode_body(body: bytes, coding: str, bytes_max: int) -> bytes | None:
 
 
 def replay_body(body: bytes, receive: Receive) -> Receive:
-    """Return a ``receive`` that gives a body that was read already, then what really comes."""
+    """Return a ``receive`` that first returns a body that was already read."""
     is_given = False
 
     async def give() -> Message:
@@ -286,3 +291,102 @@ def replay_body(body: bytes, receive: Receive) -> Receive:
         return {"type": "http.request", "body": body, "more_body": False}
 
     return give
+
+
+# Most answers arrive before watching for a disconnect would pay.
+FIRST_S, NEXT_S = 0.02, 1.0
+_NEVER = float("inf")
+
+
+async def send_json(
+    send: Send, status: int, payload: object, own: Sequence[tuple[str, object]] = (), *, retry_after_s: int = 0
+) -> None:
+    """Send our own JSON answer."""
+    body = orjson.dumps(payload)
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    if retry_after_s:
+        headers.append((b"retry-after", str(retry_after_s).encode()))
+    if status == 408:
+        headers.append((b"connection", b"close"))  # Unread body bytes must not be parsed as the next request.
+    await send({"type": "http.response.start", "status": status, "headers": [*headers, *write_own(own)]})
+    await send({"type": "http.response.body", "body": body})
+
+
+class TookTooLong(Exception):
+    """The request took longer than ``request_s_max``."""
+
+
+class Watch:
+    """Watches over the current task. ``stall_s`` limits each step of the client."""
+
+    def __init__(self, receive: Receive, *, stall_s: float, request_s_max: float) -> None:
+        self._receive = receive
+        self._loop = asyncio.get_running_loop()
+        self._task: asyncio.Task[Any] | None = asyncio.current_task()
+        self._stall_s = stall_s
+        self._stalled_at = _NEVER
+        self._over_at = self._loop.time() + request_s_max
+        self._tick_s = min(NEXT_S, stall_s / 4, request_s_max / 4)
+        self._timer = self._loop.call_later(min(FIRST_S, self._tick_s), self._look)
+        self._watcher: asyncio.Task[None] | None = None
+        self._body_is_read = False
+        self._problem: Exception | None = None
+
+    async def receive(self) -> Message:
+        """Wait for the client to send something, as one step."""
+        self.begin_step()
+        message = await self._receive()
+        self.end_step()
+        return message
+
+    async def give(self, send: Send, message: Message) -> None:
+        """Send something to the client, as one step."""
+        self.begin_step()
+        await send(message)
+        self.end_step()
+
+    def begin_step(self) -> None:
+        """Start the time limit of a step: the client has to send or read something."""
+        self._stalled_at = self._loop.time() + self._stall_s
+
+    def end_step(self) -> None:
+        """Stop the time limit of the step."""
+        self._stalled_at = _NEVER
+
+    def end_body(self) -> None:
+        """Note that the body is read: from now on only a disconnect can arrive."""
+        self._body_is_read = True
+
+    async def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Await ``work``; raise ClientGone, ClientStalled or TookTooLong if that is why it was cancelled."""
+        try:
+            await work
+        except asyncio.CancelledError:
+            if self._problem is not None and self._task is not None and not self._task.uncancel():
+                raise self._problem from None
+            raise
+        finally:
+            self._timer.cancel()
+            if self._watcher is not None:
+                self._watcher.cancel()
+
+    def _look(self) -> None:
+        now = self._loop.time()
+        if now >= self._stalled_at:
+            self._end(ClientStalled())
+        elif now >= self._over_at:
+            self._end(TookTooLong())
+        else:
+            if self._watcher is None and self._body_is_read:
+                self._watcher = self._loop.create_task(self._watch_client())
+            self._timer = self._loop.call_later(self._tick_s, self._look)
+
+    async def _watch_client(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self._end(ClientGone())
+
+    def _end(self, problem: Exception) -> None:
+        if self._problem is None and self._task is not None:
+            self._problem = problem
+            self._task.cancel()

@@ -1,21 +1,28 @@
-"""The last request of each session, as bytes, to recognise a client that sends it again with more at its end.
+"""Recent requests, kept in memory within a limit in bytes: the last one of each session, and chains of responses.
 
-Comparing bytes runs at the speed of memory; parsing and hashing a long history does not. A request that does not match
-is prepared from its whole history, with the same result. The memory is limited in bytes; the oldest request goes first.
+A client usually resends its last request with more at the end. Comparing bytes runs at memory speed; parsing and
+hashing a long history does not. A request that does not match is prepared from its whole history, with the same result.
+
+A request with ``previous_response_id`` brings only what is new. If every turn of the chain passed through here, the
+whole conversation is known: it is stored like any other, and the request is forwarded unchanged while it fits. When it
+must be compressed, it is sent without the chain, with a prepared input. A chain whose beginning was not seen, or which
+contains items that only the provider holds (results of its own tools), is left alone; a warning says so once.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import re
 from collections import OrderedDict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from refold.manager.write_behind import Ticket
-from refold.server.identity import KnownSession, continues
-from refold.server.places import Places, find_places
-from refold.server.reading import ReadRequest, Unreadable, read_request
-from refold.server.reporting import Reporter
-from refold.server.wires import Wire
+from refold.server.body import Places, ReadRequest, Unreadable, dump_json, find_places, parse_json, read_request
+from refold.server.outgoing import Outgoing, Reporter
+from refold.server.session_lookup import KnownSession, continues
+from refold.server.wires import Answered, Wire
 
 CANDIDATES_MAX = 32
 HEAD_BYTES = 48
@@ -25,13 +32,13 @@ Start = tuple[str, str, bytes]
 
 
 def name_start(tenant: str, wire: str, body: bytes) -> Start:
-    """Return how a request begins: only those that begin alike are compared."""
+    """Return the key under which a request is remembered: only requests with the same beginning are compared."""
     return tenant, wire, body[:HEAD_BYTES]
 
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """A session's last request that was prepared: its bytes, and what was read from them."""
+    """A session's last prepared request: its bytes, and what was read from them."""
 
     session: KnownSession
     places: Places
@@ -40,9 +47,9 @@ class Remembered:
 
 @dataclass(slots=True)
 class Continued:
-    """A request that goes on from a remembered one: ``request`` holds its new messages only.
+    """A request that extends a remembered one: ``request`` holds its new messages only.
 
-    ``ticket``: these are being stored.
+    ``ticket`` is set while they are being stored.
     """
 
     session: KnownSession
@@ -53,7 +60,7 @@ class Continued:
 
 
 class _Requests:
-    """Requests by how they begin."""
+    """Requests by their beginning."""
 
     def __init__(self, bytes_max: int = 64_000_000) -> None:
         self._bytes_max = bytes_max
@@ -64,7 +71,7 @@ class _Requests:
     def find(
         self, tenant: str, wire: Wire, body: bytes, session_id: str = "", conversation: str = ""
     ) -> Continued | None:
-        """Return what a request continues, if that is plain to see; of one session or conversation if it is named."""
+        """Return the remembered request that this one extends, if any; only of the named session or conversation."""
         key = name_start(tenant, wire.name, body)
         best: Remembered | None = None
         best_kept = 0
@@ -79,7 +86,7 @@ class _Requests:
         return _continue(best, best_kept, wire, body, is_named=bool(session_id)) if best is not None else None
 
     def remember(self, remembered: Remembered) -> None:
-        """Remember a session's last request in the place of the one before."""
+        """Remember a session's last request instead of the previous one."""
         session, body = remembered.session, remembered.places.body
         self.forget(session.id)
         if len(body) > self._bytes_max // 4:
@@ -105,7 +112,7 @@ class _Requests:
 
 
 def _continue(remembered: Remembered, kept: int, wire: Wire, body: bytes, *, is_named: bool) -> Continued | None:
-    """Return the request with what is new in it; None if it does not go on from all that is known."""
+    """Return the request's new messages; None if it does not extend everything known."""
     before, session = remembered.request, remembered.session
     if session.digests is not before.digests or kept <= before.lead:
         return None
@@ -124,10 +131,10 @@ def _continue(remembered: Remembered, kept: int, wire: Wire, body: bytes, *, is_
 
 
 class RequestMemory:
-    """The last requests of sessions. What takes long to look at is looked at in a thread, after the request was sent.
+    """The last request of each session. Long requests are scanned in a thread after they were sent.
 
-    A request that comes while its predecessor is being looked at waits for that, within limits: it is shorter than
-    preparing from the ledger. For one event loop.
+    A request that arrives while its predecessor is being scanned waits for the scan, within limits: that takes less
+    time than preparing from the ledger. For one event loop.
     """
 
     def __init__(self, reporter: Reporter, bytes_max: int) -> None:
@@ -136,13 +143,13 @@ class RequestMemory:
         self._under_way: dict[Start, set[asyncio.Task[None]]] = {}
 
     def find(self, tenant: str, wire: Wire, body: bytes, session_id: str, conversation: str = "") -> Continued | None:
-        """Return what a request continues, if that is plain to see."""
+        """Return the remembered request that this one extends, if any."""
         return self._memory.find(tenant, wire, body, session_id, conversation)
 
     async def find_later(
         self, tenant: str, wire: Wire, body: bytes, session_id: str, conversation: str = ""
     ) -> Continued | None:
-        """Return the same once requests that begin alike have been looked at, if some are being looked at."""
+        """Return the same after waiting for scans of requests with the same beginning."""
         under_way = self._under_way.get(name_start(tenant, wire.name, body))
         if not under_way:
             return None
@@ -150,14 +157,14 @@ class RequestMemory:
         return self._memory.find(tenant, wire, body, session_id, conversation)
 
     def remember(self, session: KnownSession, request: ReadRequest, places: Places | None) -> None:
-        """Remember a session's last request; one whose messages cannot be told apart is forgotten."""
+        """Remember a session's last request; forget it if its messages could not be located."""
         if places is None or len(places.spans) != request.count:
             self._memory.forget(session.id)
         elif session.digests is request.digests:
             self._memory.remember(Remembered(session, places, replace(request, messages=[], body={})))
 
     def remember_later(self, session: KnownSession, request: ReadRequest, body: bytes) -> None:
-        """Find where the messages stand, in a thread and after the request went on its way."""
+        """Locate the messages in a thread, after the request was sent."""
         loop = asyncio.get_running_loop()
         key = name_start(session.tenant, session.wire, body)
 
@@ -178,3 +185,108 @@ class RequestMemory:
     def forget(self, session_id: str) -> None:
         """Forget a session's last request."""
         self._memory.forget(session_id)
+
+
+log = logging.getLogger("refold.server")
+BYTES_MAX = 32_000_000
+_WARNED_MAX = 1_000
+# The provider does not store this response, so it cannot be continued by its id.
+_NOT_HELD = re.compile(rb'"store"\s*:\s*false')
+# Items that can be sent again; everything else exists only at the provider.
+_REPLAYABLE = frozenset(
+    (
+        "message",
+        "reasoning",
+        "function_call",
+        "function_call_output",
+        "custom_tool_call",
+        "custom_tool_call_output",
+        "local_shell_call",
+        "local_shell_call_output",
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Chained:
+    """A request of a chain: as received, and with the whole conversation in it."""
+
+    original: bytes = field(repr=False)
+    whole: bytes = field(repr=False)
+    is_replayable: bool
+
+    def settle(self, prepared: Outgoing) -> Outgoing:
+        """Return what goes upstream: the original request, unless it was compressed and can be replayed."""
+        if prepared.edits and self.is_replayable and prepared.session is not None:
+            return prepared
+        return replace(prepared, body=self.original)
+
+
+class Chains:
+    """Recent responses by id, within a limit in bytes. For one event loop."""
+
+    def __init__(self, bytes_max: int = BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._known: OrderedDict[tuple[str, str], tuple[bytes, list[Any]]] = OrderedDict()
+        self._warned: OrderedDict[tuple[str, str], None] = OrderedDict()
+
+    def unroll(self, tenant: str, body: bytes) -> Chained | None:
+        """Return a chained request with its whole conversation; None if its chain is unknown."""
+        if b'"previous_response_id"' not in body:
+            return None
+        try:
+            asked = parse_json(body)
+        except Unreadable:
+            return None
+        before = asked.get("previous_response_id") if isinstance(asked, dict) else None
+        new = _list_items(asked.get("input")) if isinstance(before, str) else None
+        if not isinstance(before, str) or new is None:
+            return None
+        known = self._known.get((tenant, before))
+        if known is None:
+            self._warn(tenant, before, "the beginning of a chain of responses was not seen")
+            return None
+        self._known.move_to_end((tenant, before))
+        sent, output = known
+        items = [*(_list_items(parse_json(sent).get("input")) or ()), *output, *new]
+        is_replayable = all(_can_replay(item) for item in items)
+        if not is_replayable:
+            self._warn(tenant, before, "a chain of responses contains items that only the provider holds")
+        rest = {name: value for name, value in asked.items() if name != "previous_response_id"}
+        return Chained(body, dump_json({**rest, "input": items}), is_replayable)
+
+    def remember(self, tenant: str, whole: bytes, answered: Answered) -> None:
+        """Remember a response, with the whole conversation that it answers."""
+        if not answered.response_id or _NOT_HELD.search(whole):
+            return
+        size = len(whole) + 2_000 * len(answered.output)
+        if size > self._bytes_max // 4:
+            return
+        key = (tenant, answered.response_id)
+        if key not in self._known:
+            self._known[key] = (whole, list(answered.output))
+            self._bytes += size
+        while self._bytes > self._bytes_max:
+            _, (sent, output) = self._known.popitem(last=False)
+            self._bytes -= len(sent) + 2_000 * len(output)
+
+    def _warn(self, tenant: str, response_id: str, why: str) -> None:
+        if (tenant, why) in self._warned:
+            return
+        self._warned[tenant, why] = None
+        while len(self._warned) > _WARNED_MAX:
+            self._warned.popitem(last=False)
+        log.warning(f"{why}; its requests pass through", extra={"fields": {"response": response_id[:80]}})
+
+
+def _list_items(given: object) -> list[Any] | None:
+    if isinstance(given, str):
+        return [{"role": "user", "content": given}]
+    return given if isinstance(given, list) else None
+
+
+def _can_replay(item: object) -> bool:
+    if not isinstance(item, dict):
+        return False
+    return (item.get("type") or ("message" if "role" in item else "")) in _REPLAYABLE

@@ -1,7 +1,12 @@
-"""What an operator sets for the gateway: where it listens, where requests go, how long and how large things may be.
+"""Gateway settings: where it listens, where requests go, limits in time and size, and who pays for summaries.
 
-Values come from ``refold.yaml`` (block ``gateway``), the environment and the command line, in that order; a client has
-no say in any of them. A held key never shows in a representation of the settings.
+Values come from ``refold.yaml`` (block ``gateway``), the environment and the command line, in that order; clients
+cannot change any of them. The representation of the settings never shows a held key.
+
+A summary is written by the configured summary model, else by the conversation's model at the same upstream: with a
+key that the gateway holds, or, with ``summaries: client``, with the key of the client whose request triggered it. A
+client's key lives as long as that request and its fold; it is passed by context and never stored, logged or shown.
+Without a key, rules write the summary. Keys in the environment are not spent on it.
 """
 
 from __future__ import annotations
@@ -14,7 +19,15 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
+from refold.config import CompressionConfig
+from refold.config.schema import block_of
 from refold.errors import ConfigError
+from refold.ledger.records import SessionRow
+from refold.llm.choose import Endpoint
+from refold.llm.conversation_model import GATEWAY, Place, name_conversation
+from refold.server.request import Asked, find_bearer
+from refold.server.wires import Side, Wire
+from refold.stages.stage import acts_on_arrival
 
 OPENAI = "https://api.openai.com/v1"
 ANTHROPIC = "https://api.anthropic.com"
@@ -28,14 +41,14 @@ VARIABLES = {
     "REFOLD_CACHE_MARKS": "cache_marks",
     "REFOLD_SUMMARIES": "summaries",
 }
-# Held keys belong into the environment: a file with them is soon committed.
+# Held keys belong in the environment: a file that contains them is soon committed.
 _NOT_IN_FILES = frozenset({"openai_key", "anthropic_key"})
 _SWITCHES = {"on": True, "true": True, "yes": True, "1": True, "off": False, "false": False, "no": False, "0": False}
 
 
 @dataclass(frozen=True, slots=True)
 class GatewaySettings:
-    """All settings of the gateway; times in seconds, sizes in bytes."""
+    """Gateway settings; times in seconds, sizes in bytes."""
 
     host: str = "127.0.0.1"
     port: int = 7788
@@ -93,12 +106,12 @@ class GatewaySettings:
         return is_local_host(self.host)
 
     def change(self, changes: Mapping[str, object]) -> GatewaySettings:
-        """Return the settings with those set anew that are not None."""
+        """Return the settings with the given changes; None leaves a value as it is."""
         return replace(self, **{name: value for name, value in changes.items() if value is not None})  # type: ignore[arg-type]
 
 
 def load_settings(workspace: str | Path | None = None, **call: object) -> GatewaySettings:
-    """Return the settings that hold in a workspace; ``call`` are those of the command line, None where unset."""
+    """Return a workspace's settings; ``call`` are those of the command line, None where unset."""
     from refold.config.load import load_block
 
     found = load_block("gateway", VARIABLES, workspace)
@@ -106,7 +119,7 @@ def load_settings(workspace: str | Path | None = None, **call: object) -> Gatewa
     for name, (value, place) in found.items():
         if name in _NOT_IN_FILES and place not in VARIABLES:
             variable = next(key for key, setting in VARIABLES.items() if setting == name)
-            raise ConfigError(f"{place}: {name} is a secret and does not belong into a file; set {variable}")
+            raise ConfigError(f"{place}: {name} is a secret and does not belong in a file; set {variable}")
         values[name] = _read_value(name, value, place)
         try:
             GatewaySettings(**{name: values[name]})  # type: ignore[arg-type]
@@ -136,7 +149,7 @@ def _read_value(name: str, value: object, place: str) -> object:
 
 
 def is_local_host(host: str) -> bool:
-    """Tell whether an address is one that only this machine can reach."""
+    """Tell whether only this machine can reach an address."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -151,6 +164,85 @@ def check_upstream(name: str, url: str) -> None:
     except ValueError:
         is_plain = False
     if not is_plain:
-        raise ConfigError(f"gateway.{name} is no address; write https://HOST/v1 or http://HOST:PORT/v1")
+        raise ConfigError(f"gateway.{name} is not an address; write https://HOST/v1 or http://HOST:PORT/v1")
     if parts.username or parts.password or parts.query or parts.fragment:
-        raise ConfigError(f"gateway.{name} must be a bare address; a key goes into REFOLD_OPENAI_KEY and the like")
+        raise ConfigError(f"gateway.{name} must be a bare address; a key goes into an environment variable")
+
+
+def name_payer(settings: GatewaySettings, asked: Asked, wire: Wire, model: str) -> None:
+    """Set the model and key that may write summaries for this request; None if there is no key."""
+    endpoint = find_held(settings, wire.side, model)
+    if endpoint is None and settings.summaries == "client" and model and (key := _find_key(asked)):
+        endpoint = _make_endpoint(settings, wire.side, model, key)
+    name_conversation(endpoint)
+
+
+def find_held(settings: GatewaySettings, side: Side, model: str) -> Endpoint | None:
+    """Return a model at its upstream with the gateway's own key; None if it has no key."""
+    held = settings.openai_key if side == "openai" else settings.anthropic_key
+    return _make_endpoint(settings, side, model, held) if held and model else None
+
+
+def find_stored(settings: GatewaySettings, variables: Mapping[str, str], row: SessionRow) -> Endpoint | None:
+    """Return the model of a stored session, for a manual compression; None if it is not available.
+
+    ``variables`` are the addresses and keys that the caller may use.
+    """
+    place = Place.read(row.settings)
+    if place is None and GATEWAY not in row.settings:
+        return None
+    side: Side = place.provider if place is not None else "anthropic" if row.wire == "anthropic" else "openai"
+    held = find_held(settings, side, row.model)
+    if place is None or (held is not None and Place.of(held) == place):
+        return held
+    return place.find_model(variables, row.model)
+
+
+def _make_endpoint(settings: GatewaySettings, side: Side, model: str, key: str) -> Endpoint:
+    if side == "anthropic":
+        return Endpoint(model, "anthropic", settings.anthropic_upstream, key)
+    return Endpoint(model, "openai", settings.openai_upstream, key)
+
+
+def _find_key(asked: Asked) -> str:
+    """Return the client's own key, never one of the gateway's."""
+    if b"x-api-key" not in asked.drop and (key := asked.header("x-api-key")):
+        return key
+    return "" if b"authorization" in asked.drop else find_bearer(asked.headers)
+
+
+def choose_summariser(config: CompressionConfig, settings: GatewaySettings) -> CompressionConfig:
+    """Return the compression settings with the gateway's summariser."""
+    if settings.summaries == "off":
+        return config.replace(summariser="extract")
+    return config.with_variables(_avoid_self(dict(config.variables), settings))
+
+
+def _avoid_self(variables: dict[str, str], settings: GatewaySettings) -> dict[str, str]:
+    """Return the variables with the gateway's own address replaced by its upstream: it must not call itself."""
+    behind = {"OPENAI_BASE_URL": settings.openai_upstream, "ANTHROPIC_BASE_URL": settings.anthropic_upstream}
+    return {
+        name: behind[name] if name in behind and _is_self(value, settings) else value
+        for name, value in variables.items()
+    }
+
+
+def _is_self(url: str, settings: GatewaySettings) -> bool:
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return False
+    return port == settings.port and parts.hostname in ("127.0.0.1", "localhost", "::1", settings.host)
+
+
+def settle_arrival(config: CompressionConfig, *, is_on: bool) -> CompressionConfig:
+    """Return the settings with long tool results cut on arrival, or with no stage that renders on arrival."""
+    return config.cut_on_arrival() if is_on else without_arrival(config)
+
+
+def without_arrival(config: CompressionConfig) -> CompressionConfig:
+    """Return the settings without the stages that shorten on arrival: behind a gateway an agent cannot get the rest of
+    a shortened tool result back, so nothing is shortened before it must be."""
+    kept = [name for name in config.ladder if not acts_on_arrival(getattr(config, block_of(name)))]
+    return config.replace(ladder=kept) if len(kept) < len(config.ladder) else config

@@ -1,23 +1,45 @@
-"""The way to the upstreams: addresses from settings only, bytes sent and received as they are.
+"""The way to the upstreams and back: send a request, notice refusals, relay the answer, read its usage.
 
-Redirects are not followed (a credential would go where no operator sent it), cookies are not kept (they would pass from
-one client to another), nothing is decompressed, and no header is added.
+Addresses come from settings only. Redirects are not followed (a credential would go where no operator sent it), cookies
+are not kept (they would pass from one client to another), nothing is decompressed, and no header is added. Every wait
+has a limit. A client that disconnects ends the request upstream; an upstream that breaks off in the middle breaks the
+client's connection too, so that half an answer is never taken for a whole one.
+
+Most upstreams refuse by status. Some begin a stream with status 200 and put the refusal into its first event, so the
+first bytes of a stream are inspected and then forwarded unchanged. ``AnswerReader`` reads usage from the bytes as they
+pass, wherever they are cut, without changing or delaying them; it gives up on what it cannot read.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
+import orjson
 from yarl import URL
 
-from refold.errors import ProviderError, Unavailable
-from refold.server.request import Asked, choose_request_headers, decode_headers
+from refold.errors import ContextOverflow, ProviderError, Unavailable
+from refold.llm.errors import classify_response
+from refold.server.request import (
+    Asked,
+    CodingError,
+    Send,
+    Watch,
+    choose_request_headers,
+    choose_response_headers,
+    decode_headers,
+    make_decoder,
+)
 from refold.server.settings import GatewaySettings
-from refold.server.wires import Side
+from refold.server.wires import Answered, Side
 
 HEADER_BYTES_MAX = 65_536
-# Shorter than what servers keep an idle connection for, so that we never send into one that is closing.
+# Shorter than servers' keep-alive, so that we never send into a connection that is closing.
 KEEPALIVE_S = 15.0
 _CREDENTIALS = frozenset((b"authorization", b"x-api-key", b"api-key"))
 _AUTO_HEADERS = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
@@ -62,7 +84,7 @@ class Upstreams:
             self._session = None
 
     def make_url(self, side: Side, path: str, query: bytes = b"") -> URL:
-        """Return where a request goes; a client's path and query stand as they came."""
+        """Return the URL of a request; the client's path and query stay unchanged."""
         base = self._bases[side]
         rest = path.removeprefix("/v1") if side == "openai" else path
         tail = f"?{query.decode('latin-1')}" if query else ""
@@ -71,7 +93,7 @@ class Upstreams:
     async def send(
         self, side: Side, asked: Asked, path: str, body: bytes, *, is_read: bool = False
     ) -> aiohttp.ClientResponse:
-        """Send a request; return the answer with its body still to come. ``is_read``: we want to read it too."""
+        """Send a request; return the response with its body unread. ``is_read``: usage will be read from it."""
         assert self._session is not None, "the gateway is not running"
         headers = decode_headers(self._choose_headers(side, asked, is_read))
         url = self.make_url(side, path, asked.query)
@@ -99,6 +121,253 @@ class Upstreams:
 
 
 def _find_openai_base(url: str) -> str:
-    """Return the address as OpenAI's clients take it: with its version in the path, /v1 if there is no path."""
+    """Return the base URL as OpenAI's clients expect it: with the version in its path, /v1 if there is no path."""
     base = url.rstrip("/")
     return base if URL(base).path.strip("/") else f"{base}/v1"
+
+
+ERROR_BYTES_MAX = 1_000_000
+EVENT_BYTES_MAX = 65_536
+# A stream without an event for so long is relayed unchanged: the request was accepted.
+FIRST_EVENT_S = 5.0
+# Statuses that providers use for requests that are too long.
+_MAY_OVERFLOW = frozenset((400, 413, 422, 429, 500))
+_EVENT_END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
+_ESCAPE = re.compile(rb"\\(?:u[0-9a-fA-F]{4}|.)")
+_NOT_PLAIN = re.compile(rb"[^0-9A-Za-z\x80-\xff]+")
+_TAKEN = re.compile(rb'"type"\s*:\s*"response\.(?:created|queued|in_progress)"')
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The first bytes of an answer; ``overflow`` is set if they are a refusal."""
+
+    head: bytes = field(default=b"", repr=False)
+    overflow: ContextOverflow | None = None
+
+
+async def look_for_refusal(response: aiohttp.ClientResponse, stall_s: float, request: bytes = b"") -> Look:
+    """Read enough of an answer to see whether the request was too long; ``request`` is the request's body."""
+    try:
+        if response.status in _MAY_OVERFLOW:
+            async with asyncio.timeout(stall_s):
+                head, is_whole = await read_head(response, ERROR_BYTES_MAX)
+            text = _decode(head, response)
+            return Look(head, await _classify(response.status, text, request) if is_whole else None)
+        if response.status == 200 and response.content_type == "text/event-stream":
+            head = await _read_first_event(response)
+            error = _find_error(_decode(head, response))
+            return Look(head, await _classify(400, error, request) if error is not None else None)
+    except (aiohttp.ServerTimeoutError, TimeoutError):
+        raise UpstreamSlow("the upstream began to answer and stalled") from None
+    except aiohttp.ClientError as error:
+        raise ProviderError(f"the upstream broke off as it began to answer ({type(error).__name__})") from None
+    return Look()
+
+
+async def _read_first_event(response: aiohttp.ClientResponse) -> bytes:
+    """Return the beginning of a stream up to its first significant event, or what arrived in time."""
+    head = b""
+    try:
+        async with asyncio.timeout(FIRST_EVENT_S):
+            while not _has_begun(_decode(head, response)) and len(head) < EVENT_BYTES_MAX:
+                chunk = await response.content.readany()
+                if not chunk:
+                    break
+                head += chunk
+    except TimeoutError as error:
+        if isinstance(error, aiohttp.ServerTimeoutError):
+            raise
+    return head
+
+
+def _has_begun(text: bytes) -> bool:
+    """Tell whether there is a complete event beyond the acknowledgement of the request (Responses)."""
+    *events, _ = _EVENT_END.split(text)
+    return any(event.strip() and not _TAKEN.search(event) for event in events)
+
+
+def _find_error(text: bytes) -> bytes | None:
+    """Return the error in the first events; None if the answer has begun."""
+    for line in text.splitlines():
+        if not line.startswith(b"data:") or b'"error"' not in line:
+            continue
+        try:
+            payload = orjson.loads(line[5:])
+        except orjson.JSONDecodeError:
+            return None
+        if isinstance(payload, dict) and _is_error(payload):
+            return line[5:]
+    return None
+
+
+def _is_error(payload: dict[str, object]) -> bool:
+    """Tell whether an event is an error: OpenAI's and Anthropic's error events, or a failed response."""
+    if payload.get("type") in ("error", "response.failed"):
+        return True
+    return isinstance(payload.get("error"), dict) and not payload.get("choices")
+
+
+async def _classify(status: int, text: bytes, request: bytes) -> ContextOverflow | None:
+    error = classify_response(status, text)
+    if not isinstance(error, ContextOverflow):
+        return None
+    # Providers quote what they refuse. A limit that the request itself contains must not be learned as theirs.
+    said = await asyncio.to_thread(_read_plain, request)
+    error = classify_response(status, text, is_quoted=lambda piece: _make_plain(piece.encode()) in said)
+    return error if isinstance(error, ContextOverflow) else None
+
+
+def _read_plain(request: bytes) -> bytes:
+    with contextlib.suppress(orjson.JSONDecodeError, TypeError):
+        request = orjson.dumps(orjson.loads(request))  # Characters beyond ASCII may come as escapes.
+    return _make_plain(request)
+
+
+def _make_plain(text: bytes) -> bytes:
+    """Return a text's letters and digits in lower case, so that escapes and spaces do not hide a quotation."""
+    return _NOT_PLAIN.sub(b"", _ESCAPE.sub(b"", text)).lower()
+
+
+def _decode(head: bytes, response: aiohttp.ClientResponse) -> bytes:
+    decoder = make_decoder(response.headers.get("content-encoding", ""))
+    try:
+        return head if decoder is None else decoder.decompress(head, ERROR_BYTES_MAX)
+    except CodingError:
+        return head
+
+
+BYTES_MAX = 16_000_000
+ReadPayload = Callable[[Mapping[str, Any], Answered], None]
+# Only events that can contain figures are parsed.
+_WORDS = (b'"usage"', b'_reason"', b'"error"')
+
+
+class BrokenOff(Exception):
+    """The upstream broke off or stalled after the answer had begun; ``reason`` says which."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+async def relay_answer(
+    response: aiohttp.ClientResponse,
+    send: Send,
+    watch: Watch,
+    *,
+    own: Sequence[tuple[bytes, bytes]] = (),
+    head: bytes = b"",
+    reader: AnswerReader | None = None,
+    at_end: Callable[[], None] | None = None,
+) -> int:
+    """Send status, headers and body; return the body's size. ``head`` are bytes that were already read.
+
+    ``at_end`` is called at the end of the answer, before the client sees it: its next request may follow at once.
+    """
+    size = 0
+    try:
+        headers = [*choose_response_headers(response.raw_headers), *own]
+        await watch.give(send, {"type": "http.response.start", "status": response.status, "headers": headers})
+        if head:
+            size += len(head)
+            if reader is not None:
+                reader.feed(head)
+            await watch.give(send, {"type": "http.response.body", "body": head, "more_body": True})
+        stated = response.content_length
+        is_over = False
+        async for chunk in response.content.iter_any():
+            size += len(chunk)
+            if reader is not None:
+                reader.feed(chunk)
+            is_over = size == stated
+            if is_over and at_end is not None:
+                at_end()
+            await watch.give(send, {"type": "http.response.body", "body": chunk, "more_body": not is_over})
+        if is_over:
+            return size
+        if at_end is not None:
+            at_end()
+        await watch.give(send, {"type": "http.response.body", "body": b"", "more_body": False})
+    except (aiohttp.ServerTimeoutError, aiohttp.SocketTimeoutError):
+        raise BrokenOff("the upstream stalled") from None
+    except (aiohttp.ClientError, ConnectionError) as error:
+        raise BrokenOff(f"the upstream broke off ({type(error).__name__})") from None
+    return size
+
+
+async def read_head(response: aiohttp.ClientResponse, bytes_max: int) -> tuple[bytes, bool]:
+    """Return the first bytes of an answer, and whether they are complete."""
+    pieces = bytearray()
+    async for chunk in response.content.iter_any():
+        pieces += chunk
+        if len(pieces) > bytes_max:
+            return bytes(pieces), False
+    return bytes(pieces), True
+
+
+class AnswerReader:
+    """Reads usage from the bytes of one answer."""
+
+    def __init__(self, read_payload: ReadPayload, content_type: str = "", coding: str = "") -> None:
+        self.answered = Answered()
+        self._read_payload = read_payload
+        self._is_stream = content_type.partition(";")[0].strip().lower() == "text/event-stream"
+        self.is_finished = False
+        self._decoder = make_decoder(coding)
+        self._is_given_up = self._decoder is None and coding.strip().lower() not in ("", "identity")
+        self._rest = bytearray()
+
+    def feed(self, chunk: bytes) -> None:
+        """Read the next bytes."""
+        if self._is_given_up:
+            return
+        if self._decoder is not None:
+            try:
+                chunk = self._decoder.decompress(chunk, BYTES_MAX)
+            except CodingError:
+                self._give_up()
+                return
+        self._rest += chunk
+        if self._is_stream and (b"\n" in chunk or b"\r" in chunk):
+            self._read_lines()
+        if len(self._rest) > BYTES_MAX:
+            self._give_up()
+
+    def finish(self) -> Answered:
+        """Read the rest and return the figures."""
+        if not self._is_given_up and self._rest:
+            if self._is_stream:
+                self._read_line(bytes(self._rest))
+            else:
+                self._read_json(bytes(self._rest))
+        self._give_up()
+        self.is_finished = True
+        return self.answered
+
+    def _give_up(self) -> None:
+        self._is_given_up = True
+        self._rest.clear()
+
+    def _read_lines(self) -> None:
+        end = max(self._rest.rfind(b"\n"), self._rest.rfind(b"\r")) + 1
+        if not end:
+            return
+        whole = bytes(self._rest[:end])
+        del self._rest[:end]
+        # The common case is an event without these words: one search, no split.
+        if any(word in whole for word in _WORDS):
+            for line in whole.splitlines():
+                self._read_line(line)
+
+    def _read_line(self, line: bytes) -> None:
+        if line.startswith(b"data:") and any(word in line for word in _WORDS):
+            self._read_json(line[5:])
+
+    def _read_json(self, text: bytes) -> None:
+        try:
+            payload = orjson.loads(text)
+        except orjson.JSONDecodeError:
+            return
+        if isinstance(payload, dict):
+            self._read_payload(payload, self.answered)

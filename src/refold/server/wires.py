@@ -1,8 +1,11 @@
-"""The three wire formats as the gateway sees them: which path, which upstream, where the messages are, when a request
-must not be touched, and where answers say what they cost.
+"""The three wire formats as the gateway sees them: paths, upstreams, messages, usage, and Anthropic's cache marks.
 
-``find_wire`` is the whole routing table of the gateway. What is not in it passes through to an upstream without being
-read.
+``find_wire`` is the gateway's routing table. A request that is not in it passes through to an upstream unread.
+
+A cache mark writes the prefix up to its block; a later request finds it if one of its own marks is at most 20 blocks
+further on. Marks on tools and system prompt belong to the client and stay. After a compression the marks among the
+messages move: one to the end of the folded part, which stays until the next batch, one to the newest block, and one
+between them if they are further apart than a lookback reaches.
 """
 
 from __future__ import annotations
@@ -14,9 +17,10 @@ from typing import Any, Literal
 
 from refold.conversation import because
 from refold.conversation.reason import NO_REASON, Reason
+from refold.manager.session import MARK, drop_marks
 
 Side = Literal["openai", "anthropic"]
-# Fields that refer to what the provider holds.
+# Fields that refer to state at the provider.
 _HELD = {
     "previous_response_id": because.PREVIOUS_RESPONSE,
     "conversation": because.CONVERSATION,
@@ -27,9 +31,9 @@ _SEALED = frozenset(("item_reference", "compaction", "compaction_summary", "cont
 
 @dataclass(slots=True)
 class Answered:
-    """Figures of one answer. ``usage`` is the provider's own object, its pieces put together.
+    """Usage of one answer. ``usage`` is the provider's own object, merged from its pieces.
 
-    ``response_id`` and ``output`` are those of a whole response that the provider may hold (Responses).
+    ``response_id`` and ``output`` belong to a complete response that the provider may store (Responses).
     """
 
     usage: dict[str, Any] = field(default_factory=dict)
@@ -39,19 +43,19 @@ class Answered:
     output: list[Any] = field(default_factory=list, repr=False)
 
     def add_usage(self, usage: object) -> None:
-        """Take over what a piece of an answer says of usage; later figures win, absent ones stay."""
+        """Merge usage from a piece of an answer; later figures win, absent ones stay."""
         if isinstance(usage, Mapping):
             self.usage.update({str(key): value for key, value in usage.items() if value is not None})
 
     @property
     def has_usage(self) -> bool:
-        """True if the provider said what it counted for the input."""
+        """True if the provider reported its input tokens."""
         return any(isinstance(self.usage.get(name), int) for name in ("prompt_tokens", "input_tokens"))
 
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """One wire format. ``key`` holds the messages, ``system`` the prompt that stands apart (empty: among them)."""
+    """One wire format. ``key`` names the messages, ``system`` a separate system prompt (empty: among the messages)."""
 
     name: str
     side: Side
@@ -63,12 +67,12 @@ class Wire:
 
 
 def _find_chat_pass_reason(body: Mapping[str, Any]) -> Reason:
-    """Return why a chat request passes through as it is; empty if it may be compressed."""
+    """Return why a chat request passes through unchanged; empty if it may be compressed."""
     return NO_REASON if isinstance(body.get("messages"), list) else because.NO_MESSAGES()
 
 
 def _find_responses_pass_reason(body: Mapping[str, Any]) -> Reason:
-    """Return why a Responses request passes through as it is: the provider holds part of it, or compacts it itself."""
+    """Return why a Responses request passes through unchanged: the provider holds part of it, or compacts it itself."""
     for name, kind in _HELD.items():
         if body.get(name):
             return kind()
@@ -125,7 +129,7 @@ def _read_error(payload: Mapping[str, Any], answered: Answered) -> None:
 
 
 def _find_anthropic_pass_reason(body: Mapping[str, Any]) -> Reason:
-    """Return why a request passes through as it is: the provider compacts the conversation itself."""
+    """Return why a request passes through unchanged: the provider compacts the conversation itself."""
     messages = body.get("messages")
     if not isinstance(messages, list):
         return because.NO_MESSAGES()
@@ -202,7 +206,7 @@ _CLIMBS = re.compile(r"(?:^|/|%2f)(?:\.|%2e){1,2}(?:/|%2f|$)|\\|%5c|//", re.I)
 # An encoded slash is part of a model's name (meta-llama%2FLlama-3); elsewhere an upstream might read another path.
 _HIDES_SLASH = re.compile(r"%2f", re.I)
 _MODEL_PATH = "/v1/models/"
-# What tenants may reach with the operator's key: nothing that shows or changes what belongs to the whole account.
+# Paths that tenants may use with the operator's key: none that reads or changes the whole account.
 _FOR_TENANTS = frozenset(
     (
         ("POST", "/v1/chat/completions"),
@@ -226,14 +230,14 @@ def find_path(path: str) -> str | None:
 
 
 def is_for_tenants(method: str, path: str, more: Sequence[str] = ()) -> bool:
-    """Tell whether tenants that share the operator's key may ask for this; ``more`` are paths that he allows."""
+    """Tell whether tenants that share the operator's key may use this path; ``more`` are paths that settings allow."""
     if (method, path) in _FOR_TENANTS or (method == "GET" and path.startswith(_MODEL_PATH)):
         return True
     return any(path == one or path.startswith(f"{one.rstrip('/')}/") for one in more)
 
 
 def find_wire(method: str, path: str) -> Wire | None:
-    """Return the format of a request that may be compressed; None for one that only passes through."""
+    """Return the wire format of a request that may be compressed; None for a request that only passes through."""
     return _COMPRESSED.get(path) if method == "POST" else None
 
 
@@ -245,7 +249,7 @@ def find_side(path: str, is_anthropic: bool) -> Side:
 
 
 def write_error(side: Side, status: int, message: str) -> dict[str, Any]:
-    """Return an error of the gateway itself in the shape that the client of a side reads."""
+    """Return a gateway error in the shape that the side's clients expect."""
     if side == "anthropic":
         kind = {401: "authentication_error", 404: "not_found_error", 413: "request_too_large"}.get(
             status, "invalid_request_error" if status < 500 else "api_error"
@@ -253,3 +257,82 @@ def write_error(side: Side, status: int, message: str) -> dict[str, Any]:
         return {"type": "error", "error": {"type": kind, "message": message}}
     kind = "invalid_request_error" if status < 500 else "server_error"
     return {"error": {"message": message, "type": kind, "param": None, "code": "refold"}}
+
+
+MARKS_MAX = 4
+LOOKBACK_BLOCKS = 20
+# Blocks that cannot carry a mark.
+_UNMARKED = frozenset(("thinking", "redacted_thinking"))
+
+Place = tuple[int, int]
+
+
+def move_marks(body: Mapping[str, Any], messages: Sequence[Any]) -> dict[str, Any]:
+    """Return the request with these messages and the client's marks moved; without marks, none are added."""
+    marks = [*_find_marks(body.get("messages"))]
+    if not marks:
+        return {**body, "messages": list(messages)}
+    taken = len(_find_top_marks(body.get("tools"))) + len(_find_top_marks(body.get("system")))
+    plain = [drop_marks(message) for message in messages]
+    places = choose_places(plain, _find_stable_end(body, messages), MARKS_MAX - taken)
+    for place in places:
+        plain[place[0]] = _set_mark(plain[place[0]], place[1], marks[-1])
+    return {**body, "messages": plain}
+
+
+def choose_places(messages: Sequence[Any], stable: int, free: int) -> list[Place]:
+    """Return at most ``free`` places for marks, as message and block; the newest block comes first."""
+    blocks = [
+        (at, index)
+        for at, message in enumerate(messages)
+        for index, block in enumerate(_list_blocks(message))
+        if _takes_mark(block)
+    ]
+    if not blocks or free <= 0:
+        return []
+    last = len(blocks) - 1
+    wanted = [last]
+    ends = [number for number, place in enumerate(blocks) if place[0] <= stable]
+    if ends and ends[-1] != last:
+        wanted.append(ends[-1])
+    if last - (ends[-1] if ends else 0) > LOOKBACK_BLOCKS:
+        wanted.append(last - LOOKBACK_BLOCKS)
+    return sorted({blocks[number] for number in wanted[:free]})
+
+
+def _find_stable_end(body: Mapping[str, Any], messages: Sequence[Any]) -> int:
+    """Return the index of the last message that compression made; -1 if there is none."""
+    given = {id(message) for message in body.get("messages", ())}
+    return max((at for at, message in enumerate(messages) if id(message) not in given), default=-1)
+
+
+def _list_blocks(message: Any) -> list[Any]:
+    content = message.get("content") if isinstance(message, dict) else None
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}] if content else []
+    return content if isinstance(content, list) else []
+
+
+def _takes_mark(block: Any) -> bool:
+    if not isinstance(block, dict) or block.get("type") in _UNMARKED:
+        return False
+    return block.get("type") != "text" or bool(block.get("text"))
+
+
+def _find_marks(messages: Any) -> list[Any]:
+    return [
+        block[MARK]
+        for message in (messages if isinstance(messages, list) else ())
+        for block in _list_blocks(message)
+        if isinstance(block, dict) and isinstance(block.get(MARK), dict)
+    ]
+
+
+def _find_top_marks(blocks: Any) -> list[Any]:
+    return [one for one in blocks if isinstance(one, dict) and one.get(MARK)] if isinstance(blocks, list) else []
+
+
+def _set_mark(message: Any, index: int, mark: Any) -> Any:
+    blocks = list(_list_blocks(message))
+    blocks[index] = {**blocks[index], MARK: mark}
+    return {**message, "content": blocks}

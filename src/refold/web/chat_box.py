@@ -13,12 +13,12 @@ from nicegui import ui
 
 from refold.agent.choosing import Chosen
 from refold.manager import ContextCompressionManager
-from refold.server.identity import make_id
-from refold.server.interface import Access
+from refold.server.api.interface import Access
+from refold.server.session_lookup import make_id
 from refold.web.live_view import LiveView
 from refold.web.markup import clean
 from refold.web.model_picker import ModelPicker
-from refold.web.models import choose, choose_manager, read_chat_block
+from refold.web.models import choose, read_chat_block
 from refold.web.shell import button, guarded, set_prop, set_text, text, to_script
 from refold.web.talking import SYSTEM, Room, find_rooms
 from refold.web.visit import find_visit, say
@@ -125,7 +125,7 @@ class ChatBox:
 
 def _choose_all(access: Access, model: str) -> tuple[ContextCompressionManager, Chosen, str]:
     chosen = choose(access, model)
-    return choose_manager(access, chosen), chosen, read_chat_block(access).get("system", "") or SYSTEM
+    return access.manager, chosen, read_chat_block(access).get("system", "") or SYSTEM
 
 
 async def _call(hook: Stored) -> None:

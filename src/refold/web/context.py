@@ -18,11 +18,11 @@ from refold.llm.conversation_model import converse_with
 from refold.manager.compress import CompactResult
 from refold.manager.session import parse_stored
 from refold.manager.status import SessionStatus
-from refold.server.interface import Access
+from refold.server.api.interface import Access
 from refold.tokens import model_info
 from refold.web.markup import clean
 from refold.web.rows import find_speaker, make_lens
-from refold.web.sample import find_manager
+from refold.web.sample import is_in_sample_window
 
 GOES_MAX = 60
 WORDS_CHARS = 110
@@ -60,7 +60,7 @@ class Context:
 def read_context(access: Access, name: str) -> Context:
     """Return how full a session is now."""
     row = access.need(name)
-    manager = find_manager(access, row)
+    manager = access.manager
     status = manager.status(row.id)
     # The framing of a request counts with its system prompt: two tokens are no part of their own.
     items = manager.read_view(row.id)
@@ -70,7 +70,7 @@ def read_context(access: Access, name: str) -> Context:
     info = model_info(row.model or None)
     budget = manager.config.budget(info)
     warn = min(status.soft, int(status.hard * budget.warn / budget.hard))
-    window_by: WindowBy = "sample" if manager is not access.manager else "model" if info.is_known else "guess"
+    window_by: WindowBy = "sample" if is_in_sample_window(row) else "model" if info.is_known else "guess"
     return Context(status, parts, warn, window_by)
 
 
@@ -113,7 +113,7 @@ def preview(access: Access, name: str, instructions: str) -> Preview:
     """Return what a compression would do; nothing changes."""
     row = access.need(name)
     with converse_with(access.find_model(row)):
-        result = find_manager(access, row).compress(row.id, instructions, dry_run=True)
+        result = access.manager.compress(row.id, instructions, dry_run=True)
     stages = [_tell_stage(access, name, stage) for stage in result.stages if stage.edits]
     return Preview(result.previous_tokens, result.current_tokens, result.preserved_count, result.reason, tuple(stages))
 
@@ -145,4 +145,4 @@ def compress(access: Access, name: str, instructions: str) -> CompactResult:
     """Compress a session now."""
     row = access.need(name)
     with converse_with(access.find_model(row)):
-        return find_manager(access, row).compress(row.id, instructions)
+        return access.manager.compress(row.id, instructions)

@@ -15,7 +15,7 @@ from nicegui.events import GenericEventArguments
 
 from refold.conversation.handle import read_handle
 from refold.errors import HandleUnknown
-from refold.server.interface import Access
+from refold.server.api.interface import Access
 from refold.web.outline import LOOKS, Look, Row, find_change, make_outline
 from refold.web.reading import Seen, find_version, read_seen
 from refold.web.rows import ROWS_MAX, read_more, tell_rows

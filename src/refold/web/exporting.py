@@ -10,7 +10,7 @@ from fastapi import Request, Response
 from refold.errors import RefoldError
 from refold.ledger.codec import dump_json
 from refold.manager.export import export_session
-from refold.server.interface import Access
+from refold.server.api.interface import Access
 from refold.web.source import Source
 
 PATH = "/export"

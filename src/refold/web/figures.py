@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 from refold.ledger.port import Ledger
 from refold.ledger.records import Event, SessionRow
 from refold.manager.usage import Bill, FoldFigures, RequestFigures, SessionFigures, read_figures
-from refold.server.interface import Access
+from refold.server.api.interface import Access
 from refold.web.reading import find_title
 
 SESSIONS_MAX = 200

@@ -9,7 +9,7 @@ from refold.ledger.records import SessionRow
 from refold.llm.conversation_model import GATEWAY
 from refold.manager.session import FORGOTTEN
 from refold.manager.usage import read_figures
-from refold.server.interface import Access
+from refold.server.api.interface import Access
 from refold.web.markup import clean
 from refold.web.reading import SAMPLE, find_title, read_opening
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from nicegui import ui
 
 from refold.errors import ConfigError
-from refold.server.interface import Access
+from refold.server.api.interface import Access
 from refold.web.markup import clean
 from refold.web.models import Offer, choose, find_window, list_offer
 from refold.web.shell import button, guarded, set_prop, set_text, sheet, text

@@ -22,9 +22,8 @@ from refold.server.settings import ANTHROPIC, OPENAI
 from refold.tokens import model_info
 
 if TYPE_CHECKING:
-    from refold.manager import ContextCompressionManager
+    from refold.server.api.interface import Access
     from refold.server.app import Application
-    from refold.server.interface import Access
 
 ROWS_MAX = 50
 NAMES_MAX = 30
@@ -111,14 +110,6 @@ def read_chat_block(access: Access) -> dict[str, str]:
 def find_own_model(access: Access, block: Mapping[str, str]) -> str:
     """Return the model that the settings name, empty if none."""
     return block.get("model", "") or access.manager.config.model or ""
-
-
-def choose_manager(access: Access, chosen: Chosen) -> ContextCompressionManager:
-    """Return the manager for a model: one with a smaller window where the model says so itself."""
-    window = getattr(chosen.model, "window", None)
-    if isinstance(window, int) and access.manager.config.window is None:
-        return access.application.managers.limit(window, 0)
-    return access.application.managers.choose(chosen.model.name)
 
 
 def find_window(access: Access, model: str) -> int:

@@ -47,7 +47,7 @@ class Page:
 
     def __init__(self, application: Application) -> None:
         self._application = application
-        self._door = Door(application.keys, read_secret(Path(application.managers.main.workspace_path)))
+        self._door = Door(application.keys, read_secret(Path(application.manager.workspace_path)))
         self._app: FastAPI | None = None
         self._life: AbstractAsyncContextManager[Any] | None = None
         self._turn = asyncio.Lock()
@@ -90,7 +90,7 @@ class Page:
         from refold.web.sample import make_sample
 
         if not self._application.keys.is_required:
-            self._sample = asyncio.create_task(asyncio.to_thread(make_sample, self._application.managers.main))
+            self._sample = asyncio.create_task(asyncio.to_thread(make_sample, self._application.manager))
 
     @property
     def is_making_sample(self) -> bool:

@@ -13,7 +13,7 @@ from refold.ledger.records import MessagePath, SessionRow, StoredEdit
 from refold.manager.session import REDO
 from refold.manager.status import read_title
 from refold.manager.undo import read_redo
-from refold.server.interface import Access
+from refold.server.api.interface import Access
 
 TITLE = "title"
 SAMPLE = "sample"

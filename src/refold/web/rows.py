@@ -17,7 +17,7 @@ from refold.conversation.view import Lens
 from refold.errors import HandleUnknown
 from refold.ledger.records import SessionRow, StoredMessage, format_of
 from refold.manager.session import parse_stored
-from refold.server.interface import Access
+from refold.server.api.interface import Access
 from refold.web.markup import clean, to_lines, to_tree
 from refold.web.outline import Look, Row
 from refold.web.reading import Seen

@@ -26,7 +26,6 @@ from refold.errors import RefoldError
 from refold.ledger.records import SessionRow
 from refold.manager import ContextCompressionManager
 from refold.prepared import PreparedContext
-from refold.server.interface import Access
 from refold.web.reading import SAMPLE, TITLE
 
 log = logging.getLogger("refold.web")
@@ -74,6 +73,7 @@ def _begin(manager: ContextCompressionManager) -> None:
     count = len(_read_script()["messages"])
     manager.ledger.open_session(NAME, player.moment.now)
     manager.ledger.update_session(NAME, {"settings": {PLAYED: 0}}, player.moment.now)
+    manager.set_window(NAME, player.model, WINDOW_TOKENS, RESERVE_TOKENS)
     share = 0.0
     while player.at < count * 3 // 4 and player.play_step() is not None:
         # One step further: the newest one is never folded, and it may be what fills the window.
@@ -136,11 +136,9 @@ def can_play(row: SessionRow) -> bool:
     return row.id == NAME and played == row.messages and row.messages < len(_read_script()["messages"])
 
 
-def find_manager(access: Access, row: SessionRow) -> ContextCompressionManager:
-    """Return the manager for a session: the sample goes by the window it was played in, until another model is used."""
-    if row.settings.get(SAMPLE) and row.model == _read_script()["model"]:
-        return access.application.managers.limit(WINDOW_TOKENS, RESERVE_TOKENS)
-    return access.manager
+def is_in_sample_window(row: SessionRow) -> bool:
+    """Tell whether a session is the sample in the small window that it was played in."""
+    return bool(row.settings.get(SAMPLE)) and row.model == _read_script()["model"]
 
 
 @cache

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from nicegui import ui
 
 from refold.ledger.records import SessionRow
-from refold.server.interface import Access
+from refold.server.api.interface import Access
 from refold.web.sample import WINDOW_TOKENS, SamplePlayer, Step, can_play
 from refold.web.shell import button, notify, text
 from refold.web.visit import find_visit, say

@@ -15,8 +15,8 @@ from refold.config import PRESETS, CompressionConfig, Row, explain
 from refold.config.names import MEANINGS
 from refold.config.saving import find_file, save_settings, try_settings
 from refold.errors import ConfigError
-from refold.server.interface import Access
-from refold.server.managers import settle_arrival
+from refold.server.api.interface import Access
+from refold.server.settings import settle_arrival
 
 Draft = str | bool | None
 LOCKED = ("environment", "call", "session")

@@ -1,8 +1,8 @@
 """The only way from the page to data: calls of the manager, in threads, as the caller and never as anybody else.
 
-Write a plain function whose first argument is ``Access`` (``server/interface.py``: names to ids, one tenant only), and
-call it with ``await source.run(function, ...)``. The event loop also carries the gateway's requests: nothing that
-reads a file or takes a lock may run on it. A key that was revoked ends the visit at the next call.
+Write a plain function whose first argument is ``Access`` (``server/api/interface.py``: names to ids, one tenant only)
+and call it with ``await source.run(function, ...)``. The event loop also carries the gateway's requests: nothing that
+reads a file or takes a lock may run on it. A revoked key ends the visit at the next call.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 from refold.errors import RefoldError
-from refold.server.interface import Access
+from refold.server.api.interface import Access
 
 if TYPE_CHECKING:
     from refold.server.app import Application

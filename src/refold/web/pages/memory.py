@@ -6,7 +6,7 @@ import re
 
 from nicegui import ui
 
-from refold.server.interface import Access
+from refold.server.api.interface import Access
 from refold.web.links import page_link
 from refold.web.markup import show_markdown
 from refold.web.shell import button, empty, frame, heading, link, text

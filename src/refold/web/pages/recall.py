@@ -14,7 +14,7 @@ from datetime import datetime
 from nicegui import ui
 
 from refold.recall.search import Recalled
-from refold.server.interface import Access
+from refold.server.api.interface import Access
 from refold.web.links import page_link, session_link
 from refold.web.markup import clean
 from refold.web.reading import find_title

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nicegui import ui
 
-from refold.server.interface import NotFound
+from refold.server.api.interface import NotFound
 from refold.web.chat_box import ChatBox
 from refold.web.compress_sheet import CompressSheet
 from refold.web.context import read_context

@@ -1,43 +1,109 @@
-"""Whose conversation a request continues, for clients that say nothing but the whole history each time.
+"""Which session a request continues, for clients that only resend the whole history.
 
-The longest known prefix of the same tenant and wire decides, by content hashes. A request that goes on from all that
-is known continues the session. One that leaves it on the way (an edited question, a retry from further back) takes the
-session along only if nobody is using it; else it gets a session of its own, as does whatever merely begins alike. No
-choice made here can corrupt a session: the manager aligns every history by content, and shows each request its own.
+Coding agents name their conversation in a header or in the body (``Origin``). Otherwise the longest known prefix of the
+same tenant and wire decides, by content hashes. A request that extends everything known continues the session. One that
+diverges (an edited question, a retry from further back) takes the session over only if nobody is using it; otherwise it
+gets its own session, like anything that merely begins the same. A wrong choice cannot corrupt a session: the manager
+aligns every history by content. What identifies a session is stored in the ledger, so that clients can continue after a
+restart or through another process on the same ledger.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
+import re
+import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
+from typing import Any
 
 from refold.conversation.edit import Edit
 from refold.errors import FormatError
 from refold.ledger.align import count_common
+from refold.ledger.port import Ledger
+from refold.ledger.records import SessionRow
+from refold.llm.conversation_model import GATEWAY
 from refold.manager.usage import ReportedUsage
-from refold.server.origin import Origin
-from refold.server.reading import ReadRequest
+from refold.server.body import ReadRequest
+from refold.server.request import Asked
+
+ID_CHARS_MAX = 200
+# Headers that name a conversation, by priority: Claude Code, Codex, opencode.
+_HEADERS = ("x-claude-code-session-id", "session-id", "session_id", "x-session-id", "conversation-id")
+_NAMES = {
+    "claude-cli": "claude-code",
+    "codex": "codex",
+    "opencode": "opencode",
+    "qwencode": "qwen-code",
+    "aider": "aider",
+    "litellm": "litellm",
+}
+_AGENT = re.compile(r"[A-Za-z][\w.-]{0,39}")
+_OLD_CLAUDE = re.compile(r"_session_([0-9a-fA-F-]{8,64})$")
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """A client program's name and its own conversation id; empty if unknown."""
+
+    client: str = ""
+    conversation: str = ""
+
+
+def find_origin(asked: Asked) -> Origin:
+    """Return the origin that a request's headers state."""
+    for name in _HEADERS:
+        given = asked.header(name)
+        if given:
+            return Origin(_name_client(asked.header("user-agent")), given[:ID_CHARS_MAX])
+    return Origin(_name_client(asked.header("user-agent")))
+
+
+def read_conversation(body: Mapping[str, Any]) -> str:
+    """Return the conversation id in a body (Claude Code puts it in ``metadata``); empty if there is none."""
+    metadata = body.get("metadata")
+    given = metadata.get("user_id") if isinstance(metadata, dict) else None
+    if not isinstance(given, str):
+        return ""
+    if given.startswith("{"):
+        try:
+            found = json.loads(given).get("session_id")
+        except (ValueError, AttributeError, RecursionError):
+            return ""
+        return found[:ID_CHARS_MAX] if isinstance(found, str) else ""
+    old = _OLD_CLAUDE.search(given)
+    return old[1] if old else ""
+
+
+def _name_client(agent: str) -> str:
+    """Return a program's name from its User-Agent: the part before the version."""
+    found = _AGENT.match(agent)
+    if found is None:
+        return ""
+    name = found[0].lower()
+    return next((short for start, short in _NAMES.items() if name.startswith(start)), name)
+
 
 NOWHERE = Origin()
 NAME_CHARS_MAX = 128
 CANDIDATES_MAX = 64
 TENANT_MARK = "@"
-# A client that trims its oldest messages itself is known by the replies it still has: so many, and this share of them.
+# A client that trims its oldest messages is recognised by the replies it still has: at least so many, and this share.
 REPLIES_MIN, REPLIES_SHARE = 2, 0.6
 REPLIES_KEPT = 200_000
 
 
 @dataclass(slots=True, eq=False)
 class KnownSession:
-    """What the gateway holds of a session, so that it can tell who continues it.
+    """What the gateway knows about a session.
 
-    ``client`` is the program that it belongs to, ``conversation`` that program's own id of it, and ``parent`` the
-    session that it was begun from. ``folded_tokens`` is the size of the last view that was accepted if edits made it
+    ``client`` is the program that it belongs to, ``conversation`` that program's own id, and ``parent`` the session
+    that it branched from. ``folded_tokens`` is the size of the last view that was accepted if edits made it
     smaller, else 0; ``spare_edits`` are those made in memory because the ledger failed.
     """
 
@@ -66,7 +132,7 @@ class KnownSession:
 
 
 def make_id(tenant: str, name: str) -> str:
-    """Return a session's id in the ledger: no name that a client gives reaches another tenant's sessions."""
+    """Return a session's id in the ledger. A client's name can never reach another tenant's sessions."""
     return f"{TENANT_MARK}{tenant}/{name}" if tenant else name
 
 
@@ -76,18 +142,18 @@ def name_session(tenant: str, session_id: str) -> str:
 
 
 def name_alike(request: ReadRequest) -> str:
-    """Return how the names begin of all sessions that began as a request does: other processes find them by that."""
+    """Return the name prefix of all sessions with the same first message; other processes find them by it."""
     start = hashlib.blake2b(f"{request.wire.name} {request.digests[0]}".encode(), digest_size=5)
     return f"g-{start.hexdigest()}-"
 
 
 def belongs_to(tenant: str, session_id: str) -> bool:
-    """Tell whether a session is this tenant's; where there are no tenants, all are the operator's."""
+    """Tell whether a session is this tenant's; without tenants, all belong to the operator."""
     return session_id.startswith(f"{TENANT_MARK}{tenant}/") if tenant else True
 
 
 def check_name(name: str) -> str:
-    """Return a session's name that a client gave; FormatError if it is none."""
+    """Return a session name from a client; raise FormatError if it is invalid."""
     if not 1 <= len(name) <= NAME_CHARS_MAX or not name.isascii() or not name.isprintable():
         raise FormatError(f"a session's name is 1 to {NAME_CHARS_MAX} printable ASCII characters")
     if name.startswith(TENANT_MARK):
@@ -96,7 +162,7 @@ def check_name(name: str) -> str:
 
 
 class Identities:
-    """The sessions that requests may continue, the least recently used forgotten first. For one event loop."""
+    """Sessions that requests may continue, in an LRU cache. For one event loop."""
 
     def __init__(self, sessions_max: int = 2_000) -> None:
         self._sessions_max = sessions_max
@@ -116,9 +182,9 @@ class Identities:
         return known
 
     def choose(self, tenant: str, request: ReadRequest, origin: Origin = NOWHERE) -> KnownSession:
-        """Return the session that a request continues, a new one if it continues none.
+        """Return the session that a request continues, or a new one.
 
-        A new one of a conversation that is known (a sub-agent, or what the client made of it) gets that as its parent.
+        A new session of a known conversation (a sub-agent, or after the client's own compaction) gets it as its parent.
         """
         known = self.find(tenant, request, origin)
         if known is None:
@@ -132,10 +198,10 @@ class Identities:
         return known
 
     def find(self, tenant: str, request: ReadRequest, origin: Origin = NOWHERE) -> KnownSession | None:
-        """Return the session that a request continues, if it is known here.
+        """Return the known session that a request continues, or None.
 
-        A client that names its conversation continues that. Only one that was never heard of (a client that resumed)
-        continues another, and only if the model's answers are in it.
+        A client that names its conversation continues that one. An unknown conversation id (after a resume) may
+        continue another session, but only if the request contains the model's replies.
         """
         wanted = origin.conversation
         if wanted and (tenant, wanted) in self._roots:
@@ -145,19 +211,19 @@ class Identities:
         return self._find_prefix(tenant, request) or self._find_replies(tenant, request)
 
     def go_on(self, known: KnownSession, request: ReadRequest, since: int) -> None:
-        """Take in that a request goes on with a session, its first ``since`` messages being all that was known."""
+        """Record that a request continues a session; its first ``since`` messages were known."""
         self._continue(known, request, since)
 
     def add(self, known: KnownSession) -> None:
-        """Make a stored session known again, also to a client that trims its oldest messages."""
+        """Add a stored session; clients that trim their oldest messages find it, too."""
         if known.id not in self._known and known.digests:
             self._enter(known)
             self._note_root(known)
-            # Which of them are replies is not stored; only replies of a request are looked up.
+            # Which messages are replies is not stored, but only a request's replies are looked up.
             self._note_replies(known, known.digests)
 
     def forget(self, session_id: str) -> None:
-        """Forget a session that is no longer there."""
+        """Forget a deleted session."""
         known = self._known.pop(session_id, None)
         if known is not None:
             self._leave_start(known)
@@ -197,7 +263,7 @@ class Identities:
             return None
         if known.in_flight or count_found < max(REPLIES_MIN, REPLIES_SHARE * len(replies)):
             return None
-        # What begins as the session does was looked at already, and was found to be another conversation.
+        # Sessions with the same beginning were checked already and did not match.
         return None if known.digests[0] == request.digests[0] else known
 
     def _continue(self, known: KnownSession, request: ReadRequest, since: int | None = None) -> None:
@@ -220,7 +286,7 @@ class Identities:
         self._known.move_to_end(known.id)
         starts = self._starts.setdefault(_start_of(known), {})
         starts.pop(known.id, None)
-        starts[known.id] = known  # The last used stands last.
+        starts[known.id] = known  # Most recently used last.
         spare = len(self._known) - self._sessions_max
         if spare > 0:
             idle = [one.id for one in list(self._known.values())[:-1] if not one.in_flight]
@@ -240,9 +306,49 @@ def _start_of(known: KnownSession) -> tuple[str, str, str]:
 
 
 def continues(known: KnownSession, request: ReadRequest, common: int) -> bool:
-    """Tell whether a request that has so much in common with a session goes on with it."""
+    """Tell whether a request that shares ``common`` messages with a session continues it."""
     is_dialog = any(request.replies[:common])
     if common == len(known.digests):
-        # Before the model has answered, only the system prompt tells two conversations from each other.
+        # Before the model has answered, only the system prompt distinguishes two conversations.
         return is_dialog or known.system_digest in ("", request.system_digest)
     return is_dialog and not known.in_flight and common * 2 >= len(known.digests)
+
+
+SETTING = GATEWAY
+_ORIGIN = ("client", "conversation", "parent")
+
+
+def store_known(ledger: Ledger, session: KnownSession, request: ReadRequest) -> None:
+    """Store what identifies a session; once, when it begins."""
+    made = {"lead": request.lead, "system": request.system_digest, "tenant": session.tenant}
+    for name in _ORIGIN:
+        if value := getattr(session, name):
+            made[name] = value
+    ledger.update_session(session.id, {"settings": {SETTING: made}}, time.time())
+    session.is_stored = True
+
+
+def read_known(ledger: Ledger, limit: int) -> list[KnownSession]:
+    """Return sessions made by a gateway, most recently changed last."""
+    return _read_rows(ledger, ledger.list_sessions(limit=limit))
+
+
+def read_alike(ledger: Ledger, tenant: str, request: ReadRequest) -> list[KnownSession]:
+    """Return a tenant's sessions with the request's first message, from any process, most recently changed last."""
+    prefix = make_id(tenant, name_alike(request))
+    return _read_rows(ledger, ledger.list_sessions(limit=CANDIDATES_MAX, prefix=prefix))
+
+
+def _read_rows(ledger: Ledger, rows: list[SessionRow]) -> list[KnownSession]:
+    found: list[KnownSession] = []
+    for row in reversed(rows):
+        made = row.settings.get(SETTING)
+        if not isinstance(made, dict) or not isinstance(made.get("lead"), int):
+            continue
+        digests = ledger.read_path(row.id).digests[made["lead"] :]
+        tenant, system = str(made.get("tenant", "")), str(made.get("system", ""))
+        client, conversation, parent = (str(made.get(name, "")) for name in _ORIGIN)
+        known = KnownSession(row.id, tenant, row.wire, digests, system, is_stored=True)
+        known.client, known.conversation, known.parent = client, conversation, parent
+        found.append(known)
+    return found

@@ -1,7 +1,7 @@
-"""The stream of events: what happens to the caller's sessions, as it happens.
+"""The event stream of the caller's sessions.
 
-Events come from the ledger, so those of other processes are told too, and a client that was away goes on where it was
-(``Last-Event-ID``). A stream ends when the gateway stops; there are only so many at a time.
+Events come from the ledger, so those of other processes are included, and a client that reconnects continues where it
+stopped (``Last-Event-ID``). Streams end when the gateway stops; their number is limited.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from fastapi import APIRouter, Header, Query
 from fastapi.responses import StreamingResponse
 
 from refold.errors import RefoldError
-from refold.server.api_sessions import describe_event
-from refold.server.interface import Access, Asker
-from refold.server.reading import dump_json
+from refold.server.api.interface import Access, Asker
+from refold.server.api.sessions import describe_event
+from refold.server.body import dump_json
 
 router = APIRouter(tags=["events"])
 POLL_S = 0.5
@@ -26,7 +26,7 @@ PAGE = 500
 
 
 class TooMany(RefoldError):
-    """There are as many streams as the gateway serves."""
+    """The limit of event streams is reached."""
 
     http_status = 503
 
@@ -42,7 +42,7 @@ async def stream_events(
     seconds: Annotated[float | None, Query(gt=0, le=86_400)] = None,
     last_event_id: Annotated[str | None, Header(max_length=30)] = None,
 ) -> StreamingResponse:
-    """Stream events from now on, or those with a greater id than ``after``; for ``seconds``, or until either leaves."""
+    """Stream events from now on, or those with a greater id than ``after``; for ``seconds``, or until disconnected."""
     start = after
     if last_event_id is not None and last_event_id.isdecimal():
         start = min(int(last_event_id), 2**53)

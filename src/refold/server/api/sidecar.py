@@ -1,8 +1,8 @@
-"""The contract that other gateways already speak: compress a request they hold, tell what it cost.
+"""Routes for other gateways: compress a request, and report its usage.
 
 ``POST /v1/compress`` takes the messages of a request and gives them back so that they fit; with a ``session_id`` folds
-are kept from call to call, without one nothing is stored. Settings of other products in ``config`` are named back as
-ignored, never an error.
+are kept from call to call, without one nothing is stored. Unknown settings in ``config`` are
+returned as ignored, never as an error.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from refold.conversation.reason import NO_REASON
 from refold.errors import FormatError
 from refold.prepared import PreparedContext
-from refold.server.identity import check_name, make_id
-from refold.server.interface import Access, Asker, Json
-from refold.server.limits import LimitKey, limit_window
+from refold.server.api.interface import Access, Asker, Json
+from refold.server.overflow import LimitKey, limit_window
+from refold.server.session_lookup import check_name, make_id
 
 router = APIRouter(tags=["sidecar"])
 MESSAGES_MAX = 100_000
@@ -40,7 +40,7 @@ class CompressRequest(BaseModel):
 
 
 class UsageReport(BaseModel):
-    """What a provider billed for the context that was compressed last."""
+    """What a provider billed for the context that was prepared last."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -73,13 +73,12 @@ def _prepare_session(
     wish: CompressRequest, access: Access, messages: list[Any], key: str, budget: int | None
 ) -> PreparedContext:
     session_id = make_id(access.tenant, check_name(wish.session_id or ""))
-    managers = access.application.managers
     limits = (
-        managers.find_limits(LimitKey(access.tenant, "", wish.model or ""))
+        access.application.limits.find(LimitKey(access.tenant, "", wish.model or ""))
         if budget is None
         else limit_window(budget, 1)
     )
-    return managers.main.prepare_context_sync(
+    return access.manager.prepare_context_sync(
         session_id,
         messages,
         (wish.system if key == "messages" else wish.instructions) or "",
@@ -136,7 +135,7 @@ def _describe(prepared: PreparedContext, messages: object, key: str, wish: Compr
 
 @router.post("/v1/usage")
 def report_usage(report: UsageReport, access: Asker) -> Json:
-    """Take in what the provider billed; an overflow or a cut-off answer forces a compression before the next one."""
+    """Record what the provider billed; an overflow or a cut-off answer forces a compression before the next request."""
     row = access.need(check_name(report.session_id))
     usage = report.usage if report.usage is not None else report.model_extra or {}
     access.manager.observe_usage(row.id, usage, finish_reason=report.finish_reason, is_overflow=report.overflow)

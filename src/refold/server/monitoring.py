@@ -1,8 +1,16 @@
-"""Figures of the gateway for monitoring, in Prometheus' form. Labels are few and fixed: no client can add one."""
+"""Metrics in Prometheus' format, and structured logs: one line of JSON per request.
+
+Labels are few and fixed: no client can add one. Logs contain figures and names, never content: no header, query, body
+or key. What a client sent appears as sizes and counts, plus the model's name, shortened.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+import orjson
 
 from refold.conversation.reason import CATALOGUE
 
@@ -13,7 +21,7 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 
 
 
 class Metrics:
-    """The counters of one gateway."""
+    """Counters of one gateway."""
 
     def __init__(self) -> None:
         from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -54,7 +62,7 @@ class Metrics:
         self.compressions = Counter("refold_compressions", "Compressions that were made.", registry=registry)
 
     def count_passage(self, passage: Passage) -> None:
-        """Count a request that is over."""
+        """Count a finished request."""
         outgoing = passage.outgoing
         wire = passage.wire.name if passage.wire else "other"
         status = f"{passage.status // 100}xx" if passage.status else "none"
@@ -83,7 +91,75 @@ class Metrics:
         counter.inc()
 
     def write(self) -> bytes:
-        """Return all figures as text."""
+        """Return all metrics as text."""
         from prometheus_client import generate_latest
 
         return generate_latest(self.registry)
+
+
+log = logging.getLogger("refold.server")
+_TEXT_MAX = 200
+
+
+class JsonLines(logging.Formatter):
+    """Writes a record as one line of JSON."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        fields: dict[str, Any] = getattr(record, "fields", {})
+        line = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "event": record.getMessage()[:_TEXT_MAX],
+            **fields,
+        }
+        if record.exc_info and record.exc_info[0] is not None:
+            # An exception's type is safe to log; its text may quote a request.
+            line["error"] = record.exc_info[0].__name__
+        return orjson.dumps(line, default=str).decode()
+
+
+def log_request(passage: Passage) -> None:
+    """Log a finished request."""
+    if not log.isEnabledFor(logging.INFO):
+        return
+    outgoing, asked = passage.outgoing, passage.asked
+    fields: dict[str, Any] = {
+        "method": asked.method,
+        "path": asked.path[:_TEXT_MAX],
+        "status": passage.status,
+        "ms": round((time.perf_counter() - passage.started) * 1_000, 1),
+        "bytes_in": passage.bytes_in,
+        "bytes_out": passage.bytes_out,
+        "reason": outgoing.reason.code,
+    }
+    if asked.tenant:
+        fields["tenant"] = asked.tenant
+    if outgoing.session is not None and outgoing.request is not None:
+        fields |= {
+            "session": outgoing.session.name,
+            "model": outgoing.request.model[:80],
+            "tokens_before": outgoing.tokens_before,
+            "tokens_after": outgoing.tokens_after,
+            "edits": outgoing.edits,
+            "prepare_ms": round(outgoing.seconds * 1_000, 2),
+        }
+    if passage.retries:
+        fields["retries"] = passage.retries
+    if passage.problem:
+        fields["problem"] = passage.problem[:_TEXT_MAX]
+    log.info("request", extra={"fields": fields})
+
+
+def set_up_logs(level: str = "info") -> None:
+    """Send the gateway's log to standard error, and silence the HTTP server's own: it would log addresses and paths."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonLines())
+    log.handlers[:] = [handler]
+    log.setLevel(level.upper())
+    log.propagate = False
+    for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "aiohttp", "asyncio"):
+        other = logging.getLogger(name)
+        other.handlers[:] = [handler]
+        other.setLevel(logging.CRITICAL)
+        other.propagate = False

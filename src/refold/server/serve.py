@@ -1,6 +1,7 @@
-"""Runs the gateway: the HTTP server around the application, started and stopped as an operator expects.
+"""Runs the gateway: the HTTP server around the application.
 
-Stopping is graceful: no new request is taken, those under way finish within ``shutdown_s``, then connections are cut.
+Stopping is graceful: no new request is accepted, those in flight finish within ``shutdown_s``, then connections are
+cut.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def check_binding(application: Application) -> None:
 
 
 class GatewayServer(uvicorn.Server):
-    """An HTTP server that ends without an error when it is told to stop."""
+    """An HTTP server that exits without an error on SIGINT and SIGTERM."""
 
     def __init__(self, config: uvicorn.Config, application: Application) -> None:
         super().__init__(config)
@@ -45,7 +46,7 @@ class GatewayServer(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Take SIGINT and SIGTERM as the wish to stop; they are not raised again afterwards."""
+        """Handle SIGINT and SIGTERM without raising them again after shutdown."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -57,13 +58,13 @@ class GatewayServer(uvicorn.Server):
                 signal.signal(number, handler)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Stop taking requests; a second signal does not wait for those under way."""
+        """Stop accepting requests; a second signal does not wait for those in flight."""
         self._application.is_stopping = True
         super().handle_exit(sig, frame)
 
 
 def make_server(application: Application) -> GatewayServer:
-    """Return the HTTP server of an application, not yet running."""
+    """Return an application's HTTP server, not yet running."""
     check_binding(application)
     settings = application.settings
     config = uvicorn.Config(
@@ -84,17 +85,17 @@ def make_server(application: Application) -> GatewayServer:
 
 
 def tune_process() -> None:
-    """Set the interpreter for a process that does nothing but serve."""
-    # A thread that counts or folds gives way after this time; with the usual 5 ms every answer would wait so long.
+    """Tune the interpreter for a process that only serves."""
+    # A thread that counts or folds yields after this time; with the default of 5 ms every answer would wait that long.
     sys.setswitchinterval(0.0005)
-    # What is loaded by now stays: looking through it for garbage again and again takes longer than a request.
+    # Loaded modules stay: scanning them for garbage takes longer than a request.
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
 
 
 def open_socket(host: str, port: int) -> socket.socket:
-    """Return a socket that is bound, so that a port in use is told before anything else starts."""
+    """Return a bound socket, so that a port in use is reported before anything else starts."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     made = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -107,7 +108,7 @@ def open_socket(host: str, port: int) -> socket.socket:
 
 
 class BackgroundServer:
-    """The gateway in a thread of this process, for tests and for programs that bring it along."""
+    """The gateway in a thread of this process, for tests and for programs that embed it."""
 
     def __init__(self, application: Application) -> None:
         self.application = application
@@ -135,7 +136,7 @@ class BackgroundServer:
         return self
 
     def close(self) -> None:
-        """Finish what is under way, then stop."""
+        """Finish requests in flight, then stop."""
         self.application.is_stopping = True
         self._server.should_exit = True
         self._thread.join(self.application.settings.shutdown_s + 10)

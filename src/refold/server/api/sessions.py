@@ -1,6 +1,6 @@
-"""Routes of a session: how it stands, what the model sees, originals, edits and events; compress, undo, pin, forget.
+"""Routes of a session: status, view, originals, edits and events; compress, undo, pin, forget.
 
-All of it is blocking work of the manager, so every route is a plain function: the framework runs it in a thread.
+The manager blocks, so every route is a plain function: the framework runs it in a thread.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from refold.conversation.reason import describe
 from refold.ledger.codec import load_json
 from refold.llm.conversation_model import converse_with
 from refold.manager.notices import describe_fields
-from refold.server.interface import PAGE_MAX, Access, Asker, Handle, Json, Name, Text, describe_row
+from refold.server.api.interface import PAGE_MAX, Access, Asker, Handle, Json, Name, Text, describe_row
 
 router = APIRouter(prefix="/api/sessions", tags=["sessions"])
 Limit = Annotated[int, Query(ge=1, le=PAGE_MAX)]
@@ -29,26 +29,26 @@ class _Body(BaseModel):
 
 
 class CompressWish(_Body):
-    """How to compress: ``dry_run`` only says what would go."""
+    """How to compress; ``dry_run`` only reports what would be removed."""
 
     instructions: Text = ""
     dry_run: bool = False
 
 
 class EditName(_Body):
-    """An edit by its id, or none for the last compression."""
+    """An edit by its id; without one, the last compression."""
 
     edit_id: Handle | None = None
 
 
 class HandleName(_Body):
-    """What is behind a handle."""
+    """A handle."""
 
     handle: Handle
 
 
 class ForgetWish(_Body):
-    """What to erase for good: what is behind a handle, or with ``everything`` the whole session."""
+    """What to erase for good: the original behind a handle, or with ``everything`` the whole session."""
 
     handle: Handle | None = None
     everything: bool = False
@@ -56,7 +56,7 @@ class ForgetWish(_Body):
 
 @router.get("")
 def list_sessions(access: Asker, limit: Limit = 100, offset: Offset = 0) -> Json:
-    """List sessions, the last changed first."""
+    """List sessions, most recently changed first."""
     return Json({"sessions": [describe_row(access, row) for row in access.list_rows(limit, offset)]})
 
 
@@ -178,7 +178,7 @@ def recall(
     query: Annotated[Text, Query(min_length=1)],
     limit: Annotated[int, Query(ge=1, le=50)] = 10,
 ) -> Json:
-    """Find what was said: exact originals, best first."""
+    """Search originals, best match first."""
     row = access.need(name)
     found = access.manager.recall(row.id, query, limit)
     results = [{**asdict(one), "session_id": access.name(one.session_id)} for one in found]
@@ -194,7 +194,7 @@ def read_memory(name: Name, access: Asker) -> Json:
 
 @router.post("/{name:path}/compress")
 def compress(name: Name, access: Asker, wish: CompressWish) -> Json:
-    """Compress a session now; ``dry_run`` says what would go and changes nothing."""
+    """Compress a session now; ``dry_run`` reports what would be removed and changes nothing."""
     row = access.need(name)
     with converse_with(access.find_model(row)):
         result = access.manager.compress(row.id, wish.instructions, wish.dry_run)
@@ -204,13 +204,13 @@ def compress(name: Name, access: Asker, wish: CompressWish) -> Json:
 
 @router.post("/{name:path}/undo")
 def undo(name: Name, access: Asker, wish: EditName | None = None) -> Json:
-    """Take the last compression back, or one edit by its id."""
+    """Undo the last compression, or one edit by its id."""
     return Json(asdict(access.manager.undo(access.need(name).id, wish.edit_id if wish else None)))
 
 
 @router.post("/{name:path}/redo")
 def redo(name: Name, access: Asker) -> Json:
-    """Put what was undone last in force again."""
+    """Redo what was undone last."""
     return Json(asdict(access.manager.redo(access.need(name).id)))
 
 
@@ -228,7 +228,7 @@ def unpin(name: Name, access: Asker, wish: HandleName) -> Json:
 
 @router.post("/{name:path}/forget")
 def forget(name: Name, access: Asker, wish: ForgetWish) -> Json:
-    """Erase for good what is behind a handle, or with ``everything`` the whole session. There is no undo."""
+    """Erase for good the original behind a handle, or with ``everything`` the whole session. There is no undo."""
     from refold.errors import FormatError
 
     row = access.need(name)
@@ -251,7 +251,7 @@ def delete_session(name: Name, access: Asker) -> Json:
 
 @router.get("/{name:path}")
 def read_status(name: Name, access: Asker) -> Json:
-    """Return how a session stands: how full it is, and what holds for it."""
+    """Return a session's status: how full it is, and what applies to it."""
     row = access.need(name)
     status = access.manager.status(row.id).to_dict()
     return Json(

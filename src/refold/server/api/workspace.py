@@ -1,6 +1,6 @@
-"""Routes of the whole workspace: how the gateway stands, settings, statistics, daily memory, recall over all sessions.
+"""Routes of the whole workspace: gateway status, settings, statistics, daily memory, recall over all sessions.
 
-A tenant sees figures of its own sessions only; what concerns all of them is the operator's, who runs without keys.
+A tenant sees figures of its own sessions only; routes for all tenants are the operator's, who has no key.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from refold import __version__
 from refold.errors import ConfigError
 from refold.llm.errors import show_url
 from refold.manager.status import Statistics, gather_statistics
-from refold.server.interface import PAGE_MAX, Asker, Json, NotFound, Text
+from refold.server.api.interface import PAGE_MAX, Asker, Json, NotFound, Text
 
 router = APIRouter(prefix="/api", tags=["workspace"])
 SESSIONS_SEARCHED = 50
@@ -26,7 +26,7 @@ _SUMS += ("tokens_before", "tokens_after")
 
 @router.get("/status")
 def read_status(access: Asker) -> Json:
-    """Return how the gateway stands."""
+    """Return the gateway's status."""
     application = access.application
     settings = application.settings
     return Json(
@@ -46,19 +46,19 @@ def read_status(access: Asker) -> Json:
 
 @router.get("/config")
 def read_config(access: Asker) -> Json:
-    """Return every setting of compression, and where it came from."""
+    """Return every compression setting and its source."""
     from refold.config.explain import explain
 
     rows = [row.to_dict() for row in explain(access.manager.config)]
     if access.tenant:
-        # Paths of the operator's machine, and where his ledger is.
+        # Paths on the operator's machine, and the ledger's address.
         rows = [{**row, "place": ""} for row in rows if row["name"] != "ledger"]
     return Json({"settings": rows})
 
 
 @router.patch("/config")
 def change_config(access: Asker, changes: dict[str, Any]) -> Json:
-    """Change settings of compression from now on; the operator's alone."""
+    """Change compression settings from now on; operator only."""
     access.check_operator()
     try:
         access.manager.configure(**changes)
@@ -69,7 +69,7 @@ def change_config(access: Asker, changes: dict[str, Any]) -> Json:
 
 @router.get("/stats")
 def read_statistics(access: Asker) -> Json:
-    """Return what compressions did, over all sessions of the caller."""
+    """Return statistics of compressions over the caller's sessions."""
     if not access.tenant:
         return Json(gather_statistics(access.ledger).to_dict())
     rows = access.list_rows(PAGE_MAX, 0)
@@ -93,18 +93,18 @@ def _sum_up(tables: list[dict[str, int]]) -> dict[str, int]:
 
 @router.get("/memory")
 def list_memory(access: Asker) -> Json:
-    """Return the dates that have a daily page; the operator's alone, pages tell of every session."""
+    """Return the dates that have a daily page; operator only, because pages cover every session."""
     access.check_operator()
     return Json({"dates": access.manager.md_sync.list_dates()})
 
 
 @router.get("/memory/{date}")
 def read_memory(date: Annotated[str, InPath(pattern=r"^\d{4}-\d{2}-\d{2}$")], access: Asker) -> Json:
-    """Return the daily page of a date; the operator's alone."""
+    """Return the daily page of a date; operator only."""
     access.check_operator()
     page = access.manager.md_sync.read(date)
     if page is None:
-        raise NotFound(f"there is no page of {date}")
+        raise NotFound(f"there is no page for {date}")
     return Json({"date": date, "text": page})
 
 
@@ -114,7 +114,7 @@ def recall(
     query: Annotated[Text, Query(min_length=1)],
     limit: Annotated[int, Query(ge=1, le=50)] = 10,
 ) -> Json:
-    """Find what was said in any session of the caller, the last changed searched first."""
+    """Search the caller's sessions, most recently changed first."""
     rows = access.list_rows(SESSIONS_SEARCHED, 0)
     found = [one for row in rows for one in access.manager.recall(row.id, query, limit)]
     found.sort(key=lambda one: -one.score)

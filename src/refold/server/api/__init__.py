@@ -1,0 +1,1 @@
+"""The HTTP interface under ``/api`` and the sidecar routes under ``/v1``."""

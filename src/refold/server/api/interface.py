@@ -1,0 +1,222 @@
+"""The interface under ``/api`` and the sidecar routes under ``/v1``: the application, and what every route shares.
+
+It is built on first use: a gateway that only serves completions never loads the framework. A tenant's session names
+become ids here and nowhere else, so no route can reach another tenant's session. Errors never quote a request.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import Depends, FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import AfterValidator, StringConstraints
+from starlette.exceptions import HTTPException
+
+from refold import __version__
+from refold.errors import RefoldError
+from refold.ledger.records import SESSION_ID_MAX, SessionRow
+from refold.llm.choose import Endpoint
+from refold.llm.conversation_model import GATEWAY
+from refold.manager.status import read_title
+from refold.server.auth import Caller
+from refold.server.body import dump_json
+from refold.server.session_lookup import belongs_to, make_id, name_session
+from refold.server.settings import find_stored
+
+if TYPE_CHECKING:
+    from refold.server.app import Application
+
+PAGE_MAX = 1_000
+NAME_MAX = 200
+
+
+class NotFound(RefoldError):
+    """This tenant has no such session."""
+
+    exit_code = 6
+    http_status = 404
+
+
+class Forbidden(RefoldError):
+    """Only the operator may do this, not a tenant."""
+
+    http_status = 403
+
+
+class Json(Response):
+    """JSON of any content, including lone surrogates and long integers."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        """Return the bytes."""
+        return dump_json(content)
+
+
+def _check_text(text: str) -> str:
+    if not text.isprintable() and any("\ud800" <= char <= "\udfff" for char in text):
+        raise ValueError("the text contains a lone surrogate")
+    if "\x00" in text:
+        raise ValueError("the text contains a null character")
+    return text
+
+
+Text = Annotated[str, StringConstraints(max_length=100_000), AfterValidator(_check_text)]
+Name = Annotated[str, StringConstraints(min_length=1, max_length=NAME_MAX), AfterValidator(_check_text)]
+Handle = Annotated[str, StringConstraints(min_length=1, max_length=100), AfterValidator(_check_text)]
+
+
+class Access:
+    """A caller's access to its own sessions."""
+
+    def __init__(self, application: Application, caller: Caller) -> None:
+        self.application = application
+        self.manager = application.manager
+        self.ledger = self.manager.ledger
+        self.tenant = caller.tenant
+
+    def find_model(self, row: SessionRow) -> Endpoint | None:
+        """Return the model that may write summaries of a session, with a key that this caller may spend."""
+        variables = {} if self.tenant else self.manager.config.variables
+        return find_stored(self.application.settings, variables, row)
+
+    def need(self, name: str) -> SessionRow:
+        """Return a session's row by its name; raise NotFound if the caller has no such session."""
+        session_id = make_id(self.tenant, name)
+        row = self.ledger.read_session(session_id) if len(session_id) <= SESSION_ID_MAX else None
+        if row is None:
+            raise NotFound(f"there is no session {name[:80]!r}")
+        return row
+
+    def name(self, session_id: str) -> str:
+        """Return a session's name as the caller knows it."""
+        return name_session(self.tenant, session_id)
+
+    def owns(self, session_id: str) -> bool:
+        """Tell whether a session is the caller's."""
+        return belongs_to(self.tenant, session_id)
+
+    def list_rows(self, limit: int, offset: int) -> list[SessionRow]:
+        """Return the caller's sessions, most recently changed first."""
+        if not self.tenant:
+            return self.ledger.list_sessions(limit=limit, offset=offset)
+        return self.ledger.list_sessions(limit=limit, offset=offset, prefix=make_id(self.tenant, ""))
+
+    def check_operator(self) -> None:
+        """Raise Forbidden for a tenant; without tenants the caller is the operator."""
+        if self.tenant:
+            raise Forbidden("only the operator may do this")
+
+
+def find_access(request: Request) -> Access:
+    """Return the caller's access; a dependency of every route."""
+    return Access(request.app.state.application, request.scope["refold.caller"])
+
+
+Asker = Annotated[Access, Depends(find_access)]
+
+
+def describe_row(access: Access, row: SessionRow) -> dict[str, object]:
+    """Return a session for a list, with its client program and the session that it branched from."""
+    made = row.settings.get(GATEWAY)
+    told = made if isinstance(made, Mapping) else {}
+    return {
+        "session": access.name(row.id),
+        "title": read_title(access.ledger, row),
+        "client": str(told.get("client", "")),
+        "parent": access.name(str(told.get("parent", ""))),
+        "wire": row.wire,
+        "model": row.model,
+        "messages": row.messages,
+        "tokens": row.tokens,
+        "compressions": row.compression_count,
+        "created_at": row.created_at,
+        "updated_at": row.updated_at,
+    }
+
+
+def write_problem(status: int, kind: str, message: str, fields: Mapping[str, object] | None = None) -> Json:
+    """Return an error response."""
+    return Json({"error": {"kind": kind, "message": message, **(fields or {})}}, status)
+
+
+log = logging.getLogger("refold.server")
+_PROBLEM = {
+    "type": "object",
+    "required": ["error"],
+    "properties": {
+        "error": {
+            "type": "object",
+            "required": ["kind", "message"],
+            "properties": {"kind": {"type": "string"}, "message": {"type": "string"}},
+        }
+    },
+}
+_STATUSES = {
+    400: "The request cannot be read.",
+    401: "A key of this gateway is needed.",
+    403: "Not for this caller.",
+    404: "There is nothing of that name.",
+    413: "Too large, or it cannot shrink enough.",
+    422: "A setting is wrong.",
+    502: "The upstream refused or failed.",
+    503: "The upstream is not available.",
+    504: "The upstream did not answer in time.",
+}
+
+
+def make_interface(application: Application) -> FastAPI:
+    """Return the interface of an application."""
+    from refold.server.api import chat, events, sessions, sidecar, workspace
+
+    problems: dict[int | str, dict[str, Any]] = {
+        status: {"description": what, "content": {"application/json": {"schema": _PROBLEM}}}
+        for status, what in _STATUSES.items()
+    }
+    app = FastAPI(
+        title="refold",
+        version=__version__,
+        description="Sessions, compressions, originals and events of a refold gateway.",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/api/openapi.json",
+        default_response_class=Json,
+        responses=problems,
+        redirect_slashes=False,
+    )
+    app.state.application = application
+    for part in (chat, events, workspace, sidecar, sessions):
+        app.include_router(part.router)
+    app.add_exception_handler(RefoldError, _tell_ours)
+    app.add_exception_handler(RequestValidationError, _tell_invalid)
+    app.add_exception_handler(HTTPException, _tell_http)
+    app.add_exception_handler(Exception, _tell_unexpected)
+    return app
+
+
+def _tell_ours(_: Request, error: Exception) -> Json:
+    assert isinstance(error, RefoldError)
+    return write_problem(error.http_status, type(error).__name__, str(error))
+
+
+def _tell_invalid(_: Request, error: Exception) -> Json:
+    assert isinstance(error, RequestValidationError)
+    # The input is not quoted: it may be a conversation.
+    told = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()[:8])
+    return write_problem(400, "FormatError", told[:1_000])
+
+
+def _tell_http(_: Request, error: Exception) -> Json:
+    assert isinstance(error, HTTPException)
+    made = write_problem(error.status_code, "HTTP", str(error.detail)[:300])
+    for name, value in (error.headers or {}).items():
+        made.headers[name] = value
+    return made
+
+
+def _tell_unexpected(request: Request, error: Exception) -> Json:
+    log.error("unexpected", extra={"fields": {"error": type(error).__name__, "path": request.url.path[:200]}})
+    return write_problem(500, "unexpected", f"unexpected {type(error).__name__}; this is a bug of refold")

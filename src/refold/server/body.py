@@ -1,0 +1,393 @@
+"""A request's JSON body: reading its messages, hashing them, and finding where they are in the bytes.
+
+The gateway sends untouched messages upstream byte for byte, so it needs offsets as well as values. Offsets are found by
+a JSON scanner over the bytes decoded as Latin-1: one character is one byte, and JSON's own syntax is ASCII. A body that
+cannot be read passes through unchanged, and the upstream reports what is wrong with it.
+
+A parser creates an object for every value and holds the interpreter lock meanwhile. ``has_too_many_values`` counts
+values without parsing, piece by piece, so that other requests are answered in between.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from refold.conversation import because
+from refold.conversation.reason import Reason
+from refold.errors import FormatError
+from refold.formats import digest_message
+from refold.server.wires import Wire
+
+# orjson reads integers over 64 bits as floats, so a body with that many digits in a row goes to the slower parser. All
+# digits are mapped to one, so that a plain search finds them: a pattern takes twenty times as long.
+_SAME_DIGIT = bytes.maketrans(b"123456789", b"000000000")
+_LONG_NUMBER = b"0" * 19
+_SYSTEM_ROLES = frozenset(("system", "developer"))
+
+
+class Unreadable(Exception):
+    """The body cannot be compressed; ``reason`` says why."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(reason.code)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRequest:
+    """A parsed request. ``digests`` and ``replies`` leave out leading system messages.
+
+    Its first ``known`` messages were not parsed: they are those of the previous request; ``messages`` follow them.
+    """
+
+    wire: Wire
+    body: dict[str, Any] = field(repr=False)
+    messages: list[Any] = field(repr=False)
+    digests: tuple[str, ...] = field(repr=False)
+    replies: tuple[bool, ...] = field(repr=False)
+    lead: int
+    lead_digests: tuple[str, ...]
+    system_digest: str
+    model: str
+    known: int = 0
+
+    def follow(self, before: ReadRequest, seen: int) -> ReadRequest:
+        """Return this tail joined to the previous request, which contains the first ``seen`` of its messages."""
+        return ReadRequest(
+            self.wire,
+            self.body,
+            self.messages[seen:],
+            before.digests + self.digests[seen:],
+            before.replies + self.replies[seen:],
+            before.lead,
+            before.lead_digests,
+            _digest_system(self.system, before.lead_digests),
+            self.model,
+            before.lead + len(before.digests),
+        )
+
+    @property
+    def count(self) -> int:
+        """The number of messages in the request."""
+        return self.lead + len(self.digests)
+
+    @property
+    def system(self) -> Any:
+        """The system prompt outside the messages."""
+        return self.body.get(self.wire.system) if self.wire.system else None
+
+    @property
+    def tools(self) -> Any:
+        """The tools of the request."""
+        return self.body.get("tools")
+
+    @property
+    def is_text(self) -> bool:
+        """True if the messages are one bare string (Responses)."""
+        return isinstance(self.body.get(self.wire.key), str)
+
+    @property
+    def output_tokens_max(self) -> int:
+        """The ``max_tokens`` that the client asks for; 0 if it does not say."""
+        for name in self.wire.limits:
+            value = self.body.get(name)
+            if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+                return value
+        return 0
+
+
+def parse_json(body: bytes) -> Any:
+    """Return the JSON value of a body without loss; raise Unreadable if it is not JSON."""
+    if _LONG_NUMBER not in body.translate(_SAME_DIGIT):
+        try:
+            return orjson.loads(body)
+        except orjson.JSONDecodeError:
+            pass
+    try:
+        return json.loads(body, parse_constant=_refuse_number, parse_float=_read_float)
+    except (ValueError, RecursionError):
+        raise Unreadable(because.NOT_JSON()) from None
+
+
+def _read_float(text: str) -> float:
+    value = float(text)
+    return value if math.isfinite(value) else _refuse_number(text)
+
+
+def _refuse_number(text: str) -> float:
+    """Refuse NaN and numbers such as 1e999: they would be written as null."""
+    raise ValueError(text)
+
+
+def dump_json(value: object) -> bytes:
+    """Return JSON bytes; what orjson refuses (lone surrogates, long integers) is written by the standard library."""
+    try:
+        return orjson.dumps(value)
+    except TypeError:
+        return json.dumps(value, ensure_ascii=True, separators=(",", ":")).encode()
+
+
+def read_request(wire: Wire, body: bytes, *, is_tail: bool = False) -> ReadRequest:
+    """Parse a body; raise Unreadable with the reason if it must pass through.
+
+    ``is_tail``: its first messages were left out, so there may be no message and no leading system message.
+    """
+    if has_too_many_values(body):
+        raise Unreadable(because.TOO_MANY_VALUES())
+    parsed = parse_json(body)
+    if not isinstance(parsed, dict):
+        raise Unreadable(because.NOT_AN_OBJECT())
+    reason = wire.find_pass_reason(parsed)
+    if reason:
+        raise Unreadable(reason)
+    found = parsed[wire.key]
+    messages = [{"role": "user", "content": found}] if isinstance(found, str) else found
+    if not messages and not is_tail:
+        raise Unreadable(because.NO_MESSAGES())
+    try:
+        lead = 0 if is_tail else _count_lead(messages)
+        digests = [digest_message(message, None, "message") for message in messages]
+        replies = tuple([_is_reply(message) for message in messages[lead:]])
+    except (FormatError, AttributeError, TypeError):
+        raise Unreadable(because.UNREADABLE_MESSAGE()) from None
+    model = parsed.get("model")
+    return ReadRequest(
+        wire=wire,
+        body=parsed,
+        messages=messages,
+        digests=tuple(digests[lead:]),
+        replies=replies,
+        lead=lead,
+        lead_digests=tuple(digests[:lead]),
+        system_digest=_digest_system(parsed.get(wire.system) if wire.system else None, digests[:lead]),
+        model=model if isinstance(model, str) else "",
+    )
+
+
+def write_request(request: ReadRequest, messages: list[Any]) -> bytes | None:
+    """Return the body with other messages; None if they are the same objects."""
+    if len(messages) == len(request.messages) and all(map(_is_same, messages, request.messages)):
+        return None
+    return dump_json({**request.body, request.wire.key: messages})
+
+
+def _is_same(one: object, other: object) -> bool:
+    return one is other
+
+
+def _count_lead(messages: list[Any]) -> int:
+    """Count leading system messages; the last message never counts, because a session is identified by the rest."""
+    lead = 0
+    for message in messages[:-1]:
+        if not isinstance(message, Mapping) or message.get("role") not in _SYSTEM_ROLES:
+            break
+        lead += 1
+    return lead
+
+
+def _is_reply(message: Mapping[str, Any]) -> bool:
+    """Tell whether a message came from the model. Replies distinguish the same conversation from a similar one."""
+    role = message.get("role")
+    if role is not None:
+        return bool(role == "assistant")
+    return not str(message.get("type", "")).endswith(("_output", "_response"))
+
+
+def _digest_system(system: object, lead: Sequence[str]) -> str:
+    if isinstance(system, list):
+        # Cache marks move between requests and are not content.
+        system = [
+            {key: value for key, value in block.items() if key != "cache_control"} if isinstance(block, dict) else block
+            for block in system
+        ]
+    stated = dump_json([system, list(lead)])
+    return hashlib.blake2b(stated, digest_size=16).hexdigest()
+
+
+# Smaller bodies cannot contain enough values to matter.
+BYTES_MIN = 1_000_000
+VALUES_MAX = 500_000
+_PIECE_BYTES = 262_144
+_SIGNS = (b",", b"[", b"{")
+_INSIDE = re.compile(rb'(?:[^"\\]++|\\.)*+', re.S)
+_OUTSIDE = re.compile(rb'[^"]*+')
+
+
+def has_too_many_values(body: bytes, values_max: int = VALUES_MAX) -> bool:
+    """Tell whether a body has more values than any conversation, so that parsing it would take too long."""
+    if len(body) < BYTES_MIN:
+        return False
+    pieces = range(0, len(body), _PIECE_BYTES)
+    # This count includes strings; only if it is too high are strings skipped.
+    if sum(_count_signs(body, at, at + _PIECE_BYTES) for at in pieces) <= values_max:
+        return False
+    return _exceeds(body, values_max)
+
+
+def _count_signs(body: bytes, start: int, stop: int) -> int:
+    return sum(body.count(sign, start, stop) for sign in _SIGNS)
+
+
+def _exceeds(body: bytes, values_max: int) -> bool:
+    """Count the signs outside strings, piece by piece."""
+    found = at = 0
+    while at < len(body) and found <= values_max:
+        outside = _OUTSIDE.match(body, at, min(len(body), at + _PIECE_BYTES))
+        stop = outside.end() if outside is not None else at
+        found += _count_signs(body, at, stop)
+        at = stop
+        if body[at : at + 1] == b'"':
+            at = _find_end(body, at + 1)
+    return found > values_max
+
+
+def _find_end(body: bytes, at: int) -> int:
+    """Return the offset after a string's closing quote, or the end of the body."""
+    while at < len(body):
+        inside = _INSIDE.match(body, at, min(len(body), at + _PIECE_BYTES))
+        stop = inside.end() if inside is not None else at
+        if body[stop : stop + 1] == b'"':
+            return stop + 1
+        # A backslash at the end of a piece escapes the first byte of the next.
+        at = stop + 2 if body[stop : stop + 1] == b"\\" else max(stop, at + 1)
+    return len(body)
+
+
+_BLOCK = 65_536
+_PROBE = 512
+_GAP = re.compile(r"[ \t\n\r]*")
+_scan = json.JSONDecoder(strict=False).raw_decode
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Offsets of a body's messages: ``start`` of the array's content, ``spans`` of each message."""
+
+    body: bytes = field(repr=False)
+    start: int
+    spans: tuple[tuple[int, int], ...] = field(repr=False)
+
+    @property
+    def end(self) -> int:
+        """Where the last message ends."""
+        return self.spans[-1][1] if self.spans else self.start
+
+    def count_shared(self, body: bytes) -> int:
+        """Return how many of these messages another body shares at its beginning, byte for byte."""
+        spans = self.spans
+        if not spans:
+            return 0
+        # Comparing bytes with a memoryview copies neither; most requests extend everything known.
+        if body.startswith(memoryview(self.body)[: spans[-1][1]]):
+            return len(spans)
+        first = spans[0][1]
+        if self.body[max(0, first - _PROBE) : first] != body[max(0, first - _PROBE) : first]:
+            return 0  # Most others differ in their first message.
+        shared = count_shared_bytes(self.body, body, self.end)
+        return bisect_right(spans, shared, key=lambda span: span[1])
+
+    def leave_out(self, body: bytes, known: int) -> bytes:
+        """Return a body without its first ``known`` messages, as valid JSON."""
+        rest = self.spans[known - 1][1]
+        comma = skip_gap(body, rest)
+        if body[comma : comma + 1] == b",":
+            rest = comma + 1
+        return body[: self.start] + body[rest:]
+
+    def write(self, pieces: Sequence[int | object]) -> bytes:
+        """Return the body with these messages; a number is the index of an original message."""
+        texts = [
+            self.body[slice(*self.spans[piece])] if isinstance(piece, int) else dump_json(piece) for piece in pieces
+        ]
+        return b"".join((self.body[: self.start], b",".join(texts), self.body[self.end :]))
+
+
+def find_places(body: bytes, key: str, known: Places | None = None, kept: int = 0) -> Places | None:
+    """Return the offsets of the messages under a key of the outermost object; None if they are ambiguous.
+
+    ``known`` are the places of a body with the same first ``kept`` messages: only the others are scanned.
+    """
+    # Decoded as Latin-1, one character is one byte: offsets in the text are offsets in the bytes.
+    skipped = known.spans[kept - 1][1] if known is not None and kept else 0
+    text = body[skipped:].decode("latin-1") if skipped else body.decode("latin-1")
+    spans: list[tuple[int, int]] = []
+    try:
+        if known is not None and skipped:
+            start = known.start
+            at = _GAP.match(text).end()  # type: ignore[union-attr]
+            at += text[at] == ","
+        else:
+            at = start = _find_array(text, key)
+        at = _find_spans(text, at, spans, skipped) + skipped
+    except (ValueError, IndexError, RecursionError):
+        return None
+    # A second occurrence of the key would override the first.
+    if body.find(f'"{key}"'.encode(), at) >= 0:
+        return None
+    return Places(body, start, (known.spans[:kept] if known is not None and skipped else ()) + tuple(spans))
+
+
+def _find_array(text: str, key: str) -> int:
+    at = _skip(text, 0, "{")
+    while True:
+        name, at = _scan(text, _GAP.match(text, at).end())  # type: ignore[union-attr]
+        at = _skip(text, at, ":")
+        at = _GAP.match(text, at).end()  # type: ignore[union-attr]
+        if name == key:
+            return _skip(text, at, "[")
+        _, at = _scan(text, at)
+        at = _skip(text, at, ",")
+
+
+def _find_spans(text: str, at: int, spans: list[tuple[int, int]], skipped: int) -> int:
+    """Append the span of each message; the text starts after ``skipped`` bytes of the body."""
+    at = _GAP.match(text, at).end()  # type: ignore[union-attr]
+    while text[at] != "]":
+        _, end = _scan(text, at)
+        spans.append((at + skipped, end + skipped))
+        at = _GAP.match(text, end).end()  # type: ignore[union-attr]
+        if text[at] == ",":
+            at = _GAP.match(text, at + 1).end()  # type: ignore[union-attr]
+        elif text[at] != "]":
+            raise ValueError(at)
+    return at
+
+
+def _skip(text: str, at: int, sign: str) -> int:
+    at = _GAP.match(text, at).end()  # type: ignore[union-attr]
+    if text[at] != sign:
+        raise ValueError(at)
+    return at + 1
+
+
+def skip_gap(body: bytes, at: int) -> int:
+    """Return the offset after white space."""
+    while body[at : at + 1] in (b" ", b"\t", b"\n", b"\r"):
+        at += 1
+    return at
+
+
+def count_shared_bytes(left: bytes, right: bytes, limit: int) -> int:
+    """Return the length of the common prefix of two bodies, at most ``limit``."""
+    low, high = 0, min(limit, len(left), len(right))
+    view = memoryview(left)
+    # By blocks, then by bisection; comparing with a memoryview makes no copy.
+    while low < high and right.startswith(view[low : min(low + _BLOCK, high)], low):
+        low = min(low + _BLOCK, high)
+    high = min(low + _BLOCK, high)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if right.startswith(view[low:middle], low):
+            low = middle
+        else:
+            high = middle - 1
+    return low
