@@ -102,3 +102,13 @@ def test_a_deleted_session_leaves_no_trace_and_others_stay(ledger: Ledger) -> No
     assert send(ledger, ["a"], session="gone")
     assert ledger.read_edits("gone", active_only=False) == ledger.read_usage("gone") == []
     assert ledger.acquire_lease("gone", "you", seconds=9, now=NOW)
+
+
+def test_a_test_write_leaves_no_trace(ledger: Ledger) -> None:
+    ledger.check_write()
+    send(ledger, ["hello"])
+    before = ledger.read_session(SESSION)
+    ledger.check_write()
+    ledger.check_write()
+    assert ledger.read_session(SESSION) == before
+    assert ledger.verify() == []

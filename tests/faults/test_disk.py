@@ -187,3 +187,18 @@ def test_a_folder_in_the_place_of_the_file_is_named(file: Path) -> None:
     file.mkdir()
     with pytest.raises(LedgerError, match=r"ledger\.db cannot be made"):
         SqliteLedger(file).open_session(SESSION, NOW)
+
+
+@pytest.mark.parametrize("error", [apsw.FullError, apsw.ReadOnlyError, apsw.IOError])
+def test_a_test_write_reaches_the_disk_and_notices_that_it_fails(
+    file: Path, disk: Disk, error: type[apsw.Error]
+) -> None:
+    write_sample(file)
+    ledger = SqliteLedger(file, vfs=NAME)
+    ledger.check_write()
+    disk.plan(1, is_dead_after=True, error=error)
+    with pytest.raises(LedgerError):
+        ledger.check_write()
+    disk.plan(0, is_dead_after=False)
+    ledger.check_write()
+    assert is_sound(ledger)

@@ -1,16 +1,28 @@
 """When the ledger fails, requests are still made to fit: compressed in memory, and the answer says so."""
 
 import json
+import logging
 
 import pytest
 
+from refold.conversation.reason import read_reason
 from refold.errors import LedgerError
 from refold.ledger.sqlite import SqliteLedger
-from tests.server.running import make_body, make_dialog
+from tests.server.running import make_body, make_dialog, wait_for
 
 WIRES = ["openai-chat", "openai-responses", "anthropic"]
 SMALL = {"window": 8_000, "reserve": 1_000}
-WRITES = ("append", "extend", "commit", "update_session", "add_event", "make_session", "add_usage", "take_lease")
+WRITES = (
+    "check_write",
+    "append",
+    "extend",
+    "commit",
+    "update_session",
+    "add_event",
+    "make_session",
+    "add_usage",
+    "take_lease",
+)
 
 
 class FailingLedger:
@@ -72,3 +84,37 @@ def test_when_the_ledger_is_back_the_session_is_stored_whole(start, tmp_path):
     answer = rig.post("openai-chat", make_body("openai-chat", longer), x_refold_session="mine")
     assert not answer.headers["x-refold-reason"].startswith(("failed", "compressed-in-memory"))
     assert [json.loads(one.raw) for one in ledger.read_messages("mine")] == longer
+
+
+def test_header_log_event_and_status_say_that_it_was_compressed_in_memory(start, tmp_path, caplog):
+    ledger = FailingLedger(SqliteLedger(tmp_path / "ledger.db"))
+    rig = start(config=SMALL, window=8_000, ledger=ledger)
+    logging.getLogger("refold.server").propagate = True
+    rig.post("openai-chat", make_body("openai-chat", make_dialog(1)), x_refold_session="mine")
+    assert rig.http.get("/api/status").json()["ledger"] == {"writable": True}
+    ledger.fails = WRITES
+    messages = make_dialog(30)
+    answer = rig.post("openai-chat", make_body("openai-chat", messages), x_refold_session="mine")
+    assert answer.headers["x-refold-reason"].startswith("compressed-in-memory; error=LedgerError")
+    assert "compressed-in-memory" in [record.getMessage() for record in caplog.records]
+    assert "failed-open" not in caplog.text
+    status = rig.http.get("/api/status").json()["ledger"]
+    assert (status["writable"], status["error"]) == (False, "the disk is full")
+    ledger.fails = ()
+    rig.post("openai-chat", make_body("openai-chat", messages), x_refold_session="mine")
+    wait_for(lambda: [event for event in ledger.read_events("mine") if event.kind == "failed"])
+    (event,) = [event for event in ledger.read_events("mine") if event.kind == "failed"]
+    assert read_reason(event.fields["reason"]).code == "compressed-in-memory"
+    assert rig.http.get("/api/status").json()["ledger"] == {"writable": True}
+
+
+def test_a_gateway_whose_ledger_cannot_be_written_is_alive_but_not_ready(start, tmp_path):
+    ledger = FailingLedger(SqliteLedger(tmp_path / "ledger.db"))
+    rig = start(ledger=ledger)
+    assert rig.http.get("/readyz").status_code == 200
+    ledger.fails = ("check_write",)
+    wait_for(lambda: rig.http.get("/readyz").status_code == 503)
+    assert rig.http.get("/readyz").json() == {"status": "the ledger cannot be written (LedgerError)"}
+    assert rig.http.get("/livez").status_code == 200
+    ledger.fails = ()
+    assert rig.http.get("/readyz").status_code == 200

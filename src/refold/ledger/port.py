@@ -42,6 +42,10 @@ class Ledger(Protocol):
         """Return the session; it is made if there is none."""
         ...
 
+    def check_write(self) -> None:
+        """Write something that leaves no trace; raise LedgerError if the store cannot be written now."""
+        ...
+
     def read_session(self, session_id: str) -> SessionRow | None: ...
 
     def list_sessions(self, *, limit: int = 100, offset: int = 0, prefix: str = "") -> list[SessionRow]:

@@ -366,6 +366,10 @@ class ContextCompressionManager:
         self._keeper.summariser = Summariser(config, self._llm)
         self.config = self._keeper.config = config
 
+    def check_ledger(self) -> None:
+        """Raise LedgerError if the ledger cannot be written now."""
+        self.ledger.check_write()
+
     def close(self) -> None:
         """Release everything in memory and close the ledger. The manager can be used again: it reopens the ledger."""
         self._background.close()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import Counter
 from collections.abc import Callable
 from functools import lru_cache
@@ -46,6 +47,8 @@ _LOCAL_NAMES = frozenset(("127.0.0.1", "localhost", "::1", ""))
 _FORM_TYPES = frozenset(("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"))
 log = logging.getLogger("refold.server")
 PAGE_PREFIX = "/ui"
+# A write that succeeded this recently is not tested again: anybody may ask for /readyz.
+CHECK_S = 1.0
 _INTERFACE = ("/api/", "/v1/compress", "/v1/usage")
 
 
@@ -95,6 +98,7 @@ class Application:
         self._interface: Any = None
         self.page: Any = make_page(self) if make_page is not None else None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._checked_at = float("-inf")
 
     async def start(self) -> None:
         """Open connections and load known sessions."""
@@ -273,9 +277,15 @@ class Application:
     async def _check_ready(self) -> tuple[bool, str]:
         if not self.is_ready or self.is_stopping:
             return False, "stopping" if self.is_stopping else "starting"
+        now = time.monotonic()
+        if now - self._checked_at < CHECK_S and self.preparer.reporter.problem is None:
+            return True, ""
+        self._checked_at = now
         try:
             async with asyncio.timeout(5):
-                await asyncio.to_thread(self.manager.ledger.list_sessions, limit=1)
+                await asyncio.to_thread(self.manager.check_ledger)
         except Exception as error:  # noqa: BLE001 - whatever it is, we are not ready
-            return False, f"the ledger does not answer ({type(error).__name__})"
+            self.preparer.reporter.note_written(error)
+            return False, f"the ledger cannot be written ({type(error).__name__})"
+        self.preparer.reporter.note_written()
         return True, ""

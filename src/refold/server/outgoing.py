@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 from refold.conversation import because
 from refold.conversation.reason import NO_REASON, Reason
 from refold.conversation.view import Item
-from refold.errors import RefoldError
+from refold.errors import LedgerError, RefoldError
 from refold.ledger.records import Event
 from refold.llm.overflow import find_overflow
 from refold.manager import ContextCompressionManager
@@ -138,16 +139,38 @@ log = logging.getLogger("refold.server")
 WAIT_S = 5.0
 # An agent's next request often follows at once; then one transaction stores both.
 LINGER_S = 0.1
+# Events that wait for a ledger that cannot be written.
+EVENTS_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerProblem:
+    """The ledger could not be written since then; requests are served without storing them."""
+
+    since: float
+    error: str
 
 
 class Reporter:
-    """Records what answers cost and what failed."""
+    """Records what answers cost and what failed.
+
+    ``problem`` is set while the ledger cannot be written. An event that cannot be stored is kept until it can be.
+    """
 
     def __init__(self, manager: ContextCompressionManager) -> None:
         self._manager = manager
         self._running: set[asyncio.Task[None]] = set()
         self._due: dict[str, tuple[KnownSession, float]] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._unstored: deque[tuple[str, Event]] = deque(maxlen=EVENTS_MAX)
+        self.problem: LedgerProblem | None = None
+
+    def note_written(self, error: Exception | None = None) -> None:
+        """Note that the ledger was written, or the error that prevented it."""
+        if error is None:
+            self.problem = None
+        elif self.problem is None and isinstance(error, LedgerError):
+            self.problem = LedgerProblem(time.time(), str(error)[:300])
 
     def observe(self, outgoing: Outgoing, answered: Answered) -> None:
         """Record what an answer cost."""
@@ -189,26 +212,36 @@ class Reporter:
         def record() -> None:
             for session, due in taken:
                 store_billed(manager, session.id, due)
+            if self._unstored:
+                self._store_events()
 
         task = self._run(record)
         for session, _ in taken:
             session.reports.add(task)
             task.add_done_callback(session.reports.discard)
 
-    def tell_failure(self, session: KnownSession, error: Exception) -> None:
-        """Log a failure without content: our own errors with their text, others by type only."""
-        said = str(error)[:300] if isinstance(error, RefoldError) else ""
-        log.error("failed open", extra={"fields": {"session": session.id, "error": type(error).__name__, "said": said}})
+    def report_failure(self, session: KnownSession, reason: Reason, error: Exception | None = None) -> None:
+        """Log what was done about a failure, and store it as an event. Of foreign errors only the type is logged."""
+        fields: dict[str, object] = {"session": session.id, "reason": reason.code}
+        if error is not None:
+            self.note_written(error)
+            fields["error"] = type(error).__name__
+            fields["said"] = str(error)[:300] if isinstance(error, RefoldError) else ""
+        log.error(reason.code, extra={"fields": fields})
+        self._unstored.append((session.id, Event("failed", time.time(), {"reason": reason.to_json(), "by": "gateway"})))
+        self.start(session, self._store_events)
+
+    def _store_events(self) -> None:
+        """Store events, oldest first; keep them if the ledger still fails. Blocks."""
         ledger = self._manager.ledger
-
-        why = because.FAILED_OPEN(error=type(error).__name__)
-
-        def record() -> None:
-            event = Event("failed", time.time(), {"reason": why.to_json(), "by": "gateway"})
-            if ledger.read_session(session.id) is not None:
-                ledger.add_event(session.id, event)
-
-        self.start(session, record)
+        while self._unstored:
+            session_id, event = self._unstored.popleft()
+            try:
+                if ledger.read_session(session_id) is not None:
+                    ledger.add_event(session_id, event)
+            except RefoldError:
+                self._unstored.appendleft((session_id, event))
+                raise
 
     def start(self, session: KnownSession, record: Callable[[], object]) -> asyncio.Task[None]:
         """Run something for a session in a thread; its next request waits for it."""

@@ -66,7 +66,7 @@ class Preparer:
         self._manager = manager
         self._limits = limits
         self._identities = identities
-        self._reporter = Reporter(manager)
+        self.reporter = self._reporter = Reporter(manager)
         self._memory = RequestMemory(self._reporter, settings.memory_bytes_max)
         self._fallback = Fallback(settings, manager)
         self._writes = WriteBehind(manager.store_prepared)
@@ -177,7 +177,8 @@ class Preparer:
             return outgoing
         except Exception as error:  # noqa: BLE001 - a failure in refold must not fail the client's request
             session.synced = ()
-            self._reporter.tell_failure(session, error)
+            self._reporter.note_written(error)
+            log.error("preparing in memory failed", extra={"fields": {"error": type(error).__name__}})
             return None
 
     async def _run_bounded(
@@ -196,7 +197,9 @@ class Preparer:
         if done:
             return task.result()
         task.add_done_callback(_forget_result)
-        return await self._fallback.prepare(session, request, limits, body, "timeout")
+        outgoing = await self._fallback.prepare(session, request, limits, body, "timeout")
+        self._reporter.report_failure(session, outgoing.reason)
+        return outgoing
 
     async def _run(
         self,
@@ -221,8 +224,9 @@ class Preparer:
                 return outgoing
         except Exception as error:  # noqa: BLE001 - a failure in refold must not fail the client's request
             session.synced = ()
-            self._reporter.tell_failure(session, error)
-            return await self._fallback.prepare(session, request, limits, body, type(error).__name__)
+            outgoing = await self._fallback.prepare(session, request, limits, body, type(error).__name__)
+            self._reporter.report_failure(session, outgoing.reason, error)
+            return outgoing
 
     async def _run_tail(
         self, session: KnownSession, continued: Continued, limits: Limits, body: bytes, due: list[ReportedUsage]
@@ -266,10 +270,10 @@ class Preparer:
             session.synced = ()
             if self._limits.lower_output(find_limit_key(session, request)):
                 return await self._run_to_fit(session, request, self._find_limits(session, request), body, [])
-            self._reporter.tell_failure(session, error)
+            reason = because.OVER_BUDGET(tokens=error.tokens, limit=error.budget)
+            self._reporter.report_failure(session, reason, error)
             smallest = limit_exactly(error.tokens, find_margin(self._manager, request.model))
             outgoing = await self._run_whole(session, request, smallest, body, [])
-            reason = because.OVER_BUDGET(tokens=error.tokens, limit=error.budget)
             return replace(outgoing, reason=reason, is_over=True)
 
     async def _run_whole(
@@ -282,6 +286,7 @@ class Preparer:
         digests = (*request.lead_digests, *request.digests)
         wanted = replace(_make_request(session, request, limits), messages=request.messages, digests=digests)
         prepared = await manager.prepare(wanted)
+        self._reporter.note_written()
         written = None
         if prepared.edits or not session.is_stored:
             written = await asyncio.to_thread(self._write, session, request, prepared)

@@ -41,6 +41,8 @@ def frame(active: str, title: str = "", *, wide: bool = False) -> Iterator[ui.el
             _draw_choices()
     # The framework's own page is the landmark "main" already.
     with ui.element("div").classes("main wide" if wide else "main").props("id=main tabindex=-1") as main:
+        if visit.source.application.preparer.reporter.problem is not None:
+            text("div", say("shell.not_stored"), "problem").props("role=alert")
         yield main
 
 

@@ -254,6 +254,10 @@ class SqlLedger(ABC):
         """Return reported usage, newest first."""
         return self._read_of(session_id, lambda db, key: log_rows.read_usage(db, key, limit=limit))
 
+    def check_write(self) -> None:
+        """Write something that leaves no trace; raise LedgerError if the store cannot be written now."""
+        self._change(log_rows.write_probe)
+
     def acquire_lease(self, session_id: str, owner: str, *, seconds: float, now: float) -> bool:
         """Take or extend the lease of a session; False while another owner's has not expired."""
 

@@ -81,6 +81,13 @@ def read_usage(db: Database, session: int, *, limit: int) -> list[StoredUsage]:
     return [StoredUsage(created_at, db.decode(model), *counts) for created_at, model, *counts in rows]
 
 
+def write_probe(db: Database) -> None:
+    """Write a row and delete it in one transaction that is committed: a rolled-back one may never reach the disk."""
+    sql = "INSERT INTO lease (session, owner, expires_at) VALUES (-1, ?, 0) ON CONFLICT DO NOTHING"
+    db.run(sql, (db.encode("probe"),))
+    db.run("DELETE FROM lease WHERE session = -1")
+
+
 def take_lease(db: Database, session: int, owner: str, *, seconds: float, now: float) -> bool:
     """Take or extend the lease; False while another owner's has not expired."""
     sql = (

@@ -16,7 +16,7 @@ from refold import __version__
 from refold.errors import ConfigError
 from refold.llm.errors import show_url
 from refold.manager.status import Statistics, gather_statistics
-from refold.server.api.interface import PAGE_MAX, Asker, Json, NotFound, Text
+from refold.server.api.interface import PAGE_MAX, Access, Asker, Json, NotFound, Text
 
 router = APIRouter(prefix="/api", tags=["workspace"])
 SESSIONS_SEARCHED = 50
@@ -39,9 +39,19 @@ def read_status(access: Asker) -> Json:
             "compress": settings.compress,
             "cache_marks": settings.cache_marks,
             "keys": application.keys.is_required,
+            "ledger": _describe_ledger(access),
             "tenant": access.tenant,
         }
     )
+
+
+def _describe_ledger(access: Access) -> dict[str, object]:
+    """Return whether requests are stored; the error's text may name paths, so only the operator sees it."""
+    problem = access.application.preparer.reporter.problem
+    if problem is None:
+        return {"writable": True}
+    told = {} if access.tenant else {"error": problem.error}
+    return {"writable": False, "since": problem.since, **told}
 
 
 @router.get("/config")

@@ -14,6 +14,11 @@ WORDS: Words = {
     "shell.memory": ("Memory", "记忆"),
     "shell.statistics": ("Statistics", "统计"),
     "shell.settings": ("Settings", "设置"),
+    "shell.not_stored": (
+        "The ledger cannot be written. Requests still go through and are compressed in memory, but nothing is stored. "
+        "Check the disk and the log.",
+        "账本无法写入。请求仍会放行并在内存中压缩，但不会保存任何内容。请检查磁盘和日志。",
+    ),
     "shell.language": ("中文", "English"),
     "shell.language_hint": ("切换到中文", "Switch to English"),
     "shell.colours_auto": ("Colours: as the system", "颜色：跟随系统"),
