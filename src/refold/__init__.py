@@ -26,8 +26,11 @@ if TYPE_CHECKING:
         SessionBusy,
         Unavailable,
     )
+    from refold.formats import Codec, MessageSource
+    from refold.integrations.wrap import wrap
     from refold.manager import ContextCompressionManager
     from refold.manager.compress import CompactResult
+    from refold.manager.managed import ManagedSession
     from refold.memory import ContextSummary, MarkdownSync
     from refold.prepared import PreparedContext
     from refold.tokens import TokenCounter
@@ -37,6 +40,7 @@ __version__ = "0.1.0"
 __all__ = [
     "BudgetTooSmall",
     "ChangeRefused",
+    "Codec",
     "CompactResult",
     "CompressionConfig",
     "CompressionResult",
@@ -49,7 +53,9 @@ __all__ = [
     "HandleUnknown",
     "LawBroken",
     "LedgerError",
+    "ManagedSession",
     "MarkdownSync",
+    "MessageSource",
     "PreparedContext",
     "ProviderError",
     "RateLimited",
@@ -59,12 +65,14 @@ __all__ = [
     "Unavailable",
     "__version__",
     "compress",
+    "wrap",
 ]
 
 # Where each public name lives. A name joins this table, the imports above and __all__ together; a test compares them.
 _HOMES = {
     "BudgetTooSmall": "refold.errors",
     "ChangeRefused": "refold.errors",
+    "Codec": "refold.formats",
     "CompactResult": "refold.manager.compress",
     "CompressionConfig": "refold.config",
     "CompressionResult": "refold.compressor",
@@ -77,7 +85,9 @@ _HOMES = {
     "HandleUnknown": "refold.errors",
     "LawBroken": "refold.errors",
     "LedgerError": "refold.errors",
+    "ManagedSession": "refold.manager.managed",
     "MarkdownSync": "refold.memory",
+    "MessageSource": "refold.formats",
     "PreparedContext": "refold.prepared",
     "ProviderError": "refold.errors",
     "RateLimited": "refold.errors",
@@ -86,6 +96,7 @@ _HOMES = {
     "TokenCounter": "refold.tokens",
     "Unavailable": "refold.errors",
     "compress": "refold.compressing",
+    "wrap": "refold.integrations.wrap",
 }
 
 if not TYPE_CHECKING:  # Else a type checker would accept any name at all.

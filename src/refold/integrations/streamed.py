@@ -1,0 +1,125 @@
+"""Streamed answers: put together while they pass, so that the whole answer can be stored when the stream ends."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+from refold.formats.sdk import to_plain
+from refold.manager.managed import ManagedSession
+
+Raw = dict[str, Any]
+_LISTED = ("text", "thinking", "signature", "partial_json")
+
+
+class StreamedReply:
+    """An answer as its events bring it: chunks of chat completions, events of Responses or of Anthropic's messages."""
+
+    def __init__(self) -> None:
+        self.usage: Raw | None = None
+        self.finish_reason: str | None = None
+        self._message: Raw = {}
+        self._calls: dict[int, Raw] = {}
+        self._blocks: dict[int, Raw] = {}
+        self._response: Raw | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """True once the model has said all it has to say."""
+        return self.finish_reason is not None or self._response is not None
+
+    @property
+    def reply(self) -> Any:
+        """The whole answer, as ``session.commit`` takes it."""
+        if self._response is not None:
+            return self._response
+        if self._blocks:
+            return {"role": "assistant", "content": [_close(self._blocks[at]) for at in sorted(self._blocks)]}
+        message = {"role": "assistant", "content": None, **self._message}
+        if self._calls:
+            message["tool_calls"] = [self._calls[at] for at in sorted(self._calls)]
+        return message
+
+    def add(self, event: Any) -> None:
+        """Take one event in; what is not understood is left out."""
+        raw = event if isinstance(event, dict) else to_plain(event)
+        if not isinstance(raw, dict):
+            return
+        if "choices" in raw:
+            self._add_chunk(raw)
+        elif str(raw.get("type", "")).startswith("response."):
+            if raw["type"] in ("response.completed", "response.incomplete"):
+                self._response = raw.get("response")
+        else:
+            self._add_event(raw)
+
+    def _add_chunk(self, raw: Raw) -> None:
+        self.usage = raw.get("usage") or self.usage
+        for choice in raw["choices"]:
+            if choice.get("index", 0):
+                continue
+            self.finish_reason = choice.get("finish_reason") or self.finish_reason
+            for key, piece in (choice.get("delta") or {}).items():
+                if key == "tool_calls":
+                    for call in piece or ():
+                        self._add_call(call)
+                elif key != "role" and isinstance(piece, str) and piece:
+                    self._message[key] = (self._message.get(key) or "") + piece
+
+    def _add_call(self, piece: Raw) -> None:
+        call = self._calls.setdefault(piece.get("index", 0), {"id": "", "type": "function", "function": {}})
+        call["id"] = piece.get("id") or call["id"]
+        for key, text in (piece.get("function") or {}).items():
+            if isinstance(text, str):
+                call["function"][key] = call["function"].get(key, "") + text
+
+    def _add_event(self, raw: Raw) -> None:
+        kind = raw.get("type")
+        if kind == "message_start":
+            self.usage = dict(raw["message"].get("usage") or {})
+        elif kind == "content_block_start":
+            self._blocks[raw["index"]] = dict(raw["content_block"])
+        elif kind == "content_block_delta" and raw["index"] in self._blocks:
+            block = self._blocks[raw["index"]]
+            for key, piece in raw["delta"].items():
+                if key in _LISTED and isinstance(piece, str):
+                    block[key] = (block.get(key) or "") + piece
+        elif kind == "message_delta":
+            self.finish_reason = raw["delta"].get("stop_reason") or self.finish_reason
+            self.usage = {**(self.usage or {}), **(raw.get("usage") or {})}
+
+
+def _close(block: Raw) -> Raw:
+    """Return a block of Anthropic's with its input read, which comes as pieces of JSON."""
+    if "partial_json" not in block:
+        return block
+    written = block.pop("partial_json")
+    try:
+        return {**block, "input": json.loads(written)}
+    except ValueError:
+        return {**block, "input": {}}
+
+
+def follow(stream: Iterator[Any], session: ManagedSession) -> Iterator[Any]:
+    """Yield a stream's events; store the answer when it is whole, also if nobody reads past its end."""
+    reply = StreamedReply()
+    try:
+        for event in stream:
+            reply.add(event)
+            yield event
+    finally:
+        if reply.is_done:
+            session.commit(reply.reply, reply.usage, finish_reason=reply.finish_reason)
+
+
+async def follow_async(stream: AsyncIterator[Any], session: ManagedSession) -> AsyncIterator[Any]:
+    """The same as ``follow``, for async streams."""
+    reply = StreamedReply()
+    try:
+        async for event in stream:
+            reply.add(event)
+            yield event
+    finally:
+        if reply.is_done:
+            await session.commit_async(reply.reply, reply.usage, finish_reason=reply.finish_reason)

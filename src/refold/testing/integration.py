@@ -1,0 +1,532 @@
+"""The contract of every integration, as cases that a test runs against it.
+
+A test of an adapter writes a driver: how an agent of that framework is made with refold in it, and how it runs one
+turn. The kit does the rest against a provider on loopback that refuses what providers refuse:
+
+    @pytest.mark.parametrize("case", CASES)
+    def test_contract(case: str, tmp_path: Path) -> None:
+        run_case(case, MyDriver(), tmp_path)
+
+A case that a framework cannot support is declared in ``unsupported`` with the reason; the run then says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from refold.config import CompressionConfig
+from refold.ledger.codec import load_json
+from refold.manager import ContextCompressionManager
+from refold.testing.provider_rules import find_violations
+from refold.testing.script import Fault, RecordedRequest, ScriptedCall, ScriptedReply, Step, drip
+from refold.testing.server import ScriptedProvider
+from refold.tokens import counter_for
+
+Mode = Literal["sync", "async", "stream", "async_stream"]
+WINDOW, RESERVE = 8_000, 1_000
+STEPS = 24
+DONE = "All sensors are read; the hall is quiet."
+MODELS = {"openai-chat": "gpt-4o", "openai-responses": "gpt-4o", "anthropic": "claude-sonnet-5-5"}
+# A red square of 1 × 1: the smallest picture that every decoder takes.
+PICTURE = (
+    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC"
+)
+
+
+def read_sensor(number: int) -> str:
+    """Read one sensor.
+
+    Args:
+        number: the sensor's number.
+    """
+    if number >= 1_000:  # One result that no window holds.
+        return "\n".join(f"sample {at} of sensor {number}: {at * 7919 % 100_003}" for at in range(6_000))
+    lines = [f"sensor {number} minute {at}: {(number + 3) * (at + 11) * 7919 % 100_003} units" for at in range(40)]
+    return f"reading-{number:03d}-begins\n" + "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSetup:
+    """What an agent of the framework is made of.
+
+    ``url`` is the provider's address as the SDK of the wire wants it. ``saved`` is what ``save`` of an earlier agent
+    returned; None for a fresh conversation. ``tools`` are plain functions. With ``has_context_tools`` the agent also
+    offers refold's tools of its session. ``metadata`` is what the driver attaches to the user's messages, if it can.
+    """
+
+    url: str
+    workspace: Path
+    session: str = "s1"
+    wire: str = "openai-chat"
+    model: str = "gpt-4o"
+    window: int = WINDOW
+    reserve: int = RESERVE
+    mode: Mode = "sync"
+    tools: Sequence[Callable[..., str]] = (read_sensor,)
+    has_context_tools: bool = False
+    saved: Any = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def config(self) -> CompressionConfig:
+        """Settings of a manager for this agent."""
+        return CompressionConfig(window=self.window, reserve=self.reserve)
+
+
+class DrivenAgent(Protocol):
+    """An agent in the hands of the kit. ``run`` may be a coroutine function in the modes that are async."""
+
+    def run(self, text: str, image: str = "") -> Any:
+        """Run one turn with its tool calls and return the final text; ``image`` is a data address, empty for none."""
+        ...
+
+    def save(self) -> Any:
+        """Return the framework's own history, so that another agent can go on with it; it can be pickled."""
+        ...
+
+
+class IntegrationDriver(Protocol):
+    """How a test plugs a framework into the kit.
+
+    Optional on the agent: ``close``; ``load_view(messages)``, which replaces the framework's history by the messages
+    of a request; ``read_metadata``, the metadata of the messages that were sent last.
+    """
+
+    wire: str
+    unsupported: Mapping[str, str]
+
+    def make_agent(self, setup: AgentSetup) -> DrivenAgent: ...
+
+
+class Rig:
+    """One case's provider, workspace and agents."""
+
+    def __init__(self, driver: IntegrationDriver, workspace: Path, count: Callable[[str], int]) -> None:
+        self.driver, self.workspace, self.count = driver, workspace, count
+        self._runner = asyncio.Runner()
+        self._agents: list[Any] = []
+
+    @contextmanager
+    def provider(self, script: Step | Sequence[Step], window: int | None = WINDOW) -> Iterator[ScriptedProvider]:
+        """Run a provider; when the case ends, check every request that it saw."""
+        with ScriptedProvider(script, window=window) as provider:
+            yield provider
+            for request in list_requests(provider):
+                assert find_violations(request.wire, request.messages) == []
+
+    def make(self, provider: ScriptedProvider, **changes: Any) -> Any:
+        """Make an agent of the framework."""
+        wire = self.driver.wire
+        url = provider.anthropic_url if wire == "anthropic" else provider.openai_url
+        setup = AgentSetup(url, self.workspace, wire=wire, model=MODELS[wire])
+        agent = self.driver.make_agent(replace(setup, **changes))
+        self._agents.append(agent)
+        return agent
+
+    def run(self, agent: Any, text: str, image: str = "") -> str:
+        """Run one turn in whichever way the agent runs."""
+        answer = agent.run(text, image) if image else agent.run(text)
+        return str(self._runner.run(_wait(answer)) if inspect.isawaitable(answer) else answer)
+
+    def cancel(self, agent: Any, text: str, when: Callable[[], bool]) -> None:
+        """Start a turn and cancel it once something is the case."""
+
+        async def work() -> None:
+            task = asyncio.ensure_future(agent.run(text))
+            for _ in range(400):
+                await asyncio.sleep(0.02)
+                if when() or task.done():
+                    break
+            task.cancel()
+            await asyncio.wait({task}, timeout=20)
+
+        self._runner.run(work())
+
+    def manager(self) -> ContextCompressionManager:
+        """Return another manager on the workspace: what a person or another process would see."""
+        return ContextCompressionManager(CompressionConfig(window=WINDOW, reserve=RESERVE), self.workspace)
+
+    def stored(self, session: str = "s1") -> list[Any]:
+        """Return what the ledger has of a session."""
+        with self.manager() as manager:
+            return [load_json(one.raw) for one in manager.ledger.read_messages(session)]
+
+    def count_request(self, request: RecordedRequest) -> int:
+        """Return the tokens of a request's words, counted apart from refold; pictures are left out."""
+        named = ("messages", "input", "system", "instructions", "tools")
+        body = {name: request.json[name] for name in named if name in request.json}
+        return sum(map(self.count, _list_texts(body)))
+
+    def close(self) -> None:
+        """Close what agents hold open."""
+        for agent in self._agents:
+            closed = agent.close() if hasattr(agent, "close") else None
+            if inspect.isawaitable(closed):
+                self._runner.run(_wait(closed))
+        self._runner.close()
+
+
+async def _wait(answer: Any) -> Any:
+    return await answer
+
+
+def _list_texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        if not value.startswith("data:"):
+            yield value
+    elif isinstance(value, Mapping):
+        for key, one in value.items():
+            if key not in ("data", "signature", "encrypted_content"):
+                yield from _list_texts(one)
+    elif isinstance(value, list):
+        for one in value:
+            yield from _list_texts(one)
+
+
+def _read_output(request: RecordedRequest) -> int:
+    """Return the room that a request asks for its answer."""
+    named = ("max_completion_tokens", "max_output_tokens", "max_tokens")
+    return next((request.json[name] for name in named if isinstance(request.json.get(name), int)), 0)
+
+
+def list_requests(provider: ScriptedProvider) -> list[RecordedRequest]:
+    """Return the requests for an answer, without those for lists of models and counts."""
+    return [one for one in provider.requests if one.method == "POST" and not one.path.endswith("count_tokens")]
+
+
+class Steps:
+    """A model that reads so many sensors in each turn, then answers; every answer has an id of its own."""
+
+    def __init__(self, *, steps: int = STEPS, parallel: int = 1, thinking: bool = False, first: int = 0) -> None:
+        self.steps, self.parallel, self.thinking, self.next = steps, parallel, thinking, first
+        self.taken = 0
+        self.answers = 0
+
+    def __call__(self, request: RecordedRequest) -> ScriptedReply | Fault:  # noqa: ARG002 - a script is asked so
+        self.answers += 1
+        thought = f"Thought {self.answers}: what is next?" if self.thinking else ""
+        name = f"answer-{self.answers}"
+        if self.taken >= self.steps:
+            self.taken = 0
+            return ScriptedReply(DONE, thinking=thought, id=name)
+        self.taken += 1
+        calls = []
+        for _ in range(self.parallel):
+            calls.append(ScriptedCall("read_sensor", {"number": self.next}, f"call_{self.next}"))
+            self.next += 1
+        return ScriptedReply(f"Step {self.answers}.", tuple(calls), thinking=thought, id=name)
+
+
+def expect_fits(rig: Rig, provider: ScriptedProvider) -> None:
+    """Check that every request fits the window by another counter."""
+    sizes = [rig.count_request(request) + _read_output(request) for request in list_requests(provider)]
+    assert sizes
+    assert max(sizes) <= WINDOW, f"a request has {max(sizes):,} tokens, the room for its answer included"
+
+
+def expect_originals(rig: Rig, numbers: Sequence[int], session: str = "s1") -> None:
+    """Check that every result is stored whole, and once."""
+    texts = [json.dumps(message, ensure_ascii=False) for message in rig.stored(session)]
+    for number in numbers:
+        wanted = json.dumps(read_sensor(number), ensure_ascii=False)[1:-1]
+        found = sum(wanted in text or json.dumps(wanted)[1:-1] in text for text in texts)
+        assert found == 1, f"the result of sensor {number} is stored {found} times"
+
+
+def expect_last_reply(rig: Rig, session: str = "s1") -> None:
+    """Check that the model's last answer is stored although no request carried it yet."""
+    assert DONE in json.dumps(rig.stored(session)[-1], ensure_ascii=False), "the last answer is not stored"
+
+
+def has_record(request: RecordedRequest) -> bool:
+    """Tell whether a request carries a fold."""
+    return any("⟦" in text for text in _list_texts(request.messages))
+
+
+def _in_mode(mode: Mode) -> Callable[[Rig], None]:
+    def case(rig: Rig) -> None:
+        with rig.provider(Steps(steps=12)) as provider:
+            agent = rig.make(provider, mode=mode)
+            assert DONE in rig.run(agent, "Read all sensors.")
+            expect_fits(rig, provider)
+            requests = list_requests(provider)
+            if "stream" in mode:
+                assert all(request.is_streaming for request in requests)
+            expect_originals(rig, range(12))
+            expect_last_reply(rig)
+            assert DONE in rig.run(agent, "And again.")
+            expect_originals(rig, range(24))
+
+    return case
+
+
+def case_fits(rig: Rig) -> None:
+    """A long run of tool calls: every request fits, is valid, keeps the task, and every original is stored."""
+    with rig.provider(Steps()) as provider:
+        assert DONE in rig.run(rig.make(provider), "Read all sensors of hall seven.")
+        expect_fits(rig, provider)
+        requests = list_requests(provider)
+        assert len(requests) == STEPS + 1
+        assert has_record(requests[-1]), "nothing was folded"
+        assert any("hall seven" in text for text in _list_texts(requests[-1].messages)), "the task is gone"
+        expect_originals(rig, range(STEPS))
+
+
+def case_hooked(rig: Rig) -> None:
+    """The hook is really called: one turn, and the session is in the ledger."""
+    with rig.provider(Steps(steps=1)) as provider:
+        rig.run(rig.make(provider), "Read one sensor.")
+    assert len(rig.stored()) >= 3, "refold never saw the conversation: the hook was not called"
+
+
+def case_oversize(rig: Rig) -> None:
+    """One result alone is larger than the window."""
+    with rig.provider(Steps(steps=2, first=1_000)) as provider:
+        assert DONE in rig.run(rig.make(provider), "Read the big ones.")
+        expect_fits(rig, provider)
+    expect_originals(rig, (1_000, 1_001))
+
+
+def case_recall(rig: Rig) -> None:
+    """The model calls recall in the loop and gets words that left its view."""
+    steps = Steps()
+    asked = ScriptedCall("context_recall", {"query": "reading-002-begins"}, "call_recall")
+
+    def answer(request: RecordedRequest) -> ScriptedReply | Fault:
+        if steps.answers == STEPS - 1:
+            steps.answers += 1
+            return ScriptedReply("I look it up.", (asked,), id="answer-recall")
+        return steps(request)
+
+    with rig.provider(answer) as provider:
+        rig.run(rig.make(provider, has_context_tools=True), "Read all sensors.")
+        before, after = list_requests(provider)[STEPS - 1 : STEPS + 1]
+        count = [sum("reading-002-begins" in text for text in _list_texts(one.messages)) for one in (before, after)]
+        assert "context_recall" in json.dumps(before.json.get("tools")), "the tool is not offered"
+        assert count[1] > count[0], "recall brought nothing back"
+
+
+def case_undo(rig: Rig) -> None:
+    """A compression that a person undoes is gone from the next request."""
+    with rig.provider(Steps(steps=4)) as provider:
+        agent = rig.make(provider)
+        rig.run(agent, "Read some sensors.")
+        rig.run(agent, "Read some more.")
+        with rig.manager() as manager:
+            assert manager.compress("s1").success
+        rig.run(agent, "And some more.")
+        assert has_record(list_requests(provider)[-5])
+        with rig.manager() as manager:
+            manager.undo("s1")
+        seen = len(provider.requests)
+        rig.run(agent, "Once more.")
+        first = provider.requests[seen]
+        assert any("reading-000-begins" in text for text in _list_texts(first.messages))
+
+
+def case_restart(rig: Rig) -> None:
+    """Another process goes on with the conversation, and the folds still hold."""
+    with rig.provider(Steps(steps=16)) as provider:
+        saved = _run_elsewhere(rig, provider, "Read all sensors.")
+        with rig.manager() as manager:
+            folds = manager.status("s1").compression_count
+        before = list_requests(provider)[-1]
+        assert folds > 0
+        assert has_record(before)
+        rig.run(rig.make(provider, saved=saved), "Go on.")
+        after = list_requests(provider)[17]
+        assert has_record(after), "the fold is gone after a restart"
+        expect_fits(rig, provider)
+        expect_originals(rig, range(32))
+
+
+def case_reopened(rig: Rig) -> None:
+    """A new agent for every turn, as in a web service."""
+    saved = None
+    with rig.provider(Steps(steps=3)) as provider:
+        for turn in range(6):
+            agent = rig.make(provider, saved=saved)
+            assert DONE in rig.run(agent, f"Turn {turn}: read three sensors.")
+            saved = agent.save()
+        expect_fits(rig, provider)
+        assert has_record(list_requests(provider)[-1])
+    expect_originals(rig, range(18))
+
+
+def case_parallel(rig: Rig) -> None:
+    """Three calls in one answer."""
+    with rig.provider(Steps(steps=8, parallel=3)) as provider:
+        assert DONE in rig.run(rig.make(provider), "Read all sensors, three at a time.")
+        expect_fits(rig, provider)
+    expect_originals(rig, range(24))
+
+
+def case_thinking(rig: Rig) -> None:
+    """Thinking with a signature comes back as it was, or is gone whole."""
+    with rig.provider(Steps(steps=16, thinking=True)) as provider:
+        assert DONE in rig.run(rig.make(provider), "Read all sensors, and think.")
+        expect_fits(rig, provider)
+        newest = list_requests(provider)[-1].messages
+        assert "Thought 16" in json.dumps(newest), "the newest thinking is gone"
+    expect_originals(rig, range(16))
+
+
+def case_images(rig: Rig) -> None:
+    """A picture in the user's message reaches the provider."""
+    with rig.provider(Steps(steps=2)) as provider:
+        assert DONE in rig.run(rig.make(provider), "What is on this picture?", PICTURE)
+        sent = json.dumps(list_requests(provider)[0].messages)
+        assert PICTURE.partition(",")[2][:40] in sent
+
+
+def case_apart(rig: Rig) -> None:
+    """Three agents side by side, each in its own session."""
+    with rig.provider(Steps(steps=1)) as provider:
+        agents = {name: rig.make(provider, session=f"agent-{name}") for name in ("red", "green", "blue")}
+        for turn in range(3):
+            for name, agent in agents.items():
+                rig.run(agent, f"This is the {name} hall, turn {turn}.")
+    for name in agents:
+        text = json.dumps(rig.stored(f"agent-{name}"))
+        assert [other for other in agents if f"the {other} hall" in text] == [name]
+
+
+def case_metadata(rig: Rig) -> None:
+    """What the framework attached to messages is on those that were sent untouched."""
+    with rig.provider(Steps(steps=12)) as provider:
+        agent = rig.make(provider, metadata={"ticket": "T-42"})
+        rig.run(agent, "Read all sensors.")
+        assert agent.read_metadata()["ticket"] == "T-42"
+
+
+def case_usage(rig: Rig) -> None:
+    """What the provider billed is on record, request by request."""
+    with rig.provider(Steps(steps=5)) as provider:
+        rig.run(rig.make(provider), "Read five sensors.")
+        asked = len(list_requests(provider))
+    with rig.manager() as manager:
+        assert manager.figures("s1").bill.requests == asked
+
+
+def case_overflow(rig: Rig) -> None:
+    """The provider's window is smaller than announced: a refusal is answered once with less."""
+    with rig.provider(Steps(steps=12), window=5_000) as provider:
+        assert DONE in rig.run(rig.make(provider), "Read all sensors.")
+        sent = len(list_requests(provider))
+        assert 13 < sent <= 26, f"{sent} requests for 13 answers"
+    expect_originals(rig, range(12))
+
+
+def case_cancelled(rig: Rig) -> None:
+    """A turn that is cancelled while the answer streams leaves a session that goes on."""
+    steps = Steps(steps=1)
+
+    def answer(request: RecordedRequest) -> ScriptedReply | Fault:
+        return drip("word " * 400, pause_s=0.05) if "slowly" in request.prompt else steps(request)
+
+    with rig.provider(answer) as provider:
+        agent = rig.make(provider, mode="async_stream")
+        rig.run(agent, "Read one sensor.")
+        seen = len(provider.requests)
+        rig.cancel(agent, "Now answer slowly.", lambda: len(provider.requests) > seen)
+        assert DONE in rig.run(agent, "Read another.")
+    expect_originals(rig, (0, 1))
+
+
+def case_view(rig: Rig) -> None:
+    """A history that is replaced by the view goes on: no record is folded twice, no original is lost."""
+    with rig.provider(Steps(steps=16)) as provider:
+        agent = rig.make(provider)
+        rig.run(agent, "Read all sensors of hall seven.")
+        assert has_record(list_requests(provider)[-1])
+        for turn in range(2):
+            agent.load_view(list_requests(provider)[-1].messages)
+            assert DONE in rig.run(agent, f"Turn {turn}: go on.")
+        expect_fits(rig, provider)
+        last = list_requests(provider)[-1]
+        openings = sum(text.count("⟦") - text.count("⟦end") for text in _list_texts(last.messages))
+        assert openings <= 2, "records are piled up"
+        with rig.manager() as manager:
+            found = manager.recall("s1", "reading-000-begins")
+            assert any("reading-000-begins" in one.text for one in found)
+            folded = [json.dumps(message, ensure_ascii=False) for message in rig.stored()]
+        assert not any("⟦" in text for text in folded), "a record was stored as if somebody had said it"
+
+
+_CASES: dict[str, Callable[[Rig], None]] = {
+    "fits": case_fits,
+    "hooked": case_hooked,
+    "oversize": case_oversize,
+    "recall": case_recall,
+    "undo": case_undo,
+    "restart": case_restart,
+    "reopened": case_reopened,
+    "sync": _in_mode("sync"),
+    "async": _in_mode("async"),
+    "stream": _in_mode("stream"),
+    "async_stream": _in_mode("async_stream"),
+    "parallel": case_parallel,
+    "thinking": case_thinking,
+    "images": case_images,
+    "apart": case_apart,
+    "metadata": case_metadata,
+    "usage": case_usage,
+    "overflow": case_overflow,
+    "cancelled": case_cancelled,
+    "view": case_view,
+}
+CASES = tuple(_CASES)
+
+
+def run_case(
+    case: str, driver: IntegrationDriver, workspace: Path, *, count: Callable[[str], int] | None = None
+) -> None:
+    """Run one case of the contract; ``count`` counts the tokens of a text apart from refold, best with tiktoken."""
+    unknown = sorted(set(driver.unsupported) - set(CASES))
+    assert not unknown, f"there are no cases {unknown}"
+    if reason := driver.unsupported.get(case):
+        import pytest
+
+        pytest.skip(f"{type(driver).__name__} declares: {reason}")
+    rig = Rig(driver, workspace, count or counter_for("gpt-4o").count_text)
+    try:
+        _CASES[case](rig)
+    finally:
+        rig.close()
+
+
+def _run_elsewhere(rig: Rig, provider: ScriptedProvider, text: str) -> Any:
+    """Run one turn in another process and return what its agent saved."""
+    kind, out = type(rig.driver), rig.workspace / "saved.pickle"
+    url = provider.anthropic_url if kind.wire == "anthropic" else provider.openai_url
+    job: dict[str, Any] = {"module": kind.__module__, "name": kind.__qualname__, "url": url, "text": text}
+    job |= {"workspace": str(rig.workspace), "out": str(out), "path": sys.path}
+    code = "import json, sys; job = json.loads(sys.argv[1]); sys.path[:] = job['path']\n"
+    code += "from refold.testing.integration import run_job; run_job(job)"
+    done = subprocess.run([sys.executable, "-c", code, json.dumps(job)], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-4_000:]
+    return pickle.loads(out.read_bytes())
+
+
+def run_job(job: Mapping[str, Any]) -> None:
+    """Run one turn of a driver named in a job; the other process of ``case_restart`` calls this."""
+    driver = getattr(import_module(job["module"]), job["name"])()
+    rig = Rig(driver, Path(job["workspace"]), len)
+    setup = AgentSetup(job["url"], rig.workspace, wire=driver.wire, model=MODELS[driver.wire])
+    agent = driver.make_agent(setup)
+    try:
+        rig.run(agent, job["text"])
+        Path(job["out"]).write_bytes(pickle.dumps(agent.save()))
+    finally:
+        rig.close()
