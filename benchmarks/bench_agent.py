@@ -20,8 +20,8 @@ from pathlib import Path
 
 from refold import CompressionConfig, ContextCompressionManager
 from refold.agent import Agent, AgentLimits
-from refold.agent.openai_chat import OpenAIChat
-from refold.agent.wire import ChatReply, ChatRequest, Delta
+from refold.llm.openai import OpenAIModel
+from refold.llm.port import ChatReply, ChatRequest, Delta
 from refold.testing import ScriptedProvider, ScriptedReply, ScriptedUsage, call_tool, say
 from refold.testing.script import RecordedRequest
 
@@ -47,7 +47,7 @@ def tick(number: int) -> str:
     return f"tick {number}"
 
 
-class TimedChat(OpenAIChat):
+class TimedChat(OpenAIModel):
     """A model that notes how long each of its answers took."""
 
     def __init__(self, url: str) -> None:

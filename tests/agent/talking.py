@@ -8,10 +8,10 @@ import pytest
 
 from refold import CompressionConfig, ContextCompressionManager
 from refold.agent import Agent, AgentEvent, AgentLimits
-from refold.agent.anthropic_chat import AnthropicChat
-from refold.agent.openai_chat import OpenAIChat
-from refold.agent.wire import ChatModel
 from refold.ledger.codec import load_json
+from refold.llm.anthropic import AnthropicModel
+from refold.llm.openai import OpenAIModel
+from refold.llm.port import ChatModel
 from refold.testing import ScriptedProvider, find_violations
 
 FAST = AgentLimits(delay_s=0.01, delay_max_s=0.05, answer_stall_s=60.0, tool_timeout_s=60.0)
@@ -21,8 +21,8 @@ both = pytest.mark.parametrize("wire", WIRES)
 
 def make_model(provider: ScriptedProvider, wire: str = "openai-chat", name: str = "", **more: Any) -> ChatModel:
     if wire == "anthropic":
-        return AnthropicChat(name or "claude-sonnet-5", "key", provider.anthropic_url, **more)
-    return OpenAIChat(name or "gpt-4o", "key", provider.openai_url, **more)
+        return AnthropicModel(name or "claude-sonnet-5", "key", provider.anthropic_url, **more)
+    return OpenAIModel(name or "gpt-4o", "key", provider.openai_url, **more)
 
 
 def make_manager(folder: Path, llm: object = None, **settings: Any) -> ContextCompressionManager:

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from refold.agent import files
-from refold.agent.builtin import make_builtin_tools
-from refold.agent.shell import Kept
+from refold.agent.builtin import files, make_builtin_tools
+from refold.agent.builtin.shell import Kept
+from refold.agent.builtin.workspace import OutsideWorkspace, Workspace
 from refold.agent.tools import Tool
-from refold.agent.workspace import OutsideWorkspace, Workspace
 from refold.errors import ConfigError
 
 
@@ -175,7 +174,7 @@ def test_writing_and_running_ask_first_and_reading_does_not(folder: Path) -> Non
 
 
 def test_an_unknown_group_is_a_clear_error() -> None:
-    with pytest.raises(ConfigError, match="there is no group of tools 'web'; there are files, shell"):
+    with pytest.raises(ConfigError, match="unknown group of tools 'web'; choose from files, shell"):
         make_builtin_tools(["web"])
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from refold.agent.events import Compressing, Finished, TextDelta, ToolStarted, Warned
-from refold.agent.pending import LOST, find_pending
+from refold.agent.loop import LOST, find_pending
 from refold.testing import ScriptedCall, ScriptedProvider, ScriptedReply, drip, hang, say
 from tests.agent.talking import both, check_stored, make_agent, make_manager, pick, run_all
 from tests.agent.test_overflow import write_history
@@ -104,7 +104,7 @@ WORKER = """
 import asyncio, sys
 from refold import ContextCompressionManager
 from refold.agent import Agent
-from refold.agent.openai_chat import OpenAIChat
+from refold.llm.openai import OpenAIModel
 
 def wait_long() -> str:
     open(sys.argv[2] + "/started", "w").close()
@@ -114,7 +114,7 @@ def wait_long() -> str:
 
 async def main():
     manager = ContextCompressionManager(workspace_path=sys.argv[2])
-    agent = Agent(OpenAIChat("gpt-4o", "k", sys.argv[1]), [wait_long], manager, session_id="s")
+    agent = Agent(OpenAIModel("gpt-4o", "k", sys.argv[1]), [wait_long], manager, session_id="s")
     async for event in agent.run("go"):
         pass
 

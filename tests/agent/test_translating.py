@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from refold.agent.events import Compressed, Finished
-from refold.agent.translating import Translated, speak
+from refold.agent.models import Translated, speak
 from refold.errors import ConfigError
 from refold.testing import RecordedRequest, ScriptedProvider, call_tool, say
 from tests.agent.talking import WIRES, check_stored, make_agent, make_manager, make_model, pick, run_all

@@ -138,7 +138,7 @@ class Blocks:
 
 
 def test_even_a_model_that_blocks_its_thread_cannot_hold_up_a_sync_caller(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("refold.llm.answer.GRACE_S", 0.1)
+    monkeypatch.setattr("refold.llm.summariser.GRACE_S", 0.1)
     model = Blocks()
     reply = answer_sync(ASK, model, limits=Limits(timeout_s=0.1))
     model.released.set()

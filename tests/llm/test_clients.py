@@ -8,8 +8,8 @@ import pytest
 
 from refold.errors import ContextOverflow, ProviderError, RateLimited, Unavailable
 from refold.llm.anthropic import AnthropicModel
-from refold.llm.model import Model, Usage
 from refold.llm.openai import OpenAIModel
+from refold.llm.port import Model, Usage
 from refold.testing import (
     RecordedRequest,
     ScriptedProvider,

@@ -11,7 +11,7 @@ import pytest
 import refold
 from refold import ContextCompressionManager
 from refold.agent import Agent
-from refold.agent.choosing import Chosen, make_chat_model
+from refold.agent.models import Chosen, make_chat_model
 from refold.config import CompressionConfig, load_config
 from refold.llm.choose import Endpoint
 from refold.llm.conversation_model import PLACE, Place, converse_with, find_conversation

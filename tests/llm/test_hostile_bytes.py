@@ -9,12 +9,10 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 
-from refold.agent.anthropic_chat import AnthropicChat
-from refold.agent.openai_chat import OpenAIChat
-from refold.agent.wire import ChatReply, ChatRequest
 from refold.errors import ProviderError, RateLimited, Unavailable
 from refold.llm.anthropic import AnthropicModel
 from refold.llm.openai import OpenAIModel
+from refold.llm.port import ChatReply, ChatRequest
 from refold.llm.retry import Limits, attempt
 from tests.llm.raw_server import serve_bytes, write_anthropic, write_openai
 
@@ -36,7 +34,7 @@ async def ask_anthropic(url: str) -> tuple[str, str]:
     return answer.content, answer.finish_reason
 
 
-async def _talk(model: OpenAIChat | AnthropicChat) -> tuple[str, str]:
+async def _talk(model: OpenAIModel | AnthropicModel) -> tuple[str, str]:
     request = ChatRequest([{"role": "user", "content": "hi"}], stall_s=20, chars_max=100_000)
     try:
         async for item in model.stream(request):
@@ -48,11 +46,11 @@ async def _talk(model: OpenAIChat | AnthropicChat) -> tuple[str, str]:
 
 
 async def talk_openai(url: str) -> tuple[str, str]:
-    return await _talk(OpenAIChat("m", "key", f"{url}/v1"))
+    return await _talk(OpenAIModel("m", "key", f"{url}/v1"))
 
 
 async def talk_anthropic(url: str) -> tuple[str, str]:
-    return await _talk(AnthropicChat("m", "key", url))
+    return await _talk(AnthropicModel("m", "key", url))
 
 
 ASKS = [(ask_openai, write_openai), (ask_anthropic, write_anthropic)]

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from refold.agent.choosing import find_ollama
-from refold.agent.local import NAME, WINDOW, find_local_model
+from refold.agent.models import find_ollama
+from refold.llm.local import NAME, WINDOW, find_local_model
 from tests.agent.talking import check_stored, make_manager
 from tests.agent.test_overflow import write_history
 from tests.cli.running import Shell

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from refold.agent.choosing import NO_MODEL, Wanted, choose_chat_model, find_ollama
+from refold.agent.models import NO_MODEL, Wanted, choose_chat_model, find_ollama
 from refold.errors import ConfigError
 from refold.testing import ScriptedProvider, call_tool, fail, say
 from tests.cli.running import Ran, Shell

@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from refold.agent.wire import ToolCall
 from refold.budget import Budget, Counts
 from refold.budget.trigger import look_ahead
 from refold.cli.repl.approval import describe_call, show_text
@@ -13,6 +12,7 @@ from refold.cli.repl.keyboard import Pastes
 from refold.cli.repl.screen import clean_block, split_blocks
 from refold.conversation import because
 from refold.conversation.reason import NO_REASON, Reason
+from refold.llm.port import ToolCall
 from refold.manager.status import SessionStatus
 
 

@@ -293,6 +293,6 @@ def test_what_is_typed_while_it_still_loads_is_not_lost(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_wrong_option_ends_it_with_a_sentence_and_the_terminal_as_it_was(tmp_path: Path) -> None:
     with ScriptedProvider("x") as provider, chatting(tmp_path, provider, "--tools", "web") as chat:
-        chat.expect("there is no group of tools 'web'; there are files, shell")
+        chat.expect("unknown group of tools 'web'; choose from files, shell")
         chat.child.wait()
         assert chat.child.exitstatus == 3

@@ -28,7 +28,7 @@ SHARED_CLASS_NAMES = {
     **dict.fromkeys(["Room", "Source"], 4),
     "Row": 3,
     **dict.fromkeys(["Asked", "Collected", "Column", "Completion", "Conversation", "Event"], 2),
-    **dict.fromkeys(["Fold", "Job", "Limits", "Made", "OpenAIChat", "Page"], 2),
+    **dict.fromkeys(["Fold", "Job", "Limits", "Made", "OpenAIModel", "Page"], 2),
     **dict.fromkeys(["Passage", "Question", "Report", "Request", "Span", "Step", "Told"], 2),
     **dict.fromkeys(["Run", "Watch", "Wire", "Wish", "_Ids"], 2),
 }

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from refold import CompressionConfig, ContextCompressionManager
-from refold.agent.choosing import Chosen, make_chat_model
+from refold.agent.models import Chosen, make_chat_model
 from refold.errors import ConfigError
 from refold.testing import RecordedRequest, ScriptedProvider, ScriptedReply, call_tool, find_violations, never_end, say
 from refold.web.talking import Room, Rooms

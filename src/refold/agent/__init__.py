@@ -1,9 +1,9 @@
-"""Agents: a loop over any model and any tools that never runs out of window; clients load when a model is asked.
+"""An agent loop over any model and any tools that never overflows the context window.
 
 agent = Agent(model, tools=[read_file], manager=manager)
 async for event in agent.run("fix the failing test"): ...
 
-Each name is loaded when it is first used: the search of files runs in a process that wants none of them.
+Names are imported on first use: the file search runs in a process that needs none of them.
 """
 
 from typing import TYPE_CHECKING
@@ -18,10 +18,10 @@ __all__ = ["Agent", "AgentEvent", "AgentLimits", "Tool", "make_tool"]
 
 _HOMES = {"Agent": "loop", "AgentEvent": "events", "AgentLimits": "limits", "Tool": "tools", "make_tool": "tools"}
 
-if not TYPE_CHECKING:  # Else a type checker would accept any name at all.
+if not TYPE_CHECKING:  # Otherwise a type checker would accept any name.
 
     def __getattr__(name: str) -> object:
-        """Load a public name from its module the first time it is asked for."""
+        """Import a public name on first use."""
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from importlib import import_module

@@ -1,7 +1,7 @@
-"""The context tools (S1.5): what an agent can ask and change about its own context. For agents, the REPL and MCP alike.
+"""The context tools: an agent inspects and manages its own context. Used by agents, the REPL and MCP.
 
-Answers are short, exact and in the conversation's language; each names what to do next where there is something. An
-unknown handle gets an answer that ends the search. Only settings that cannot break a session can be changed.
+Answers are short, exact and in the conversation's language, and name the next step if there is one. The answer to an
+unknown handle tells the model to stop searching. Only settings that cannot break a session can be changed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PAGE_CHARS_MAX = 40_000
 SUMMARIES_MAX = 20
 RECALL_MAX = 10
 RECALL_TOKENS = 2_000
-# What a model may set: none of these can make a session lose anything or stop fitting.
+# Settings a model may change: none of them can lose content or overflow the window.
 _BOUNDS: dict[str, tuple[float, float]] = {
     "max_turns": (2, 1_000),
     "keep_recent": (1, 500),
@@ -48,7 +48,7 @@ class ContextTools:
         return self._find_id()
 
     def list_tools(self) -> list[Tool]:
-        """Return the tools that an agent is offered."""
+        """Return the tools for an agent."""
         return [make_tool(method) for method in self.list_methods()]
 
     def list_shared(self) -> list[Tool]:
@@ -69,7 +69,7 @@ class ContextTools:
         ]
 
     def context_status(self) -> str:
-        """Tell how full your context is: tokens, window, turns, compressions, and what happens next."""
+        """Show how full your context is: tokens, window, turns, compressions, and when it compresses next."""
         texts = self.texts
         try:
             now = self.manager.status(self.session_id)
@@ -165,8 +165,8 @@ class ContextTools:
         """Read the exact original behind a handle such as m:4f2a91c3, page by page.
 
         Args:
-            handle: the handle as it stands in a placeholder or a search result.
-            offset: where to begin, in characters.
+            handle: the handle as shown in a placeholder or a search result.
+            offset: the first character to read.
             limit: how many characters.
         """
         texts = self.texts

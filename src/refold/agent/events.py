@@ -1,6 +1,6 @@
-"""What an agent tells while it works. One frozen class per kind; ``kind`` is its name in callbacks and in JSON.
+"""Events of an agent run. One frozen class per kind; ``kind`` is its name in callbacks and in JSON.
 
-Events describe; they never carry a credential, and nothing that a listener does with one changes the run.
+Events carry no credentials, and a listener cannot change the run.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from refold.conversation.reason import Reason, describe
 
 @dataclass(frozen=True, slots=True)
 class AgentEvent:
-    """What all events share."""
+    """Base class of all events."""
 
     kind: ClassVar[str] = "event"
 
@@ -25,7 +25,7 @@ class AgentEvent:
 
 @dataclass(frozen=True, slots=True)
 class StepStarted(AgentEvent):
-    """A request is about to be sent: so many tokens by our count, of a window with these tiers."""
+    """A request is about to be sent: its size by our count, and the limits of the window."""
 
     kind: ClassVar[str] = "step_started"
     step: int
@@ -45,7 +45,7 @@ class TextDelta(AgentEvent):
 
 @dataclass(frozen=True, slots=True)
 class ThinkingDelta(AgentEvent):
-    """A piece of what the model thinks before it answers, where the provider shows it."""
+    """A piece of the model's reasoning, if the provider shows it."""
 
     kind: ClassVar[str] = "thinking"
     text: str
@@ -53,7 +53,7 @@ class ThinkingDelta(AgentEvent):
 
 @dataclass(frozen=True, slots=True)
 class ToolStarted(AgentEvent):
-    """A tool is called. ``arguments`` is the JSON text as the model wrote it."""
+    """A tool call starts. ``arguments`` is the JSON text as the model wrote it."""
 
     kind: ClassVar[str] = "tool_started"
     id: str
@@ -63,7 +63,7 @@ class ToolStarted(AgentEvent):
 
 @dataclass(frozen=True, slots=True)
 class ToolFinished(AgentEvent):
-    """A call has its result; ``chars_total`` is how long the output was before its limit."""
+    """A tool call has ended; ``chars_total`` is the length of the output before it was cut."""
 
     kind: ClassVar[str] = "tool_finished"
     id: str
@@ -76,7 +76,7 @@ class ToolFinished(AgentEvent):
 
 @dataclass(frozen=True, slots=True)
 class Compressing(AgentEvent):
-    """The context is being compressed (S3.11)."""
+    """A compression has started."""
 
     kind: ClassVar[str] = "compressing"
     reason: Reason
@@ -85,7 +85,7 @@ class Compressing(AgentEvent):
 
 @dataclass(frozen=True, slots=True)
 class Compressed(AgentEvent):
-    """The context was compressed; ``undo`` names the compression for undo."""
+    """The context was compressed; ``undo`` identifies the compression."""
 
     kind: ClassVar[str] = "compacted"
     reason: Reason
@@ -98,7 +98,7 @@ class Compressed(AgentEvent):
 
 @dataclass(frozen=True, slots=True)
 class Offloaded(AgentEvent):
-    """Tool results went to files (S2.13)."""
+    """Tool results were moved to files."""
 
     kind: ClassVar[str] = "offloaded"
     files: tuple[str, ...]
@@ -107,7 +107,7 @@ class Offloaded(AgentEvent):
 
 @dataclass(frozen=True, slots=True)
 class CompressionSkipped(AgentEvent):
-    """Something asked for a compression and it was not done, or failed; ``reason`` says why."""
+    """A requested compression was skipped or failed; ``reason`` says why."""
 
     kind: ClassVar[str] = "skipped"
     reason: Reason
@@ -115,7 +115,7 @@ class CompressionSkipped(AgentEvent):
 
 @dataclass(frozen=True, slots=True)
 class WindowLowered(AgentEvent):
-    """The provider refused a request that should have fitted: from now on the window counts as this small."""
+    """The provider rejected a request that should have fitted; the smaller window applies from now on."""
 
     kind: ClassVar[str] = "window_lowered"
     model: str
@@ -126,7 +126,7 @@ class WindowLowered(AgentEvent):
 
 @dataclass(frozen=True, slots=True)
 class Retrying(AgentEvent):
-    """The model is asked again; pieces of the answer that came since the step started do not count."""
+    """The request is sent again; discard the deltas received since the step started."""
 
     kind: ClassVar[str] = "retrying"
     reason: str
@@ -135,7 +135,7 @@ class Retrying(AgentEvent):
 
 @dataclass(frozen=True, slots=True)
 class UsageReported(AgentEvent):
-    """What the provider billed for a request. ``cached`` is the part of ``input`` that it read from its cache."""
+    """Tokens the provider billed for a request. ``cached`` is the part of ``input`` read from its cache."""
 
     kind: ClassVar[str] = "usage"
     input: int
@@ -146,7 +146,7 @@ class UsageReported(AgentEvent):
 
 @dataclass(frozen=True, slots=True)
 class Warned(AgentEvent):
-    """Something went wrong beside the main thing."""
+    """A problem that does not stop the run."""
 
     kind: ClassVar[str] = "warned"
     text: str
@@ -154,7 +154,7 @@ class Warned(AgentEvent):
 
 @dataclass(frozen=True, slots=True)
 class Finished(AgentEvent):
-    """The run is over. ``reason``: stop, length, refusal, steps, stuck, or the provider's own word."""
+    """The run has ended. ``reason``: stop, length, refusal, steps, stuck, or the provider's own."""
 
     kind: ClassVar[str] = "finished"
     text: str

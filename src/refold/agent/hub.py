@@ -1,6 +1,6 @@
-"""Carries a manager's notices to whoever runs a session, from the manager's threads to their event loops.
+"""Forwards a manager's notices to the agents that run its sessions, across threads.
 
-A manager keeps its listeners for ever, so it gets one listener of ours, however many agents there are.
+A manager never drops a listener, so it gets a single one for all agents.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _guard = threading.Lock()
 
 
 class Hub:
-    """Who hears of which session."""
+    """The listeners of each session."""
 
     def __init__(self) -> None:
         self._hearers: dict[str, list[Hear]] = {}
@@ -29,7 +29,7 @@ class Hub:
         self._lock = threading.Lock()
 
     def listen_to(self, manager: ContextCompressionManager) -> None:
-        """Hear what a manager tells."""
+        """Subscribe to a manager's notices."""
 
         def hear(notice: Notice) -> None:
             self.pass_on(notice, manager)
@@ -39,7 +39,7 @@ class Hub:
 
     @contextmanager
     def hearing(self, session_id: str, hear: Hear) -> Iterator[None]:
-        """Call ``hear`` with the events of a session, from any thread."""
+        """Call ``hear`` with a session's events inside the block, from any thread."""
         with self._lock:
             self._hearers.setdefault(session_id, []).append(hear)
         try:
@@ -54,7 +54,7 @@ class Hub:
                     self._started.pop(session_id, None)
 
     def pass_on(self, notice: Notice, manager: ContextCompressionManager) -> None:
-        """Turn a notice into an event for those who hear of its session."""
+        """Convert a notice to an event and pass it to the session's listeners."""
         with self._lock:
             hearers = list(self._hearers.get(notice.session_id, ()))
             if not hearers:
@@ -68,7 +68,7 @@ class Hub:
 
 
 def find_hub(manager: ContextCompressionManager) -> Hub:
-    """Return the hub of a manager."""
+    """Return a manager's hub, created on first use."""
     with _guard:
         hub = _hubs.get(manager)
         if hub is None:
@@ -101,6 +101,6 @@ def _make_event(notice: Notice, manager: ContextCompressionManager, started: flo
 
 
 def find_undo(manager: ContextCompressionManager, session_id: str) -> str:
-    """Return the name by which the last compression of a session can be undone; empty if there is none."""
+    """Return the id of a session's last compression, for undo; empty if there is none."""
     batches = [batch for batch in manager.ledger.read_batches(session_id) if batch.is_active]
     return batches[-1].id[:8] if batches else ""

@@ -1,4 +1,4 @@
-"""How much an agent may take: steps, seconds, characters, attempts. Every loop of this package ends by one of these."""
+"""Limits of an agent run. Every loop in this package ends by one of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from refold.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class AgentLimits:
-    """Limits of one run. ``repeats_max``: the same calls with the same results so often in a row end the run."""
+    """Limits of one run. ``repeats_max`` identical steps in a row end it."""
 
     steps_max: int = 200
     calls_at_once_max: int = 8

@@ -1,7 +1,7 @@
-"""The loop: prepare, ask the model, run its tools, observe what it cost, until it has no more calls.
+"""The agent loop: prepare the context, ask the model, run its tools, until it makes no more calls.
 
-Every request is prepared by the manager, so it fits and is valid; whatever is said is stored before the next step.
-Cancelled or killed at any moment, the session stays one that a provider accepts. No provider's format is known here.
+The manager prepares every request, so it fits and is valid, and every message is stored before the next step. After
+a cancellation or a crash the session is still valid for the provider: a call without a result gets one that says so.
 """
 
 from __future__ import annotations
@@ -13,28 +13,29 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any
 
 from refold.agent import events as told
-from refold.agent.asking import Asking, Run, settle
-from refold.agent.choosing import find_endpoint, make_chat_model
+from refold.agent.ask import Asking, Run, settle
 from refold.agent.context_tools import ContextTools
 from refold.agent.hub import find_hub
 from refold.agent.limits import AgentLimits
-from refold.agent.pending import close_pending
-from refold.agent.running import INTERRUPTED, Approve, Runner
+from refold.agent.models import find_endpoint, make_chat_model, speak
+from refold.agent.runner import INTERRUPTED, Approve, Runner
 from refold.agent.tools import Tool, make_tools
-from refold.agent.translating import speak
-from refold.agent.wire import ChatModel, ChatReply, ToolResult, clean_text
 from refold.errors import ConfigError
+from refold.ledger.codec import load_json
 from refold.llm.conversation_model import name_conversation, store_place
+from refold.llm.port import ChatModel, ChatReply, ToolCall, ToolResult, clean_text
 from refold.manager import ContextCompressionManager
 
 Callback = Callable[[told.AgentEvent], object]
+TAIL_MAX = 200
+LOST = "[interrupted: the program ended before this call had a result; it may have run. Check before calling it again.]"
 
 
 class Agent:
     """A model, its tools and a session that never runs out of window.
 
     ``model`` is a ChatModel, or the name of one (``key`` and ``base_url`` say where). ``approve`` is asked before tools
-    that need it; without it they are refused. ``on_compacted`` hears of every compression (S4.7), ``on`` of anything.
+    that need it; without it they are refused. ``on_compacted`` is called after every compression.
     """
 
     def __init__(
@@ -71,25 +72,25 @@ class Agent:
             self.on("compacted", on_compacted)
 
     def on(self, kind: str, callback: Callback) -> None:
-        """Call ``callback`` with every event of a kind; ``*`` is any. What it raises is told as a warning."""
+        """Call ``callback`` with every event of a kind; ``*`` is any. Its exceptions become warnings."""
         if kind != "*" and kind not in told.KINDS:
             raise ConfigError(f"there is no event {kind[:40]!r}; there are {', '.join(told.KINDS)}")
         self._callbacks.setdefault(kind, []).append(callback)
 
     @property
     def messages(self) -> list[object]:
-        """What the model saw with the last request, in the provider's format (S4.7)."""
+        """The messages of the last request, in the provider's format."""
         prepared = self._asking.prepared
         return list(prepared.messages) if prepared is not None else []
 
     def write_tools(self) -> list[dict[str, Any]]:
-        """Return the tools as the model is offered them, in its provider's format."""
+        """Return the tool definitions in the provider's format."""
         return self._asking.write_tools()
 
     async def run(self, prompt: str | None = None) -> AsyncIterator[told.AgentEvent]:
-        """Work on a request until it is done, telling what happens; None goes on where the session stands.
+        """Run until the model is done, yielding events; a prompt of None continues the session.
 
-        Closing the iterator or cancelling stops the run; the session can be gone on with.
+        Closing the iterator or cancelling stops the run; the session can be continued.
         """
         if self._is_running:
             raise ConfigError(f"session {self.session_id!r} is already running in this agent; wait for it")
@@ -101,7 +102,7 @@ class Agent:
             self._call_back(event, queue)
 
         def hear(event: told.AgentEvent) -> None:
-            with contextlib.suppress(RuntimeError):  # The loop is gone: nobody reads any more.
+            with contextlib.suppress(RuntimeError):  # The event loop is closed.
                 loop.call_soon_threadsafe(emit, event)
 
         self._is_running = True
@@ -116,7 +117,7 @@ class Agent:
                 self._is_running = False
                 if not task.done():
                     task.cancel()
-                    # Waited for: the session is put in order before whoever stopped us goes on.
+                    # The session is made valid before the caller continues.
                     await asyncio.wait({task})
                     with contextlib.suppress(asyncio.CancelledError, Exception):
                         task.result()
@@ -139,7 +140,7 @@ class Agent:
                 )
 
     async def _drive(self, prompt: str | None, run: Run) -> None:
-        # For all that this run begins: summaries are written by the model that is talked to, or by nobody's.
+        # Summaries go to this conversation's own model or to none.
         name_conversation(find_endpoint(self.model))
         try:
             await self._open(prompt, run)
@@ -167,7 +168,7 @@ class Agent:
             if row is not None:
                 lost = await settle(close_pending, self.manager, self.session_id, self.model)
                 if lost:
-                    run.emit(told.Warned(f"{lost} calls had no result when the last run ended; the model is told"))
+                    run.emit(told.Warned(f"{lost} calls had no result when the last run ended; the model is informed"))
             self._is_checked = True
         if prompt is not None:
             text = clean_text(prompt)
@@ -186,7 +187,7 @@ class Agent:
             self.manager.set_window(self.session_id, self.model.name, window)
 
     async def append(self, messages: Sequence[dict[str, Any]]) -> None:
-        """Store messages at the session's end, whole also when we are cancelled."""
+        """Append messages to the session; a cancellation waits for the write."""
         await settle(self._append_now, messages)
 
     def _append_now(self, messages: Sequence[dict[str, Any]]) -> None:
@@ -211,4 +212,51 @@ class Agent:
         return run.same >= self.limits.repeats_max
 
 
-__all__ = ["Agent"]
+def close_pending(manager: ContextCompressionManager, session_id: str, model: ChatModel) -> int:
+    """Append a result for every unanswered call at the session's end; return how many there were."""
+    path = manager.ledger.read_path(session_id)
+    tail = [load_json(one.raw) for one in manager.ledger.read_messages(session_id, path.ids[-TAIL_MAX:]) if one.raw]
+    calls = find_pending(tail)
+    if calls:
+        results = [ToolResult(call, LOST, True) for call in calls]
+        manager.append(session_id, model.write_results(results), format=model.wire)
+    return len(calls)
+
+
+def find_pending(messages: Sequence[Any]) -> list[ToolCall]:
+    """Return the unanswered calls of the last step; empty if anything but results follows them."""
+    answered: set[str] = set()
+    for message in reversed(messages):
+        if not isinstance(message, dict):
+            return []
+        if message.get("role") == "assistant":
+            return [call for call in _read_calls(message) if call.id not in answered]
+        found = _read_answered(message)
+        if not found:
+            return []
+        answered |= found
+    return []
+
+
+def _read_calls(message: dict[str, Any]) -> list[ToolCall]:
+    calls = [
+        ToolCall(str(one.get("id", "")), str((one.get("function") or {}).get("name", "")), "")
+        for one in message.get("tool_calls") or ()
+    ]
+    content = message.get("content")
+    blocks = content if isinstance(content, list) else []
+    return calls + [
+        ToolCall(str(one.get("id", "")), str(one.get("name", "")), "")
+        for one in blocks
+        if isinstance(one, dict) and one.get("type") == "tool_use"
+    ]
+
+
+def _read_answered(message: dict[str, Any]) -> set[str]:
+    if message.get("role") == "tool":
+        return {str(message.get("tool_call_id", ""))}
+    content = message.get("content")
+    blocks = content if isinstance(content, list) else []
+    return {
+        str(one.get("tool_use_id", "")) for one in blocks if isinstance(one, dict) and one.get("type") == "tool_result"
+    }

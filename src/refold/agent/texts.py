@@ -1,4 +1,4 @@
-"""What the context tools say, in English and in Chinese. Sentences only: figures come in, nothing is looked up."""
+"""The answers of the context tools in English and Chinese. Pure formatting: the figures are passed in."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Texts:
         )
 
     def _list_figures(self, now: SessionStatus, values: Mapping[str, object]) -> list[str]:
-        """Return configuration and statistics, one a line (S1.5)."""
+        """Return configuration and statistics, one per line."""
         saved = max(0, now.tokens_original - (now.tokens - now.system_tokens - now.tools_tokens))
         listed = ", ".join(f"{name} {'—' if value is None else json.dumps(value)}" for name, value in values.items())
         hidden = now.messages - now.messages_in_view
@@ -62,7 +62,7 @@ class Texts:
         ]
 
     def status(self, now: SessionStatus, values: Mapping[str, object]) -> str:
-        """Return how a session stands: room, what happens next, configuration and statistics."""
+        """Return a session's status: room, next compression, configuration and statistics."""
         share = f"{now.share:.0%}".replace("%", " %")
         lines = [
             self._say(
@@ -88,7 +88,7 @@ class Texts:
         return "\n".join(lines)
 
     def compressed(self, done: CompactResult, messages_before: int) -> str:
-        """Return what a compression did to a view of so many messages."""
+        """Return the result of a compression."""
         after = len(done.messages)
         fewer = self._say(f"{messages_before:,} → {after:,} messages, ", f"{messages_before:,} → {after:,} 条消息，")
         stages = ", ".join(f"{one.stage} {tell_change(one.tokens_freed)}" for one in done.stages if one.edits)
@@ -111,7 +111,7 @@ class Texts:
         )
 
     def settings(self, values: Mapping[str, object]) -> str:
-        """Return the settings in force."""
+        """Return the current settings."""
         lines = [f"{name}: {'—' if value is None else json.dumps(value)}" for name, value in values.items()]
         return "\n".join([self._say("Settings of compression:", "压缩设置："), *lines])
 
@@ -154,7 +154,7 @@ class Texts:
         return "\n\n".join([head, *(f"⟨{handle}⟩ {role}\n{text}" for handle, role, text in found)])
 
     def not_recalled(self, query: str) -> str:
-        """Return that there is nothing; the answer ends the search."""
+        """Return that nothing was found; the answer tells the model to stop searching."""
         return self._say(
             f"Nothing in this session mentions {query[:80]!r}. The same search again finds nothing either.",
             f"本会话中没有提到“{query[:80]}”。重复同样的查询也不会有结果。",
@@ -175,7 +175,7 @@ class Texts:
         return self._say(f"{handle} ends before character {offset}.", f"{handle} 在第 {offset} 字符之前已结束。")
 
     def unknown_handle(self, handle: str, why: str) -> str:
-        """Return why a handle leads nowhere."""
+        """Return why a handle was not found."""
         return self._say(f"Not found: {why}", f"找不到 {handle}：{why}")
 
     def pinned(self, handle: str, count: int) -> str:
@@ -187,7 +187,7 @@ class Texts:
 
 
 def tell_change(freed: int) -> str:
-    """Return what a stage did to the size: ``−2,046``, or ``+8`` where the summary is the longer one."""
+    """Return a change in size: ``−2,046``, or ``+8`` if the summary is longer than its source."""
     return f"−{freed:,}" if freed >= 0 else f"+{-freed:,}"
 
 

@@ -1,7 +1,7 @@
 """Plain Python functions as tools: type hints become the schema, the docstring the description.
 
-Arguments are checked and converted before the function sees them; what is wrong is told in words that a model can act
-on. Nothing here runs a tool: that is ``running``.
+Arguments are validated and converted before the call; an error message tells the model what to correct. The calls
+themselves are made in ``runner``.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
-from refold.agent.wire import clean_text
 from refold.errors import ConfigError
+from refold.llm.port import clean_text
 
 ARGUMENT_CHARS_MAX = 1_000_000
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -24,12 +24,12 @@ _ARGUMENT_LINE = re.compile(r"^\s*+(?:``)?(\w++)(?:``)?\s*+(?:\([^)]*+\)\s*+)?:\
 
 
 class ArgumentError(ValueError):
-    """The arguments of a call do not fit the tool; the message is for the model."""
+    """A call's arguments are invalid; the message is for the model."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool that a model may call. ``asks``: a person must agree first. ``timeout_s`` overrules the run's limit."""
+    """A tool that a model may call. ``asks``: the user must approve. ``timeout_s`` overrides the run's limit."""
 
     name: str
     description: str
@@ -40,7 +40,7 @@ class Tool:
     timeout_s: float | None = None
 
     def read_arguments(self, written: str) -> dict[str, Any]:
-        """Return a call's arguments, converted; raise ArgumentError that says what is wrong."""
+        """Return a call's validated arguments; raise ArgumentError if they are invalid."""
         if len(written) > ARGUMENT_CHARS_MAX:
             raise ArgumentError(f"the arguments have {len(written):,} characters; {ARGUMENT_CHARS_MAX:,} are the limit")
         try:
@@ -75,7 +75,7 @@ def make_tool(
 
 
 def make_tools(functions: Iterable[Callable[..., Any] | Tool]) -> dict[str, Tool]:
-    """Return tools by name; two of one name are a ConfigError."""
+    """Return tools by name; raise ConfigError for a duplicate name."""
     tools: dict[str, Tool] = {}
     for function in functions:
         tool = make_tool(function)
@@ -100,11 +100,11 @@ def _model_arguments(function: Callable[..., Any], name: str, lines: Mapping[str
     try:
         return create_model(name, __config__=ConfigDict(extra="forbid", arbitrary_types_allowed=False), **fields)
     except Exception as error:  # noqa: BLE001 - pydantic has many ways to say that it cannot
-        raise ConfigError(f"tool {name!r} has arguments that no JSON can carry: {error}") from None
+        raise ConfigError(f"tool {name!r} has arguments that JSON cannot represent: {error}") from None
 
 
 def _describe(documentation: str, name: str) -> str:
-    """Return what comes before the list of arguments."""
+    """Return the part of a docstring before the list of arguments."""
     lines: list[str] = []
     for line in documentation.splitlines():
         if line.strip().lower() in ("args:", "arguments:", "parameters:", "returns:", "raises:"):
@@ -128,7 +128,7 @@ def _read_argument_lines(documentation: str) -> dict[str, str]:
 
 
 def _drop_titles(schema: Any) -> Any:
-    """Return a schema without the titles that say a name once more: every request pays for them."""
+    """Return a schema without titles: they repeat the names, and every request pays for them."""
     if isinstance(schema, dict):
         return {
             key: (
@@ -152,7 +152,7 @@ def _describe_problems(error: ValidationError, schema: Mapping[str, Any]) -> str
 
 
 def write_output(value: object) -> str:
-    """Return what a tool returned as text: strings as they are, the rest as JSON where it can be."""
+    """Return a tool's result as text: a string unchanged, anything else as JSON if possible."""
     if isinstance(value, str):
         return clean_text(value) or "(no output)"
     if value is None:

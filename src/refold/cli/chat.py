@@ -17,7 +17,7 @@ from refold.cli.input import Preset, Workspace, complete_session
 from refold.errors import ConfigError
 
 if TYPE_CHECKING:
-    from refold.agent.choosing import Chosen
+    from refold.agent.models import Chosen
     from refold.cli.repl.session import ChatSession, Choose
     from refold.config import CompressionConfig
     from refold.config.blocks import ChatBlock
@@ -229,7 +229,7 @@ def open_chat(partner: Partner, folder: Path) -> ChatSession:
 
 
 def _make_choose(request: ChatArguments, config: CompressionConfig) -> Choose:
-    from refold.agent.choosing import Wanted, choose_chat_model
+    from refold.agent.models import Wanted, choose_chat_model
     from refold.config.load import read_model_variables
 
     def choose(name: str, told: str = "asked for") -> Chosen:

@@ -172,7 +172,7 @@ def _check_keys(workspace: str) -> Check:
 
 
 def _check_model(workspace: str, *, offline: bool) -> Check:
-    from refold.agent.choosing import find_ollama
+    from refold.agent.models import find_ollama
     from refold.llm.choose import read_endpoint
 
     endpoint = read_endpoint(_read_values(workspace))
@@ -237,7 +237,7 @@ def _read_status(status: int, variable: str) -> tuple[str, str]:
 def _check_model_here(in_ollama: list[str]) -> Check:
     if in_ollama:
         return Check("model", "ok", f"Ollama on this machine has {', '.join(in_ollama[:3])}")
-    from refold.agent.local import find_local_model
+    from refold.llm.local import find_local_model
 
     if find_local_model() is not None:
         return Check("model", "ok", "the small local model, enough to try a chat")

@@ -39,7 +39,7 @@ def install() -> None:
 @local.command()
 def status(as_json: AsJson = False) -> None:
     """Show whether the small model is installed."""
-    from refold.agent.local import find_local_model, find_weights
+    from refold.llm.local import find_local_model, find_weights
 
     is_ready = find_local_model() is not None
     if as_json:

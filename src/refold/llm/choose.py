@@ -1,7 +1,7 @@
-"""Which model writes summaries: its own if one is set, else that of the conversation; with a note on what was decided.
+"""Chooses the model for summaries: the configured one, else the conversation's own.
 
-Values come in as arguments; only ``config.load`` reads the environment and files. Nothing is asked over the network,
-and no library is imported: a choice costs nothing.
+Values are passed in as arguments; only ``config.load`` reads the environment and files. Nothing here uses the network
+or imports an SDK.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from refold.errors import ConfigError
 from refold.llm import anthropic, openai
 from refold.llm.anthropic import AnthropicModel
 from refold.llm.errors import show_url
-from refold.llm.model import TIMEOUT_S, Completes, Model
 from refold.llm.openai import OpenAIModel
+from refold.llm.port import TIMEOUT_S, Completes, Model
 from refold.tokens.models import model_info, normalize_name
 
 Provider = Literal["openai", "anthropic"]
-# Small, cheap and with a large window: for who set a key and named no model.
+# Small and cheap with a large window: used when a key is set but no model is named.
 DEFAULT_MODELS: dict[Provider, str] = {"openai": "gpt-6-luna", "anthropic": "claude-haiku-5-5"}
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a model is reached. ``provider`` says which interface; ``window`` overrules what we know of the model."""
+    """The address of a model. ``provider`` selects the API; ``window`` overrides the known window."""
 
     model: str
     provider: Provider
@@ -39,18 +39,18 @@ class Endpoint:
 
     @property
     def tokens_max(self) -> int | None:
-        """The window, if it is known at all: an unknown model may have any."""
+        """The window; None if it is unknown."""
         if self.window is not None:
             return self.window
         known = model_info(self.model)
         return known.window if known.is_known else None
 
     def fits(self, tokens: int) -> bool:
-        """Tell whether a request of so many tokens, its answer included, may go there."""
+        """Check whether a request of this size, its answer included, fits the window."""
         return self.tokens_max is None or tokens <= self.tokens_max
 
     def make_model(self, timeout_s: float = TIMEOUT_S) -> Model:
-        """Return the model behind this address; the same one each time, so that it keeps what it has learned."""
+        """Return the model at this address; always the same object, so that it remembers rejected parameters."""
         return _make_model(self, timeout_s)
 
 
@@ -64,7 +64,7 @@ def _make_model(endpoint: Endpoint, timeout_s: float) -> Model:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The model for a summary, or None; ``note`` says why it is not the one that was asked for."""
+    """The model for a summary, or None; ``note`` says why another one was passed over."""
 
     model: Model | Completes | None
     name: str = ""
@@ -78,10 +78,10 @@ def choose_model(
     tokens_needed: int = 0,
     timeout_s: float = TIMEOUT_S,
 ) -> Choice:
-    """Return the model that shall write a summary of a prompt with so many tokens, its answer included.
+    """Return the model that writes a summary; ``tokens_needed`` includes the answer.
 
-    ``conversation`` is the conversation's own: an endpoint, or a model that was handed in. One whose window is known
-    to be too small is passed over, with a note.
+    ``conversation`` is the conversation's own model: an endpoint or an object. A model whose window is known to be too
+    small is passed over with a note.
     """
     notes: list[str] = []
     for endpoint in (own, conversation):
@@ -101,10 +101,10 @@ def choose_model(
 def read_endpoint(
     values: Mapping[str, str], model: str | None = None, *, url: str = "", key: str = "", window: int | None = None
 ) -> Endpoint | None:
-    """Return where a model is reached, from settings and the providers' own variables; None if nothing says so.
+    """Return a model's endpoint from settings and the providers' variables; None if it is unknown.
 
-    ``values`` holds OPENAI_API_KEY, OPENAI_BASE_URL, ANTHROPIC_API_KEY and ANTHROPIC_BASE_URL as the environment has
-    them. ``url`` and ``key`` are the model's own; with a URL of its own, no provider's key is sent there.
+    ``values`` holds OPENAI_API_KEY, OPENAI_BASE_URL, ANTHROPIC_API_KEY and ANTHROPIC_BASE_URL. ``url`` and ``key`` are
+    the model's own; no provider's key is ever sent to such a URL.
     """
     found = {name: value.strip() for name, value in values.items() if value.strip()}
     openai_key, openai_url = found.get("OPENAI_API_KEY", ""), found.get("OPENAI_BASE_URL", "")
@@ -134,9 +134,10 @@ def read_endpoint(
 def read_own(
     values: Mapping[str, str], conversation: Endpoint | None, *, model: str = "", url: str = "", key: str = ""
 ) -> Endpoint | None:
-    """Return the endpoint of the model for summaries (S2.3, S3.10); what is not set is the conversation's.
+    """Return the endpoint of the model set for summaries; None if none is set.
 
-    A model alone is looked for where the conversation's is, if that speaks its language; None if nothing is set.
+    Unset parts come from the conversation. A model without a URL is used at the conversation's provider if that one
+    serves it.
     """
     if not (model or url):
         return replace(conversation, key=key) if key and conversation else None

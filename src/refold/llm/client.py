@@ -1,121 +1,284 @@
-"""What the models of all providers share: one attempt with a client of its own, streamed, bounded in time and size.
+"""The client shared by all providers: one attempt, streamed through the official SDK, bounded in time and size.
 
-A provider's own file says how a question is written, how its events are read, and what it learns from a refusal. A
-model belongs to no event loop. What it turns out to need is remembered: a parameter it does not take is left out from
-then on, and one that spent the whole limit on thinking gets room for it. Nothing here retries (``retry.py``).
+A provider's module says how a request is written and how its events are read. ``stream`` serves chats; ``complete``
+collects a stream and serves summaries. A parameter that a server rejects is left out from then on, and a model that
+spends its whole output limit on reasoning gets extra room. Retries are the caller's business (``retry.py``).
 """
 
 from __future__ import annotations
 
 import asyncio
+import importlib
+import json
 from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from refold.errors import ProviderError, Unavailable
+from refold.errors import ConfigError, ProviderError, Unavailable
 from refold.llm.errors import classify, show_url
-from refold.llm.model import TEMPERATURE, THINKING_TOKENS, TIMEOUT_S, TOKENS_MAX, Completion
-from refold.llm.reading import Collected, check_kind, load_library, read_events
+from refold.llm.port import (
+    TEMPERATURE,
+    THINKING_TOKENS,
+    TIMEOUT_S,
+    TOKENS_MAX,
+    ChatReply,
+    ChatRequest,
+    Completion,
+    Delta,
+    Usage,
+)
 
-NO_KEY = "none"  # Local servers want none; the clients insist on one.
-THINKS = "thinks"
-# As many as there are parameters to learn of, and room to think.
+NO_KEY = "none"  # The SDKs insist on a key; local servers need none.
+CONNECT_S = 15.0
+# One round for each parameter that may be rejected, and one for reasoning.
 ROUNDS_MAX = 6
+# No tokenizer's tokens are longer than this on average; a longer answer means that the server ignores our limit.
+CHARS_PER_TOKEN_MAX = 16
+CHARS_FREE = 1_000
+# Bytes accepted before they form an event or a body: a line without end, blanks, a huge error page.
+BYTES_MAX = 16_000_000
+# Lines that form no event cost the SDKs far more than their bytes: they copy the buffer for each one.
+LINE_BYTES = 1_000
+_METER = "refold_meter"
+_NOT_EVENTS = ("text/html", "application/xhtml", "text/xml", "application/xml")
 
 
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """What is asked; ``tokens_max`` is for the answer, thinking apart."""
+@dataclass
+class ReplyCollector(ABC):
+    """Collects one streamed answer, up to ``chars_max`` characters."""
 
-    prompt: str
-    system: str
-    tokens_max: int
-    temperature: float
+    chars_max: int
+    reason: str = ""
+    usage: dict[str, Any] = field(default_factory=dict)
+    chars: int = 0
+
+    @property
+    def is_full(self) -> bool:
+        """True once the answer is longer than allowed."""
+        return self.chars > self.chars_max
+
+    def read_body(self, body: bytes) -> ChatReply:
+        """Return the answer of a server that ignored ``stream``; raise Unavailable if the body holds none."""
+        try:
+            payload = json.loads(body)
+        except (ValueError, RecursionError):
+            payload = None
+        return self.read_payload(payload, found="something that is no completion" if body.strip() else "an empty body")
+
+    def read_payload(self, payload: Any, found: str = "something that is no completion") -> ChatReply:
+        """Return the reply in a parsed body; raise Unavailable if it holds none."""
+        try:
+            return self.read_whole(payload)
+        except (LookupError, TypeError, AttributeError):
+            raise Unavailable(f"the provider answered 200 with {found}; try again") from None
+
+    @abstractmethod
+    def take(self, event: Any) -> list[Delta]:
+        """Add one event of the stream; return the deltas to show."""
+
+    @abstractmethod
+    def read_whole(self, payload: Any) -> ChatReply:
+        """Return the reply in a parsed body; a LookupError, TypeError or AttributeError means that it holds none."""
+
+    @abstractmethod
+    def finish(self) -> ChatReply:
+        """Return the reply; raise Unavailable if the stream ended early."""
+
+    def check_end(self) -> None:
+        """Raise Unavailable if the stream gave no finish reason: a dropped connection looks like an end, too."""
+        if not self.reason:
+            raise Unavailable("the answer broke off before its end; try again")
 
 
-@dataclass(frozen=True)
-class ProviderModel(ABC):
-    """A model behind an address. ``window`` is what its requests may have, where that is known."""
+@dataclass
+class ProviderClient(ABC):
+    """A model at an address. ``timeout_s`` bounds ``complete``; ``streams=False`` requests unstreamed answers."""
 
     name: str
     key: str = field(default="", repr=False)
     url: str = field(default="", repr=False)
     timeout_s: float = TIMEOUT_S
     window: int | None = None
-    _learned: set[str] = field(default_factory=set, repr=False, compare=False)
+    streams: bool = field(default=True, kw_only=True)
+    # Parameters that the server rejected.
+    _rejected: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
+    _needs_room: bool = field(default=False, init=False, repr=False, compare=False)
+    _client: Any = field(default=None, init=False, repr=False, compare=False)
 
     library: ClassVar[str]
 
     @property
     def source(self) -> str:
-        """Model and address as messages name them, without anything secret."""
+        """Model and address for messages, without secrets."""
         return f"{self.name} at {show_url(self.url)}"
 
     async def complete(
         self, prompt: str, *, system: str = "", tokens_max: int = TOKENS_MAX, temperature: float = TEMPERATURE
     ) -> Completion:
-        """Return the answer to one prompt; raise a ProviderError if there is none."""
+        """Return the answer to one prompt; raise a ProviderError on failure. Any event loop may call it."""
         library = await load_library(self.library)
-        question = Prompt(prompt, system, tokens_max, temperature)
         try:
-            async with asyncio.timeout(self.timeout_s), self._open(library) as client:
-                return await self._ask_until_known(library, client, question)
+            async with asyncio.timeout(self.timeout_s), self._make_client(library, self.timeout_s) as client:
+                while True:
+                    room = THINKING_TOKENS if self._needs_room else 0
+                    output = tokens_max + room
+                    request = ChatRequest(
+                        [{"role": "user", "content": prompt}],
+                        system,
+                        output_tokens=output,
+                        chars_max=output * CHARS_PER_TOKEN_MAX + CHARS_FREE,
+                        stall_s=self.timeout_s,
+                        temperature=temperature,
+                    )
+                    reply = await self._collect_reply(library, client, request)
+                    if room or reply.text or reply.finish_reason != "length":
+                        break
+                    self._needs_room = True
         except TimeoutError:
             raise Unavailable(f"{self.source} did not answer within {self.timeout_s:g} s") from None
-        except Exception as error:  # noqa: BLE001 - the client's errors, and those of what it stands on
+        except Exception as error:  # noqa: BLE001 - the SDK and its HTTP library raise many types
+            raise classify(error, source=self.source, secrets=(self.key,)) from None
+        reason = "tool_calls" if reply.calls and not reply.text else reply.finish_reason
+        return Completion(reply.text, reason, self._read_usage(reply.usage) if reply.usage else None)
+
+    async def stream(self, request: ChatRequest) -> AsyncIterator[Delta | ChatReply]:
+        """Yield deltas, then the complete reply. Connections stay open until ``aclose``."""
+        library = await load_library(self.library)
+        if self._client is None:
+            self._client = self._make_client(library, library.Timeout(request.stall_s, connect=CONNECT_S))
+        try:
+            async with aclosing(self._exchange(library, self._client, request)) as items:
+                async for item in items:
+                    yield item
+        except TimeoutError:
+            raise Unavailable(f"{self.source} sent nothing for {request.stall_s:g} s") from None
+        except Exception as error:  # noqa: BLE001 - the SDK and its HTTP library raise many types
             raise classify(error, source=self.source, secrets=(self.key,)) from None
 
-    async def _ask_until_known(self, library: Any, client: Any, question: Prompt) -> Completion:
-        """Ask; and again, differently, where the answer says what the model does not take or needs more of."""
-        for _ in range(ROUNDS_MAX):
-            room = THINKING_TOKENS if THINKS in self._learned else 0
-            body = self._write(question, question.tokens_max + room)
-            try:
-                answer = await self._ask(client, body, question.tokens_max)
-            except library.BadRequestError as error:
-                if not self._learn(error, body):
-                    raise
-                continue
-            if room or answer.content or answer.finish_reason != "length":
-                return answer
-            self._learned.add(THINKS)
-        raise ProviderError(f"{self.source} gives no answer, with whatever parameters; use another model for summaries")
+    async def _collect_reply(self, library: Any, client: Any, request: ChatRequest) -> ChatReply:
+        async with aclosing(self._exchange(library, client, request)) as items:
+            async for item in items:
+                if isinstance(item, ChatReply):
+                    return item
+        raise Unavailable(f"{self.source} ended its answer without one; try again")
 
-    async def _ask(self, client: Any, body: dict[str, Any], tokens_max: int) -> Completion:
-        # The raw events instead of a client's own collector: those have no limit on what they collect.
-        stream = await self._send(client, body)
-        async with stream:
-            kind = stream.response.headers.get("content-type", "")
-            check_kind(kind, self.source)
+    async def _exchange(self, library: Any, client: Any, request: ChatRequest) -> AsyncGenerator[Delta | ChatReply]:
+        response = await self._send(library, client, request)
+        collector = self._make_collector(request.chars_max)
+        if not self.streams:
+            yield collector.read_payload(response.model_dump(exclude_none=True))
+            return
+        # We read raw events: the SDKs' own collectors have no size limit.
+        async with response:
+            kind = response.response.headers.get("content-type", "")
+            if kind.lower().startswith(_NOT_EVENTS):
+                page = kind.partition(";")[0]
+                raise ProviderError(f"{self.source} answered with a web page ({page}); is the address right?")
             if kind.startswith("application/json"):
-                return self._read_whole(await stream.response.aread())
-            collected = Collected(tokens_max)
-            async for event in read_events(stream):
-                self._take(collected, event)
-                if collected.is_full:
-                    break
-        return collected.finish()
+                yield collector.read_body(await response.response.aread())
+                return
+            events = _read_events(response)
+            while not collector.is_full:
+                async with asyncio.timeout(request.stall_s):
+                    try:
+                        event = await anext(events)
+                    except StopAsyncIteration:
+                        break
+                for piece in collector.take(event):
+                    yield piece
+        yield collector.finish()
+
+    async def _send(self, library: Any, client: Any, request: ChatRequest) -> Any:
+        """Send a request, without the parameters that the server rejects."""
+        for _ in range(ROUNDS_MAX):
+            body = self._write_body(request)
+            try:
+                return await self._create(client, body)
+            except library.BadRequestError as error:
+                rejected = self._find_rejected(error, body)
+                if not rejected:
+                    raise
+                self._rejected.add(rejected)
+        raise ProviderError(f"{self.source} rejects every form of the request; use another model")
+
+    async def aclose(self) -> None:
+        """Close connections; the next request reopens them."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
 
     @abstractmethod
-    def _open(self, library: Any) -> Any:
-        """Return the official client, to be entered."""
+    def _make_client(self, library: Any, timeout: Any) -> Any:
+        """Return the SDK's async client. Key and URL are passed in, so it never reads them from the environment."""
 
     @abstractmethod
-    def _write(self, question: Prompt, tokens_max: int) -> dict[str, Any]:
-        """Return the body of the request, without what the model was found not to take."""
+    def _write_body(self, request: ChatRequest) -> dict[str, Any]:
+        """Return the request's body without the parameters in ``_rejected``."""
 
     @abstractmethod
-    def _learn(self, error: Any, body: dict[str, Any]) -> bool:
-        """Note what was refused; False if the error is about something else."""
+    def _find_rejected(self, error: Exception, body: Mapping[str, Any]) -> str:
+        """Return the optional parameter that a 400 response rejects; empty if it is about something else."""
 
     @abstractmethod
-    async def _send(self, client: Any, body: dict[str, Any]) -> Any:
-        """Send the request once and return the stream."""
+    async def _create(self, client: Any, body: dict[str, Any]) -> Any:
+        """Send the body once and return the response or stream."""
 
     @abstractmethod
-    def _take(self, collected: Collected, event: Any) -> None:
-        """Take one event of the stream."""
+    def _make_collector(self, chars_max: int) -> ReplyCollector:
+        """Return the collector for one answer."""
 
     @abstractmethod
-    def _read_whole(self, body: bytes) -> Completion:
-        """Return the answer of a server that does not stream; raise Unavailable if it is no answer."""
+    def _read_usage(self, usage: Mapping[str, Any]) -> Usage:
+        """Return the provider's usage fields as a Usage."""
+
+
+@dataclass(slots=True)
+class _Meter:
+    """Bytes received since the last event."""
+
+    bytes: int = 0
+
+
+def make_http_client(library: Any) -> Any:
+    """Return the SDK's HTTP client with a limit on bytes that form no event or body."""
+
+    async def bound(response: Any) -> None:
+        meter = response.extensions[_METER] = _Meter()
+        read = response.aiter_bytes
+        line_bytes = 0 if response.headers.get("content-type", "").startswith("application/json") else LINE_BYTES
+
+        async def read_bounded(chunk_size: int | None = None) -> AsyncIterator[bytes]:
+            async for chunk in read(chunk_size):
+                meter.bytes += len(chunk) + line_bytes * chunk.count(b"\n")
+                if meter.bytes > BYTES_MAX:
+                    raise Unavailable("the provider sends data without end that forms no answer; try again")
+                yield chunk
+
+        response.aiter_bytes = read_bounded
+
+    return library.DefaultAsyncHttpxClient(event_hooks={"response": [bound]})
+
+
+async def _read_events(stream: Any) -> AsyncIterator[Any]:
+    """Yield the events of an SDK's stream; each event resets the byte limit."""
+    meter: _Meter = stream.response.extensions[_METER]
+    async for event in stream:
+        meter.bytes = 0
+        yield event
+
+
+async def load_library(name: str) -> Any:
+    """Import an SDK in a thread, because it takes seconds; raise ConfigError if it is not installed."""
+    try:
+        return await asyncio.to_thread(importlib.import_module, name)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != name:
+            raise
+        raise ConfigError(f"the library '{name}' is not installed; pip install 'refold[llm]'") from None
+
+
+def count_whole(value: object) -> int:
+    """Return a token count from a provider's usage; 0 if it is no whole number."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0

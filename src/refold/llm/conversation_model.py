@@ -1,9 +1,8 @@
-"""The model that a conversation runs on, as far as refold knows it: it writes the summaries unless another one is set.
+"""The conversation's own model: it writes the summaries unless another one is configured.
 
-A conversation is sent to no provider but its own. Whoever runs it names its model for the time of a call
-(``converse_with``), and the session remembers the place without its key. Where nobody says, only a model that the
-caller or the settings name counts, at the provider that the name belongs to. A key in the environment alone says
-nothing about where a conversation runs.
+A conversation is never sent to a provider other than its own. The caller names its model during a call
+(``converse_with``), and the session stores the place without the key. Otherwise only a model named by the caller or
+the settings counts, at the provider that serves it. A key in the environment alone proves nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _current: ContextVar[Endpoint | _Unsaid | None] = ContextVar("conversation_model
 
 @contextmanager
 def converse_with(endpoint: Endpoint | None) -> Iterator[None]:
-    """Name the model of the conversation for what is begun inside; None: there is none that may be asked."""
+    """Set the conversation's model inside the block; None means that no model may be used."""
     token = _current.set(endpoint)
     try:
         yield
@@ -45,13 +44,13 @@ def converse_with(endpoint: Endpoint | None) -> Iterator[None]:
 
 
 def name_conversation(endpoint: Endpoint | None) -> None:
-    """Name the model of the conversation for the rest of the running task."""
+    """Set the conversation's model for the rest of the current task."""
     _current.set(endpoint)
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a session's model is reached. It is stored with the session; the key is not."""
+    """The provider and URL of a session's model. Stored with the session, without the key."""
 
     provider: Provider
     url: str = field(repr=False)
@@ -63,7 +62,7 @@ class Place:
 
     @classmethod
     def read(cls, settings: Mapping[str, object]) -> Place | None:
-        """Return the place that a session's settings name; None if they name none that can be read."""
+        """Return the place stored in a session's settings; None if there is no valid one."""
         stored = settings.get(PLACE)
         if not isinstance(stored, Mapping):
             return None
@@ -75,12 +74,12 @@ class Place:
         return cls(provider, url)
 
     def to_settings(self) -> dict[str, object]:
-        """Return what is stored. An address that may hold a secret is left out: the place then counts as unknown."""
+        """Return the stored form. A URL that may contain a secret is left out, and the place becomes unknown."""
         is_bare = "@" not in self.url and "?" not in self.url
         return {"provider": self.provider, "url": self.url if is_bare else ""}
 
     def find_model(self, values: Mapping[str, str], model: str) -> Endpoint | None:
-        """Return a model here, with the key of the environment if that key is for this very address."""
+        """Return a model at this place, with the environment's key if that key belongs to this URL."""
         if not model:
             return None
         prefix = self.provider.upper()
@@ -99,10 +98,10 @@ def find_conversation(
     wire: str = "",
     settings: Mapping[str, object] | None = None,
 ) -> Endpoint | None:
-    """Return the model of the conversation; None if nobody says where it runs.
+    """Return the conversation's model; None if it is unknown.
 
-    ``called`` is the model that the caller names, ``stored`` that of the session, ``setting`` that of the settings;
-    ``settings`` are the session's own.
+    ``called`` is the model named by the caller, ``stored`` the session's, ``setting`` the configured one; ``settings``
+    are the session's own.
     """
     current = _current.get()
     if not isinstance(current, _Unsaid):
@@ -120,9 +119,9 @@ def find_conversation(
 
 
 def find_named(values: Mapping[str, str], model: str, wire: str, *, is_set: bool = False) -> Endpoint | None:
-    """Return a model at the provider that its name belongs to, if the environment has a key for that one.
+    """Return a model at the provider that serves it, if the environment has a key for that provider.
 
-    A name that belongs to neither is looked for behind OPENAI_BASE_URL only if the settings name it (``is_set``).
+    A name of neither provider is used at OPENAI_BASE_URL only if the settings name it (``is_set``).
     """
     found = {name: value.strip() for name, value in values.items() if value.strip()}
     name = model.lower()
@@ -143,7 +142,7 @@ def _full_url(provider: Provider, url: str) -> str:
 
 
 def store_place(ledger: Ledger, session_id: str, endpoint: Endpoint | None) -> None:
-    """Note with a session where its model is reached, once and when that changes; None: nowhere that may be asked."""
+    """Store the place of a session's model when it changes; None means that no model may be used."""
     row = ledger.read_session(session_id)
     place = Place.of(endpoint).to_settings() if endpoint is not None else {"provider": "", "url": ""}
     if row is not None and row.settings.get(PLACE) != place:

@@ -1,7 +1,7 @@
-"""Sorts whatever a provider or its client raises into our tree: overflow, wait, try again, or give up.
+"""Maps any error of a provider or its SDK to ours: overflow, rate limit, unavailable, or permanent.
 
-It knows exceptions by their shape (a status, a body, the names of their classes), so no client's library is imported
-for it. A message that leaves here has no key in it: what providers quote back is masked.
+Exceptions are recognised by shape (status, body, class names), so no SDK is imported. Messages contain no keys: text
+that a provider quotes back is masked.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NEXT = {
     403: "the key may not use this model",
     404: "check the model's name and the address",
 }
-# Statuses that time may mend. 409 and 425 are what some gateways answer while they start.
+# Transient statuses. Some gateways answer 409 or 425 while they start.
 _PASSING = frozenset({408, 409, 425, *range(500, 600)}) - {501, 505}
 _TIMEOUTS = {"TimeoutError", "APITimeoutError", "TimeoutException", "ReadTimeout", "ConnectTimeout", "PoolTimeout"}
 _CONNECTION = {"APIConnectionError", "ConnectionError", "TransportError", "NetworkError", "ProtocolError", "OSError"}
@@ -43,7 +43,7 @@ _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0}
 
 
 def classify(error: BaseException, *, source: str = "the provider", secrets: Sequence[str] = ()) -> RefoldError:
-    """Return an exception as one of ours; ours come back as they are."""
+    """Return the matching RefoldError; a RefoldError is returned unchanged."""
     if isinstance(error, RefoldError):
         return error
     names = {kind.__name__ for kind in type(error).__mro__}
@@ -61,7 +61,7 @@ def classify(error: BaseException, *, source: str = "the provider", secrets: Seq
     if names & _CONNECTION:
         cause = type(error.__cause__ or error).__name__
         return Unavailable(f"the connection to {source} failed ({cause}); check the address, or try again")
-    # What is left is an error inside a stream that began with 200, or an exception of someone's own client.
+    # The rest: an error inside a stream that began with 200, or an exception of a custom client.
     texts = " ".join([str(error), *_list_texts(body)])
     overflow = find_overflow(texts)
     if overflow is not None:
@@ -82,9 +82,9 @@ def classify_response(
     secrets: Sequence[str] = (),
     is_quoted: Callable[[str], bool] = lambda _: False,
 ) -> ProviderError:
-    """Return the error that an HTTP answer stands for; ``body`` parsed or not.
+    """Return the error for an HTTP response; ``body`` may be parsed or raw.
 
-    ``is_quoted`` tells whether the request contained a piece of text: a limit that it stated itself is not believed.
+    ``is_quoted`` checks whether the request contained a text: a limit that it stated itself is ignored.
     """
     payload = _parse(body)
     texts = " ".join(_list_texts(payload))
@@ -105,7 +105,7 @@ def classify_response(
 
 
 def show_url(url: str) -> str:
-    """Return an address without what may be secret in it: user, password, query."""
+    """Return a URL without user, password and query."""
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""
@@ -116,7 +116,7 @@ def show_url(url: str) -> str:
 
 
 def find_retry_after(headers: Mapping[str, str], now_s: float | None = None) -> float | None:
-    """Return the seconds a provider asks to wait: milliseconds, seconds or a date; None if it does not say."""
+    """Return the Retry-After of a response in seconds (from milliseconds, seconds or a date); None if absent."""
     found = {str(name).lower(): str(value).strip() for name, value in headers.items()}
     milliseconds = _read_number(found.get("retry-after-ms", ""))
     if milliseconds is not None:
@@ -169,7 +169,7 @@ def _parse(body: object) -> object:
 
 
 def _tell(body: object) -> str:
-    """Return the sentence meant for people, wherever the provider put it."""
+    """Return the human-readable message, wherever the provider put it."""
     for _ in range(_DEPTH_MAX):
         if isinstance(body, list) and body:
             body = body[0]
@@ -181,7 +181,7 @@ def _tell(body: object) -> str:
 
 
 def _list_texts(body: object, depth: int = 0) -> Iterator[str]:
-    """Yield every word in a body, its codes and its quoted inner errors included."""
+    """Yield every string in a body, codes and nested errors included."""
     if isinstance(body, str):
         yield body
     elif depth < _DEPTH_MAX and isinstance(body, Mapping):
@@ -193,7 +193,7 @@ def _list_texts(body: object, depth: int = 0) -> Iterator[str]:
 
 
 def _read_stated(body: object) -> int | None:
-    """Return llama.cpp's own field for its window."""
+    """Return the window from llama.cpp's ``n_ctx`` field."""
     error = body.get("error") if isinstance(body, Mapping) else None
     stated = error.get("n_ctx") if isinstance(error, Mapping) else None
     return stated if isinstance(stated, int) and not isinstance(stated, bool) else None

@@ -1,23 +1,19 @@
-"""OpenAI and everything that speaks its chat completions: Ollama, vLLM, llama.cpp, DeepSeek, Qwen, OpenRouter …
-
-A server that answers a request for a stream with one JSON body is read all the same.
-"""
+"""OpenAI chat completions, and every server that speaks them: Ollama, vLLM, llama.cpp, DeepSeek, Qwen, OpenRouter …"""
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from refold.errors import ProviderError, Unavailable
-from refold.llm.client import NO_KEY, Prompt, ProviderModel
-from refold.llm.model import Completion, Usage
-from refold.llm.reading import Collected, make_http_client, name_body
+from refold.errors import ProviderError
+from refold.llm.client import NO_KEY, ProviderClient, ReplyCollector, count_whole, make_http_client
+from refold.llm.port import ChatReply, ChatRequest, Delta, ToolCall, Usage, name_calls, name_reason
+from refold.llm.writing import OpenAIWriting
 
 URL = "https://api.openai.com/v1"
-_ADAPTABLE = ("max_completion_tokens", "max_tokens", "temperature", "stream_options")
+_OPTIONAL = ("stream_options", "max_completion_tokens", "max_tokens", "temperature", "tools")
 _OTHER_NAME = {"max_completion_tokens": "max_tokens", "max_tokens": "max_completion_tokens"}
 _NOT_TAKEN = re.compile(
     r"unsupported|not support|does not support|unrecogni[sz]ed|unknown|unexpected|not permitted|not allowed|deprecated"
@@ -26,91 +22,155 @@ _NOT_TAKEN = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class OpenAIModel(ProviderModel):
-    """A model behind an OpenAI-compatible address. ``window`` is what its requests may have, where that is known."""
+@dataclass
+class OpenAIModel(OpenAIWriting, ProviderClient):
+    """A model behind an OpenAI-compatible address."""
 
     url: str = field(default=URL, repr=False)
+    wire: str = field(default="openai-chat", init=False)
 
     library: ClassVar[str] = "openai"
 
-    def _open(self, library: Any) -> Any:
+    @property
+    def refuses_tools(self) -> bool:
+        """True once the server has rejected tools."""
+        return "tools" in self._rejected
+
+    def _make_client(self, library: Any, timeout: Any) -> Any:
         return library.AsyncOpenAI(
             api_key=self.key or NO_KEY,
             base_url=self.url,
-            timeout=self.timeout_s,
+            timeout=timeout,
             max_retries=0,
             http_client=make_http_client(library),
         )
 
-    def _write(self, question: Prompt, tokens_max: int) -> dict[str, Any]:
-        limit = "max_completion_tokens" if self.url.startswith(URL) else "max_tokens"
-        wanted = {limit: tokens_max, "temperature": question.temperature, "stream_options": {"include_usage": True}}
-        messages = [{"role": "system", "content": question.system}] if question.system else []
-        body: dict[str, Any] = {"messages": [*messages, {"role": "user", "content": question.prompt}]}
-        return leave_refused({**body, **wanted}, self._learned)
+    def _write_body(self, request: ChatRequest) -> dict[str, Any]:
+        system = [{"role": "system", "content": request.system}] if request.system else []
+        body: dict[str, Any] = {"model": self.name, "messages": [*system, *request.messages], "stream": self.streams}
+        if self.streams:
+            body["stream_options"] = {"include_usage": True}
+        if request.tools:
+            body["tools"] = list(request.tools)
+        if request.temperature is not None:
+            body["temperature"] = request.temperature
+        if request.output_tokens is not None:
+            limit = "max_completion_tokens" if self.url.startswith(URL) else "max_tokens"
+            body[limit] = request.output_tokens
+        return _leave_out(body, self._rejected)
 
-    def _learn(self, error: Any, body: dict[str, Any]) -> bool:
-        refused = find_refused(error, body, _ADAPTABLE)
-        self._learned.update(refused)
-        return bool(refused)
+    def _find_rejected(self, error: Exception, body: Mapping[str, Any]) -> str:
+        text, named = str(error), getattr(error, "param", None)
+        if not _NOT_TAKEN.search(text):
+            return ""
+        for name in _OPTIONAL:
+            is_named = named == name or (named is None and re.search(rf"\b{name}\b", text))
+            if is_named and name in body:
+                return name
+        return ""
 
-    async def _send(self, client: Any, body: dict[str, Any]) -> Any:
-        return await client.chat.completions.create(model=self.name, stream=True, **body)
+    async def _create(self, client: Any, body: dict[str, Any]) -> Any:
+        return await client.chat.completions.create(**body)
 
-    def _take(self, collected: Collected, event: Any) -> None:
-        if event.usage is not None:
-            cached = getattr(event.usage.prompt_tokens_details, "cached_tokens", None) or 0
-            collected.usage = Usage(event.usage.prompt_tokens or 0, event.usage.completion_tokens or 0, cached)
+    def _make_collector(self, chars_max: int) -> ReplyCollector:
+        return CompletionCollector(chars_max)
+
+    def _read_usage(self, usage: Mapping[str, Any]) -> Usage:
+        details = usage.get("prompt_tokens_details")
+        cached = count_whole(details.get("cached_tokens")) if isinstance(details, Mapping) else 0
+        return Usage(count_whole(usage.get("prompt_tokens")), count_whole(usage.get("completion_tokens")), cached)
+
+
+@dataclass
+class CompletionCollector(ReplyCollector):
+    """Collects one chat completion."""
+
+    text: list[str] = field(default_factory=list)
+    refusal: list[str] = field(default_factory=list)
+    thinking: list[str] = field(default_factory=list)
+    calls: dict[int, list[str]] = field(default_factory=dict)
+
+    def take(self, event: Any) -> list[Delta]:
+        """Add one chunk of the stream; return the deltas to show."""
+        if getattr(event, "usage", None) is not None:
+            self.usage = event.usage.model_dump()
+        shown: list[Delta] = []
         for choice in (event.choices or [])[:1]:
-            delta = choice.delta
-            if delta is not None:
-                collected.add(delta.content)
-                if getattr(delta, "refusal", None):
-                    collected.is_refusal = True
-                    collected.add(delta.refusal)
-                collected.has_calls = collected.has_calls or bool(delta.tool_calls)
-            collected.reason = choice.finish_reason or collected.reason
+            if choice.delta is not None:
+                shown = self._take_delta(choice.delta)
+            self.reason = choice.finish_reason or self.reason
+        return shown
 
-    def _read_whole(self, body: bytes) -> Completion:
-        try:
-            payload = json.loads(body)
-            choice = payload["choices"][0]
-            message = choice["message"]
-            content = message.get("content") or message.get("refusal") or ""
-        except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
-            raise Unavailable(f"the provider answered 200 with {name_body(body)}; try again") from None
-        if not isinstance(content, str):
-            raise ProviderError("the provider answered with content that is no text")
-        collected = Collected(len(content), [content], 0, str(choice.get("finish_reason") or "stop"))
-        collected.is_refusal = bool(message.get("refusal"))
-        collected.has_calls = bool(message.get("tool_calls"))
+    def _take_delta(self, delta: Any) -> list[Delta]:
+        shown: list[Delta] = []
+        thought = getattr(delta, "reasoning_content", None) or getattr(delta, "reasoning", None)
+        if isinstance(thought, str):
+            self.thinking.append(thought)
+            shown.append(Delta("thinking", thought))
+        if delta.content:
+            self.text.append(delta.content)
+            shown.append(Delta("text", delta.content))
+        if getattr(delta, "refusal", None):
+            self.refusal.append(delta.refusal)
+            shown.append(Delta("text", delta.refusal))
+        for call in delta.tool_calls or ():
+            self._take_call(call)
+        self.chars += sum(len(piece.text) for piece in shown)
+        return shown
+
+    def _take_call(self, call: Any) -> None:
+        # Some servers omit the index and send each call in one piece.
+        index = call.index if call.index is not None else len(self.calls)
+        made = self.calls.setdefault(index, ["", "", ""])
+        made[0] = made[0] or call.id or ""
+        if call.function is not None:
+            made[1] += call.function.name or ""
+            made[2] += call.function.arguments or ""
+            self.chars += len(call.function.arguments or "")
+
+    def read_whole(self, payload: Any) -> ChatReply:
+        """Return the reply in a parsed body."""
+        choice = payload["choices"][0]
+        message = choice["message"]
+        text, refusal = message.get("content") or "", message.get("refusal") or ""
+        if not isinstance(text, str) or not isinstance(refusal, str):
+            raise ProviderError("the provider answered with content that is not text")
+        self.text, self.refusal = [text], [refusal]
+        for at, call in enumerate(message.get("tool_calls") or ()):
+            function = call.get("function") or {}
+            self.calls[at] = [call.get("id") or "", function.get("name") or "", function.get("arguments") or ""]
+        self.reason = str(choice.get("finish_reason") or "stop")
         usage = payload.get("usage")
-        if isinstance(usage, dict):
-            collected.usage = Usage(_whole(usage.get("prompt_tokens")), _whole(usage.get("completion_tokens")))
-        return collected.finish()
+        self.usage = dict(usage) if isinstance(usage, Mapping) else {}
+        return self.finish()
+
+    def finish(self) -> ChatReply:
+        """Return the reply; raise Unavailable if the stream ended early."""
+        if self.is_full:
+            self.reason = "length"
+        self.check_end()
+        calls = name_calls([ToolCall(*self.calls[at]) for at in sorted(self.calls)])
+        text, refusal = "".join(self.text), "".join(self.refusal)
+        message: dict[str, Any] = {"role": "assistant", "content": text or refusal or (None if calls else "")}
+        if calls:
+            # Servers whose models reason between calls want the reasoning back with them.
+            if self.thinking:
+                message["reasoning_content"] = "".join(self.thinking)
+            message["tool_calls"] = [
+                {"id": one.id, "type": "function", "function": {"name": one.name, "arguments": one.arguments or "{}"}}
+                for one in calls
+            ]
+        reason = "refusal" if refusal and not text else name_reason(self.reason)
+        return ChatReply(message, text or refusal, calls, reason, self.usage)
 
 
-def find_refused(error: Any, sent: Collection[str], optional: Iterable[str]) -> list[str]:
-    """Return the parameter that a server says it does not take, of those it was sent and can do without; else none."""
-    text, named = str(error), getattr(error, "param", None)
-    if not _NOT_TAKEN.search(text):
-        return []
-    told = (name for name in optional if named == name or (named is None and re.search(rf"\b{name}\b", text)))
-    return [name for name in told if name in sent][:1]
-
-
-def leave_refused(body: Mapping[str, Any], refused: Collection[str]) -> dict[str, Any]:
-    """Return a body without what was refused; the limit of an answer has a second name to be tried."""
+def _leave_out(body: Mapping[str, Any], rejected: Collection[str]) -> dict[str, Any]:
+    """Return the body without rejected parameters; the output limit is sent under its other name first."""
     sent: dict[str, Any] = {}
     for name, value in body.items():
         other = _OTHER_NAME.get(name, "")
-        if name not in refused:
+        if name not in rejected:
             sent[name] = value
-        elif other and other not in refused:
+        elif other and other not in rejected:
             sent[other] = value
     return sent
-
-
-def _whole(value: object) -> int:
-    return value if isinstance(value, int) else 0

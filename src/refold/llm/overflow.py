@@ -1,7 +1,7 @@
-"""Recognises, in any provider's words, that a request did not fit the window; finds the limit where it is stated.
+"""Detects a context overflow in any provider's error message, and the limit if it is stated.
 
-There is no common code for it: some send a code, most a sentence. A sentence about an output limit or about tokens per
-minute is something else and must not be taken for an overflow: compressing would not help.
+There is no common error code: most providers send a sentence. Output limits and tokens per minute are not overflows:
+compressing would not help.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 _N = r"(?P<limit>\d[\d,_]{0,15})"
 CHARS_MAX = 20_000
 
-# In the order in which they are tried; those that name the limit come first.
+# Tried in order; those that state the limit come first.
 _WORDINGS = (
     rf"(?<![\d,]){_N} maximum context length",  # Mistral
     # OpenAI, Azure, DeepSeek, vLLM, OpenRouter, xAI, Fireworks, SGLang
@@ -53,23 +53,23 @@ _WORDINGS = (
     r"(?:prompt|输入|提示词|上下文|消息).{0,12}(?:超长|过长)",
     r"(?:超过|超出).{0,16}(?:上下文|最大).{0,6}(?:长度|限制|token)",
 )
-# The room that was asked for the answer is part of what is too long: Anthropic; OpenAI, vLLM and the like.
+# The output limit counts towards the window: Anthropic; OpenAI, vLLM and the like.
 _COUNTS_OUTPUT = re.compile(
     r"max_(?:completion_|output_)?tokens\W{0,4}(?:or \W?max_\w{1,20}\W? )?(?:exceed|is too large)"
     r"|\d in the (?:completion|output)\b",
     re.I,
 )
 _PATTERNS = tuple(re.compile(wording, re.I | re.S) for wording in _WORDINGS)
-# A request that alone is over the tokens of a minute can never pass; OpenAI and Groq say it with 429 or 413.
+# A request over the tokens-per-minute limit can never pass; OpenAI and Groq answer 429 or 413.
 _OVER_MINUTE = re.compile(rf"request too large for .{{1,200}}limit:? {_N},? requested", re.I | re.S)
 
 
 @dataclass(frozen=True, slots=True)
 class Overflow:
-    """A request was too long; ``tokens_max`` is the stated limit, None where none was stated.
+    """A request was too long; ``tokens_max`` is the stated limit, if any.
 
-    ``counts_output``: the room asked for the answer counts towards that limit. ``is_quoted``: the request itself
-    contained the wording.
+    ``counts_output``: the output limit counts towards the window. ``is_quoted``: the request itself contained the
+    wording.
     """
 
     tokens_max: int | None = None
@@ -78,9 +78,9 @@ class Overflow:
 
 
 def find_overflow(text: str, status: int = 400, is_quoted: Callable[[str], bool] = lambda _: False) -> Overflow | None:
-    """Return what an error's text says about the window; None if it is about something else.
+    """Return the overflow that an error message reports; None if it is about something else.
 
-    ``is_quoted`` tells whether the request contained a piece of the text: a limit in it is not the provider's.
+    ``is_quoted`` checks whether the request contained a text: a limit in it is not the provider's.
     """
     text = text[:CHARS_MAX]
     over_minute = _OVER_MINUTE.search(text)

@@ -1,8 +1,8 @@
-"""Masks secrets in a text before a summariser, a memory page or a log sees it: keys, tokens, passwords, private keys.
+"""Masks secrets before text reaches a summariser, a memory page or a log: keys, tokens, passwords, private keys.
 
-Precision first: a hash, an id or a line of code that is masked by mistake is lost to the summary. So a secret must have
-the shape of a known kind, or stand where its name says what it is and look like no placeholder. Pure and idempotent;
-linear in the text, also on text made to be slow. Originals are never touched: the ledger keeps them as they came.
+Precision comes first: a hash, an id or a line of code masked by mistake is missing from the summary. A secret must
+match a known format, or follow a name that identifies it and not look like a placeholder. Masking is pure, idempotent
+and linear, even on adversarial text. Originals are never touched: the ledger keeps them unchanged.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Attempts: how often, how long, with what pause between them.
+"""Retries with exponential backoff for transient errors: RateLimited and Unavailable.
 
-Tried again is only what time may mend: RateLimited and Unavailable. All attempts and pauses together stay within one
-time-out, so that whoever waits for a summary waits for a stated time at most (S3.3).
+All attempts and pauses of one summary share one time-out, so a caller never waits longer than stated.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import TypeVar
 
 from refold.errors import ConfigError, ProviderError, RateLimited, Unavailable
 from refold.llm.errors import classify
-from refold.llm.model import TIMEOUT_S
+from refold.llm.port import TIMEOUT_S
 
 Result = TypeVar("Result")
 ATTEMPTS_MAX = 20
@@ -23,9 +22,9 @@ ATTEMPTS_MAX = 20
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much patience a question gets. The pause doubles from ``delay_s`` up to ``delay_max_s``."""
+    """Limits of one summary. The pause doubles from ``delay_s`` up to ``delay_max_s``."""
 
-    attempts_max: int = 3  # S2.3
+    attempts_max: int = 3
     timeout_s: float = TIMEOUT_S
     delay_s: float = 0.5
     delay_max_s: float = 8.0
@@ -38,20 +37,16 @@ class Limits:
         if self.delay_s < 0 or self.delay_max_s < self.delay_s:
             raise ConfigError("delay_s must be 0 or more, and delay_max_s no less than delay_s")
 
-    def pause_after(self, attempt: int) -> float:
-        """Return the least pause after an attempt, the first being 1."""
-        return min(self.delay_max_s, self.delay_s * 2.0 ** (attempt - 1))
-
 
 async def attempt(call: Callable[[], Awaitable[Result]], limits: Limits, *, key: str = "") -> Result:
-    """Await a call, again if that may help; raise the last error as one of ours, with the number of attempts."""
+    """Await a call and retry it after transient errors; raise the last error with the number of attempts."""
     until = time.monotonic() + limits.timeout_s
     for number in range(1, limits.attempts_max + 1):
         error = await _try_once(call, until, limits, key)
         if not isinstance(error, _Failed):
             return error
         failure = error.error
-        pause = _choose_pause(failure, limits, number)
+        pause = choose_pause(failure, number, limits.delay_s, limits.delay_max_s)
         if pause is None or number == limits.attempts_max or time.monotonic() + pause >= until:
             raise _tell_attempts(failure, number) from None
         await asyncio.sleep(pause)
@@ -75,12 +70,15 @@ async def _try_once(call: Callable[[], Awaitable[Result]], until: float, limits:
         return _Failed(classify(error, secrets=(key,)))
 
 
-def _choose_pause(error: Exception, limits: Limits, number: int) -> float | None:
-    """Return how long to wait before trying again; None if trying again will not help."""
+def choose_pause(error: Exception, number: int, delay_s: float, delay_max_s: float) -> float | None:
+    """Return the seconds to wait after a failed attempt, the first being 1; None if a retry cannot help.
+
+    The pause doubles with each attempt and is at least what the provider asks for. Jitter only adds to it, so that
+    clients which failed together do not return together.
+    """
     if not isinstance(error, RateLimited | Unavailable):
         return None
-    # Some jitter, upwards only: many clients that failed together shall not come back together.
-    pause = limits.pause_after(number) * random.uniform(1.0, 1.25)
+    pause = min(delay_max_s, delay_s * 2.0 ** (number - 1)) * random.uniform(1.0, 1.25)
     return max(pause, error.retry_after_s or 0.0)
 
 

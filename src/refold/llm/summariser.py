@@ -1,12 +1,14 @@
-"""The summariser that settings and a caller give: which model is asked, with how much patience, behind which mask.
+"""The summariser: chooses the model, applies limits and retries, and masks secrets.
 
-A model that is set for summaries comes first, then one that was handed in, then the conversation's own (S2.3, S3.10);
-never another provider's because there is a key for it. A plugin that is named (S1.11) is the only one asked.
-Nothing is asked over the network before there is a question.
+A model set for summaries comes first, then one passed by the caller, then the conversation's own; never another
+provider's just because a key for it exists. If a plugin is named, no other model is used.
 """
 
 from __future__ import annotations
 
+import asyncio
+import re
+import threading
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from copy import copy
@@ -14,31 +16,37 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from refold.errors import Unavailable
-from refold.llm.answer import Redact, answer_async, answer_sync
 from refold.llm.choose import Choice, Endpoint, choose_model, read_own
 from refold.llm.conversation_model import find_conversation
-from refold.llm.model import Completes, Model
+from refold.llm.errors import classify
+from refold.llm.port import TEMPERATURE, Completes, Completion, Model, call_model
 from refold.llm.redact import redact_text
-from refold.llm.retry import Limits
+from refold.llm.retry import Limits, attempt
 from refold.stages.stage import Ask, Reply
 
 if TYPE_CHECKING:
     from refold.config import CompressionConfig
 
 Result = TypeVar("Result")
+Redact = Callable[[str], str]
 
+LIMITS = Limits()
+# How much longer than its time-out a thread may take to end before it is abandoned.
+GRACE_S = 1.0
+# Open models write their reasoning in front of the answer; if it was cut off, it has no end.
+_THINKING = re.compile(r"\A\s*<think(?:ing)?>.*?(?:</think(?:ing)?>\s*|\Z)", re.S)
 NO_MODEL = "no model is configured"
-# Without a tokenizer at hand: no text has more tokens than this per character, give or take.
+# A safe upper estimate that needs no tokenizer.
 _TOKENS_PER_CHAR = 0.4
-# A prompt is counted by our counter, which may not be the model's: so much of its window is left free.
+# Our count may differ from the model's, so prompts use only this share of its window.
 WINDOW_SHARE = 0.7
 ANSWER_TOKENS_MAX = 1_000
 
 
 class Summariser:
-    """Answers what stages ask. ``llm`` is anything with ``complete(prompt)``; None if nobody handed one in.
+    """Answers the questions of stages. ``llm`` is anything with ``complete(prompt)``, or None.
 
-    It knows no conversation; ``join`` returns the one for a conversation.
+    ``join`` returns the summariser of one conversation.
     """
 
     def __init__(self, config: CompressionConfig, llm: object = None) -> None:
@@ -59,7 +67,7 @@ class Summariser:
         wire: str = "",
         settings: Mapping[str, object] | None = None,
     ) -> Self:
-        """Return the summariser of one conversation: by its model, as the caller and the session name it."""
+        """Return the summariser of one conversation, with its own model as the fallback."""
         joined = copy(self)
         joined.conversation = find_conversation(
             self.config.variables,
@@ -73,7 +81,7 @@ class Summariser:
         return joined
 
     def settle(self) -> CompressionConfig:
-        """Return the settings with the fold asking a model if there is one and nobody chose otherwise."""
+        """Return the settings; the fold uses the model, if there is one, unless they say otherwise."""
         if not self.is_there:
             return self.config
         window = self.window
@@ -81,13 +89,13 @@ class Summariser:
 
     @property
     def is_there(self) -> bool:
-        """True if there is a model to ask."""
+        """True if a model is available."""
         models = (self.plugin, self.own, self.conversation)
         return hasattr(self.llm, "complete") or bool(self.failure) or any(one is not None for one in models)
 
     @property
     def window(self) -> int | None:
-        """The largest window among the models that may be asked; None if one of them is not known."""
+        """The largest window among the models; None if one of them is unknown."""
         known = [one.tokens_max for one in (self.own, None if self.llm else self.conversation) if one is not None]
         if self.plugin is not None or self.failure:
             known = []
@@ -97,7 +105,7 @@ class Summariser:
         return None if None in known else max((one for one in known if one), default=None)
 
     def choose(self, ask: Ask) -> Choice:
-        """Return the model for one question; a plugin that was named is never passed over for another."""
+        """Return the model for one question; a named plugin is never replaced by another model."""
         if self.plugin is not None or self.failure:
             return Choice(self.plugin, type(self.plugin).__name__, self.failure)  # type: ignore[arg-type]
         handed = self.llm if hasattr(self.llm, "complete") else None
@@ -106,7 +114,7 @@ class Summariser:
         return choose_model(self.own, conversation, tokens_needed=needed, timeout_s=self.timeout_s)
 
     async def answer(self, ask: Ask) -> Reply:
-        """Return the model's reply, or why there is none."""
+        """Return the model's reply; its ``error`` says why there is none."""
         chosen = self.choose(ask)
         if chosen.model is None:
             return Reply(error=chosen.note or NO_MODEL, finish_reason="error")
@@ -130,23 +138,23 @@ class Summariser:
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """What a summariser answered, as ``complete(prompt)`` returns it."""
+    """A summariser's answer in the shape that ``complete(prompt)`` returns."""
 
     content: str
     finish_reason: str = "stop"
 
 
 class AskedModel:
-    """A summariser as a model with ``complete(prompt)``: with its limits, its retries and its mask.
+    """A summariser as a model with ``complete(prompt)``.
 
-    Which summariser that is follows from the conversation at hand (``ask_as``); ``find`` returns the one for any other.
+    It uses the current conversation's summariser (``ask_as``); ``find`` returns the one used elsewhere.
     """
 
     def __init__(self, find: Callable[[], Summariser]) -> None:
         self._find = find
 
     async def complete(self, prompt: str) -> Completed:
-        """Return the answer to a prompt; Unavailable if there is none."""
+        """Return the answer to a prompt; raise Unavailable if there is none."""
         summariser = _AT_HAND.get(self._find)()
         if summariser is None:
             raise Unavailable(NO_MODEL)
@@ -160,7 +168,7 @@ _AT_HAND: ContextVar[Callable[[], Summariser | None]] = ContextVar("refold_summa
 
 
 async def ask_as(summariser: Summariser | None, make: Callable[[], Awaitable[Result]]) -> Result:
-    """Run a coroutine in which every ``AskedModel`` asks this summariser, or none."""
+    """Run a coroutine in which every ``AskedModel`` uses this summariser, or none."""
     token = _AT_HAND.set(lambda: summariser)
     try:
         return await make()
@@ -169,7 +177,7 @@ async def ask_as(summariser: Summariser | None, make: Callable[[], Awaitable[Res
 
 
 def find_own(config: CompressionConfig, conversation: Endpoint | None) -> Endpoint | None:
-    """Return where the model set for summaries is reached; None if none is set."""
+    """Return the endpoint of the model set for summaries; None if none is set."""
     return read_own(
         config.variables,
         conversation,
@@ -180,14 +188,64 @@ def find_own(config: CompressionConfig, conversation: Endpoint | None) -> Endpoi
 
 
 def is_plugin(config: CompressionConfig) -> bool:
-    """Tell whether a plugin writes the summaries (S1.11)."""
+    """Check whether a plugin writes the summaries."""
     return (config.compact_model or "").startswith("plugin:")
 
 
 def find_plugin(config: CompressionConfig) -> tuple[object | None, str]:
-    """Return the plugin's model that the settings name, or None and, if it does not load, why."""
+    """Return the configured plugin's model, or None and the reason if it does not load."""
     if not is_plugin(config):
         return None, ""
     from refold.plugins import PREFIX, load_summariser
 
     return load_summariser((config.compact_model or "").removeprefix(PREFIX))
+
+
+async def answer_async(
+    ask: Ask,
+    model: Model | Completes,
+    *,
+    limits: Limits = LIMITS,
+    redact: Redact | None = redact_text,
+) -> Reply:
+    """Ask a model a stage's question. Never raises: the Reply carries the error. Secrets in the prompt are masked."""
+    hide = redact or _keep
+    prompt, system = hide(ask.prompt), hide(ask.system)
+
+    async def call() -> Completion:
+        return await call_model(model, prompt, system=system, tokens_max=ask.tokens_max, temperature=TEMPERATURE)
+
+    try:
+        completion = await attempt(call, limits, key=str(getattr(model, "key", "")))
+    except Exception as error:  # noqa: BLE001 - a summary is never worth an error
+        return Reply(error=str(classify(error)) or type(error).__name__, finish_reason="error")
+    return Reply(_THINKING.sub("", completion.content, count=1).strip(), completion.finish_reason)
+
+
+def answer_sync(
+    ask: Ask,
+    model: Model | Completes,
+    *,
+    limits: Limits = LIMITS,
+    redact: Redact | None = redact_text,
+) -> Reply:
+    """The same for callers without an event loop, and for those inside one that cannot await."""
+    replies: list[Reply] = []
+
+    def run() -> None:
+        asked = answer_async(ask, model, limits=limits, redact=redact)
+        replies.append(asyncio.run(asked))
+
+    # In its own thread: the caller may be inside a running loop, and a blocked model can be abandoned.
+    worker = threading.Thread(target=run, name="refold-answer", daemon=True)
+    worker.start()
+    worker.join(limits.timeout_s + GRACE_S)
+    if replies:
+        return replies[0]
+    return Reply(
+        error=f"no answer within {limits.timeout_s:g} s; raise the time-out or ask for less", finish_reason="error"
+    )
+
+
+def _keep(text: str) -> str:
+    return text

@@ -6,7 +6,7 @@ import asyncio
 
 from refold.errors import ProviderError, Unavailable
 from refold.llm.errors import classify_response
-from refold.llm.model import TEMPERATURE, TOKENS_MAX, Completion, Usage
+from refold.llm.port import TEMPERATURE, TOKENS_MAX, Completion, Usage
 from refold.testing.script import Fault, RecordedRequest, Script, ScriptedReply, Step
 from refold.tokens import counter_for
 

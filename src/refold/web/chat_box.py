@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 from nicegui import ui
 
-from refold.agent.choosing import Chosen
+from refold.agent.models import Chosen
 from refold.manager import ContextCompressionManager
 from refold.server.api.interface import Access
 from refold.server.session_lookup import make_id

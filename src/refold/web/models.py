@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from refold.agent.choosing import OLLAMA_URL, Chosen, Wanted, choose_chat_model, find_ollama
-from refold.agent.local import NAME as LOCAL_NAME
-from refold.agent.local import LocalChat, find_local_model
+from refold.agent.models import OLLAMA_URL, Chosen, Wanted, choose_chat_model, find_ollama
 from refold.config.blocks import ChatBlock, read_block
 from refold.errors import ConfigError
 from refold.llm.choose import DEFAULT_MODELS
+from refold.llm.local import NAME as LOCAL_NAME
+from refold.llm.local import LocalModel, find_local_model
 from refold.server.settings import ANTHROPIC, OPENAI
 from refold.tokens import model_info
 
@@ -45,7 +45,7 @@ class Offer:
     problem: str = ""
 
 
-_locals: WeakKeyDictionary[Application, LocalChat] = WeakKeyDictionary()
+_locals: WeakKeyDictionary[Application, LocalModel] = WeakKeyDictionary()
 _guard = threading.Lock()
 
 
@@ -75,7 +75,7 @@ def list_offer(access: Access, session_model: str = "") -> Offer:
 
 
 def _name_kind(chosen: Chosen, own: str) -> str:
-    if isinstance(chosen.model, LocalChat):
+    if isinstance(chosen.model, LocalModel):
         return "local"
     if getattr(chosen.model, "url", "").startswith(OLLAMA_URL):
         return "ollama"
@@ -136,7 +136,7 @@ def _can_reach(model: str, variables: Mapping[str, str]) -> bool:
     return bool(model) and bool(variables.get(name)) and model != LOCAL_NAME
 
 
-def _find_local(application: Application) -> LocalChat | None:
+def _find_local(application: Application) -> LocalModel | None:
     """Return the small local model; the same one each time, because it loads its weights."""
     with _guard:
         known = _locals.get(application)

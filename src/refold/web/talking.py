@@ -22,7 +22,7 @@ from refold.errors import ConfigError, RefoldError
 from refold.manager import ContextCompressionManager
 
 if TYPE_CHECKING:
-    from refold.agent.choosing import Chosen
+    from refold.agent.models import Chosen
     from refold.server.app import Application
 
 log = logging.getLogger("refold.web")

@@ -8,9 +8,9 @@ import re
 from typing import TYPE_CHECKING
 
 from refold.agent import Tool
-from refold.agent.running import Approve
-from refold.agent.wire import ToolCall
+from refold.agent.runner import Approve
 from refold.cli.repl.screen import Screen
+from refold.llm.port import ToolCall
 
 if TYPE_CHECKING:
     from refold.cli.repl.keyboard import Keyboard

@@ -18,8 +18,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
 from refold.agent import Agent, AgentEvent, AgentLimits, Tool, events
-from refold.agent.choosing import Chosen, find_endpoint
-from refold.agent.running import Approve
+from refold.agent.models import Chosen, find_endpoint
+from refold.agent.runner import Approve
 from refold.cli.output import clean_line, count_things
 from refold.cli.repl.approval import LINE_CHARS, make_approve
 from refold.cli.repl.gauge import write_gauge

@@ -1,7 +1,7 @@
-"""Searches files for a pattern, as a process of its own: a table of wishes on standard input, lines on standard output.
+"""File search as a separate process: a JSON request on standard input, matching lines on standard output.
 
-A regular expression that a model wrote can take longer than anybody waits, and all of a Python process waits with it;
-here it can be stopped. Only the standard library and the workspace are imported: it has to start at once.
+A model's regular expression may run for ever and blocks its whole process, so it gets one that can be killed. Only
+the standard library and the workspace are imported, for a quick start.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from fnmatch import fnmatch
 
-from refold.agent.workspace import Workspace
+from refold.agent.builtin.workspace import Workspace
 from refold.errors import ConfigError
 
 FOUND_MAX = 200
@@ -25,7 +25,7 @@ _HEAD_BYTES = 8_000
 
 
 def search(workspace: Workspace, path: str, pattern: str, files: str) -> Iterator[str]:
-    """Yield the lines that match, with path and number; a last line says if there are more."""
+    """Yield matching lines with path and number; the last line says if there are more."""
     matches = compile_pattern(pattern)
     start = workspace.find(path)
     count = 0
@@ -41,7 +41,7 @@ def search(workspace: Workspace, path: str, pattern: str, files: str) -> Iterato
 
 
 def compile_pattern(pattern: str) -> re.Pattern[str]:
-    """Return a pattern; what is no regular expression is looked for as it stands."""
+    """Compile a pattern; an invalid regular expression is searched for literally."""
     try:
         return re.compile(pattern)
     except (re.error, OverflowError, RecursionError):

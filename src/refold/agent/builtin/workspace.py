@@ -1,8 +1,8 @@
 """The workspace that built-in tools are confined to: no path, link or ``..`` leads out of it.
 
-A path is resolved with every link in it, then compared; what is not inside is refused. A file is opened by walking from
-the root without following any link, so that one which is put there meanwhile leads nowhere either. refold's own folders
-are never shown or changed: a session must not rewrite its own record.
+Paths are resolved with all links and rejected if they are outside. Files are opened by walking from the root without
+following links, so a link created in the meantime cannot escape either. refold's own folders are off limits: a session
+must not rewrite its own ledger.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ OWN_FOLDERS = frozenset({".refold", ".compression"})
 SKIPPED = OWN_FOLDERS | {".git", "node_modules", "__pycache__", ".venv"}
 WALKED_MAX = 20_000
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
-_NO_WAIT = getattr(os, "O_NONBLOCK", 0)  # A pipe would be waited for until somebody writes to it.
+_NO_WAIT = getattr(os, "O_NONBLOCK", 0)  # Opening a pipe would block until somebody writes to it.
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _NO_LINK
 _WALKS = os.open in os.supports_dir_fd and os.mkdir in os.supports_dir_fd
 
@@ -30,13 +30,13 @@ class OutsideWorkspace(ConfigError):
 
 
 class Workspace:
-    """A folder, and the way from a name to a file in it."""
+    """A folder and the safe access to files in it."""
 
     def __init__(self, folder: str | Path) -> None:
         self.root = Path(folder).resolve()
 
     def find(self, name: str) -> Path:
-        """Return the real path behind a name; OutsideWorkspace if it is not in here."""
+        """Return the resolved path; raise OutsideWorkspace if it is not inside."""
         if "\x00" in name:
             raise OutsideWorkspace("a path cannot contain a zero character")
         try:
@@ -51,11 +51,11 @@ class Workspace:
         return path
 
     def show(self, path: Path) -> str:
-        """Return a path as a tool names it: relative to the workspace."""
+        """Return a path relative to the workspace."""
         return path.relative_to(self.root).as_posix() or "."
 
     def open_file(self, name: str, flags: int = os.O_RDONLY, *, makes_folders: bool = False) -> int:
-        """Open a regular file and return its descriptor; a typed error says why that cannot be."""
+        """Open a regular file and return its descriptor; raise ConfigError or OutsideWorkspace on failure."""
         path = self.find(name)
         if path.is_dir():
             raise ConfigError(f"{name[:200]} is a folder; list_files shows what is in it")
@@ -93,7 +93,7 @@ class Workspace:
             os.close(here)
 
     def walk(self, start: Path) -> Iterator[Path]:
-        """Yield the files in a folder, in order, without links that lead out and without others' stores."""
+        """Yield the files in a folder in order, without links that lead outside and without tool folders."""
         count = 0
         for folder, folders, files in os.walk(start, followlinks=False):
             folders[:] = sorted(name for name in folders if name.casefold() not in SKIPPED)
@@ -106,7 +106,7 @@ class Workspace:
                     yield path
 
     def _holds(self, path: Path) -> bool:
-        """Tell whether a path found by walking is really in here, its links followed."""
+        """Check that a path found by walking is inside the workspace with its links resolved."""
         try:
             self.find(str(path))
         except OutsideWorkspace:

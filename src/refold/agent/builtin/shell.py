@@ -1,8 +1,8 @@
-"""Runs a command in the workspace: asked for first, bounded in time and output, with its exit status.
+"""The shell tool: runs a command after approval, bounded in time and output, and reports its exit status.
 
-The command gets a process group of its own, so that all it started ends with it. What it prints is drained as it comes:
-head and tail are kept, whatever its size. It sees a few variables of the environment and no others: keys are not for
-the model to read. A shell is not confined to the workspace; that is why a person is asked.
+The command gets its own process group, so that its children end with it. Of its output only head and tail are kept.
+It sees an allow-list of environment variables, so the model cannot read keys. A shell is not confined to the
+workspace, which is why every command needs approval.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from refold.agent.builtin.workspace import Workspace
 from refold.agent.tools import Tool, make_tool
-from refold.agent.workspace import Workspace
 from refold.config.load import copy_environment
 
 HEAD_BYTES = 20_000
@@ -44,7 +44,7 @@ class Kept:
         self._head_max, self._tail_max = head_max, tail_max
 
     def add(self, piece: bytes) -> None:
-        """Take what came; the middle of what is too long goes."""
+        """Add output; the middle is dropped once it is too long."""
         self.total += len(piece)
         room = self._head_max - len(self.head)
         self.head += piece[:room]
@@ -53,7 +53,7 @@ class Kept:
             del self.tail[: -self._tail_max]
 
     def read(self) -> str:
-        """Return what was kept, with a line that says exactly how many bytes are missing."""
+        """Return head and tail with a line that states the number of missing bytes."""
         tail = bytes(self.tail[-self._tail_max :])
         missing = self.total - len(self.head) - len(tail)
         head = bytes(self.head).decode("utf-8", "replace")
@@ -85,7 +85,7 @@ def make_run_command(workspace: Workspace) -> Tool:
             ending = f"[stopped after {limit:g} s]"
         finally:
             _end_group(process.pid)
-            # A child that left the group may hold the pipe open: what it prints from now on is nobody's.
+            # A child that left the group may hold the pipe open; its further output is ignored.
             await asyncio.wait({reading}, timeout=_DRAIN_S)
             reading.cancel()
             await output.close()
@@ -99,14 +99,14 @@ def make_run_command(workspace: Workspace) -> Tool:
 
 @dataclass(frozen=True, slots=True)
 class _Output:
-    """Our end of the pipe that a command prints to."""
+    """The read end of a command's output pipe."""
 
     reader: asyncio.StreamReader
     transport: asyncio.ReadTransport
     file: io.FileIO
 
     async def close(self) -> None:
-        """Close the pipe now: a transport closes it in a later round of the loop, which may never come."""
+        """Close the pipe at once: the transport alone would close it in a later loop iteration, if any."""
         self.transport.close()
         for _ in range(_ROUNDS_MAX):
             if self.file.closed:
@@ -115,9 +115,9 @@ class _Output:
 
 
 async def _start(command: str, folder: str) -> tuple[asyncio.subprocess.Process, _Output]:
-    """Start a command that prints to a pipe of ours.
+    """Start a command that prints to our own pipe.
 
-    With a pipe of asyncio's own, waiting for the command would also wait for every child that still holds the pipe.
+    With asyncio's pipe, waiting for the command would also wait for every child that holds the pipe.
     """
     ours, theirs = os.pipe()
     reader = asyncio.StreamReader()
@@ -143,7 +143,7 @@ async def _start(command: str, folder: str) -> tuple[asyncio.subprocess.Process,
 
 
 def choose_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that a command sees: where programs are, whose home it is, and the language."""
+    """Return the environment variables on the allow-list."""
     return {name: text for name, text in environment.items() if name in ALLOWED or name.startswith("LC_")}
 
 

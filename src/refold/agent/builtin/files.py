@@ -1,7 +1,7 @@
-"""The tools for files: read, list, search and write in one workspace. Reading needs no permission, writing asks first.
+"""File tools: read, list, search and write in one workspace. Only writing needs approval.
 
-Every output, scan and walk has its limit and names it. The search runs in a process of its own (``searching``): the
-pattern of a model can take for ever, and nothing in this process could stop it.
+Every output, scan and walk has a limit and reports when it is reached. The search runs in its own process
+(``search``), because a model's regular expression may run for ever and could not be stopped in this one.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import sys
 from fnmatch import fnmatch
 from typing import BinaryIO
 
-from refold.agent.searching import PATTERN_CHARS_MAX
+from refold.agent.builtin.search import PATTERN_CHARS_MAX
+from refold.agent.builtin.workspace import Workspace
 from refold.agent.tools import Tool, make_tool
-from refold.agent.workspace import Workspace
 from refold.errors import ConfigError
 
 READ_BYTES_MAX = 1_000_000
@@ -29,13 +29,13 @@ _HEAD_BYTES = 8_000
 
 
 class FileTools:
-    """The tools of one workspace. Every method returns text for a model."""
+    """The file tools of one workspace. Every method returns text for a model."""
 
     def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace
 
     def list_tools(self) -> list[Tool]:
-        """Return the tools that an agent is offered."""
+        """Return the tools for an agent."""
         reading = [make_tool(one) for one in (self.read_file, self.list_files)]
         searching = make_tool(self.search_files, timeout_s=SEARCH_S + 10)
         return [*reading, searching, make_tool(self.write_file, asks=True)]
@@ -109,7 +109,7 @@ class FileTools:
 
 
 def _read_lines(file: BinaryIO, path: str, first: int, lines: int) -> str:
-    """Return lines of a file of any size, within READ_BYTES_MAX, and what is left after them."""
+    """Return lines of a file of any size, up to READ_BYTES_MAX, and how many follow."""
     if not _skip_lines(file, first - 1):
         return f"({path} has fewer than {first:,} lines)"
     shown: list[bytes] = []
@@ -119,7 +119,7 @@ def _read_lines(file: BinaryIO, path: str, first: int, lines: int) -> str:
         room -= len(row)
     text = b"".join(shown).decode("utf-8", "replace")
     if shown and room <= 0 and not shown[-1].endswith(b"\n"):
-        # The line goes on: where it is the only one, no line number leads to its rest.
+        # The line continues; its rest cannot be addressed by a line number.
         at = first + len(shown) - 1
         return f"{text}\n[line {at:,} is cut: {READ_BYTES_MAX:,} bytes are shown at a time]"
     left = _count_lines(file)
@@ -129,7 +129,7 @@ def _read_lines(file: BinaryIO, path: str, first: int, lines: int) -> str:
 
 
 def _skip_lines(file: BinaryIO, count: int) -> bool:
-    """Move behind so many lines; False if there are fewer, or the scan became too long."""
+    """Skip lines; return False if there are fewer or the scan limit is reached."""
     start = scanned = 0
     while count > 0:
         chunk = file.read(_CHUNK)
@@ -150,7 +150,7 @@ def _skip_lines(file: BinaryIO, count: int) -> bool:
 
 
 def _count_lines(file: BinaryIO) -> str:
-    """Return how many lines follow, in words; empty if there are none."""
+    """Return how many lines follow as text; empty if none do."""
     count = scanned = 0
     last = b""
     while chunk := file.read(_CHUNK):
@@ -164,13 +164,13 @@ def _count_lines(file: BinaryIO) -> str:
 
 
 async def _search_apart(wish: bytes, seconds: float) -> str | None:
-    """Run a search in a process of its own; None if it had to be stopped."""
-    # -P: a folder of the workspace that is called like one of our modules must not be imported.
+    """Run a search in its own process; return None if it timed out."""
+    # -P: a workspace folder named like one of our modules must not be imported.
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-P",
         "-m",
-        "refold.agent.searching",
+        "refold.agent.builtin.search",
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,

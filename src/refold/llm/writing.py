@@ -1,12 +1,22 @@
-"""How messages of each format are written: tools, what a user says, answers, results. No provider is asked here."""
+"""Writes tools and messages in each provider's format."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from refold.agent.tools import Tool
-from refold.agent.wire import ToolResult
+from refold.llm.port import ToolResult
+
+
+class ToolDefinition(Protocol):
+    """A tool as a provider is offered it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def description(self) -> str: ...
+    @property
+    def schema(self) -> Mapping[str, Any]: ...
 
 
 class Writing(Protocol):
@@ -14,7 +24,7 @@ class Writing(Protocol):
 
     wire: str
 
-    def write_tools(self, tools: Sequence[Tool]) -> list[dict[str, Any]]:
+    def write_tools(self, tools: Sequence[ToolDefinition]) -> list[dict[str, Any]]:
         """Return tools as the provider takes them."""
         ...
 
@@ -36,7 +46,7 @@ class OpenAIWriting:
 
     wire: str = "openai-chat"
 
-    def write_tools(self, tools: Sequence[Tool]) -> list[dict[str, Any]]:
+    def write_tools(self, tools: Sequence[ToolDefinition]) -> list[dict[str, Any]]:
         """Return tools as chat completions take them."""
         return [
             {
@@ -64,7 +74,7 @@ class AnthropicWriting:
 
     wire: str = "anthropic"
 
-    def write_tools(self, tools: Sequence[Tool]) -> list[dict[str, Any]]:
+    def write_tools(self, tools: Sequence[ToolDefinition]) -> list[dict[str, Any]]:
         """Return tools as messages take them."""
         return [{"name": tool.name, "description": tool.description, "input_schema": tool.schema} for tool in tools]
 

@@ -1,7 +1,7 @@
-"""Runs the calls of one step: at once where the model asked for several, each with a time-out and an output limit.
+"""Runs the tool calls of one step concurrently, each with a time-out and an output limit.
 
-Whatever happens becomes a result that the model can read; nothing that a tool does ends the run. A tool that never
-returns is left behind in a thread that does not keep the process alive.
+Every outcome, errors included, becomes a result for the model; no tool can end the run. A tool that never returns is
+abandoned in a daemon thread.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Any
 from refold.agent.events import AgentEvent, ToolFinished, ToolStarted
 from refold.agent.limits import AgentLimits
 from refold.agent.tools import ArgumentError, Tool, write_output
-from refold.agent.wire import ToolCall, ToolResult
 from refold.conversation.language import Language, detect_language
 from refold.errors import RefoldError
+from refold.llm.port import ToolCall, ToolResult
 
 Approve = Callable[[ToolCall, Tool], "bool | Awaitable[bool]"]
 Emit = Callable[[AgentEvent], None]
@@ -38,7 +38,7 @@ class Runner:
     language: Language | None = None
 
     async def run_calls(self, calls: Sequence[ToolCall], emit: Emit, done: dict[str, ToolResult]) -> list[ToolResult]:
-        """Return a result for each call, in their order; ``done`` has those so far, also if this is cancelled."""
+        """Return a result for each call, in order; ``done`` collects them and keeps them if this is cancelled."""
         gate = asyncio.Semaphore(self.limits.calls_at_once_max)
 
         async def run(number: int, call: ToolCall) -> None:
@@ -49,7 +49,7 @@ class Runner:
                     return
                 emit(ToolStarted(call.id, call.name, call.arguments))
                 tool, refusal = await self._admit(call)
-                started = time.monotonic()  # What a person takes to agree is not the tool's time.
+                started = time.monotonic()  # The time for approval is not the tool's.
                 whole, is_error = await self._run_one(call, tool) if tool is not None else (refusal, True)
                 text = cut_output(whole, self.limits.tool_chars_max, self.language)
                 done[call.id] = ToolResult(call, text, is_error)
@@ -62,7 +62,7 @@ class Runner:
         return [done[call.id] for call in calls]
 
     async def _admit(self, call: ToolCall) -> tuple[Tool | None, str]:
-        """Return the tool that a call may run, or what the model is told instead."""
+        """Return the tool to run, or None and the message for the model."""
         tool = self.tools.get(call.name)
         if tool is None:
             near = get_close_matches(call.name, self.tools, 1)
@@ -85,7 +85,7 @@ class Runner:
             return f"the tool did not return within {timeout:g} s and was given up", True
         except RefoldError as error:
             return str(error), True
-        except Exception as error:  # noqa: BLE001 - a tool may raise anything; the model gets to know
+        except Exception as error:  # noqa: BLE001 - a tool may raise anything; the model sees it
             return f"{type(error).__name__}: {error}"[:_ERROR_CHARS_MAX], True
 
     async def _is_approved(self, call: ToolCall, tool: Tool) -> bool:
@@ -96,7 +96,7 @@ class Runner:
 
 
 async def _call_bounded(function: Callable[..., Any], arguments: dict[str, Any], timeout_s: float) -> object:
-    """Return what a tool returns, or raise TimeoutError; what does not end is left behind."""
+    """Return the tool's result or raise TimeoutError; a call that does not end is abandoned."""
     if inspect.iscoroutinefunction(function):
         task: asyncio.Future[Any] = asyncio.ensure_future(function(**arguments))
     else:
@@ -107,7 +107,7 @@ async def _call_bounded(function: Callable[..., Any], arguments: dict[str, Any],
         task.cancel()
         raise
     if not finished:
-        # Not awaited: a tool that swallows its cancellation would hold us up for ever.
+        # Not awaited: a tool that ignores its cancellation would block us for ever.
         task.cancel()
         raise TimeoutError
     result = task.result()
@@ -115,7 +115,7 @@ async def _call_bounded(function: Callable[..., Any], arguments: dict[str, Any],
 
 
 def _start_thread(function: Callable[..., Any], arguments: dict[str, Any]) -> asyncio.Future[Any]:
-    """Run a function in a thread of its own: a pool would wait for it when the process ends."""
+    """Run a function in its own daemon thread: a pool would wait for it at exit."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Any] = loop.create_future()
 
@@ -140,16 +140,16 @@ def _start_thread(function: Callable[..., Any], arguments: dict[str, Any]) -> as
             try:
                 loop.call_soon_threadsafe(settle, value, failure)
             except RuntimeError:
-                return  # The loop closed meanwhile: nobody waits for this any more.
+                return  # The loop has closed.
 
     threading.Thread(target=work, name=f"refold-tool-{getattr(function, '__name__', '')}", daemon=True).start()
     return future
 
 
 def cut_output(text: str, chars_max: int, language: Language | None = None) -> str:
-    """Return an output within its limit: head and tail, and between them exactly how much is missing (S1.4).
+    """Cut an output to its limit: head, a marker with the number of missing characters, tail.
 
-    The marker is in the language of the conversation, or of the output if nobody knows that.
+    The marker is in the conversation's language, or the output's if that is unknown.
     """
     if len(text) <= chars_max:
         return text
@@ -164,10 +164,10 @@ def cut_output(text: str, chars_max: int, language: Language | None = None) -> s
 
 
 def _after_line(text: str, at: int) -> int:
-    """Return the start of the line that a place is in, if that is near; so whole lines come before it."""
+    """Return the start of the line at a position if it is near, so that the head ends with a whole line."""
     return text.rfind("\n", max(0, at - 2_000), at) + 1 or at
 
 
 def _next_line(text: str, at: int) -> int:
-    """Return the start of the line after a place, if that is near."""
+    """Return the start of the next line if it is near."""
     return text.find("\n", at, min(len(text) - 1, at + 2_000)) + 1 or at

@@ -1,0 +1,199 @@
+"""Selects the model of a chat, and translates for a model whose format differs from the session's.
+
+The order: settings, OPENAI_…, ANTHROPIC_…, an Ollama on this machine, the small local model. Values are passed in as
+arguments; only loopback is contacted.
+"""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from refold.agent.tools import Tool
+from refold.errors import ConfigError
+from refold.formats.translate import can_translate, translate_messages, translate_tools
+from refold.llm import anthropic, openai
+from refold.llm.anthropic import AnthropicModel
+from refold.llm.choose import Endpoint, read_endpoint
+from refold.llm.errors import show_url
+from refold.llm.local import LocalModel, find_local_model
+from refold.llm.openai import OpenAIModel
+from refold.llm.port import ChatModel, ChatReply, ChatRequest, Delta, ToolResult
+from refold.llm.writing import WRITINGS
+from refold.tokens.models import normalize_name
+
+OLLAMA_URL = "http://127.0.0.1:11434"
+OLLAMA_TIMEOUT_S = 0.3
+OLLAMA_BYTES_MAX = 1_000_000
+VARIABLES = ("OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL")
+NO_MODEL = (
+    "no model to talk to: set OPENAI_API_KEY or ANTHROPIC_API_KEY, name one with --model and --base-url, start Ollama, "
+    "or run 'refold local install' for a small one on this machine"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The requested model; ``told`` says where the request comes from."""
+
+    model: str = ""
+    url: str = ""
+    key: str = ""
+    told: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A model and why it was chosen."""
+
+    model: ChatModel
+    why: str
+
+
+def choose_chat_model(
+    wanted: Wanted, values: Mapping[str, str], *, ollama_url: str = OLLAMA_URL, takes_local: bool = True
+) -> Chosen:
+    """Return the first available model; raise ConfigError if there is none."""
+    if wanted.model or wanted.url:
+        endpoint = read_endpoint(values, wanted.model or None, url=wanted.url, key=wanted.key)
+        if endpoint is not None:
+            return Chosen(make_from_endpoint(endpoint), wanted.told or "asked for")
+        found = find_ollama(ollama_url) if wanted.model else []
+        if wanted.model in found:
+            return Chosen(OpenAIModel(wanted.model, "", f"{ollama_url}/v1"), "asked for; Ollama on this machine has it")
+        raise ConfigError(
+            f"nothing says where {wanted.model!r} is: set OPENAI_API_KEY or ANTHROPIC_API_KEY, or give --base-url"
+        )
+    endpoint = read_endpoint(values)
+    if endpoint is not None:
+        return Chosen(make_from_endpoint(endpoint), _tell_variable(endpoint, values))
+    if found := find_ollama(ollama_url):
+        return Chosen(OpenAIModel(found[0], "", f"{ollama_url}/v1"), "no key is set; Ollama answers on this machine")
+    local = _find_local() if takes_local else None
+    if local is not None:
+        return local
+    raise ConfigError(NO_MODEL)
+
+
+def _tell_variable(endpoint: Endpoint, values: Mapping[str, str]) -> str:
+    names = [name for name in VARIABLES if name.lower().startswith(endpoint.provider) and values.get(name, "").strip()]
+    return f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} set"
+
+
+def _find_local() -> Chosen | None:
+    model = find_local_model()
+    return Chosen(model, "no key is set and no Ollama runs; the small local model is installed") if model else None
+
+
+def make_chat_model(model: str, *, key: str = "", url: str = "", provider: str = "") -> ChatModel:
+    """Return a model by name; Claude uses Anthropic's API unless another URL is given."""
+    is_claude = normalize_name(model).startswith("claude")
+    speaks = provider or ("anthropic" if is_claude and (not url or "anthropic" in show_url(url)) else "openai")
+    if speaks not in ("openai", "anthropic"):
+        raise ConfigError(f"provider is {speaks[:40]!r}; give openai or anthropic")
+    if not key and not url:
+        raise ConfigError(f"Agent(model={model!r}) needs key=, or base_url= of a server that wants none")
+    return make_from_endpoint(Endpoint(model, "anthropic" if speaks == "anthropic" else "openai", url, key))
+
+
+def find_endpoint(model: ChatModel) -> Endpoint | None:
+    """Return the endpoint of a chat's model; None for the local model and for custom ones."""
+    inner = getattr(model, "model", model)  # Behind a translator.
+    if not isinstance(inner, OpenAIModel | AnthropicModel) or isinstance(inner, LocalModel):
+        return None
+    return Endpoint(inner.name, "anthropic" if isinstance(inner, AnthropicModel) else "openai", inner.url, inner.key)
+
+
+def make_from_endpoint(endpoint: Endpoint) -> ChatModel:
+    """Return the model behind an endpoint."""
+    if endpoint.provider == "anthropic":
+        return AnthropicModel(endpoint.model, endpoint.key, endpoint.url or anthropic.URL)
+    return OpenAIModel(endpoint.model, endpoint.key, endpoint.url or openai.URL)
+
+
+def find_ollama(url: str = OLLAMA_URL) -> list[str]:
+    """Return the models of an Ollama on this machine; empty if it does not answer at once."""
+    # No proxy: its answer would not prove that Ollama runs here.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(f"{url}/api/tags", timeout=OLLAMA_TIMEOUT_S) as answer:
+            listed = json.loads(answer.read(OLLAMA_BYTES_MAX)).get("models", [])
+        return [str(one["name"]) for one in listed if isinstance(one, dict) and one.get("name")]
+    except (OSError, ValueError, AttributeError, TypeError):
+        return []
+
+
+def speak(model: ChatModel, wire: str, session_id: str = "") -> ChatModel:
+    """Return the model behind a translator if its format differs; raise ConfigError if there is none."""
+    inner = model.model if isinstance(model, Translated) else model
+    if inner.wire == wire:
+        return inner
+    if wire not in WRITINGS or not can_translate(wire, inner.wire):
+        raise ConfigError(
+            f"session {session_id!r} is in the format {wire}, the model {inner.name!r} speaks {inner.wire}; take a "
+            "model of the same kind, or a new session"
+        )
+    return Translated(inner, wire)
+
+
+class Translated:
+    """A model behind a translator. ``wire`` is the session's format; answers are stored in it too."""
+
+    def __init__(self, model: ChatModel, wire: str) -> None:
+        self.model = model
+        self.wire = wire
+        self.name = model.name
+        self._writing = WRITINGS[wire]
+
+    @property
+    def source(self) -> str:
+        """Model and address as messages name them."""
+        return str(getattr(self.model, "source", self.name))
+
+    @property
+    def limits_output(self) -> bool:
+        """True if the provider requires an output limit."""
+        return bool(getattr(self.model, "limits_output", False))
+
+    @property
+    def refuses_tools(self) -> bool:
+        """True once the server has rejected tools."""
+        return bool(getattr(self.model, "refuses_tools", False))
+
+    async def stream(self, request: ChatRequest) -> AsyncIterator[Delta | ChatReply]:
+        """Yield pieces, then the whole reply in the session's format."""
+        theirs = replace(
+            request,
+            messages=translate_messages(request.messages, self.wire, self.model.wire),
+            tools=translate_tools(request.tools, self.wire, self.model.wire),
+        )
+        async for item in self.model.stream(theirs):
+            yield self._translate_reply(item) if isinstance(item, ChatReply) else item
+
+    def _translate_reply(self, reply: ChatReply) -> ChatReply:
+        # A single assistant message stays a single one.
+        message = translate_messages([reply.message], self.model.wire, self.wire)[-1]
+        return replace(reply, message=message)
+
+    def write_tools(self, tools: Sequence[Tool]) -> list[dict[str, Any]]:
+        """Return tools in the session's format."""
+        return self._writing.write_tools(tools)
+
+    def write_user(self, text: str) -> dict[str, Any]:
+        """Return a user's message."""
+        return self._writing.write_user(text)
+
+    def write_answer(self, text: str) -> dict[str, Any]:
+        """Return an assistant's message that is text alone."""
+        return self._writing.write_answer(text)
+
+    def write_results(self, results: Sequence[ToolResult]) -> list[dict[str, Any]]:
+        """Return the messages that carry the results of one step's calls."""
+        return self._writing.write_results(results)
+
+    async def aclose(self) -> None:
+        """Close connections; the next request opens them again."""
+        await self.model.aclose()
