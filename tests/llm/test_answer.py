@@ -11,9 +11,10 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from refold.errors import ConfigError
+from refold.errors import ConfigError, ProviderError, RateLimited, Unavailable
 from refold.ladder.run import drive, drive_async
 from refold.llm import Completion, Limits, answer_async, answer_sync
+from refold.llm.retry import choose_pause
 from refold.stages.stage import Ask, Reply
 from refold.testing import ScriptedModel, ScriptedReply, fail, hang, refuse, say
 
@@ -193,8 +194,16 @@ def test_limits_have_limits() -> None:
     for wrong in ({"attempts_max": 0}, {"attempts_max": 21}, {"timeout_s": 0}, {"timeout_s": 1e9}, {"delay_s": -1.0}):
         with pytest.raises(ConfigError):
             Limits(**wrong)  # type: ignore[arg-type]
-    pauses = [Limits().pause_after(number) for number in range(1, 8)]
-    assert pauses == [0.5, 1, 2, 4, 8, 8, 8]
+
+
+def test_the_pause_doubles_up_to_its_limit_and_is_never_shorter_than_the_provider_asks() -> None:
+    doubling = [0.5, 1, 2, 4, 8, 8, 8]
+    for number, least in enumerate(doubling, 1):
+        pause = choose_pause(Unavailable("busy"), number, 0.5, 8.0)
+        assert pause is not None
+        assert least <= pause <= least * 1.25
+    assert choose_pause(RateLimited("wait", retry_after_s=30.0), 1, 0.5, 8.0) == 30.0
+    assert choose_pause(ProviderError("wrong"), 1, 0.5, 8.0) is None
 
 
 async def test_thinking_that_a_wire_keeps_apart_is_no_part_of_the_reply() -> None:
