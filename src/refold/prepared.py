@@ -11,7 +11,7 @@ from refold.conversation.handle import mark, message_handle, read_handle
 from refold.conversation.message import Message, join_parts
 from refold.conversation.view import Item
 from refold.errors import HandleUnknown
-from refold.formats.intake import Intake, MessageSource
+from refold.formats.intake import Intake, MessageSource, SourceKind
 from refold.ladder.report import Report
 from refold.tokens import model_info
 
@@ -104,23 +104,37 @@ def read_message(message: Message, part: int | None = None) -> str:
 
 
 def trace_items(
-    items: Sequence[Item], ids: Sequence[str], given: Sequence[object] | None, is_own: Sequence[bool] | None = None
+    items: Sequence[Item],
+    ids: Sequence[str],
+    given: Sequence[object] | None,
+    is_own: Sequence[bool] | None = None,
+    origins: Sequence[int] | None = None,
 ) -> list[MessageSource]:
-    """Return what each item stands for. ``is_own`` says which items are messages as they were handed in."""
+    """Return what each item stands for. ``is_own`` says which items are messages as they were handed in.
+
+    With ``origins``, records that came in were exchanged for their originals: positions are those of the records.
+    """
     place = {message_id: at for at, message_id in enumerate(ids)}
     sources: list[MessageSource] = []
     for at, item in enumerate(items):
         covered = item.edits[0].covers if item.is_fold else (item.message.id,)
-        positions = tuple(sorted(place[message_id] for message_id in covered if message_id in place))
+        positions = sorted(place[message_id] for message_id in covered if message_id in place)
         messages = () if given is None else tuple(given[one] for one in positions)
-        if item.is_fold:
-            sources.append(MessageSource(positions, "fold", messages))
-        elif not item.edits and (is_own is None or is_own[at]):
-            sources.append(MessageSource(positions, "whole", messages))
-        else:
-            is_longer = bool(item.edits) and all(edit.stage == RECALL for edit in item.edits)
-            sources.append(MessageSource(positions, "extended" if is_longer else "shortened", messages))
+        is_restored = origins is not None and any(origins[one] < 0 for one in positions)
+        if origins is not None:
+            positions = sorted({max(origins[one], ~origins[one]) for one in positions})
+        sources.append(
+            MessageSource(tuple(positions), _name_kind(item, is_own is None or is_own[at], is_restored), messages)
+        )
     return sources
+
+
+def _name_kind(item: Item, is_own: bool, is_restored: bool) -> SourceKind:
+    if item.is_fold:
+        return "fold"
+    if not item.edits and is_own:
+        return "restored" if is_restored else "whole"
+    return "extended" if item.edits and all(edit.stage == RECALL for edit in item.edits) else "shortened"
 
 
 def hand_over(prepared: PreparedContext, intake: Intake, *, tools: object = None) -> PreparedContext:

@@ -129,7 +129,6 @@ class ChatDriver:
     wire = "openai-chat"
     unsupported: ClassVar[Mapping[str, str]] = {
         "thinking": "chat completions do not carry thinking with a signature",
-        "view": "records that come back as history are not recognised yet",
     }
 
     def make_agent(self, setup: AgentSetup) -> Any:
@@ -207,7 +206,6 @@ class ClaudeDriver:
     wire = "anthropic"
     unsupported: ClassVar[Mapping[str, str]] = {
         "metadata": "a message of this interface has no field for any",
-        "view": "records that come back as history are not recognised yet",
     }
 
     def make_agent(self, setup: AgentSetup) -> Any:
@@ -255,7 +253,6 @@ class ResponsesDriver:
     wire = "openai-responses"
     unsupported: ClassVar[Mapping[str, str]] = {
         "metadata": "an item of this interface has no field for any",
-        "view": "records that come back as history are not recognised yet",
     }
 
     def make_agent(self, setup: AgentSetup) -> Any:

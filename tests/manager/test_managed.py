@@ -164,3 +164,22 @@ def test_tools_are_bound_when_they_run(tmp_path: Path) -> None:
     assert {tool["name"] for tool in session.tools("anthropic")} == {
         tool["name"] for tool in session.tools("responses")
     }
+
+
+def test_a_format_that_is_named_holds_for_every_message(tmp_path: Path) -> None:
+    """A codec may write chat messages whose content has blocks of another provider: thinking of Claude's, for one."""
+    thought = {"type": "thinking", "thinking": "Which sensor?", "signature": "c2ln"}
+    call = {"id": "c1", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+    history: list[Any] = [
+        {"role": "user", "content": "Read it."},
+        {"role": "assistant", "content": [thought, {"type": "text", "text": "Reading."}], "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": "17 units"},
+    ]
+    manager = ContextCompressionManager(CONFIG, tmp_path)
+    named = manager.session("s1", format="openai-chat")
+    assert named.prepare(history[:1]).messages == history[:1]
+    assert named.prepare(history).messages == history
+    again = {"role": "assistant", "content": [thought, {"type": "text", "text": "Done."}]}
+    manager.append("s1", [again])
+    assert manager.prepare_context_sync("s1", [*history, again]).messages == [*history, again]
+    assert manager.status("s1").wire == "openai-chat"

@@ -7,6 +7,7 @@ content and an id that chains it to its parent. Nothing here changes ``raw``, ev
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
@@ -16,6 +17,8 @@ from refold.conversation.part import Part
 Role = Literal["system", "user", "assistant", "tool"]
 
 ROOT = ""
+RECORD_OPENS = "⟦"
+_RECORD = re.compile(r"⟦[^⟦⟧]{0,600}⟨f:[0-9a-f]{4,}")
 _ID_BYTES = 16
 
 
@@ -38,8 +41,17 @@ class Message:
 
 
 def is_user_turn(role: str, parts: Iterable[Part]) -> bool:
-    """Tell whether a message with this role and these parts is a person speaking."""
-    return role == "user" and not any(part.kind == "result" for part in parts)
+    """Tell whether a message with this role and these parts is a person speaking; a record of ours is not."""
+    if role != "user":
+        return False
+    parts = tuple(parts)
+    return not any(part.kind == "result" for part in parts) and not is_record(parts)
+
+
+def is_record(parts: Iterable[Part]) -> bool:
+    """Tell whether a message is a record that stands for folded messages, also one of another session."""
+    first = next(iter(parts), None)
+    return first is not None and first.text.startswith(RECORD_OPENS) and bool(_RECORD.match(first.text))
 
 
 def join_parts(message: Message) -> str:

@@ -15,7 +15,7 @@ from refold.errors import FormatError
 from refold.formats.detect import RESPONSES
 from refold.formats.sdk import is_plain, read_message, to_plain
 
-SourceKind = Literal["whole", "shortened", "extended", "fold"]
+SourceKind = Literal["whole", "shortened", "extended", "fold", "restored"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,8 @@ class MessageSource:
     """What an outgoing message stands for: positions among the messages handed in, and what became of them.
 
     ``whole`` is untouched, ``shortened`` has parts replaced, ``extended`` has recalled text added below it, ``fold`` is
-    a record in the place of all these positions. ``messages`` are the caller's own objects at the positions; empty if
+    a record in the place of all these positions, ``restored`` an original in the place of a record that was handed in.
+    ``messages`` are the caller's own objects at the positions; empty if
     the history came from the ledger.
     """
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import cast
 
 from refold.conversation import because
@@ -19,8 +20,9 @@ from refold.formats import Beside, Intake, detect
 from refold.ledger.chain import chain_path
 from refold.ledger.codec import dump_json, load_json
 from refold.ledger.port import QuickLedger
-from refold.ledger.records import Extension, SessionRow, Splice, StoredMessage, extend_row
+from refold.ledger.records import Extension, SessionRow, Splice, StoredMessage, extend_row, merge_settings
 from refold.manager.flow import Flow, Rounds
+from refold.manager.returned import restore_history
 from refold.manager.session import OpenSession, digest_raw
 from refold.manager.store import Keeper, Slot
 from refold.manager.usage import ReportedUsage, describe_reports
@@ -31,6 +33,8 @@ from refold.tokens import model_info
 
 # The setting that holds the system prompt and the tools of an imported conversation.
 KEPT = "kept"
+# The setting that says that a caller named the format: no message changes it.
+NAMED_WIRE = "named_wire"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +44,8 @@ class Request:
     ``window`` and ``reserve`` apply to this call only and override the model's and the configured ones. ``digests`` are
     the content hashes of ``messages`` if the caller has computed them. With ``follows``, the number of messages before
     and the digest of the last of them, ``messages`` are only those that come after. ``reports`` are what providers
-    reported about earlier requests of the session and nobody has stored yet.
+    reported about earlier requests of the session and nobody has stored yet. ``origins`` are the positions that the
+    messages had when records of ours were exchanged for their originals (see ``returned``).
     """
 
     session_id: str
@@ -54,6 +59,7 @@ class Request:
     follows: tuple[int, str] | None = None
     digests: Sequence[str] | None = None
     reports: Sequence[ReportedUsage] = ()
+    origins: Sequence[int] | None = None
 
     def add_kept(self, settings: Mapping[str, object]) -> Request:
         """Return the request with the system prompt and tools that an imported session brought, if it has none."""
@@ -96,24 +102,32 @@ def check_messages(messages: object) -> Sequence[object]:
     return messages
 
 
-def take_in(keeper: Keeper, slot: Slot, request: Request) -> Flow[OpenSession]:
-    """Return the session with all that the caller handed in stored and shown."""
-    raws = None if request.messages is None else check_messages(request.messages)
-    digests = [] if raws is None else _find_digests(slot, request, raws)
+def take_in(keeper: Keeper, slot: Slot, request: Request) -> Flow[tuple[OpenSession, Request]]:
+    """Return the session with all that the caller handed in stored and shown, and the request.
+
+    In the request, originals are in the place of records of ours that came back.
+    """
+    given = None if request.messages is None else check_messages(request.messages)
+    given_digests = [] if given is None else _find_digests(slot, request, given)
     rounds = Rounds(keeper, request.session_id)
     while True:
         rounds.begin()
-        row = _find_row(keeper, request, raws)
+        row = _find_row(keeper, request, given)
         session = keeper.open(slot, row)
-        if raws is None:
-            return session
-        # A caller that names the format knows it better than any sign in the messages.
-        if request.format is None and _change_wire(keeper, session, raws[len(session.ids) :], lambda: raws):
+        if given is None:
+            return session, request
+        raws, digests, taken = given, given_digests, request
+        if list(digests[: len(session.digests)]) != session.digests:
+            restored = restore_history(keeper.ledger, session, raws, digests)
+            if restored is not None:
+                raws, digests = restored.raws, restored.digests
+                taken = replace(request, messages=raws, digests=digests, origins=restored.origins)
+        if _change_wire(keeper, session, raws[len(session.ids) :], partial(list, raws)):
             continue
         is_stored = _take_history(keeper, session, raws, digests)
         if is_stored and session.path_version >= 0:
             _settle_versions(keeper, session)
-            return session
+            return session, taken
         slot.session = None
         if not is_stored:
             yield rounds.refuse(row, because.HISTORY_REFUSED(messages=len(raws)))
@@ -128,7 +142,7 @@ def append_new(
         rounds.begin()
         row = _find_row(keeper, Request(session_id, format=wire), raws)
         session = keeper.open(slot, row)
-        if wire is None and _change_wire(keeper, session, raws, lambda: [*_read_raws(keeper, session_id), *raws]):
+        if _change_wire(keeper, session, raws, lambda: [*_read_raws(keeper, session_id), *raws]):
             continue
         digests = [digest_raw(raw, at) for at, raw in enumerate(raws)]
         if _append(keeper, session, raws, digests):
@@ -143,7 +157,9 @@ def _change_wire(
 ) -> bool:
     """Switch the session's format if new messages show that it was taken for another; True if it was."""
     known = session.row.wire
-    if not tail or _find_wire(tail, known, model="", system=None, tools=None, name=None) is None:
+    if not tail or session.row.settings.get(NAMED_WIRE):
+        return False  # A caller that names the format knows it better than any sign in the messages.
+    if _find_wire(tail, known, model="", system=None, tools=None, name=None) is None:
         return False
     wire = detect(read_all()).name
     if wire == known:
@@ -171,9 +187,12 @@ def _find_row(keeper: Keeper, request: Request, raws: Sequence[object] | None) -
             changes["wire"] = wire
         elif not row.wire:
             row = replace(row, wire=wire or "")
+    if request.format is not None and not row.settings.get(NAMED_WIRE):
+        changes["settings"] = {NAMED_WIRE: True}
     if changes:
         keeper.ledger.update_session(request.session_id, changes, keeper.clock())
-        row = replace(row, model=model, wire=str(changes.get("wire", row.wire)))
+        settings = merge_settings(row.settings, cast("Mapping[str, object]", changes.get("settings", {})))
+        row = replace(row, model=model, wire=str(changes.get("wire", row.wire)), settings=settings)
     return row
 
 
@@ -275,7 +294,8 @@ def extend_open(keeper: Keeper, slot: Slot, request: Request) -> Extension | Non
         if len(whole) <= known or list(whole[:known]) != session.digests:
             return None
         tail, digests, start = raws[known:], whole[known:], known
-        if request.format is None and _find_wire(tail, session.row.wire, model="", system=None, tools=None, name=None):
+        is_named = request.format is not None or session.row.settings.get(NAMED_WIRE)
+        if not is_named and _find_wire(tail, session.row.wire, model="", system=None, tools=None, name=None):
             return None
     messages = _parse_tail(session, tail, digests, start=start)
     if any(render_arrival(keeper.arrival_stages(), message) for message in messages):

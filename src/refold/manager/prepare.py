@@ -76,8 +76,8 @@ def prepare_flow(keeper: Keeper, request: Request, background: Background) -> Fl
         try:
             prepared = _prepare_in_memory(keeper, slot, request)
             if prepared is None:
-                session = yield from take_in(keeper, slot, request)
-                prepared = yield from _prepare_held(keeper, slot, session, request, background, waited_in_vain)
+                session, taken = yield from take_in(keeper, slot, request)
+                prepared = yield from _prepare_held(keeper, slot, session, taken, background, waited_in_vain)
             if prepared is not None:
                 return prepared
         finally:
@@ -362,7 +362,7 @@ def _hand_back(
         edits=tuple(session.edits),
         report=_write_report(session, judged, made, tokens, note),
         originals=StoredOriginals(keeper, session.id),
-        trace=session.trace(request.messages),
+        trace=session.trace(request.messages, request.origins),
     )
 
 

@@ -355,11 +355,13 @@ class OpenSession:
                 return True
         return False
 
-    def trace(self, given: Sequence[object] | None) -> Callable[[], list[MessageSource]]:
+    def trace(
+        self, given: Sequence[object] | None, origins: Sequence[int] | None = None
+    ) -> Callable[[], list[MessageSource]]:
         """Return a function that says what each message in view stands for, as the view is now."""
         items, length, is_own = tuple(self.items), len(self.ids), [place >= 0 for place in self.places]
         ids = self.ids  # It only grows at its end: the messages of now keep their places.
-        return lambda: trace_items(items, ids[:length], given, is_own)
+        return lambda: trace_items(items, ids[:length], given, is_own, origins)
 
     def change_last(self, item: Item, edit: Edit) -> None:
         """Show the last message under an edit that was made just now."""
