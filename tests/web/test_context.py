@@ -83,7 +83,7 @@ def test_a_preview_says_what_would_go_and_changes_nothing(browser: Browser, url:
     assert re.search(r"folded: \d+ messages", said)
     assert re.search(r"\d+ messages stay as they are", said)
     dialog.locator("summary", has_text="folded:").click()
-    assert dialog.locator(".goes-list li").first.inner_text()
+    assert dialog.locator("details[open] .goes-list li").first.inner_text()
     with open_manager(workspace) as manager:
         assert manager.status("agent") == before
 

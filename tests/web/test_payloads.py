@@ -109,11 +109,12 @@ def url(workspace: Path) -> Iterator[str]:
 
 def open_all(page: Any) -> None:
     """Open whatever can be opened."""
-    for name in ("Show originals", "Whole summary", "Exactly what the model reads", "Open in full"):
+    for name in ("Unfold all", "Whole summary", "Exactly what the model reads", "Open in full"):
         for one in page.get_by_role("button", name=name).all():
             one.click()
-    for one in page.locator(".block-head[aria-expanded=false]").all():
-        one.click()
+    closed = page.locator(".block-head[aria-expanded=false]")
+    for _ in range(closed.count()):
+        closed.first.click()
     page.wait_for_timeout(300)
 
 
@@ -132,8 +133,8 @@ def test_messages_calls_results_and_pictures_are_text_in_every_look(browser: Bro
     page.locator(".turn").first.wait_for()
     for look in ("What the model sees", "What was said", "Difference"):
         page.get_by_role("button", name=look).click()
-        page.locator(".turn").first.wait_for()
         page.evaluate("document.querySelector('.talk-scroll').scrollTop = 0")
+        page.locator(".turn:not(.waiting)").first.wait_for()
         page.wait_for_timeout(300)
         open_all(page)
         said = page.locator(".talk").inner_text()

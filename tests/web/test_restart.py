@@ -43,7 +43,7 @@ def test_the_sample_is_there_on_the_first_start_and_stays_deleted_after_it_was_d
         )
         row = page.locator("tr", has_text="An agent fixes")
         assert row.locator(".chip", has_text="sample").is_visible()
-        assert int(row.locator("[data-label=Folds]").inner_text()) > 1
+        assert int(row.locator("[data-label=Compressions]").inner_text()) > 1
         page.get_by_role("button", name="Delete: An agent fixes").click()
         page.get_by_role("dialog").get_by_role("button", name="Delete").click()
         page.get_by_role("heading", name="No sessions yet").wait_for()

@@ -9,7 +9,16 @@ from pathlib import Path
 import pytest
 
 from refold import CompressionConfig, ContextCompressionManager
-from refold.web.sample import NAME, RESERVE_TOKENS, STOP_SHARE, WINDOW_TOKENS, SamplePlayer, can_play, make_sample
+from refold.web.sample import (
+    NAME,
+    QUESTIONS,
+    STOP_SHARE,
+    SamplePlayer,
+    SampleQuestion,
+    can_play,
+    make_sample,
+    reset_sample,
+)
 from tests.web.stories import sample_messages
 
 
@@ -20,12 +29,6 @@ def manager(tmp_path: Path) -> Iterator[ContextCompressionManager]:
         yield made
 
 
-def open_own(manager: ContextCompressionManager) -> ContextCompressionManager:
-    """Return a manager with the sample's window, as the page opens one for it."""
-    config = CompressionConfig(window=WINDOW_TOKENS, reserve=RESERVE_TOKENS)
-    return ContextCompressionManager(config, manager.workspace_path, ledger=manager.ledger)
-
-
 def test_the_bundled_sample_is_the_example_of_a_coding_agent(project_root: Path) -> None:
     example = json.loads((project_root / "examples" / "sessions" / "coding_agent.json").read_text("utf-8"))
     assert sample_messages() == example["messages"]
@@ -33,17 +36,16 @@ def test_the_bundled_sample_is_the_example_of_a_coding_agent(project_root: Path)
 
 def test_the_sample_was_folded_before_and_is_nearly_full(manager: ContextCompressionManager) -> None:
     assert manager.status(NAME).compression_count >= 3
-    assert STOP_SHARE * 0.95 < open_own(manager).status(NAME).share < 1
+    assert STOP_SHARE * 0.95 < manager.status(NAME).share < 1, "its window is part of its settings"
     row = manager.ledger.read_session(NAME)
     assert row is not None
     assert can_play(row)
 
 
 def test_compressing_the_sample_by_hand_saves_most_of_it(manager: ContextCompressionManager) -> None:
-    own = open_own(manager)
-    tried = own.compress(NAME, dry_run=True)
+    tried = manager.compress(NAME, dry_run=True)
     assert tried.current_tokens < tried.previous_tokens / 2
-    assert own.compress(NAME).current_tokens < tried.previous_tokens / 2
+    assert manager.compress(NAME).current_tokens < tried.previous_tokens / 2
 
 
 def test_played_on_the_sample_folds_within_a_few_steps_and_ends(manager: ContextCompressionManager) -> None:
@@ -70,3 +72,31 @@ def test_a_sample_that_somebody_went_on_with_is_not_played_over_their_words(mana
     manager.delete_session(NAME)
     assert SamplePlayer(manager).play_step() is None
     assert not make_sample(manager), "deleted is deleted"
+
+
+@pytest.mark.parametrize("asked", QUESTIONS)
+def test_recall_puts_the_folded_value_into_the_request_of_each_question(
+    manager: ContextCompressionManager, asked: SampleQuestion
+) -> None:
+    assert SamplePlayer(manager).ask(asked), asked.question
+    question, answer = (str(item.raw) for item in manager.read_view(NAME)[-2:])
+    assert asked.question in question
+    assert "⟨m:" in question, "the passage is below the question, with its handle"
+    assert asked.value in question
+    assert asked.answer in answer
+
+
+def test_the_sample_starts_over_as_it_was_at_first(manager: ContextCompressionManager) -> None:
+    first = manager.status(NAME)
+    assert SamplePlayer(manager).ask(QUESTIONS[0])
+    manager.compress(NAME)
+    reset_sample(manager)
+    again = manager.status(NAME)
+    assert (again.messages, again.tokens, again.compression_count) == (
+        first.messages,
+        first.tokens,
+        first.compression_count,
+    )
+    row = manager.ledger.read_session(NAME)
+    assert row is not None
+    assert can_play(row)

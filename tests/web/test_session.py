@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from refold import CompressionConfig, ContextCompressionManager
 from tests.web.served import Browser, is_within, need_browser, serve
-from tests.web.stories import LINES, leave_no_sample, open_manager, write_folded
+from tests.web.stories import LINES, leave_no_sample, open_manager, sample_messages, write_folded
 
 need_browser()
 pytestmark = pytest.mark.slow  # test_payloads.py opens the pages in the quick suite.
@@ -49,11 +50,15 @@ def test_a_fold_is_a_card_with_its_figures_facts_and_exact_values(browser: Brows
     said = card.inner_text()
     assert f"{len(fold.covers)} messages" in said
     assert f"{fold.tokens_original:,} → {fold.tokens_after:,} tokens" in said
+    assert re.search(r"\(\d+(\.\d)?×\)", said), "how much smaller it is"
+    assert "## Exact values" not in said
     assert "requested manually" in said
     assert re.search(r"\b\d\d:\d\d\b", said)
     assert fold.fold.facts[0].text in said
-    assert "quayline/billing/nights.py" in said
     assert fold.fold.handle in said
+    assert not card.locator(".value-groups").count(), "exact values are closed"
+    card.get_by_role("button", name="Exact values").click()
+    assert "quayline/billing/nights.py" in card.locator(".value-groups").inner_text()
     card.get_by_role("button", name="Exactly what the model reads").click()
     card.get_by_text(f"{len(fold.covers)} earlier messages, folded into this record").wait_for()
 
@@ -61,31 +66,85 @@ def test_a_fold_is_a_card_with_its_figures_facts_and_exact_values(browser: Brows
 def test_a_fold_opens_to_its_originals_and_closes_again(browser: Browser, url: str, workspace: Path) -> None:
     fold = find_folds(workspace)[0]
     page = browser.open(f"{url}folded&at={fold.fold.handle}")
-    page.get_by_role("button", name="Show originals").first.click()
+    page.get_by_role("button", name="Unfold all").first.click()
     page.locator(".turn.inside").first.wait_for()
     assert count_view(workspace) < 120, "looking changes nothing"
-    page.get_by_role("button", name="Hide originals").first.click()
+    page.get_by_role("button", name="Hide the originals").first.click()
     page.locator(".turn.inside").first.wait_for(state="detached")
 
 
-def test_unfold_brings_the_originals_back_and_fold_again_takes_them_out(
+def test_undo_this_compression_steps_back_once_and_redo_puts_it_back(
     browser: Browser, url: str, workspace: Path
 ) -> None:
     write_folded(workspace, "unfold me")
     before = count_view(workspace, "unfold me")
+    with open_manager(workspace) as manager:
+        compressions = len(manager.figures("unfold me").folds)
     fold = find_folds(workspace, "unfold me")[-1]
     page = browser.open(f"{url}unfold+me&at={fold.fold.handle}")
-    page.locator(".fold", has_text=fold.fold.handle).get_by_role("button", name="Unfold").click()
-    again = page.locator(".undone", has_text=f"{len(fold.covers)} messages from here were folded")
+    page.locator(".fold", has_text=fold.fold.handle).get_by_role("button", name="Undo this compression").click()
+    again = page.locator(".undone", has_text="The compression of").first
     again.wait_for()
-    assert count_view(workspace, "unfold me") == before + len(fold.covers) - 1
-    page.wait_for_function(
-        "() => { const top = document.querySelector('.undone').getBoundingClientRect().top;"
-        " return top > 0 && top < innerHeight }"
-    )
-    again.get_by_role("button", name="Fold again").click()
+    assert compressions == 1
+    assert count_view(workspace, "unfold me") == len(sample_messages()), "all that the compression did is undone"
+    page.get_by_role("button", name="Redo", exact=True).first.click()
     again.wait_for(state="detached")
     assert count_view(workspace, "unfold me") == before
+    page.get_by_role("button", name="Undo the last compression").click()
+    again.wait_for()
+
+
+def test_the_scrubber_shows_a_request_as_it_was_sent(browser: Browser, url: str, workspace: Path) -> None:
+    page = browser.open(f"{url}folded")
+    scrubber = page.get_by_role("slider", name="Request to show")
+    scrubber.wait_for()
+    scrubber.evaluate("e => { e.value = 3; e.dispatchEvent(new Event('input')) }")
+    page.locator(".timeline-told", has_text=re.compile(r"Request 3 of \d+.* instead of")).wait_for()
+    page.locator(".fold").first.wait_for(state="detached")
+    page.get_by_role("button", name="Newest", exact=True).click()
+    page.locator(".timeline-told", has_text="Now, after").wait_for()
+
+
+def test_before_and_after_stand_side_by_side_with_tokens(browser: Browser, url: str, workspace: Path) -> None:
+    page = browser.open(f"{url}folded", width=1440)
+    page.get_by_role("slider", name="Request to show").wait_for()
+    page.get_by_role("button", name="Before / after").click()
+    page.locator(".pane-before .turn:not(.waiting)").first.wait_for()
+    page.locator(".pane-after .fold").first.wait_for()
+    raw, sent = (
+        int(page.locator(f".pane-{side} .pane-head p").inner_text().split()[0].replace(",", ""))
+        for side in ("before", "after")
+    )
+    assert raw > 1.5 * sent > 0
+
+
+def test_a_message_is_pinned_and_unpinned(browser: Browser, url: str, workspace: Path) -> None:
+    with open_manager(workspace) as manager:
+        manager.append("pins", [{"role": "user", "content": "Keep this rule"}, {"role": "assistant", "content": "Yes"}])
+    page = browser.open(f"{url}pins")
+    turn = page.locator(".turn", has_text="Keep this rule")
+    turn.hover()
+    turn.get_by_role("button", name="Pin: keep this message in view").click()
+    turn.locator(".chip", has_text="pinned").wait_for()
+    with open_manager(workspace) as manager:
+        assert len(manager.pinned("pins")) == 1
+    turn.get_by_role("button", name="Unpin this message").click()
+    turn.locator(".chip", has_text="pinned").wait_for(state="detached")
+
+
+def test_a_session_is_searched_and_filtered_by_role(browser: Browser, url: str, workspace: Path) -> None:
+    page = browser.open(f"{url}folded")
+    page.locator(".turn").first.wait_for()
+    field = page.get_by_role("searchbox", name="Find in this session")
+    field.fill("oriane")
+    field.press("Enter")
+    page.get_by_text(re.compile(r"^1 of \d+$")).wait_for()
+    page.locator(".turn-place.found").wait_for()
+    field.press("Enter")
+    page.get_by_text(re.compile(r"^2 of \d+$")).wait_for()
+    page.get_by_role("combobox", name="Show the messages of").select_option("user")
+    page.locator(".turn.by-tool").first.wait_for(state="detached")
+    page.locator(".turn.by-user").first.wait_for()
 
 
 def test_an_earlier_fold_is_folded_again_though_another_was_undone_later(workspace: Path) -> None:
@@ -126,7 +185,7 @@ def scroll_until(page: Any, wanted: str) -> None:
 
 def test_a_shortened_output_shows_its_mark_and_opens_in_full(browser: Browser, url: str, workspace: Path) -> None:
     call = {"id": "c1", "type": "function", "function": {"name": "read_log", "arguments": '{"day": 3}'}}
-    with open_manager(workspace) as manager:
+    with ContextCompressionManager(CompressionConfig().cut_on_arrival(), workspace) as manager:
         manager.append(
             "shortened",
             [
@@ -174,8 +233,8 @@ def test_a_compression_in_one_tab_is_a_card_in_the_other(browser: Browser, url: 
         page.locator(".gauge-share").wait_for()
     one.get_by_role("button", name="Compress now").click()
     one.get_by_role("dialog").get_by_role("button", name="Compress now").click()
-    for page in (one, other):
-        page.locator(".session-talk .fold").first.wait_for()
+    one.locator(".session-talk .fold").first.wait_for()
+    scroll_until(other, ".session-talk .fold")
 
 
 def test_a_handle_in_the_address_leads_to_its_message_even_within_a_fold(
@@ -223,8 +282,10 @@ def test_everything_in_a_session_is_reached_with_the_keyboard(browser: Browser, 
     page = browser.open(f"{url}folded")
     page.locator(".turn").first.wait_for()
     reached = set()
+    page.get_by_role("button", name="Continue this conversation").click()
+    page.locator(".composer-field:enabled").wait_for()
     page.locator("body").press("Tab")
-    for _ in range(60):
+    for _ in range(80):
         reached.add(page.evaluate("document.activeElement.className.split(' ')[0] || document.activeElement.tagName"))
         page.keyboard.press("Tab")
     assert {"skip", "brand", "talk-scroll", "block-head", "button", "composer-field"} <= reached

@@ -5,10 +5,16 @@ from __future__ import annotations
 import re
 import string
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
-from refold.web.words import _WORDS, choose_tongue, say_in
+from refold.conversation.edit import RECALL, FactKind
+from refold.conversation.message import Role
+from refold.conversation.part import Kind
+from refold.stages import STAGES
+from refold.stages.extract.index import SORT_NAMES as SORTS
+from refold.web.words import TONGUES, Tongue, choose_tongue, read_words, say_in
 
 PAGE = Path(__file__).parents[2] / "src" / "refold" / "web"
 
@@ -17,26 +23,60 @@ def find_slots(text: str) -> set[str]:
     return {name for _, name, _, _ in string.Formatter().parse(text) if name}
 
 
-def test_both_languages_have_every_text_and_the_same_values_in_it() -> None:
-    for key, (english, chinese) in _WORDS.items():
-        assert english.strip(), key
-        assert chinese.strip(), key
-        assert find_slots(english) == find_slots(chinese), key
+def test_both_languages_have_every_text_with_the_same_values_in_it() -> None:
+    english, chinese = read_words("en"), read_words("zh")
+    needed = {key for key in english if not key.startswith("settings.means_")}
+    assert needed <= chinese.keys()
+    assert chinese.keys() <= english.keys()
+    for key, text in chinese.items():
+        assert english[key].strip(), key
+        assert text.strip(), key
+        assert find_slots(english[key]) == find_slots(text), key
 
 
-def test_every_text_that_a_page_asks_for_is_there() -> None:
-    asked = {
-        key for path in PAGE.rglob("*.py") for key in re.findall(r'\bsay\(\s*"([a-z_.]+)"', path.read_text("utf-8"))
+def find_asked(pattern: str, text: str) -> set[str]:
+    """Return the keys that a source asks for, a ``*`` in the place of what it fills in."""
+    return {re.sub(r"\$?\{[^}]*\}", "*", key) for key in re.findall(pattern, text)}
+
+
+def test_every_text_that_a_page_asks_for_exists() -> None:
+    asked = set[str]()
+    for path in PAGE.rglob("*.py"):
+        asked |= find_asked(r'\b(?:say|_)\(\s*f?"([a-z_.{}]+)"', path.read_text("utf-8"))
+    assert len(asked) > 100
+    for key in asked - {"area.key"}:
+        found = [one for one in read_words("en") if re.fullmatch(re.escape(key).replace(r"\*", ".+"), one)]
+        assert found, key
+
+
+@pytest.mark.parametrize(("script", "prefix"), [("conversation", "session.talk_"), ("timeline", "session.time_")])
+def test_every_text_that_the_browser_asks_for_exists(script: str, prefix: str) -> None:
+    source = (PAGE / "parts" / f"{script}.js").read_text("utf-8")
+    asked = find_asked(r'this\.say\(\s*[`"]([a-z_${}.]+)[`"]', source)
+    asked |= set(re.findall(r'this\.say\([^()]*\? "([a-z_]+)" : "[a-z_]+"', source))
+    asked |= set(re.findall(r'this\.say\([^()]*\? "[a-z_]+" : "([a-z_]+)"', source))
+    assert len(asked) > 5
+    for key in asked:
+        found = [one for one in read_words("en") if re.fullmatch(re.escape(prefix) + key.replace("*", ".+"), one)]
+        assert found, key
+
+
+@pytest.mark.parametrize("tongue", TONGUES)
+def test_every_name_that_the_browser_fills_into_a_key_has_words(tongue: Tongue) -> None:
+    """A part, a stage, a sort of value or a kind of fact without words would show its key."""
+    words = read_words(tongue)
+    stages = {*STAGES, RECALL, "archive"}
+    filled = {
+        "kind": get_args(Kind),
+        "by": get_args(Role),
+        "stage": stages,
+        "fact": get_args(FactKind),
+        "sort": SORTS,
     }
-    assert asked
-    assert asked - {"area.key"} <= _WORDS.keys()
-
-
-def test_every_text_that_the_conversation_asks_for_in_the_browser_is_there() -> None:
-    script = (PAGE / "parts" / "conversation.js").read_text("utf-8")
-    asked = set(re.findall(r'this\.say\("([a-z_]+)"', script))
-    assert asked
-    assert {f"session.talk_{key}" for key in asked} <= _WORDS.keys()
+    for part, names in filled.items():
+        assert names
+        for name in names:
+            assert f"session.talk_{part}_{name}" in words, f"{part}_{name}"
 
 
 @pytest.mark.parametrize(

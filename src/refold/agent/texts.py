@@ -49,7 +49,7 @@ class Texts:
 
     def _list_figures(self, now: SessionStatus, values: Mapping[str, object]) -> list[str]:
         """Return configuration and statistics, one per line."""
-        saved = max(0, now.tokens_original - (now.tokens - now.system_tokens - now.tools_tokens))
+        saved = now.folded_away
         listed = ", ".join(f"{name} {'—' if value is None else json.dumps(value)}" for name, value in values.items())
         hidden = now.messages - now.messages_in_view
         return [

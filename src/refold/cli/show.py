@@ -9,7 +9,7 @@ import typer
 
 from refold.cli.app import app, format_examples
 from refold.cli.input import AsJson, SessionOption, Workspace, choose_session, open_workspace, show_empty
-from refold.cli.output import clean_line, format_time, make_console, make_table, write_json, write_line
+from refold.cli.output import clean_line, count_things, format_time, make_console, make_table, write_json, write_line
 from refold.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -66,6 +66,9 @@ def _show_view(manager: ContextCompressionManager, session: str, *, as_json: boo
         f"{status.messages:,} messages, {status.messages_in_view:,} in view; {status.tokens:,} of {status.hard:,} "
         f"tokens ({status.share * 100:.0f} %), counted by {status.counter}"
     )
+    if status.compression_count or status.folded_away:
+        done = count_things(status.compression_count, "compression")
+        write_line(f"{status.folded_away:,} tokens folded away in {done}")
     write_line(f"{status.stopped or status.ahead.tell()}")
 
 

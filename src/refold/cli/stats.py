@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from refold.cli.app import app
@@ -28,7 +29,11 @@ from refold.cli.output import (
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from refold.manager import ContextCompressionManager
     from refold.manager.status import Told
+    from refold.manager.usage import Bill
+
+SESSIONS_MAX = 200
 
 
 @app.command()
@@ -39,8 +44,9 @@ def stats(session: SessionFilter = None, workspace: Workspace = "", as_json: AsJ
             choose_session(manager.ledger, session)  # Raises if there is no such session.
         found = manager.statistics(session)
         is_empty = find_newest(manager.ledger) is None
+        bill, folded = _add_up(manager, session)
     if as_json:
-        write_json(found.to_dict())
+        write_json({**found.to_dict(), "folded_away": folded, "bill": describe_bill(bill)})
         return
     if is_empty:
         show_empty(workspace, as_json=False)
@@ -53,6 +59,7 @@ def stats(session: SessionFilter = None, workspace: Workspace = "", as_json: AsJ
         ("postponed", f"{found.waited:,} that would not have paid off yet"),
         ("other", f"{found.skipped:,} skipped, {found.failed:,} failed, {found.warned:,} warnings"),
     ]
+    rows[2:2] = [("folded away", f"{folded:,} tokens"), *_list_bill(bill)]
     if found.compressions:
         rows[1] = ("tokens", f"{rows[1][1]}  {describe_share(found.tokens_before, found.tokens_after)}")
     show_pairs(console, rows)
@@ -67,6 +74,31 @@ def stats(session: SessionFilter = None, workspace: Workspace = "", as_json: AsJ
     if found.decisions:
         console.print()
         console.print(_list_decisions(found.decisions, with_session=session is None and found.sessions > 1))
+
+
+def _add_up(manager: ContextCompressionManager, session: str | None) -> tuple[Bill, int]:
+    """Return the bill and the tokens folded away, of a session or of all."""
+    from refold.manager.usage import Bill
+
+    names = [session] if session is not None else [row.id for row in manager.ledger.list_sessions(limit=SESSIONS_MAX)]
+    figures = [manager.figures(name) for name in names]
+    return sum((one.bill for one in figures), Bill()), sum(one.folded_away for one in figures)
+
+
+def describe_bill(bill: Bill) -> dict[str, object]:
+    """Return a bill as plain values, for JSON; amounts are dollars at list prices."""
+    return {**asdict(bill), "dollars_saved": bill.dollars_saved}
+
+
+def _list_bill(bill: Bill) -> list[tuple[str, str]]:
+    """Return what providers reported and what it cost; nothing where no provider reported anything."""
+    if not bill.requests:
+        return []
+    rows = [("sent", f"{bill.tokens:,} tokens in {bill.requests:,} requests, about {bill.tokens_raw:,} without refold")]
+    if bill.priced:
+        rows.append(("bill", f"${bill.dollars:,.4f} at list prices, about ${bill.dollars_raw:,.4f} without refold"))
+        rows.append(("saved", f"${bill.dollars_saved:,.4f} (estimated)"))
+    return rows
 
 
 def _list_decisions(decisions: Sequence[Told], *, with_session: bool) -> Table:

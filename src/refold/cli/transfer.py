@@ -212,12 +212,13 @@ def _store_session(manager: ContextCompressionManager, session: Session, name: s
         raise FormatError(
             f"{session.source or name} has no messages; give a conversation, or what 'refold export' wrote"
         )
+    if session.model:  # Before the messages: they are counted by its tokenizer as they arrive.
+        manager.ledger.open_session(name, time.time())
+        manager.ledger.update_session(name, {"model": session.model[:_MODEL_CHARS_MAX]}, time.time())
     manager.append(name, list(session.messages), format=session.format)
     beside = {"system": session.system, "tools": session.tools}
     kept = {key: value for key, value in beside.items() if value}
     changes: dict[str, object] = {"settings": {TITLE: find_title(session) or None, KEPT: kept or None}}
-    if session.model:  # Otherwise the session would be counted, and its window assumed, as for any model.
-        changes["model"] = session.model[:_MODEL_CHARS_MAX]
     manager.ledger.update_session(name, changes, time.time())
     return name
 

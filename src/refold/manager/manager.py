@@ -7,6 +7,7 @@ environment and starts no thread. Every public method is safe to call from any t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -249,7 +250,10 @@ class ContextCompressionManager:
 
     def figures(self, session_id: str) -> SessionFigures:
         """Return what a session's requests were and cost, beside what they would have been without compression."""
-        return usage.read_figures(self.ledger, check_session(session_id))
+        found = usage.read_figures(self.ledger, check_session(session_id))
+        if self.ledger.read_session(session_id) is None:
+            return found
+        return replace(found, folded_away=self.status(session_id).folded_away)
 
     def events(self, session_id: str | None = None, limit: int = 100) -> list[Event]:
         """Return the newest events of a session, or of all, newest first."""

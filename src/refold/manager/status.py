@@ -43,7 +43,8 @@ class SessionStatus:
 
     ``system_tokens`` and ``tools_tokens`` are those that came beside the messages of the request prepared last.
     ``acts_at`` is the size at which the next automatic compression is expected; ``saves_money`` tells that it will not
-    wait for the soft limit.
+    wait for the soft limit. ``folded_away`` is what the view has less than the originals: the one figure for it on
+    every face.
     """
 
     session_id: str
@@ -68,6 +69,7 @@ class SessionStatus:
     tools_tokens: int = 0
     acts_at: int = 0
     saves_money: bool = False
+    folded_away: int = 0
     ahead: Ahead = Ahead()
 
     def to_dict(self) -> dict[str, object]:
@@ -124,6 +126,7 @@ def describe_session(keeper: Keeper, session_id: str, beside: Request | None = N
             tools_tokens=slot.fixed_tokens - slot.system_tokens - REPLY_TOKENS,
             acts_at=budget.soft if saves_at is None else saves_at,
             saves_money=saves_at is not None,
+            folded_away=max(0, row.tokens - session.item_tokens) if session.edits else 0,
         )
 
 

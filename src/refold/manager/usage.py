@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import fsum
+from math import fsum, inf
 
 from refold.budget.economics import Request, Tariff, charge_ask, charge_request
 from refold.conversation import because
@@ -147,7 +147,10 @@ _MECHANICAL = frozenset({"", "extract", "window"})
 
 @dataclass(frozen=True, slots=True)
 class RequestFigures:
-    """One request. ``tokens_raw`` is estimated; ``dollars`` and ``dollars_raw`` are None where no price is known."""
+    """One request. ``tokens_raw`` is estimated; ``dollars`` and ``dollars_raw`` are None where no price is known.
+
+    ``messages`` is how many messages the session had when the request was sent.
+    """
 
     time: float
     model: str
@@ -158,6 +161,7 @@ class RequestFigures:
     dollars: float | None
     dollars_raw: float | None
     is_over: bool = False
+    messages: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,13 +217,17 @@ class Bill:
 
 @dataclass(frozen=True, slots=True)
 class SessionFigures:
-    """All of a session: its requests in order, its compressions, its bill. ``is_cut``: older requests are left out."""
+    """All of a session: its requests in order, its compressions, its bill. ``is_cut``: older requests are left out.
+
+    ``folded_away`` is what the view has less than the originals now, as ``SessionStatus`` counts it.
+    """
 
     session_id: str
     requests: tuple[RequestFigures, ...]
     folds: tuple[FoldFigures, ...]
     bill: Bill
     is_cut: bool = False
+    folded_away: int = 0
 
 
 def read_figures(ledger: Ledger, session_id: str, requests_max: int = REQUESTS_MAX) -> SessionFigures:
@@ -231,12 +239,13 @@ def read_figures(ledger: Ledger, session_id: str, requests_max: int = REQUESTS_M
     edits = ledger.read_edits(session_id, active_only=False) if batches or billed else []
     events = read_all_events(ledger, session_id) if batches else ()
     switches = [event for event in events if event.kind in ("undone", "redone")]
-    requests = _figure_requests(billed, Freed(batches, edits, switches))
+    freed = Freed(batches, edits, switches)
+    requests = _figure_requests(billed, freed)
     folds = tuple(
         FoldFigures(one.created_at, one.reason, one.tokens_before, one.tokens_after, one.is_active) for one in batches
     )
     bill = replace(sum_requests(requests), dollars_summaries=_price_summaries(edits, billed))
-    return SessionFigures(session_id, tuple(requests), folds, bill, is_cut)
+    return SessionFigures(session_id, tuple(requests), folds, bill, is_cut, freed.at(inf))
 
 
 def sum_requests(requests: Iterable[RequestFigures]) -> Bill:
@@ -309,6 +318,7 @@ def _figure_requests(usages: Sequence[StoredUsage], freed: Freed) -> list[Reques
                 dollars,
                 dollars_raw,
                 raw > info.window,
+                one.path_length,
             )
         )
         before_raw, before_time = raw, one.created_at

@@ -16,19 +16,20 @@ from refold.conversation.reason import Reason
 from refold.ladder.report import StageReport
 from refold.llm.conversation_model import converse_with
 from refold.manager.compress import CompactResult
-from refold.manager.session import parse_stored
+from refold.manager.session import parse_stored, read_window
 from refold.manager.status import SessionStatus
+from refold.manager.undo import Switched
 from refold.server.api.interface import Access
 from refold.tokens import model_info
 from refold.web.markup import clean
-from refold.web.rows import find_speaker, make_lens
-from refold.web.sample import is_in_sample_window
+from refold.web.reading import find_speaker
+from refold.web.rows import make_lens
 
 GOES_MAX = 60
 WORDS_CHARS = 110
 State = Literal["good", "warn", "bad"]
-# The model's own, a guess because nobody knows the model, or that of the sample.
-WindowBy = Literal["model", "guess", "sample"]
+# The model's own, a guess because the model is not known, or one that the session's settings state.
+WindowBy = Literal["model", "guess", "session"]
 PARTS = ("system", "tools", "user", "assistant", "output", "folds")
 _NAMES = {
     "system prompt": "system",
@@ -70,7 +71,9 @@ def read_context(access: Access, name: str) -> Context:
     info = model_info(row.model or None)
     budget = manager.config.budget(info)
     warn = min(status.soft, int(status.hard * budget.warn / budget.hard))
-    window_by: WindowBy = "sample" if is_in_sample_window(row) else "model" if info.is_known else "guess"
+    window_by: WindowBy = (
+        "session" if read_window(row.settings, row.model)[0] else "model" if info.is_known else "guess"
+    )
     return Context(status, parts, warn, window_by)
 
 
@@ -139,6 +142,24 @@ def _tell_going(access: Access, name: str, ids: Sequence[str]) -> tuple[Going, .
         words = clean(" ".join(" ".join(texts).split()))[:WORDS_CHARS]
         told.append(Going(find_speaker(message), words, stored.tokens))
     return tuple(told)
+
+
+def unfold(access: Access, name: str, edit_id: str) -> Switched:
+    """Undo the compression that made a fold, or the last one for an empty id."""
+    row = access.need(name)
+    return access.manager.undo(row.id, edit_id or None)
+
+
+def refold(access: Access, name: str, edit_id: str) -> Switched:
+    """Redo what was undone: one fold, or the last undone for an empty id."""
+    row = access.need(name)
+    return access.manager.redo(row.id, edit_id or None)
+
+
+def pin(access: Access, name: str, handle: str, *, is_on: bool) -> None:
+    """Pin a message, so that no compression touches it; or unpin it."""
+    row = access.need(name)
+    (access.manager.pin if is_on else access.manager.unpin)(row.id, handle)
 
 
 def compress(access: Access, name: str, instructions: str) -> CompactResult:

@@ -15,9 +15,10 @@ from nicegui.events import GenericEventArguments
 
 from refold.conversation.handle import read_handle
 from refold.errors import HandleUnknown
+from refold.manager.session import read_pinned
 from refold.server.api.interface import Access
 from refold.web.outline import LOOKS, Look, Row, find_change, make_outline
-from refold.web.reading import Seen, find_version, read_seen
+from refold.web.reading import Seen, find_version, read_roles, read_seen
 from refold.web.rows import ROWS_MAX, read_more, tell_rows
 from refold.web.shell import guarded
 from refold.web.visit import find_visit, say
@@ -31,13 +32,16 @@ FIRST_ROWS = 28
 class Conversation(ui.element, component="parts/conversation.js"):
     """The rows of one session, for one tab."""
 
-    def __init__(self, name: str, seen: Seen, on_act: Act, handle: str = "") -> None:
+    def __init__(self, name: str, seen: Seen, on_act: Act, handle: str = "", *, look: Look = "sees") -> None:
         super().__init__()
         visit = find_visit()
         self.source, self.tongue = visit.source, visit.tongue
         self.name = name
         self.seen = seen
-        self.look: Look = "sees"
+        self.look: Look = look
+        self.is_frozen = False
+        self.roles: dict[str, str] = {}
+        self.role = ""
         self.open_folds: set[str] = set()
         self.version = 1
         self.place = ""
@@ -69,13 +73,73 @@ class Conversation(ui.element, component="parts/conversation.js"):
 
     def _make_outline(self) -> list[Row]:
         seen = self.seen
-        return make_outline(seen.path, seen.edits, self.look, open_folds=self.open_folds, redoable=seen.redoable)
+        rows = make_outline(
+            seen.path,
+            seen.edits,
+            self.look,
+            open_folds=self.open_folds,
+            redoable=seen.redoable,
+            pinned=read_pinned(seen.row.settings),
+        )
+        if not self.role:
+            return rows
+        return [row for row in rows if row.kind == "message" and self.roles.get(row.message_id) == self.role]
+
+    async def freeze(self, past: Seen | None) -> None:
+        """Show a session as it was at a request, or as it is now for None."""
+        self.is_frozen = past is not None
+        self._props["frozen"] = self.is_frozen
+        self.update()
+        self.seen = past if past is not None else await self.source.run(read_seen, self.name)
+        self.outline = self._make_outline()
+        await self._replace(self._find_first_fold() if self.is_frozen else -1)
+
+    def _find_first_fold(self) -> int:
+        """Return the row where what is shown first differs from what was said, -1 if it nowhere does."""
+        return self._place(lambda row: row.kind == "fold" or row.edit is not None)
+
+    async def filter(self, role: str) -> None:
+        """Show the messages of one speaker only; of all for an empty role."""
+        self.role = role
+        if role:
+            self.roles = await self.source.run(read_roles, self.seen)
+        await self._replace(-1)
+
+    async def _replace(self, at: int) -> None:
+        self.version += 1
+        self.outline = self._make_outline()
+        self.run_method("replace", self.version, len(self.outline), at)
+
+    async def show_newest_fold(self) -> None:
+        """Bring the newest fold into sight."""
+        folds = [at for at, row in enumerate(self.outline) if row.kind == "fold"]
+        if folds:
+            await self._show(folds[-1])
+
+    async def next_fold(self) -> None:
+        """Bring the next fold below the reader's place into sight, the first one after the last."""
+        folds = [at for at, row in enumerate(self.outline) if row.kind == "fold"]
+        if folds:
+            here = self._place(lambda row: row.key == self.place) if self.place else -1
+            self.place = self.outline[at := next((one for one in folds if one > here), folds[0])].key
+            await self._show(at)
+
+    async def show_message(self, message_id: str) -> bool:
+        """Bring a message into sight, opening the fold that hides it; False if it is not here."""
+        at = self._open_to({message_id})
+        if at >= 0:
+            await self._show(at)
+        return at >= 0
 
     async def refresh(self) -> bool:
         """Take in what changed since; True if anything did."""
+        if self.is_frozen:
+            return False
         fresh = await self.source.run(_read_if_changed, self.name, self.seen)
         if fresh is None:
             return False
+        if self.role:
+            self.roles = await self.source.run(read_roles, fresh)
         self.seen = fresh
         await self._redraw()
         return True
@@ -131,6 +195,10 @@ class Conversation(ui.element, component="parts/conversation.js"):
         digest = name.removeprefix("m:").partition(".")[0]
         path = self.seen.path
         wanted = {one for one, other in zip(path.ids, path.digests, strict=True) if digest and other.startswith(digest)}
+        return self._open_to(wanted)
+
+    def _open_to(self, wanted: set[str]) -> int:
+        """Return where one of these messages is, -1 if none is here. Opens the fold that hides it."""
         at = self._place(lambda row: row.message_id in wanted)
         if at >= 0 or not wanted:
             return at

@@ -8,13 +8,14 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from weakref import WeakKeyDictionary
 
 from refold.ledger.port import Ledger
 from refold.ledger.records import Event, SessionRow
-from refold.manager.usage import Bill, FoldFigures, RequestFigures, SessionFigures, read_figures
+from refold.manager import ContextCompressionManager
+from refold.manager.usage import Bill, FoldFigures, RequestFigures, SessionFigures, sum_requests
 from refold.server.api.interface import Access
 from refold.web.reading import find_title
 
@@ -60,19 +61,22 @@ class Overview:
 
     @property
     def tokens_freed(self) -> int:
-        """What compressions in force took out of views."""
-        return sum(one.tokens_before - one.tokens_after for one in self.folds if one.is_active)
+        """What views have less than the originals."""
+        return sum(part.folded_away for part in self.parts)
 
 
-def read_overview(access: Access, name: str = "") -> Overview:
-    """Return the figures of a session, or of the newest sessions of the caller."""
+def read_overview(access: Access, name: str = "", since: float = 0.0) -> Overview:
+    """Return the figures of a session, or of the caller's newest sessions; those since a time, if one is given.
+
+    What is folded away is always counted as of now.
+    """
     rows = access.list_rows(SESSIONS_MAX, 0)
     chosen = [access.need(name)] if name else rows
     titles = {access.name(row.id): find_title(row) or access.name(row.id) for row in (*rows, *chosen)}
-    parts = [read_known(access.ledger, row) for row in chosen]
+    parts = [cut_before(read_known(access.manager, row), since) for row in chosen]
     folds = sorted((fold for part in parts for fold in part.folds), key=lambda fold: fold.time)
     requests = sorted((one for part in parts for one in part.requests), key=lambda one: one.time)
-    events = _read_events(access, chosen, name)
+    events = [event for event in _read_events(access, chosen, name) if event.created_at >= since]
     is_one = sum(bool(part.requests) for part in parts) <= 1
     return Overview(
         titles=titles,
@@ -86,8 +90,21 @@ def read_overview(access: Access, name: str = "") -> Overview:
     )
 
 
-def read_known(ledger: Ledger, row: SessionRow) -> SessionFigures:
-    """Return the figures of a session, read anew only if something changed."""
+def cut_before(figures: SessionFigures, since: float) -> SessionFigures:
+    """Return the figures of a session's requests and compressions since a time."""
+    if not since:
+        return figures
+    requests = tuple(one for one in figures.requests if one.time >= since)
+    share = len(requests) / len(figures.requests) if figures.requests else 0.0
+    # Summaries are billed for the session as a whole; a part of it bears its share.
+    bill = replace(sum_requests(requests), dollars_summaries=figures.bill.dollars_summaries * share)
+    folds = tuple(one for one in figures.folds if one.time >= since)
+    return replace(figures, requests=requests, folds=folds, bill=bill)
+
+
+def read_known(manager: ContextCompressionManager, row: SessionRow) -> SessionFigures:
+    """Return the figures of a session, read again only if something changed."""
+    ledger = manager.ledger
     newest = ledger.read_usage(row.id, limit=1)
     key = (row.id, row.updated_at, row.edits_version, newest[0].created_at if newest else 0.0)
     with _guard:
@@ -95,7 +112,7 @@ def read_known(ledger: Ledger, row: SessionRow) -> SessionFigures:
         if key in known:
             known.move_to_end(key)
             return known[key]
-    figures = read_figures(ledger, row.id)
+    figures = manager.figures(row.id)
     with _guard:
         known[key] = figures
         while len(known) > KNOWN_MAX:

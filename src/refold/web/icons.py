@@ -33,6 +33,10 @@ _STROKES = {
     "pin": "M9 4h6l-1 6l3 3H7l3-3zM12 13v7",
     "compress": "M12 3v6M9 6l3 3l3-3M12 21v-6M9 18l3-3l3 3M4 12h16",
     "undo": "M8 5L4 9l4 4M4 9h10a5 5 0 0 1 0 10h-4",
+    "redo": "M16 5l4 4l-4 4M20 9H10a5 5 0 0 0 0 10h4",
+    "back": "M15 6l-6 6l6 6",
+    "check": "M5 12l5 5l9-10",
+    "upload": "M12 16V4M7 9l5-5l5 5M5 20h14",
     "end": "M12 4v13M7 12l5 5l5-5M5 20h14",
 }
 

@@ -82,7 +82,9 @@ def _draw_gauge(context: Context) -> None:
                 if context.parts.get(part):
                     width = context.parts[part] / top
                     ui.element("span").classes(f"part part-{part}").style(f"width:{width:.3%}")
-        tiers = (("warn", context.warn), ("soft", status.soft), ("hard", status.hard))
+        tiers = [("warn", context.warn), ("soft", status.soft), ("hard", status.hard)]
+        if status.saves_money and status.acts_at < status.soft:
+            tiers.insert(1, ("saves", status.acts_at))
         for tier, tokens in tiers:
             tick = ui.element("span").classes(f"tick tick-{tier}").style(f"left:{min(1.0, tokens / top):.2%}")
             tick._props["title"] = say(f"session.tier_{tier}", tokens=tokens)
@@ -112,9 +114,7 @@ def _draw_parts(context: Context) -> None:
 
 def _draw_notes(context: Context) -> None:
     status = context.status
-    in_parts = sum(context.parts.values())
-    saved = max(0, status.tokens_original - in_parts)
-    if saved:
+    if saved := status.folded_away:
         told = say("session.out_of", view=status.messages_in_view, all=status.messages, saved=saved)
     else:
         told = say("session.all_in_view", all=status.messages)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from refold.ledger.records import SessionRow
 from refold.llm.conversation_model import GATEWAY
 from refold.manager.session import FORGOTTEN
-from refold.manager.usage import read_figures
 from refold.server.api.interface import Access
+from refold.web.figures import read_known
 from refold.web.markup import clean
 from refold.web.reading import SAMPLE, find_title, read_opening
 
@@ -110,7 +110,7 @@ def read_saved(access: Access, name: str) -> float | None:
     row = access.need(name)
     key = (row.id, row.updated_at)
     if key not in _saved:
-        bill = read_figures(access.ledger, row.id).bill
+        bill = read_known(access.manager, row).bill
         _saved[key] = bill.dollars_saved if bill.priced else None
         while len(_saved) > _SAVED_KNOWN_MAX:
             _saved.popitem(last=False)

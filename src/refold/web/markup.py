@@ -74,10 +74,27 @@ def to_tree(text: str) -> list[Node]:
     return _nest(_reader().parse(cleaned))
 
 
+def _keep_names(tokens: Sequence[Token]) -> list[Token]:
+    """Return tokens in which ``__init__`` is a name and not the bold word "init"."""
+    kept: list[Token] = []
+    at = 0
+    while at < len(tokens):
+        token, inside = tokens[at], tokens[at + 1 : at + 3]
+        if token.type == "strong_open" and token.markup == "__" and len(inside) == 2:
+            word, end = inside
+            if word.type == "text" and re.fullmatch(r"\w+", word.content) and end.type == "strong_close":
+                kept.append(Token("text", "", 0, content=f"__{word.content}__"))
+                at += 3
+                continue
+        kept.append(token)
+        at += 1
+    return kept
+
+
 def _nest(tokens: Sequence[Token]) -> list[Node]:
     root: list[Node] = []
     open_lists = [root]
-    for token in tokens:
+    for token in _keep_names(tokens):
         here = open_lists[-1]
         if token.nesting == 1:
             children: list[Node] = []

@@ -50,12 +50,19 @@ _guard = threading.Lock()
 
 
 def list_offer(access: Access, session_model: str = "") -> Offer:
-    """Return what a caller can talk to; a session goes on with its own model where that can be reached."""
+    """Return what a caller can talk to; a session goes on with its own model where that can be reached.
+
+    The tiny local model is offered in a chat of its own only: in somebody else's session it would talk nonsense.
+    """
     chosen: Chosen | None = None
     problem = ""
+    may_be_local = session_model in ("", LOCAL_NAME)
     for name in dict.fromkeys((session_model, "")):
         try:
-            chosen = choose(access, name)
+            found = choose(access, name)
+            if isinstance(found.model, LocalChat) and not may_be_local:
+                raise ConfigError("no model is connected")
+            chosen = found
             break
         except ConfigError as error:
             problem = str(error)
@@ -67,7 +74,7 @@ def list_offer(access: Access, session_model: str = "") -> Offer:
     names += [DEFAULT_MODELS["openai"]] if variables.get("OPENAI_API_KEY") else []
     names += [DEFAULT_MODELS["anthropic"]] if variables.get("ANTHROPIC_API_KEY") else []
     names += find_ollama()
-    names += [LOCAL_NAME] if _find_local(access.application) is not None else []
+    names += [LOCAL_NAME] if may_be_local and _find_local(access.application) is not None else []
     names += [row.model for row in access.list_rows(ROWS_MAX, 0) if _can_reach(row.model, variables)]
     listed = tuple(dict.fromkeys(name for name in names if name))[:NAMES_MAX]
     local = LOCAL_NAME if LOCAL_NAME in listed else ""

@@ -115,11 +115,13 @@ def _make_app() -> FastAPI:
     from nicegui import ui
     from nicegui.storage import Storage
 
+    from refold.web.bring import PATH as BRING_PATH
+    from refold.web.bring import take_files
     from refold.web.exporting import PATH as EXPORT_PATH
     from refold.web.exporting import send_export
     from refold.web.icons import write_styles
     from refold.web.pages import PAGES
-    from refold.web.serving import show_guarded
+    from refold.web.serving import show_guarded, show_missing
 
     # Nothing of ours is kept there; if anything ever is, it must not land in the folder refold was started in.
     Storage.path = _STATIC.parent / ".unused"
@@ -135,9 +137,11 @@ def _make_app() -> FastAPI:
         return Response(tree, media_type="text/javascript", headers={"cache-control": "no-cache"})
 
     framework.add_api_route(EXPORT_PATH, send_export, include_in_schema=False)
+    framework.add_api_route(BRING_PATH, take_files, methods=["POST"], include_in_schema=False)
     for entry in PAGES:
         show = import_module(entry.module).show
         ui.page(entry.path, response_timeout=BUILD_S_MAX)(show_guarded(entry, show))
+    ui.page("/{missing:path}", response_timeout=BUILD_S_MAX)(show_missing)
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     ui.run_with(
         app,

@@ -7,7 +7,7 @@ is read when it comes into sight (``rows.py``). Pure.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from refold.conversation.edit import Edit
@@ -70,6 +70,7 @@ def make_outline(
     *,
     open_folds: Collection[str],
     redoable: Collection[str],
+    pinned: Collection[str] = (),
 ) -> list[Row]:
     """Return the rows of a session. ``open_folds`` are edits whose originals are shown, ``redoable`` undone folds."""
     role: Role = "user"
@@ -78,9 +79,11 @@ def make_outline(
     ]
     items = apply(messages, [one.edit for one in stored if one.is_active], _Shapes()).items
     if look == "said":
-        return _list_said(path, items)
-    traces = _find_traces(stored, redoable, items)
-    return list(_list_seen(items, traces, open_folds, everything=look == "difference"))
+        rows = _list_said(path, items)
+    else:
+        traces = _find_traces(stored, redoable, items)
+        rows = list(_list_seen(items, traces, open_folds, everything=look == "difference"))
+    return [replace(row, mark=f"{row.mark} pinned") if row.message_id in pinned else row for row in rows]
 
 
 def _list_said(path: MessagePath, items: Iterable[Item]) -> list[Row]:

@@ -6,11 +6,14 @@ Blocking calls of the ledger and the manager, each a function of ``Access``; ``S
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from refold.conversation.message import Message
 from refold.conversation.reason import NO_REASON, Reason
-from refold.ledger.records import MessagePath, SessionRow, StoredEdit
-from refold.manager.session import REDO
+from refold.conversation.view import Lens
+from refold.ledger.records import MessagePath, SessionRow, StoredEdit, StoredMessage, format_of
+from refold.manager.session import REDO, parse_stored
 from refold.manager.status import read_title
 from refold.manager.undo import read_redo
 from refold.server.api.interface import Access
@@ -18,6 +21,8 @@ from refold.server.api.interface import Access
 TITLE = "title"
 SAMPLE = "sample"
 TITLE_CHARS_MAX = 120
+MATCHES_MAX = 500
+READ_AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +62,40 @@ def read_seen(access: Access, name: str) -> Seen:
     made = {one.edit.id: Made(one.created_at, reasons.get(one.batch_id, NO_REASON)) for one in edits}
     redoable = frozenset(one for group in read_redo(row.settings.get(REDO)) for one in group)
     return Seen(row, access.ledger.read_path(row.id), tuple(edits), made, redoable)
+
+
+def read_roles(access: Access, seen: Seen) -> dict[str, str]:
+    """Return whose words each message of a session is made of, by its id."""
+    lens = Lens(format_of(seen.row), lambda *_: 0, lambda _: 0)
+    roles: dict[str, str] = {}
+    for stored in _read_all(access, seen):
+        roles[stored.id] = find_speaker(parse_stored(stored, seen.row, lens))
+    return roles
+
+
+def find_speaker(message: Message) -> str:
+    """Return whose words a message is made of: results of tools may come in a user's message."""
+    kinds = {part.kind for part in message.parts}
+    return "tool" if "result" in kinds and "text" not in kinds else message.role
+
+
+def find_matches(access: Access, seen: Seen, query: str) -> list[str]:
+    """Return the ids of the messages that contain a text, in order, whatever its case."""
+    wanted, lens = query.casefold(), Lens(format_of(seen.row), lambda *_: 0, lambda _: 0)
+    found = []
+    for stored in _read_all(access, seen):
+        message = parse_stored(stored, seen.row, lens)
+        if any(wanted in f"{part.name}\n{part.text}".casefold() for part in message.parts):
+            found.append(stored.id)
+            if len(found) >= MATCHES_MAX:
+                break
+    return found
+
+
+def _read_all(access: Access, seen: Seen) -> Iterator[StoredMessage]:
+    ids = seen.path.ids
+    for start in range(0, len(ids), READ_AT_ONCE):
+        yield from access.ledger.read_messages(seen.row.id, ids[start : start + READ_AT_ONCE])
 
 
 def read_version(access: Access, name: str) -> tuple[int, int, float]:

@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from refold.conversation.edit import Edit
-from refold.conversation.message import Message
+from refold.conversation.edit import RECALL, Edit
 from refold.conversation.part import Part
 from refold.conversation.reason import NO_REASON, say
 from refold.conversation.view import Lens
 from refold.errors import HandleUnknown
 from refold.ledger.records import SessionRow, StoredMessage, format_of
-from refold.manager.session import parse_stored
+from refold.manager.session import parse_stored, read_pinned
 from refold.server.api.interface import Access
+from refold.stages.extract.summary import INDEX_TITLES
 from refold.web.markup import clean, to_lines, to_tree
 from refold.web.outline import Look, Row
-from refold.web.reading import Seen
+from refold.web.reading import Seen, find_speaker
 from refold.web.words import Tongue
 
 WORDS_CHARS = 6_000
@@ -82,7 +82,7 @@ def _tell_fold(row: Row, seen: Seen) -> Telling:
     return told | {
         "by": fold.by,
         "is_open": row.mark == "open",
-        "summary": to_lines(fold.summary),
+        "summary": to_lines(leave_out_index(fold.summary) if values else fold.summary),
         "text": clean(edit.text)[:MORE_CHARS],
         "facts": [{"kind": one.kind, "text": clean(one.text), "handle": one.handle} for one in fold.facts],
         "values": [
@@ -91,6 +91,16 @@ def _tell_fold(row: Row, seen: Seen) -> Telling:
         ],
         "values_total": len(fold.artifacts),
     }
+
+
+def leave_out_index(summary: str) -> str:
+    """Return a summary without its list of exact values, which the card shows apart and closed."""
+    for title in INDEX_TITLES.values():
+        head, found, rest = f"\n{summary}".partition(f"\n{title}\n")
+        if found:
+            later = rest.find("\n## ")
+            return (head + (rest[later:] if later >= 0 else "")).strip("\n")
+    return summary
 
 
 def _tell_message(row: Row, stored: StoredMessage | None, session: SessionRow, lens: Lens, look: Look) -> Telling:
@@ -105,6 +115,7 @@ def _tell_message(row: Row, stored: StoredMessage | None, session: SessionRow, l
         "time": stored.created_at,
         "tokens": stored.tokens,
         "inside": row.is_inside,
+        "pinned": stored.id in read_pinned(session.settings),
         "gone": look == "difference" and row.is_inside,
         "forgotten": stored.is_forgotten,
         "behind": row.edit.fold.handle if look == "said" and row.edit and row.edit.fold else "",
@@ -112,12 +123,6 @@ def _tell_message(row: Row, stored: StoredMessage | None, session: SessionRow, l
     changes = {edit.part: edit for edit in row.edits if edit.part is not None}
     pieces = [_tell_part(part, at, changes.get(at), look) for at, part in enumerate(message.parts)]
     return told | {"pieces": [piece for piece in pieces if piece is not None]}
-
-
-def find_speaker(message: Message) -> str:
-    """Return whose words a message is made of: results of tools may come in a user's message."""
-    kinds = {part.kind for part in message.parts}
-    return "tool" if "result" in kinds and "text" not in kinds else message.role
 
 
 def _tell_part(part: Part, at: int, edit: Edit | None, look: Look) -> Telling | None:
@@ -130,6 +135,8 @@ def _tell_part(part: Part, at: int, edit: Edit | None, look: Look) -> Telling | 
         if edit is not None:
             told["mark"] = _tell_edit(edit)
         return told if told["total"] or part.kind not in ("text", "thinking") else None
+    if edit.stage == RECALL and edit.text.startswith(part.text):
+        return _tell_text(part.kind, part.name, part.text, at) | {"recalled": _tell_recalled(part, edit)}
     shown = "" if edit.kind == "drop" else edit.text
     told = _tell_text(part.kind, part.name, shown, at)
     told |= {"shape": "code", "mark": _tell_edit(edit), "is_changed": True, "edit": edit.id}
@@ -146,6 +153,16 @@ def _tell_text(kind: str, name: str, text: str, at: int) -> Telling:
     if kind == "text":
         return told | {"shape": "words", "tree": to_tree(text[:limit])}
     return told | {"shape": "code", "text": clean(text[:limit])}
+
+
+def _tell_recalled(part: Part, edit: Edit) -> Telling:
+    """Return what recall put below a person's words: apart from them, because nobody said it here."""
+    added = edit.text[len(part.text) :].strip()
+    return {
+        "count": max(1, added.count("\n⟨") + added.startswith("⟨")),
+        "tokens": max(0, edit.tokens_after - edit.tokens_before),
+        "text": clean(added)[:MORE_CHARS],
+    }
 
 
 def _tell_edit(edit: Edit) -> Telling:

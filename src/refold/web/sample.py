@@ -1,18 +1,19 @@
-"""A sample session for an empty workspace: an agent's day of work that has been folded several times, and goes on.
+"""The sample session of an empty workspace: an agent's day of work that was folded several times, and can go on.
 
-It is played through the manager step by step, in a window small enough to fill; what it reports as usage is what was
-counted, and the list marks the session as a sample. It stops where the window is nearly full: whoever looks can
-compress it, or play on and watch it fold (``SamplePlayer``). It is made once: a mark in the workspace remembers it, so
-that a sample that was deleted stays deleted.
+It is played through the manager step by step, in a window small enough to fill; its reported usage is what was counted,
+and its window is part of its settings, so every face shows the same figures. It stops where the window is nearly full.
+A reader can play on and watch it fold, ask for something that was folded away, or start over. It is made once: a mark
+in the workspace remembers it, so a deleted sample stays deleted.
 """
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -20,13 +21,17 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+from nicegui import ui
 
 from refold.config import CompressionConfig
 from refold.errors import RefoldError
 from refold.ledger.records import SessionRow
 from refold.manager import ContextCompressionManager
 from refold.prepared import PreparedContext
+from refold.server.api.interface import Access
 from refold.web.reading import SAMPLE, TITLE
+from refold.web.shell import button, notify, text
+from refold.web.visit import find_visit, say
 
 log = logging.getLogger("refold.web")
 NAME = "sample-harbour-billing"
@@ -37,13 +42,42 @@ RESERVE_TOKENS = 3_000
 STOP_SHARE = 0.8
 STEP_S = 47.0
 CACHED_TOKENS_MIN = 1_024
+PAUSE_S = 0.9
 SAMPLE_TITLE = "An agent fixes a billing bug and adds retries"
-# Two tabs may play at once: each step is one of them's.
+# Two tabs may play at once: each step belongs to one of them.
 _turn = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class SampleQuestion:
+    """A question about something that was folded away, the value that answers it, and the answer."""
+
+    question: str
+    value: str
+    answer: str
+
+
+QUESTIONS = (
+    SampleQuestion(
+        "Which fix did we commit for QL-2217, and on which branch?",
+        "74a1c5b74",
+        "Commit **74a1c5b74** on `fix/ql-2217-calendar-nights`: *billing: count nights on the calendar*.",
+    ),
+    SampleQuestion(
+        "Which port does the dev database listen on?",
+        "5493",
+        "Port **5493**: the settings say `postgresql://quayline@127.0.0.1:5493/quayline_dev`.",
+    ),
+    SampleQuestion(
+        "What was the time zone of tenant tnt_x8c6ju again?",
+        "Ilha das Cabras",
+        "**Europe/Lisbon**. The tenant is Ilha das Cabras.",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SampleStep:
     """What one step of the sample did: the tokens in view before and after it, if it was folded."""
 
     folded_from: int = 0
@@ -67,6 +101,13 @@ def make_sample(manager: ContextCompressionManager) -> bool:
     return True
 
 
+def reset_sample(manager: ContextCompressionManager) -> None:
+    """Delete the sample and make it again, as it was at first."""
+    with _turn:
+        manager.delete_session(NAME)
+    _begin(manager)
+
+
 def _begin(manager: ContextCompressionManager) -> None:
     """Play the sample until the window is nearly full, in its second half."""
     player = SamplePlayer(manager)
@@ -84,16 +125,15 @@ def _begin(manager: ContextCompressionManager) -> None:
 
 
 class SamplePlayer:
-    """Plays the sample from where it stands, step by step: messages come in, a request is prepared, its bill told."""
+    """Plays the sample step by step: messages are appended, a request is prepared, its usage is reported."""
 
     def __init__(self, manager: ContextCompressionManager) -> None:
         script = _read_script()
         self.messages: list[Any] = script["messages"]
         self.tools, self.model = script["tools"], script["model"]
-        # Another manager on the same ledger: its window and its clock are the sample's own.
-        config = CompressionConfig(window=WINDOW_TOKENS, reserve=RESERVE_TOKENS)
+        # Another manager on the same ledger, with default settings and the sample's own clock.
         self.ledger = manager.ledger
-        self.manager = ContextCompressionManager(config, manager.workspace_path, ledger=manager.ledger)
+        self.manager = ContextCompressionManager(CompressionConfig(), manager.workspace_path, ledger=manager.ledger)
         row = self.ledger.read_session(NAME)
         self.moment = _Clock(row.updated_at if row is not None else time.time() - STEP_S * len(self.messages))
         self.manager._keeper.clock = self.moment
@@ -101,8 +141,8 @@ class SamplePlayer:
         self.share = 0.0
         self._sent = 0
 
-    def play_step(self) -> Step | None:
-        """Play the next step; None if there is none, or somebody went on with the session in their own words."""
+    def play_step(self) -> SampleStep | None:
+        """Play the next step; None if there is none, or somebody said something else in the session."""
         with _turn:
             row = self.ledger.read_session(NAME)
             if row is None or not can_play(row):
@@ -111,34 +151,67 @@ class SamplePlayer:
             self.at = stop = _find_stop(self.messages, start)
             self.manager.append(NAME, self.messages[start:stop])
             self.moment.now += STEP_S * (stop - start)
-            step = self._send(stop) if stop < len(self.messages) else Step(is_last=True)
+            step = self._send(self.messages[stop]) if stop < len(self.messages) else SampleStep(is_last=True)
             self.ledger.update_session(NAME, {"settings": {PLAYED: stop}}, self.moment.now)
             return step
 
-    def _send(self, stop: int) -> Step:
-        """Prepare the request that the message at ``stop`` answers."""
-        before = self._count()
-        prepared = self.manager.prepare_context_sync(NAME, tools=self.tools, model=self.model)
-        self.manager.observe_usage(NAME, _make_usage(prepared, self._sent, self.messages[stop]))
+    def ask(self, asked: SampleQuestion) -> bool:
+        """Ask a question and answer it from the request that recall made for it; True if recall added the value.
+
+        If the value is not in the request, the agent looks it up with a tool first, as a real one would.
+        """
+        with _turn:
+            self.manager.append(NAME, [{"role": "user", "content": asked.question}])
+            self.moment.now += STEP_S
+            prepared = self._prepare()
+            answer: dict[str, Any] = {"role": "assistant", "content": asked.answer}
+            is_added = asked.value in str(prepared.messages[-1])
+            if not is_added:
+                self._look_up(asked)
+                prepared = self._prepare()
+            self._report(prepared, answer)
+            self.manager.append(NAME, [answer])
+            return is_added
+
+    def _look_up(self, asked: SampleQuestion) -> None:
+        found = self.manager.recall(NAME, asked.question, 3)
+        arguments = orjson.dumps({"query": asked.question}).decode()
+        call = {"id": "call_sample", "type": "function", "function": {"name": "context_recall", "arguments": arguments}}
+        said = "\n\n".join(f"⟨{one.handle}⟩ {one.text}" for one in found) or "nothing was found"
+        call_message = {"role": "assistant", "content": None, "tool_calls": [call]}
+        result = {"role": "tool", "tool_call_id": "call_sample", "content": said[:4_000]}
+        self.manager.append(NAME, [call_message, result])
+
+    def _prepare(self) -> PreparedContext:
+        return self.manager.prepare_context_sync(NAME, tools=self.tools, model=self.model)
+
+    def _report(self, prepared: PreparedContext, answer: Any) -> None:
+        self.manager.observe_usage(NAME, _make_usage(prepared, self._sent, answer))
         self._sent = prepared.total_tokens
+
+    def _send(self, answer: Any) -> SampleStep:
+        """Prepare the request that a message answers."""
+        before = self._count()
+        prepared = self._prepare()
+        self._report(prepared, answer)
         self.share = prepared.total_tokens / (WINDOW_TOKENS - RESERVE_TOKENS)
-        return Step(before, self._count()) if _is_folded(prepared) else Step()
+        return SampleStep(before, self._count()) if _is_folded(prepared) else SampleStep()
 
     def _count(self) -> int:
-        """Return the tokens in view as the gauge tells them: it knows nothing of the sample's tools."""
+        """Return the tokens in view as the gauge shows them, without the sample's tools."""
         status = self.manager.status(NAME)
         return status.tokens - status.tools_tokens
+
+
+def is_sample(row: SessionRow) -> bool:
+    """Tell whether a session is the sample."""
+    return row.id == NAME and bool(row.settings.get(SAMPLE))
 
 
 def can_play(row: SessionRow) -> bool:
     """Tell whether a session is the sample, with more to come, and nobody has said anything else in it."""
     played = row.settings.get(PLAYED)
     return row.id == NAME and played == row.messages and row.messages < len(_read_script()["messages"])
-
-
-def is_in_sample_window(row: SessionRow) -> bool:
-    """Tell whether a session is the sample in the small window that it was played in."""
-    return bool(row.settings.get(SAMPLE)) and row.model == _read_script()["model"]
 
 
 @cache
@@ -176,3 +249,91 @@ def _find_stop(messages: Sequence[Any], start: int) -> int:
     """Return where a step ends that begins with an answer or a question: before the next answer of the model."""
     following = range(start + 1, len(messages))
     return next((at for at in following if messages[at]["role"] == "assistant"), len(messages))
+
+
+class SampleBar:
+    """The strip below the sample, in one tab: play on, ask, start over. ``on_step`` lets the view catch up."""
+
+    def __init__(self, row: SessionRow, on_step: Callable[[], Awaitable[object]]) -> None:
+        self.source = find_visit().source
+        self.on_step = on_step
+        self.client = ui.context.client
+        self.is_busy = self.is_playing = False
+        self.asked = 0
+        with ui.element("div").classes("sample-bar").props("role=note") as bar:
+            self.words = text("span", say("session.sample_why", window=WINDOW_TOKENS), "soft")
+            self.play = button(say("session.sample_play"), self._play, kind="small primary", icon_name="play")
+            self.pause = button(say("session.sample_pause"), self._pause, kind="small", icon_name="pause")
+            self.ask = button(say("session.sample_ask"), self._ask, kind="small", icon_name="search")
+            self.reset = button(say("session.sample_reset"), self._reset, kind="small quiet", icon_name="undo")
+        bar.set_visibility(is_sample(row))
+        self._show(row)
+
+    def _show(self, row: SessionRow) -> None:
+        can = can_play(row)
+        self.play.set_visibility(can and not self.is_playing)
+        self.pause.set_visibility(self.is_playing)
+        for one in (self.ask, self.reset):
+            one.props("disabled" if self.is_busy else "", remove="" if self.is_busy else "disabled")
+
+    async def _catch_up(self) -> None:
+        await self.on_step()
+        row = await self.source.run(lambda access: access.need(NAME))
+        self._show(row)
+
+    def _pause(self) -> None:
+        self.is_playing = False
+
+    async def _play(self) -> None:
+        if self.is_busy:
+            return
+        self.is_busy = self.is_playing = True
+        try:
+            player = await self.source.run(_open_player)
+            while self.is_playing and self.client.has_socket_connection:
+                step = await self.source.run(_play_step, player)
+                await self._catch_up()
+                if step is None or step.is_last:
+                    break
+                if step.folded_from:
+                    notify(say("session.sample_folded", before=step.folded_from, after=step.folded_to))
+                await asyncio.sleep(PAUSE_S)
+        finally:
+            self.is_busy = self.is_playing = False
+            await self._catch_up()
+
+    async def _ask(self) -> None:
+        if self.is_busy:
+            return
+        self.is_busy = True
+        try:
+            asked = QUESTIONS[self.asked % len(QUESTIONS)]
+            self.asked += 1
+            is_added = await self.source.run(_ask, asked)
+            notify(say("session.sample_recalled" if is_added else "session.sample_looked_up", value=asked.value))
+        finally:
+            self.is_busy = False
+            await self._catch_up()
+
+    async def _reset(self) -> None:
+        if self.is_busy:
+            return
+        self.is_busy = True
+        try:
+            await self.source.run(lambda access: reset_sample(access.manager))
+            self.asked = 0
+        finally:
+            self.is_busy = False
+            await self._catch_up()
+
+
+def _open_player(access: Access) -> SamplePlayer:
+    return SamplePlayer(access.manager)
+
+
+def _play_step(_: Access, player: SamplePlayer) -> SampleStep | None:
+    return player.play_step()
+
+
+def _ask(access: Access, asked: SampleQuestion) -> bool:
+    return SamplePlayer(access.manager).ask(asked)

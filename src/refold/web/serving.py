@@ -10,7 +10,8 @@ from typing import Any
 from nicegui import ui
 
 from refold.errors import RefoldError
-from refold.web.links import page_link
+from refold.web.links import PREFIX, page_link
+from refold.web.markup import clean
 from refold.web.pages import PageEntry
 from refold.web.shell import empty, frame, go, link, text
 from refold.web.source import NoLongerAllowed
@@ -47,3 +48,10 @@ def tell_problem(entry: PageEntry, problem: str) -> None:
         text("p", problem).props("role=alert")
         box.classes("is-problem")
         link(say("shell.home"), page_link(), "button")
+
+
+async def show_missing(missing: str = "") -> None:
+    """Draw the page for an address that is none of ours."""
+    open_visit()
+    with frame("", say("shell.not_found")), empty(say("shell.not_found"), clean(f"{PREFIX}/{missing}"[:200])):
+        link(say("shell.home"), page_link(), "button primary")

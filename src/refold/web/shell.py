@@ -207,3 +207,10 @@ def guarded(call: Callable[..., Any]) -> Callable[..., Awaitable[None]]:
 def to_script(value: object) -> str:
     """Return a value as JavaScript source: JSON with everything escaped that could end a script or a line."""
     return json.dumps(value).replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def write_dollars(dollars: float) -> str:
+    """Return an amount as people read it: cents where there are some, more digits below."""
+    sign, amount = ("−" if dollars < 0 else ""), abs(dollars)
+    digits = 0 if amount >= 1_000 else 2 if amount >= 1 or amount == 0 else 4
+    return f"{sign}${amount:,.{digits}f}"

@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary
 
 from refold.agent import Agent, AgentEvent
 from refold.agent import events as told
+from refold.agent.local import LocalChat
 from refold.errors import ConfigError, RefoldError
 from refold.manager import ContextCompressionManager
 
@@ -30,6 +31,7 @@ ROOMS_MAX = 500
 PROMPT_CHARS_MAX = 1_000_000
 START_S_MAX = 20.0
 THINKING_CHARS_MAX = 20_000
+REPEATED_CHARS = 240
 _ENDINGS = {"steps": "chat.ended_steps", "stuck": "chat.ended_stuck", "length": "chat.ended_length"}
 SYSTEM = (
     "You are a helpful assistant on a web page. Answer in the user's language, in short Markdown. Older parts of this "
@@ -138,6 +140,9 @@ class Room:
                 async for event in run:
                     is_begun = True
                     self._take(event)
+                    if isinstance(chosen.model, LocalChat) and is_repeating(self.live.text):
+                        self.live.note = ("chat.ended_repeating", {})
+                        break
             finally:
                 await run.aclose()  # type: ignore[attr-defined]
         except asyncio.CancelledError:
@@ -200,6 +205,14 @@ class Room:
         self.live.is_compressing = isinstance(event, told.Compressing)
         if isinstance(event, told.Compressed):
             self.live.note = ("chat.compressed", {"before": event.tokens_before, "after": event.tokens_after})
+
+
+def is_repeating(words: str) -> bool:
+    """Tell whether a text ends in one phrase, said over and over: what a tiny model falls into."""
+    tail = words[-REPEATED_CHARS:]
+    if len(tail) < REPEATED_CHARS:
+        return False
+    return any(tail == (tail[-size:] * (REPEATED_CHARS // size + 1))[-REPEATED_CHARS:] for size in range(1, 81))
 
 
 def has_system(manager: ContextCompressionManager, session_id: str) -> bool:

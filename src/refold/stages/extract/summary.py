@@ -41,7 +41,7 @@ KEY_POINTS_MAX = 5
 KEY_POINT_CHARS = 160
 SHORT_LINES_MAX = 5
 TRUNCATED_CHARS = 100
-_INDEX_TITLE = {"en": "## Exact values", "zh": "## 精确值"}
+INDEX_TITLES = {"en": "## Exact values", "zh": "## 精确值"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,7 @@ def _write_body(
     if options.style == "truncated" and words is None:
         return _write_truncated(span.messages, room, count)
     wish = read_wish(options.instructions)
-    title = _INDEX_TITLE[span.language]
+    title = INDEX_TITLES[span.language]
     index_max = min(options.index_tokens_max, room if words is not None else int(room * VALUES_SHARE))
     if words is None:
         body = _write_words(steer_lines(tell_story(span), wish), span, options, room - index_max, count, seen)
@@ -217,7 +217,7 @@ def _write_bounded(fold: Fold, span: Span, options: ExtractOptions, count: Count
         body = _write_short(chosen, int(most * (1 - BOUNDED_INDEX_SHARE)) if values else most)
     else:
         body = shorten_words(neutralise(words.strip()), most)
-    title = _INDEX_TITLE[span.language]
+    title = INDEX_TITLES[span.language]
     left = most - len(f"{body}\n{title}\n")
     room = min(options.index_tokens_max, left)
     shown, read = f"{seen}\n{body}", _read_originals(span.messages)

@@ -1,27 +1,36 @@
-"""One session: the conversation, live; folds as cards; how full the context is; and the chat box below."""
+"""One session: its requests on a timeline, the conversation, folds as cards, the context gauge, and the chat box."""
 
 from __future__ import annotations
+
+import time
 
 from nicegui import ui
 
 from refold.server.api.interface import NotFound
 from refold.web.chat_box import ChatBox
 from refold.web.compress_sheet import CompressSheet
-from refold.web.context import read_context
+from refold.web.context import pin, read_context, refold, unfold
 from refold.web.conversation import Conversation
-from refold.web.folding import refold, unfold
 from refold.web.icons import icon
 from refold.web.indicator import Indicator
 from refold.web.links import page_link
 from refold.web.markup import clean
 from refold.web.outline import LOOKS
-from refold.web.reading import Seen, find_title, is_compressed_now, read_opening, read_seen
-from refold.web.sample_bar import SampleBar
-from refold.web.shell import empty, frame, go, guarded, heading, link, notify, text
+from refold.web.reading import Seen, find_matches, find_title, is_compressed_now, read_opening, read_seen
+from refold.web.sample import SampleBar, is_sample
+from refold.web.shell import button, empty, frame, go, guarded, heading, link, notify, set_text, text, write_dollars
 from refold.web.source import NoLongerAllowed
+from refold.web.talking import find_rooms
+from refold.web.timeline import Moment, Timeline, read_moments, read_switches, rewind
 from refold.web.visit import find_visit, say
 
 POLL_S = 1.0
+# A session that changed this recently is opened at its newest message: somebody watches it.
+FRESH_S = 600.0
+CHAT_PREFIX = "chat-"
+COMPARE = "compare"
+ROLES = ("user", "assistant", "tool", "system")
+QUERY_CHARS_MAX = 200
 
 
 async def show(name: str = "", at: str = "") -> None:
@@ -45,32 +54,75 @@ class SessionTab:
         self.name = name
         self.source = find_visit().source
         self.is_compressing = False
+        self.request = 0
         self.looks: dict[str, ui.element] = {}
+        self.chat: ChatBox | None = None
         with ui.element("div").classes("session-head"):
             with link("", page_link(), "button quiet small square back") as back:
                 icon("open")
             back._props["aria-label"] = say("session.back")
             heading(title).classes("cut session-title")._props["title"] = title
             self._draw_looks()
+        self.tools = SessionTools(self)
         with ui.element("div").classes("session-body"):
             with ui.element("div").classes("session-talk"):
-                self.talk = Conversation(name, seen, self._act, at)
-                with empty(say("session.empty"), say("session.empty_next")) as self.nothing:
-                    pass
-                self._show_nothing()
+                self._draw_talk(name, seen, at)
                 SampleBar(seen.row, self.refresh)
-                with ui.element("div").classes("session-chat"):
-                    self.chat = ChatBox(name, self.refresh)
+                with ui.element("div").classes("session-chat") as self.chat_place:
+                    self._draw_chat(seen)
             with ui.element("aside").classes("session-side"):
                 self.indicator = Indicator(self._open_sheet)
-        self.sheet = CompressSheet(name, self._show_running, self.refresh)
+        self.sheet = CompressSheet(name, self._show_running, self._show_compressed)
         self.timer = ui.timer(POLL_S, self._poll)
         ui.timer(0.05, guarded(self._count), once=True)
+
+    def _draw_talk(self, name: str, seen: Seen, at: str) -> None:
+        with ui.element("div").classes("panes") as self.panes:
+            self.before = Pane(say("session.before"), "before")
+            self.raw: Conversation | None = None  # Made when somebody compares.
+            self.after = Pane(say("session.after"), "after")
+            with self.after.box:
+                self.talk = Conversation(name, seen, self._act, at or self._find_story(seen))
+        self.before.box.set_visibility(False)
+        with empty(say("session.empty"), say("session.empty_next")) as self.nothing:
+            pass
+        self._show_nothing()
+
+    def _find_story(self, seen: Seen) -> str:
+        """Return the handle of the newest fold, where a session opens unless somebody is talking in it."""
+        if self.name.startswith(CHAT_PREFIX) or time.time() - seen.row.updated_at < FRESH_S:
+            return ""
+        folds = [one.edit.fold for one in seen.edits if one.is_active and one.edit.fold]
+        return folds[-1].handle if folds else ""
+
+    def _draw_chat(self, seen: Seen) -> None:
+        """Draw the chat box where somebody chats, and a button for it where they only look."""
+        if is_sample(seen.row):
+            return
+        room = find_rooms(self.source.application).find(seen.row.id)
+        if self.name.startswith(CHAT_PREFIX) or room.is_running or not seen.path.ids:
+            self._open_chat()
+            return
+        self.opener = button(say("session.continue"), self._open_chat, kind="small", icon_name="chat")
+
+    def _open_chat(self) -> None:
+        if self.chat is None:
+            self.chat_place.clear()
+            with self.chat_place:
+                self.chat = ChatBox(self.name, self.refresh)
+            if self.indicator_context is not None:
+                self.chat.model.show_tokens(self.indicator_context)
+
+    @property
+    def indicator_context(self) -> int | None:
+        """The tokens in view, once they are counted."""
+        indicator = getattr(self, "indicator", None)
+        return indicator.context.status.tokens if indicator and indicator.context else None
 
     def _draw_looks(self) -> None:
         with ui.element("div").classes("switch").props("role=group") as group:
             group._props["aria-label"] = say("session.look")
-            for look in LOOKS:
+            for look in (*LOOKS, COMPARE):
                 made = text("button", say(f"session.look_{look}")).props("type=button")
                 made.on("click", guarded(lambda _, look=look: self._change_look(look)))
                 self.looks[look] = made
@@ -83,10 +135,43 @@ class SessionTab:
 
     async def _change_look(self, look: str) -> None:
         self._press_look(look)
-        await self.talk.change_look(look)
+        is_compared = look == COMPARE
+        self.panes.classes(add="compared" if is_compared else "", remove="" if is_compared else "compared")
+        self.before.box.set_visibility(is_compared)
+        await self.talk.change_look("sees" if is_compared else look)
+        if is_compared:
+            if self.raw is None:
+                with self.before.box:
+                    self.raw = Conversation(self.name, self.talk.seen, self._act, look="said")
+            await self.seek(self.request or len(self.tools.timeline.moments))
+        self._tell_panes()
+
+    async def seek(self, request: int) -> None:
+        """Show the session as it was sent at a request, or as it is now for 0."""
+        self.request = request
+        self.tools.timeline.show(request)
+        moments = self.tools.timeline.moments
+        past: Seen | None = None
+        if 0 < request <= len(moments):
+            now = await self.source.run(read_seen, self.name)
+            past = rewind(now, moments[request - 1], await self.source.run(read_switches, now))
+        for one in (self.talk, self.raw):
+            if one is not None:
+                await one.freeze(past)
+        self._tell_panes()
+
+    def _tell_panes(self) -> None:
+        moments = self.tools.timeline.moments
+        one = moments[self.request - 1] if 0 < self.request <= len(moments) else None
+        if one is None:
+            one = moments[-1] if moments else Moment(0, 0, 0, 0)
+        self.before.tell(one.tokens_raw, one.dollars_raw)
+        self.after.tell(one.tokens, one.dollars)
 
     def _show_nothing(self) -> None:
-        self.nothing.set_visibility(not self.talk.outline)
+        is_empty = not self.talk.seen.path.ids
+        self.nothing.set_visibility(is_empty)
+        self.panes.set_visibility(not is_empty)
 
     def _open_sheet(self) -> None:
         self.sheet.open()
@@ -95,20 +180,28 @@ class SessionTab:
         self.is_compressing = is_running
         self.indicator.show_busy(is_running)
 
+    async def _show_compressed(self) -> None:
+        await self.refresh()
+        await self.talk.show_newest_fold()
+
     async def refresh(self) -> None:
         """Catch up with what happened to the session, here or in another process."""
         if await self.talk.refresh():
+            if self.raw is not None:
+                await self.raw.refresh()
             self._show_nothing()
             await self._count()
 
     async def _count(self) -> None:
         context = await self.source.run(read_context, self.name)
         self.indicator.fill(context)
-        self.chat.model.show_tokens(context.status.tokens)
+        if self.chat is not None:
+            self.chat.model.show_tokens(context.status.tokens)
+        await self.tools.fill(self.talk.seen)
 
     async def _poll(self) -> None:
         try:
-            # The lease tells it of every process: the gateway, a command, another page.
+            # The lease covers every process: the gateway, a command, another page.
             self.indicator.show_busy(self.is_compressing or await self.source.run(is_compressed_now, self.name))
             await self.refresh()
         except NotFound:
@@ -125,10 +218,110 @@ class SessionTab:
         if what == "find":
             await self.talk.find(which)
             return
-        if what == "unfold":
-            done = await self.source.run(unfold, self.name, which)
-            notify(say("session.unfolded", tokens=max(0, done.tokens_after - done.tokens_before)))
+        if what in ("pin", "unpin"):
+            await self.source.run(pin, self.name, which, is_on=what == "pin")
+            notify(say(f"session.did_{what}"))
+        elif what == "unfold":
+            await self.undo(self._find_batch(which))
         elif what == "refold":
-            done = await self.source.run(refold, self.name, which)
-            notify(say("session.refolded", tokens=max(0, done.tokens_before - done.tokens_after)))
+            await self.redo(which)
         await self.refresh()
+
+    def _find_batch(self, edit_id: str) -> str:
+        """Return the compression that an edit was made in; the edit itself if it was made on arrival."""
+        found = next((one.batch_id for one in self.talk.seen.edits if one.edit.id == edit_id), "")
+        return found or edit_id
+
+    async def undo(self, which: str = "") -> None:
+        """Undo a compression, the last one unless one is named."""
+        done = await self.source.run(unfold, self.name, which)
+        notify(say("session.unfolded", tokens=max(0, done.tokens_after - done.tokens_before)))
+        await self.refresh()
+
+    async def redo(self, which: str = "") -> None:
+        """Redo what was undone, the last unless one is named."""
+        done = await self.source.run(refold, self.name, which)
+        notify(say("session.refolded", tokens=max(0, done.tokens_before - done.tokens_after)))
+        await self.refresh()
+
+
+class Pane:
+    """One side of the comparison: a head with tokens and price, and a conversation below."""
+
+    def __init__(self, title: str, kind: str) -> None:
+        with ui.element("div").classes(f"pane pane-{kind}") as self.box, ui.element("div").classes("pane-head"):
+            heading(title, 2)
+            self.figures = text("p", "", "num")
+
+    def tell(self, tokens: int, dollars: float | None) -> None:
+        """Write the figures of this side."""
+        price = "" if dollars is None else f" · {write_dollars(dollars)}"
+        set_text(self.figures, say("session.pane_tokens", tokens=tokens) + price)
+
+
+class SessionTools:
+    """The strip above the conversation: the timeline, find, filter, next fold, undo and redo."""
+
+    def __init__(self, tab: SessionTab) -> None:
+        self.tab = tab
+        self.source = find_visit().source
+        self.query = ""
+        self.matches: list[str] = []
+        self.at = -1
+        with ui.element("div").classes("session-tools"):
+            self.timeline = Timeline(tab.seek)
+            self.timeline.set_visibility(False)
+            with ui.element("div").classes("row tools"):
+                self._draw_find()
+                with ui.element("select").classes("input small-choice") as choice:
+                    choice._props["aria-label"] = say("session.filter")
+                    for role in ("", *ROLES):
+                        label = say(f"session.talk_by_{role}") if role else say("session.filter_all")
+                        text("option", label)._props["value"] = role
+                choice.on("change", guarded(self._filter), js_handler="(e) => emit(e.target.value)")
+                self.fold = _square(say("session.next_fold"), "fold", lambda: tab.talk.next_fold())
+                self.undo = _square(say("session.undo"), "undo", lambda: tab.undo())
+                self.redo = _square(say("session.redo"), "redo", lambda: tab.redo())
+
+    def _draw_find(self) -> None:
+        field = ui.element("input").classes("input find").props(f"type=search maxlength={QUERY_CHARS_MAX}")
+        field._props.update({"placeholder": say("session.find"), "aria-label": say("session.find")})
+        field.on("keydown.enter", guarded(self._find), js_handler="(e) => emit(e.target.value)")
+        field.on("search", guarded(self._find), js_handler="(e) => emit(e.target.value)")
+        self.found = text("span", "", "faint num").props("role=status")
+
+    async def _find(self, event: object) -> None:
+        query = str(getattr(event, "args", "") or "").strip()[:QUERY_CHARS_MAX]
+        if not query:
+            self.query, self.matches = "", []
+            set_text(self.found, "")
+            return
+        talk = self.tab.talk
+        if query != self.query:
+            self.query, self.at = query, -1
+            self.matches = await self.source.run(find_matches, talk.seen, query)
+        if not self.matches:
+            set_text(self.found, say("session.found_none"))
+            return
+        self.at = (self.at + 1) % len(self.matches)
+        set_text(self.found, say("session.found", at=self.at + 1, count=len(self.matches)))
+        await talk.show_message(self.matches[self.at])
+
+    async def _filter(self, event: object) -> None:
+        role = str(getattr(event, "args", "") or "")
+        await self.tab.talk.filter(role if role in ROLES else "")
+
+    async def fill(self, seen: Seen) -> None:
+        """Show the requests there are now, and what can be undone or redone."""
+        if not self.tab.request:
+            self.timeline.fill(await self.source.run(read_moments, seen))
+        is_folded = any(one.is_active and one.batch_id for one in seen.edits)
+        for made, is_on in ((self.fold, is_folded), (self.undo, is_folded), (self.redo, bool(seen.redoable))):
+            made.props("" if is_on else "disabled", remove="disabled" if is_on else "")
+
+
+def _square(label: str, name: str, call: object) -> ui.element:
+    with button("", call, kind="quiet small square") as made:  # type: ignore[arg-type]
+        icon(name)
+    made._props.update({"aria-label": label, "title": label})
+    return made

@@ -15,9 +15,14 @@ from refold.web.markup import clean
 from refold.web.reading import delete_session, rename_session
 from refold.web.shell import button, empty, frame, go, guarded, heading, link, notify, sheet, text
 from refold.web.source import NoLongerAllowed
+from refold.web.start import BringPanel, ConnectPanel, find_connection
 from refold.web.visit import find_visit, say
 
 POLL_S = 2.0
+_ON_ROW = (
+    "(e) => { if (!e.target.closest('a, button') && !String(getSelection())) "
+    "e.currentTarget.querySelector('.session-link').click(); }"
+)
 _COLUMNS = ("name", "model", "messages", "tokens", "folds", "saved", "changed")
 _NUMBERS = frozenset(("messages", "tokens", "folds", "saved", "changed"))
 
@@ -56,14 +61,34 @@ class SessionList:
                 throttle=0.15,
                 leading_events=False,
             )
+        self.start = ui.element("div")
         self.body = ui.element("div").classes("sessions")
         self._draw_sheets()
         await self._refresh()
+        with self.start:
+            await self._draw_start()
         self.timer = ui.timer(POLL_S, self._poll)
+
+    async def _draw_start(self) -> None:
+        """Draw the ways to begin: open for somebody new, closed once there are sessions of their own."""
+        own = self.listing is not None and any(not one.is_sample for one in self.listing.sessions)
+        with ui.element("details").classes("start") as made:
+            made._props["open"] = not own
+            text("summary", say("start.title"))
+            with ui.element("div").classes("start-panels"):
+                self.connect = ConnectPanel()
+                self.bring = BringPanel(self._refresh)
+        self.bring.result.move(self.start)
+        await self._look_around()
+
+    async def _look_around(self) -> None:
+        self.connect.show(await self.source.run(find_connection))
+        await self.bring.look()
 
     async def _poll(self) -> None:
         try:
             await self._refresh()
+            await self._look_around()
         except NoLongerAllowed:
             self.timer.cancel()
             go(page_link("/login"))
@@ -119,7 +144,9 @@ class SessionList:
         ui.timer(0.05, lambda: self._fill_saved(cells), once=True)
 
     def _draw_row(self, one: Listed) -> ui.element:
-        with ui.element("tr"):
+        with ui.element("tr").classes("clickable") as row:
+            # The link is what a keyboard reaches; a click anywhere else in the row follows it.
+            row.on("click", js_handler=_ON_ROW)
             with ui.element("td").classes("session-name"):
                 with ui.element("div").classes("row"):
                     link(one.title, session_link(one.name), "session-link cut")
@@ -128,7 +155,7 @@ class SessionList:
                         text("span", clean(one.name), "faint mono cut")
                         if one.is_sample:
                             text("span", say("sessions.sample"), "chip")
-            _cell("model", one.model or "·", "model cut")
+            _cell("model", one.model or "·", "model")
             _cell("messages", f"{one.messages:,}", "num")
             _cell("tokens", f"{one.tokens:,}", "num")
             _cell("folds", f"{one.folds:,}" if one.folds else "·", "num")
@@ -236,9 +263,6 @@ def _draw_none(*, is_making_sample: bool) -> None:
             pass
         return
     with empty(say("sessions.none"), say("sessions.none_next")):
-        here = ui.context.client.request.base_url
-        text("code", f"OPENAI_BASE_URL={here.scheme}://{here.netloc}/v1")
-        text("code", f"ANTHROPIC_BASE_URL={here.scheme}://{here.netloc}")
         link(say("sessions.chat"), page_link("/chat"), "button primary")
 
 

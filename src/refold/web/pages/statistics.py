@@ -5,10 +5,12 @@ Of one session or of all that the caller has. What is estimated is called so, be
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from datetime import datetime
 
 from nicegui import ui
+from nicegui.events import GenericEventArguments
 
 from refold.conversation.reason import read_reason
 from refold.ledger.records import Event
@@ -18,17 +20,21 @@ from refold.web.charts import draw_bill, draw_tokens
 from refold.web.figures import Overview, read_overview
 from refold.web.links import page_link, session_link
 from refold.web.markup import clean
-from refold.web.shell import empty, frame, go, guarded, heading, link, text
+from refold.web.shell import empty, frame, go, guarded, heading, link, text, write_dollars
 from refold.web.table import Column, SortedTable
 from refold.web.visit import find_visit, say, say_reason
 from refold.web.words import has_words
 
+DAY_S = 86_400
+RANGES = (1, 7, 30)
 _CHIPS = {"compressed": "accent", "failed": "bad", "warned": "warn", "skipped": "warn"}
 
 
-async def show(name: str = "") -> None:
-    """Draw the figures of a session, or of all of them."""
+async def show(name: str = "", days: int = 0) -> None:
+    """Draw the figures of a session, or of all of them; of the last days only, if so many are given."""
     source = find_visit().source
+    days = days if days in RANGES else 0
+    since = time.time() - days * DAY_S if days else 0.0
     with frame("statistics"):
         with ui.element("div").classes("page-head"):
             heading(say("statistics.title")).classes("grow")
@@ -38,9 +44,9 @@ async def show(name: str = "") -> None:
             text("p", say("statistics.adding"), "faint").props("role=status")
 
         async def fill() -> None:
-            overview = await source.run(read_overview, name)
+            overview = await source.run(read_overview, name, since)
             with head:
-                _draw_choice(overview, name)
+                _draw_choice(overview, name, days)
             body.clear()
             with body:
                 _draw_overview(overview, name)
@@ -48,21 +54,38 @@ async def show(name: str = "") -> None:
         ui.timer(0.01, guarded(fill), once=True)
 
 
-def _draw_choice(overview: Overview, name: str) -> None:
-    with ui.element("label").classes("row"):
-        text("span", say("statistics.of"), "faint")
-        choice = ui.element("select").classes("input choice")
-    with choice:
-        for one, title in {"": say("statistics.all"), **overview.titles}.items():
-            option = text("option", clean(title)[:120])
-            option._props.update({"value": clean(one), "selected": one == name})
-    choice.on(
-        "change",
-        lambda event: go(page_link("/statistics", name=str(event.args or ""))),
-        js_handler="(e) => emit(e.target.value)",
-    )
+def _draw_choice(overview: Overview, name: str, days: int) -> None:
+    titles = {"": say("statistics.all"), **overview.titles}
+    _draw_select(say("statistics.of"), titles, name, lambda chosen: _link(chosen, days))
+    ranges = {"": say("statistics.always"), **{str(one): _name_range(one) for one in RANGES}}
+    _draw_select(say("statistics.range"), ranges, str(days or ""), lambda chosen: _link(name, int(chosen or 0)))
     if name:
         link(say("statistics.open"), session_link(name), "button small")
+
+
+def _name_range(days: int) -> str:
+    return say("statistics.day") if days == 1 else say("statistics.days", count=days)
+
+
+def _link(name: str, days: int) -> str:
+    return page_link("/statistics", name=name, days=str(days or ""))
+
+
+def _draw_select(label: str, options: dict[str, str], chosen: str, find_target: Callable[[str], str]) -> None:
+    with ui.element("label").classes("row"):
+        text("span", label, "faint")
+        choice = ui.element("select").classes("input choice")
+    with choice:
+        for one, title in options.items():
+            option = text("option", clean(title)[:120])
+            option._props.update({"value": clean(one), "selected": one == chosen})
+
+    def follow(event: GenericEventArguments) -> None:
+        wanted = str(event.args or "")
+        if wanted in options:
+            go(find_target(wanted))
+
+    choice.on("change", follow, js_handler="(e) => emit(e.target.value)")
 
 
 def _draw_overview(overview: Overview, name: str) -> None:
@@ -91,9 +114,18 @@ def _draw_overview(overview: Overview, name: str) -> None:
 
 
 def _draw_tiles(overview: Overview) -> None:
-    bill, folds = overview.bill, [fold for fold in overview.folds if fold.is_active]
+    """Draw the figures, what was saved first."""
+    bill = overview.bill
     is_smaller = bill.tokens_raw > bill.tokens
     with ui.element("dl").classes("tiles"):
+        if bill.priced and is_smaller:
+            share = bill.dollars_saved / bill.dollars_raw if bill.dollars_raw else 0.0
+            _draw_tile(
+                say("statistics.tile_saved"),
+                write_dollars(bill.dollars_saved),
+                say("statistics.tile_saved_sub", share=share, raw=write_dollars(bill.dollars_raw)),
+                "good-text" if bill.dollars_saved > 0 else "",
+            )
         sub = say("statistics.tile_tokens_sub", raw=bill.tokens_raw)
         same = say("statistics.tile_tokens_same", requests=bill.requests)
         _draw_tile(say("statistics.tile_tokens"), f"{bill.tokens:,}", sub if is_smaller else same)
@@ -103,13 +135,14 @@ def _draw_tiles(overview: Overview) -> None:
         _draw_tile(say("statistics.tile_cached"), f"{bill.cached_share:.0%}", sub if bill.cached else none)
         sub = say("statistics.tile_folds_sub", freed=overview.tokens_freed)
         none = say("statistics.tile_folds_none")
-        _draw_tile(say("statistics.tile_folds"), f"{len(folds):,}", sub if folds else none)
+        has_folds = overview.folds or overview.tokens_freed
+        _draw_tile(say("statistics.tile_folds"), f"{len(overview.folds):,}", sub if has_folds else none)
 
 
-def _draw_tile(title: str, figure: str, sub: str) -> None:
+def _draw_tile(title: str, figure: str, sub: str, classes: str = "") -> None:
     with ui.element("div").classes("tile"):
         text("dt", title)
-        text("dd", figure, "figure")
+        text("dd", figure, f"figure {classes}")
         text("dd", sub, "faint")
 
 
@@ -239,10 +272,3 @@ def _tell_change(event: Event) -> str:
 def _find_freed(event: Event) -> int:
     before, after = event.fields.get("tokens_before"), event.fields.get("tokens_after")
     return before - after if isinstance(before, int) and isinstance(after, int) else 0
-
-
-def write_dollars(dollars: float) -> str:
-    """Return an amount as people read it: cents where there are some, more digits below."""
-    sign, amount = ("−" if dollars < 0 else ""), abs(dollars)
-    digits = 0 if amount >= 1_000 else 2 if amount >= 1 or amount == 0 else 4
-    return f"{sign}${amount:,.{digits}f}"

@@ -18,6 +18,8 @@ export default {
     target: { type: Number, default: -1 },
     language: { type: String, default: "en" },
     given: { type: Object, default: null },
+    // A view of the past: nothing in it can be changed.
+    frozen: { type: Boolean, default: false },
   },
   emits: ["need", "toggle", "act", "more", "place"],
   data() {
@@ -69,7 +71,7 @@ export default {
       this.rows.length = this.sizes.length = this.size = this.size - removed + added;
       this.current = version;
       this.asked.clear();
-      // Who unfolds or folds again is shown what became of it, and not what happens to stand there now.
+      // After undo or redo, show the rows that changed.
       if (this.follows) this.look_at(Math.min(start, this.size - 1), true);
       else this.place();
       this.follows = false;
@@ -248,6 +250,10 @@ export default {
     say(key, values = {}) {
       return (this.words[key] ?? key).replace(/\{(\w+)\}/g, (_, name) => values[name] ?? "");
     },
+    // A name that a plugin or an older ledger brought has no words of ours: it is shown as it is.
+    name_of(part, name) {
+      return this.words[`${part}_${name}`] ?? name;
+    },
     number(value) {
       return this.figures.format(value);
     },
@@ -286,7 +292,8 @@ export default {
         return h("article", { class: [...kind, "bare"] }, [this.draw_piece(row, row.pieces[0], facts)]);
       }
       const head = h("header", { class: "turn-head" }, [
-        h("span", { class: "speaker" }, this.say(`by_${row.role}`)),
+        h("span", { class: "speaker" }, this.name_of("by", row.role)),
+        row.pinned ? h("span", { class: "chip accent" }, this.say("pinned")) : null,
         row.behind ? h("span", { class: "chip" }, this.say("folded")) : null,
         row.gone ? h("span", { class: "chip bad" }, this.say("hidden")) : null,
         row.forgotten ? h("span", { class: "chip bad" }, this.say("forgotten")) : null,
@@ -299,6 +306,36 @@ export default {
         h("span", this.say("tokens", { tokens: this.number(row.tokens) })),
         h("span", this.time(row.time)),
         h("span", { class: "mono handle", title: this.say("handle_hint") }, row.handle),
+        this.draw_pin(row),
+      ]);
+    },
+    draw_pin(row) {
+      if (this.frozen || row.inside || !row.handle) return null;
+      const label = this.say(row.pinned ? "unpin" : "pin");
+      const act = (event) => {
+        event.stopPropagation();
+        this.$emit("act", { what: row.pinned ? "unpin" : "pin", id: row.handle });
+      };
+      const settings = { class: `pin ${row.pinned ? "on" : ""}`, type: "button", title: label, "aria-label": label, onClick: act };
+      return h("button", settings, [h("i", { class: "icon icon-pin", "aria-hidden": "true" })]);
+    },
+    // What recall added below a person's words: one line, open to the passages.
+    draw_recalled(row, piece, state) {
+      const given = piece.recalled;
+      const isOpen = Boolean(state.isRecallOpen);
+      const label = this.say(given.count === 1 ? "recalled_one" : "recalled", { count: this.number(given.count) });
+      const head = h(
+        "button",
+        { class: "chip accent recalled", type: "button", "aria-expanded": String(isOpen), onClick: () => this.flip(state, "isRecallOpen") },
+        [
+          h("i", { class: "icon icon-open turnable", "aria-hidden": "true" }),
+          h("span", label),
+          h("span", { class: "num" }, this.say("tokens", { tokens: this.number(given.tokens) })),
+        ],
+      );
+      return h("div", { class: `recalled-part ${isOpen ? "open" : ""}` }, [
+        head,
+        isOpen ? h("pre", { class: "output" }, given.text) : null,
       ]);
     },
     draw_piece(row, piece, facts = null) {
@@ -307,6 +344,7 @@ export default {
       const parts = piece.mark ? [this.draw_mark(piece.mark)] : [];
       if (piece.shape === "words") {
         parts.push(h("div", { class: "prose" }, draw(piece.tree)), ...this.draw_rest(row, piece, state, false));
+        if (piece.recalled) parts.push(this.draw_recalled(row, piece, state));
         return h("div", { class: "piece" }, parts);
       }
       if (piece.shape === "note") return h("p", { class: "piece faint" }, this.say("media", { name: piece.text }));
@@ -318,7 +356,7 @@ export default {
       const isOpen = state.isOpen ?? (piece.kind === "result" && piece.total < 600);
       const lines = piece.text.trimStart().split("\n");
       const first = piece.kind === "call" ? this.name_call(piece) : lines[0].slice(0, 160);
-      const label = piece.kind === "call" ? piece.name || this.say("kind_call") : this.say(`kind_${piece.kind}`);
+      const label = piece.kind === "call" && piece.name ? piece.name : this.name_of("kind", piece.kind);
       const toggle = () => {
         state.isOpen = !isOpen;
         this.isPinned = false;
@@ -372,10 +410,10 @@ export default {
       return parts;
     },
     draw_mark(mark, facts = null, piece = null) {
-      const label = this.say(`stage_${mark.stage}`);
+      const label = this.name_of("stage", mark.stage);
       const figures = this.say("change", { before: this.number(mark.before), after: this.number(mark.after) });
       return h("div", { class: "mark" }, [
-        piece ? h("span", { class: "block-name" }, piece.name || this.say(`kind_${piece.kind}`)) : null,
+        piece ? h("span", { class: "block-name" }, piece.name || this.name_of("kind", piece.kind)) : null,
         h("span", { class: "chip accent" }, label),
         mark.before ? h("span", { class: "num" }, figures) : null,
         h("span", { class: "soft" }, mark.reason),
@@ -426,22 +464,28 @@ export default {
         this.isPinned = false;
         this.$emit("toggle", { id: row.id });
       };
-      const figures = [
-        h("strong", this.say(row.count === 1 ? "one_message" : "messages", { count: this.number(row.count) })),
-        h("span", { class: "num" }, this.say("change", { before: this.number(row.before), after: this.number(row.after) })),
-        h("span", { class: "num" }, this.time(row.time)),
-        h("span", { class: "soft" }, row.reason),
-      ];
+      const count = this.say(row.count === 1 ? "one_message" : "messages", { count: this.number(row.count) });
+      const times = row.after ? row.before / row.after : 0;
+      const figures = h("p", { class: "fold-figures num" }, [
+        h("i", { class: "icon icon-fold", "aria-hidden": "true" }),
+        h("strong", count),
+        h("span", "·"),
+        h("span", this.say("change", { before: this.number(row.before), after: this.number(row.after) })),
+        times >= 1.5 ? h("strong", `(${times >= 10 ? Math.round(times) : times.toFixed(1)}×)`) : null,
+      ]);
       const isLong = JSON.stringify(row.summary).length > 1500;
       const summary = state.isExact
         ? h("pre", { class: "output" }, row.text)
         : h("div", { class: ["prose", "summary", isLong && !state.isWide ? "short" : ""] }, draw(row.summary));
       const buttons = [
         this.press(this.say(row.is_open ? "hide_originals" : "show_originals"), "open", toggle, "small"),
-        this.press(this.say("unfold"), "unfold", act("unfold"), "small"),
+        this.frozen ? null : this.press(this.say("unfold"), "undo", act("unfold"), "small"),
       ];
       return h("section", { class: `fold ${row.is_open ? "is-open" : ""}`, "aria-label": this.say("fold_label") }, [
-        h("header", { class: "fold-head" }, [h("i", { class: "icon icon-fold", "aria-hidden": "true" }), ...figures]),
+        h("header", { class: "fold-head" }, [
+          figures,
+          h("p", { class: "faint fold-why" }, [h("span", { class: "num" }, this.time(row.time)), h("span", row.reason)]),
+        ]),
         summary,
         h("div", { class: "row wrap fold-links" }, [
           isLong && !state.isExact
@@ -457,7 +501,7 @@ export default {
     draw_facts(row) {
       if (!row.facts.length) return null;
       const list = row.facts.map((fact) =>
-        h("li", [h("span", { class: "chip" }, this.say(`fact_${fact.kind}`)), h("span", fact.text), this.draw_handle(fact.handle)]),
+        h("li", [h("span", { class: "chip" }, this.name_of("fact", fact.kind)), h("span", fact.text), this.draw_handle(fact.handle)]),
       );
       return h("div", { class: "fold-part" }, [h("h3", this.say("facts")), h("ul", { class: "facts" }, list)]);
     },
@@ -471,12 +515,22 @@ export default {
     },
     draw_values(row, state) {
       if (!row.values.length) return null;
-      const limit = state.isIndexWide ? row.values.length : 14;
       const groups = {};
-      for (const value of row.values.slice(0, limit)) (groups[value.sort] ??= []).push(value);
+      for (const value of row.values) (groups[value.sort] ??= []).push(value);
+      const isOpen = Boolean(state.isIndexOpen);
+      const head = h(
+        "button",
+        { class: "block-head", type: "button", "aria-expanded": String(isOpen), onClick: () => this.flip(state, "isIndexOpen") },
+        [
+          h("i", { class: "icon icon-open turnable", "aria-hidden": "true" }),
+          h("span", { class: "block-name" }, this.say("index")),
+          h("span", { class: "cut mono soft" }, isOpen ? "" : row.values.slice(0, 8).map((one) => one.value).join("  ")),
+          h("span", { class: "faint num" }, this.number(row.values_total)),
+        ],
+      );
       const list = Object.entries(groups).map(([sort, values]) =>
         h("div", { class: "values" }, [
-          h("span", { class: "faint" }, this.say(`sort_${sort}`)),
+          h("span", { class: "faint" }, this.name_of("sort", sort)),
           h(
             "span",
             { class: "value-list" },
@@ -489,16 +543,10 @@ export default {
           ),
         ]),
       );
-      const rest = row.values_total - limit;
-      const more =
-        state.isIndexWide || rest > 0
-          ? this.press(
-              state.isIndexWide ? this.say("less") : this.say("more_values", { count: this.number(rest) }),
-              "",
-              () => this.flip(state, "isIndexWide"),
-            )
-          : null;
-      return h("div", { class: "fold-part" }, [h("h3", this.say("index")), ...list, more]);
+      return h("div", { class: `block fold-values ${isOpen ? "open" : ""}` }, [
+        head,
+        isOpen ? h("div", { class: "value-groups" }, list) : null,
+      ]);
     },
     draw_undone(row) {
       const act = () => {
@@ -508,7 +556,7 @@ export default {
       return h("section", { class: "undone" }, [
         h("i", { class: "icon icon-undo", "aria-hidden": "true" }),
         h("span", this.say("undone", { count: this.number(row.count), time: this.time(row.time) })),
-        this.press(this.say("fold_again"), "fold", act, "small"),
+        this.frozen ? null : this.press(this.say("fold_again"), "fold", act, "small"),
       ]);
     },
   },

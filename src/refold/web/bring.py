@@ -1,0 +1,261 @@
+"""Bring your own: files of other programs, dropped on the page, become sessions as refold would have kept them.
+
+Every conversation is played through the manager request by request, at the times it was recorded, so it opens with its
+folds, its timeline and its bill. No model is asked and nothing leaves the machine. Usage is what we count. The whole
+bill adds what reading folded text again would cost, by the same replay that ``refold replay`` does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+import shutil
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+import orjson
+from fastapi import Request, Response
+
+from refold.budget import Tariff
+from refold.errors import FormatError, RefoldError
+from refold.ledger.records import SESSION_ID_MAX
+from refold.manager import ContextCompressionManager
+from refold.manager.append import KEPT
+from refold.manager.usage import Bill
+from refold.prepared import PreparedContext
+from refold.readers import Session, find_title, list_files, read_files
+from refold.replay.batch import Job
+from refold.server.api.interface import Access
+from refold.server.session_lookup import make_id
+from refold.tokens import model_info
+from refold.web.reading import TITLE
+from refold.web.source import Source
+
+if TYPE_CHECKING:
+    from refold.server.app import Application
+
+log = logging.getLogger("refold.web")
+PATH = "/bring"
+SESSIONS_MAX = 30
+FILES_MAX = 400
+BYTES_MAX = 256_000_000
+PROBLEMS_MAX = 20
+STEP_S = 20.0
+MODEL_CHARS_MAX = 200
+_MILLION = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Brought:
+    """What an import came to. ``reread`` is what reading folded text again would cost, in dollars."""
+
+    names: tuple[str, ...] = ()
+    bill: Bill = Bill()
+    reread: float = 0.0
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Bringing:
+    """One import under way, or the last one: which session of how many, and its result once there is one."""
+
+    done: int = 0
+    total: int = 0
+    title: str = ""
+    is_running: bool = True
+    result: Brought | None = None
+    problem: str = ""
+    task: asyncio.Task[None] | None = field(default=None, repr=False)
+
+
+_running: WeakKeyDictionary[Application, dict[str, Bringing]] = WeakKeyDictionary()
+
+
+def find_bringing(application: Application, tenant: str) -> Bringing | None:
+    """Return the import of a caller, if there is or was one."""
+    return _running.get(application, {}).get(tenant)
+
+
+async def take_files(request: Request) -> Response:
+    """Store what the browser sends in a folder of its own, and begin to import it."""
+    source = Source(request.scope["refold.application"], request.scope["refold.caller"])
+    source.check()
+    known = _running.setdefault(source.application, {})
+    now = known.get(source.access.tenant)
+    if now is not None and now.is_running:
+        return Response("an import is under way", 409)
+    length = request.headers.get("content-length", "")
+    if not length.isdecimal() or int(length) > BYTES_MAX + 1_000_000:
+        return Response("too large", 413)
+    folder = Path(tempfile.mkdtemp(prefix="refold-bring-"))
+    try:
+        async with request.form(max_files=FILES_MAX, max_fields=10) as form:
+            for number, file in enumerate(form.getlist("files")):
+                name = getattr(file, "filename", None)
+                if name:
+                    safe = re.sub(r"[^A-Za-z0-9._-]", "-", Path(name).name)[-120:]
+                    content = await file.read()  # type: ignore[union-attr]
+                    place = folder / f"{number:04}"
+                    place.mkdir()
+                    await asyncio.to_thread((place / safe).write_bytes, content)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    made = known[source.access.tenant] = Bringing()
+    made.task = asyncio.create_task(_run(source, made, folder), name="refold-bring")
+    return Response(status_code=204)
+
+
+async def _run(source: Source, bringing: Bringing, folder: Path) -> None:
+    try:
+        bringing.result = await source.run(bring, folder, bringing)
+    except RefoldError as error:
+        bringing.problem = str(error)[:500].replace(f"{folder}/", "")
+    except Exception as error:
+        log.exception("an import failed")
+        bringing.problem = type(error).__name__
+    finally:
+        bringing.is_running = False
+        await asyncio.to_thread(shutil.rmtree, folder, True)
+
+
+def bring(access: Access, folder: Path, bringing: Bringing) -> Brought:
+    """Import the newest sessions of the files in a folder."""
+    found: list[Session] = []
+    problems: list[str] = []
+    for reading in read_files(list_files([str(folder)])):
+        problems += [f"{Path(reading.path).name}: {one.why}" for one in reading.broken[:3]]
+        found += reading.sessions
+    found.sort(key=lambda one: one.times[-1] if one.times else 0.0)
+    chosen = found[-SESSIONS_MAX:]
+    if not chosen:
+        raise FormatError(problems[0] if problems else "no conversation was found in these files")
+    bringing.total = len(chosen)
+    names: list[str] = []
+    bill, reread = Bill(), 0.0
+    for number, session in enumerate(chosen):
+        bringing.done, bringing.title = number, find_title(session)
+        try:
+            name = play_session(access, session)
+        except RefoldError as error:
+            problems.append(f"{Path(session.source).name}: {error}")
+            continue
+        names.append(name)
+        bill += access.manager.figures(make_id(access.tenant, name)).bill
+        reread += price_rereads(session)
+    if not names:
+        raise FormatError(problems[0] if problems else "no conversation could be imported")
+    shown = tuple(one.replace(f"{folder}/", "") for one in problems[:PROBLEMS_MAX])
+    return Brought(tuple(names), bill, reread, shown)
+
+
+def play_session(access: Access, session: Session) -> str:
+    """Store a recorded session as if it had been sent through refold; return its name."""
+    if not session.messages:
+        raise FormatError("the conversation has no messages")
+    name = _name_session(session)
+    session_id = make_id(access.tenant, name)
+    if len(session_id) > SESSION_ID_MAX or access.ledger.read_session(session_id) is not None:
+        raise FormatError(f"there is a session {name[:60]!r} already; delete it to import it again")
+    # No model is asked, and the clock is that of the recording.
+    config = access.manager.config.replace(summariser="extract", background=False)
+    manager = ContextCompressionManager(config, access.manager.workspace_path, ledger=access.ledger)
+    clock = _Recorded(session)
+    manager._keeper.clock = clock
+    try:
+        # The model first: messages are counted by its tokenizer as they arrive.
+        access.ledger.open_session(session_id, clock())
+        access.ledger.update_session(session_id, {"model": session.model[:MODEL_CHARS_MAX]}, clock())
+        _play(manager, session_id, session, clock)
+    except BaseException:
+        with contextlib.suppress(RefoldError):
+            manager.delete_session(session_id)
+        raise
+    beside = {"system": session.system, "tools": session.tools}
+    kept = {key: value for key, value in beside.items() if value}
+    changes = {"settings": {TITLE: find_title(session) or None, KEPT: kept or None}}
+    access.ledger.update_session(session_id, changes, clock())
+    return name
+
+
+def _play(manager: ContextCompressionManager, session_id: str, session: Session, clock: _Recorded) -> None:
+    messages = list(session.messages)
+    info = model_info(session.model or None)
+    tariff = Tariff.of_model(info)
+    start, sent, sent_at = 0, 0, 0.0
+    for at in [*(at for at, one in enumerate(messages) if at and _is_answer(one)), len(messages)]:
+        clock.at = at - 1
+        if at > start:
+            manager.append(session_id, messages[start:at], format=session.format)
+        start = at
+        if at == len(messages) or _is_answer(messages[at - 1]):
+            continue  # The same answer goes on: one request made both.
+        prepared = manager.prepare_context_sync(
+            session_id, system_prompt=session.system or "", tools=session.tools, model=session.model or None
+        )
+        kept = 0 if _is_changed(prepared) else min(sent, prepared.total_tokens)
+        cached = tariff.cached_tokens(kept, max(0.0, clock() - sent_at))
+        usage = _make_usage(prepared, cached, messages[at], is_written=bool(info.cache.breakpoints))
+        manager.observe_usage(session_id, usage)
+        sent, sent_at = prepared.total_tokens, clock()
+
+
+def _is_answer(message: Any) -> bool:
+    """Tell whether a message was written by the model, in any wire format."""
+    if not isinstance(message, dict):
+        return False
+    return message.get("role") == "assistant" or message.get("type") in ("function_call", "reasoning")
+
+
+def _is_changed(prepared: PreparedContext) -> bool:
+    return prepared.report is not None and bool(prepared.report.stages)
+
+
+def _make_usage(prepared: PreparedContext, cached: int, answer: Any, *, is_written: bool) -> dict[str, Any]:
+    """Return what the provider would report, by our own count."""
+    return {
+        "prompt_tokens": prepared.total_tokens,
+        "completion_tokens": len(orjson.dumps(answer, default=str)) // 4,
+        "prompt_tokens_details": {"cached_tokens": cached},
+        "cache_creation_input_tokens": prepared.total_tokens - cached if is_written else 0,
+    }
+
+
+def price_rereads(session: Session) -> float:
+    """Return what reading folded text again would cost in a session, in dollars; 0 where no price is known."""
+    info = model_info(session.model or None)
+    if info.prices is None:
+        return 0.0
+    record = Job(session, "default").run()
+    return record.charge_rereads(Tariff.of_model(info)) * info.prices.input / _MILLION
+
+
+def _name_session(session: Session) -> str:
+    name = session.id if session.id else Path(session.source).stem
+    cleaned = name.encode("utf-8", "replace").decode()
+    for ending in (".jsonl", ".json"):
+        cleaned = cleaned.replace(ending, "")
+    return cleaned.removesuffix(":1")[:120] or "imported"
+
+
+class _Recorded:
+    """The time within a recording: that of the message at hand, or evenly spaced up to now."""
+
+    def __init__(self, session: Session) -> None:
+        count = len(session.messages)
+        begin = time.time() - STEP_S * count
+        self._times = session.times if len(session.times) == count else [begin + STEP_S * at for at in range(count)]
+        self._last = 0.0
+        self.at = 0
+
+    def __call__(self) -> float:
+        # Two requests at one moment would be told apart by nothing.
+        now = self._times[max(0, min(self.at, len(self._times) - 1))]
+        self._last = max(now, self._last + 0.001)
+        return self._last

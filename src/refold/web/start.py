@@ -1,0 +1,189 @@
+"""The two ways to begin, above the list of sessions: connect an agent to this gateway, or replay old sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from nicegui import ui
+
+from refold.llm.conversation_model import GATEWAY
+from refold.server.api.interface import Access
+from refold.web.bring import BYTES_MAX, FILES_MAX, PATH, Bringing, Brought, find_bringing
+from refold.web.icons import icon
+from refold.web.links import page_link
+from refold.web.markup import clean
+from refold.web.shell import button, heading, set_text, text, to_script, write_dollars
+from refold.web.visit import find_visit, say
+from refold.web.words import list_words
+
+ROWS_MAX = 50
+_PREFIX = "start.drop_"
+# The clients of docs/clients.md; {url} is this gateway's address.
+CLIENTS = {
+    "Claude Code": ("ANTHROPIC_BASE_URL={url} claude",),
+    "Codex": (
+        "codex -c model_provider=refold -c "
+        '\'model_providers.refold={{name="refold",base_url="{url}/v1",wire_api="responses",env_key="OPENAI_API_KEY"}}\'',
+    ),
+    "opencode": (
+        "OPENCODE_CONFIG_CONTENT="
+        '\'{{"provider":{{"openai":{{"options":{{"baseURL":"{url}/v1"}}}},'
+        '"anthropic":{{"options":{{"baseURL":"{url}/v1"}}}}}}}}\' opencode',
+    ),
+    "Qwen Code": ("OPENAI_BASE_URL={url}/v1 qwen",),
+    "aider": ("OPENAI_API_BASE={url}/v1 aider", "ANTHROPIC_API_BASE={url} aider"),
+    "Python": (
+        'OpenAI(base_url="{url}/v1")',
+        'Anthropic(base_url="{url}")',
+    ),
+    "*": ("export OPENAI_BASE_URL={url}/v1", "export ANTHROPIC_BASE_URL={url}"),
+}
+
+
+def find_connection(access: Access) -> tuple[str, float] | None:
+    """Return the program and the time of the newest request that came through the gateway; None before the first."""
+    for row in access.list_rows(ROWS_MAX, 0):
+        made = row.settings.get(GATEWAY)
+        if isinstance(made, dict):
+            return clean(str(made.get("client", "")))[:40], row.updated_at
+    return None
+
+
+class ConnectPanel:
+    """Lines to copy for each client, and a light that turns green at the first request."""
+
+    def __init__(self) -> None:
+        here = ui.context.client.request.base_url
+        self.url = f"{here.scheme}://{here.netloc}"
+        with ui.element("section").classes("panel start-panel connect"):
+            with ui.element("div").classes("row spread"):
+                heading(say("start.connect"), 2)
+                with ui.element("span").classes("chip light").props("role=status") as self.light:
+                    self.told = text("span", say("start.waiting"))
+            text("p", say("start.connect_why"), "soft")
+            with ui.element("label").classes("row client-choice"):
+                text("span", say("start.client"), "faint")
+                choice = ui.element("select").classes("input small-choice")
+            with choice:
+                for name in CLIENTS:
+                    text("option", say("start.any") if name == "*" else name)._props["value"] = name
+            choice.on("change", lambda event: self._draw(str(event.args)), js_handler="(e) => emit(e.target.value)")
+            self.lines = ui.element("div").classes("stack lines")
+        self._draw(next(iter(CLIENTS)))
+
+    def _draw(self, client: str) -> None:
+        self.lines.clear()
+        with self.lines:
+            for line in CLIENTS.get(client, CLIENTS["*"]):
+                draw_copyable(line.format(url=self.url))
+
+    def show(self, connection: tuple[str, float] | None) -> None:
+        """Turn the light green once a request came."""
+        if connection is None:
+            return
+        self.light.classes(add="good")
+        client = connection[0]
+        set_text(self.told, say("start.connected_by", client=client) if client else say("start.connected"))
+
+
+def draw_copyable(line: str) -> None:
+    """Draw a line of code with a button that copies it."""
+    with ui.element("div").classes("copyable"):
+        text("code", line, "mono")
+        with button("", None, kind="quiet small square") as made:
+            icon("copy")
+        made._props.update({"aria-label": f"{say('shell.copy')}: {line[:60]}", "title": say("shell.copy")})
+        done = to_script(say("shell.copied"))
+        made.on(
+            "click",
+            js_handler=f"(e) => {{ const b = e.currentTarget; navigator.clipboard.writeText({to_script(line)})"
+            f".then(() => {{ b.title = {done}; b.classList.add('copied'); }}); }}",
+        )
+
+
+class DropPlace(ui.element, component="parts/drop.js"):
+    """Where files are dropped."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        words = {key.removeprefix(_PREFIX): one for key, one in list_words(find_visit().tongue, _PREFIX).items()}
+        self._props.update(words=words, target=page_link(PATH), filesMax=FILES_MAX, bytesMax=BYTES_MAX)
+
+
+class BringPanel:
+    """Drop old sessions here, and see what refold would have made of them. ``on_done`` lets the list catch up."""
+
+    def __init__(self, on_done: Callable[[], Awaitable[object]]) -> None:
+        self.source = find_visit().source
+        self.on_done = on_done
+        self.shown: Bringing | None = None
+        with ui.element("section").classes("panel start-panel bring"):
+            heading(say("start.bring"), 2)
+            text("p", say("start.bring_why"), "soft")
+            DropPlace()
+            self.state = text("p", "", "faint").props("role=status")
+            self.state.set_visibility(False)
+        self.result = ui.element("div")
+
+    async def look(self) -> None:
+        """Show how far an import is, or what it came to."""
+        now = find_bringing(self.source.application, self.source.access.tenant)
+        if now is None or (now is self.shown and not now.is_running):
+            return
+        self.state.set_visibility(now.is_running)
+        if now.is_running:
+            title = clean(now.title)[:80]
+            told = say("start.playing", at=now.done + 1, count=now.total, title=title) if now.total else ""
+            set_text(self.state, told or say("start.reading"))
+            return
+        self.shown = now
+        self.result.clear()
+        with self.result:
+            draw_result(now)
+        await self.on_done()
+
+
+def draw_result(bringing: Bringing) -> None:
+    """Draw what an import came to: tokens and money with and without refold, and the whole bill."""
+    brought = bringing.result
+    with ui.element("section").classes("panel brought").props("role=status"):
+        if brought is None:
+            text("p", say("start.failed", why=clean(bringing.problem)), "problem")
+            return
+        bill = brought.bill
+        count = len(brought.names)
+        title = say("start.result_one" if count == 1 else "start.result", count=count)
+        heading(title, 2)
+        with ui.element("p").classes("brought-figures num"):
+            if bill.tokens_raw > bill.tokens:
+                sizes = {"raw": write_tokens(bill.tokens_raw), "sent": write_tokens(bill.tokens)}
+                text("strong", say("start.tokens", **sizes))
+                if bill.priced:
+                    text("strong", _tell_saved(bill.dollars_saved), "good-text" if bill.dollars_saved > 0 else "")
+            else:
+                text("strong", say("start.tokens_same", sent=write_tokens(bill.tokens)))
+        if bill.tokens_raw == bill.tokens:
+            text("p", say("start.all_small"), "soft")
+        elif bill.priced:
+            whole = bill.dollars_raw - bill.dollars - brought.reread
+            figures = {name: write_dollars(value) for name, value in _list_dollars(brought, whole).items()}
+            text("p", say("start.whole", **figures), "soft")
+        else:
+            text("p", say("start.unpriced"), "soft")
+        for problem in brought.problems[:5]:
+            text("p", clean(problem)[:200], "faint")
+
+
+def _list_dollars(brought: Brought, whole: float) -> dict[str, float]:
+    return {"raw": brought.bill.dollars_raw, "paid": brought.bill.dollars, "reread": brought.reread, "whole": whole}
+
+
+def _tell_saved(dollars: float) -> str:
+    return say("start.less" if dollars >= 0 else "start.more", dollars=write_dollars(abs(dollars)))
+
+
+def write_tokens(tokens: int) -> str:
+    """Return a number of tokens as people say it: 41.2M, 840k."""
+    if tokens >= 1_000_000:
+        return f"{tokens / 1_000_000:,.1f}M" if tokens < 100_000_000 else f"{tokens / 1_000_000:,.0f}M"
+    return f"{tokens / 1_000:,.0f}k" if tokens >= 10_000 else f"{tokens:,}"

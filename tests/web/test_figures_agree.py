@@ -1,0 +1,152 @@
+"""The same figures on every face: page, list, commands, HTTP, metrics, headers and the tools of an agent.
+
+Sent, saved, folded away, compressions and the bill have one definition each. The sample, an imported session and a
+session of the gateway are compared, also after an undo.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from refold import CompressionConfig, ContextCompressionManager
+from refold.agent.context_tools import ContextTools
+from refold.cli.main import app as cli
+from refold.server.api.interface import Access
+from refold.server.auth import Caller
+from refold.web.bring import Bringing, bring
+from refold.web.context import read_context
+from refold.web.figures import read_overview
+from refold.web.listing import list_sessions
+from refold.web.reading import read_seen
+from refold.web.sample import NAME, make_sample
+from refold.web.timeline import read_moments
+from tests.server.running import Rig, make_body, make_dialog, start_rig, wait_for
+
+
+@pytest.fixture
+def rig(tmp_path: Path, empty_home: Path) -> Iterator[Rig]:
+    config = {"window": 20_000, "reserve": 2_000, "economic": False}
+    with start_rig(tmp_path / "work", config=config) as made:
+        yield made
+
+
+def open_access(manager: ContextCompressionManager) -> Access:
+    application: Any = SimpleNamespace(manager=manager)
+    return Access(application, Caller(""))
+
+
+def run_json(*arguments: str) -> Any:
+    done = CliRunner().invoke(cli, [*arguments, "--json"])
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+def check_faces(manager: ContextCompressionManager, name: str) -> None:
+    """Fail if two faces say different things of a session."""
+    access = open_access(manager)
+    status, figures = manager.status(name), manager.figures(name)
+    listed = next(one for one in list_sessions(access, "", 1_000).sessions if one.name == name)
+    assert (listed.messages, listed.tokens, listed.folds) == (
+        status.messages,
+        status.tokens_original,
+        status.compression_count,
+    )
+    context = read_context(access, name)
+    assert context.status == status
+    assert sum(context.parts.values()) == status.tokens
+
+    assert figures.folded_away == status.folded_away
+    assert len(figures.folds) == status.compression_count
+    assert manager.statistics(name).compressions == status.compression_count
+    overview = read_overview(access, name)
+    assert (overview.bill, overview.tokens_freed, len(overview.folds)) == (
+        figures.bill,
+        status.folded_away,
+        status.compression_count,
+    )
+    moments = read_moments(access, read_seen(access, name))
+    assert sum(one.tokens for one in moments) == figures.bill.tokens
+    assert sum(one.tokens_raw for one in moments) == figures.bill.tokens_raw
+    assert sum(one.folds for one in moments) <= status.compression_count
+
+    place = ("--workspace", str(manager.workspace_path))
+    told = run_json("stats", "--session", name, *place)
+    assert (told["compressions"], told["folded_away"]) == (status.compression_count, status.folded_away)
+    assert told["bill"]["tokens"] == figures.bill.tokens
+    assert told["bill"]["dollars_saved"] == pytest.approx(figures.bill.dollars_saved)
+    row = next(one for one in run_json("sessions", *place) if one["id"] == name)
+    assert (row["tokens"], row["compression_count"]) == (status.tokens_original, status.compression_count)
+    said = CliRunner().invoke(cli, ["show", "--session", name, *place]).stdout.replace("\n", " ")
+    assert f"{status.tokens:,} of {status.hard:,} tokens" in said
+    assert f"{status.folded_away:,} tokens folded away in {status.compression_count} compression" in said
+
+    text = ContextTools(manager, name).context_status()
+    assert f"{status.tokens:,} of {status.hard:,} tokens" in text
+    assert f"{status.folded_away:,} tokens saved" in text
+    assert f"{status.compression_count} compression" in text
+
+
+def test_the_sample_has_the_same_figures_everywhere(tmp_path: Path, empty_home: Path) -> None:
+    with ContextCompressionManager(CompressionConfig(), tmp_path) as manager:
+        assert make_sample(manager)
+        check_faces(manager, NAME)
+        assert manager.status(NAME).window == 16_000, "its window is part of its settings"
+        manager.undo(NAME)
+        check_faces(manager, NAME)
+
+
+@pytest.mark.parametrize("file", ["coding_agent.json", "anthropic_thinking.json", "responses_agent.json"])
+def test_an_imported_session_has_the_same_figures_everywhere(
+    tmp_path: Path, empty_home: Path, project_root: Path, file: str
+) -> None:
+    folder = tmp_path / "dropped"
+    folder.mkdir()
+    shutil.copy(project_root / "examples" / "sessions" / file, folder)
+    config = CompressionConfig(window=16_000, reserve=2_000)
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "refold.yaml").write_text("window: 16000\nreserve: 2000\n")
+    with ContextCompressionManager(config, tmp_path / "work") as manager:
+        brought = bring(open_access(manager), folder, Bringing())
+        (name,) = brought.names
+        assert brought.bill == manager.figures(name).bill
+        assert brought.bill.tokens < 0.8 * brought.bill.tokens_raw
+        assert manager.status(name).compression_count >= 1
+        check_faces(manager, name)
+
+
+def test_a_session_of_the_gateway_has_the_same_figures_in_headers_and_metrics(rig: Rig) -> None:
+    dialog = make_dialog(40, words=250)
+    before = after = 0
+    for stop in range(1, len(dialog) + 1, 2):
+        answer = rig.post("openai-chat", make_body("openai-chat", dialog[:stop]), x_refold_session="agent")
+        assert answer.status_code == 200
+        came, went = answer.headers["x-refold-tokens"].split("->")
+        before, after = before + int(came), after + int(went)
+    manager = rig.manager
+    requests = len(rig.provider.requests)
+    wait_for(lambda: manager.figures("agent").bill.requests == requests)
+    figures = manager.figures("agent")
+    assert figures.folds, "it was compressed"
+    text = rig.http.get("/metrics").text
+    assert read_metric(text, "refold_tokens_before_total") == before
+    assert read_metric(text, "refold_tokens_after_total") == after
+    assert read_metric(text, "refold_compressions_total") == len(figures.folds)
+    stored = manager.ledger.read_usage("agent", limit=1_000)
+    assert sum(one.counted_tokens for one in stored) == after, "what was counted is what the header says"
+    # The provider counts by itself, and what a request would have been is estimated from it.
+    assert figures.bill.tokens_raw - figures.bill.tokens == pytest.approx(before - after, rel=0.02)
+
+
+def read_metric(text: str, name: str) -> int:
+    found = re.search(rf"^{name} ([\d.e+]+)$", text, re.M)
+    assert found, name
+    return int(float(found[1]))
