@@ -60,7 +60,7 @@ def list_offer(access: Access, session_model: str = "") -> Offer:
     for name in dict.fromkeys((session_model, "")):
         try:
             found = choose(access, name)
-            if isinstance(found.model, LocalChat) and not may_be_local:
+            if isinstance(found.model, LocalModel) and not may_be_local:
                 raise ConfigError("no model is connected")
             chosen = found
             break

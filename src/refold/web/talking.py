@@ -18,8 +18,8 @@ from weakref import WeakKeyDictionary
 
 from refold.agent import Agent, AgentEvent
 from refold.agent import events as told
-from refold.agent.local import LocalChat
 from refold.errors import ConfigError, RefoldError
+from refold.llm.local import LocalModel
 from refold.manager import ContextCompressionManager
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class Room:
                 async for event in run:
                     is_begun = True
                     self._take(event)
-                    if isinstance(chosen.model, LocalChat) and is_repeating(self.live.text):
+                    if isinstance(chosen.model, LocalModel) and is_repeating(self.live.text):
                         self.live.note = ("chat.ended_repeating", {})
                         break
             finally:

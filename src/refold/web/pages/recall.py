@@ -35,7 +35,7 @@ _ROLES = frozenset(("user", "assistant", "tool", "system", "summary", "fact"))
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundPassages:
     """What a search came to: ``done`` of ``total`` sessions were searched in the time there is."""
 
     results: tuple[Recalled, ...]
@@ -98,7 +98,7 @@ def list_names(access: Access) -> dict[str, str]:
     return {access.name(row.id): find_title(row) or access.name(row.id) for row in rows if row.messages}
 
 
-def search(access: Access, query: str, name: str) -> Found:
+def search(access: Access, query: str, name: str) -> FoundPassages:
     """Search one session or all of the caller's, the last changed first, for as long as there is time."""
     rows = [access.need(name)] if name else access.list_rows(SESSIONS_MAX, 0)
     until = time.monotonic() + SECONDS_MAX
@@ -111,10 +111,10 @@ def search(access: Access, query: str, name: str) -> Found:
         done += 1
     results.sort(key=lambda one: -one.score)
     names = {row.id: find_title(row) or access.name(row.id) for row in rows}
-    return Found(tuple(results[:RESULTS_MAX]), names, done, len(rows))
+    return FoundPassages(tuple(results[:RESULTS_MAX]), names, done, len(rows))
 
 
-def _draw_found(found: Found, query: str) -> None:
+def _draw_found(found: FoundPassages, query: str) -> None:
     shown = [one for one in found.results if one.score >= SCORE_WORDS]
     if shown:
         sessions = len({one.session_id for one in shown})
