@@ -55,7 +55,7 @@ class Shell:
             if not name.startswith(("REFOLD_", "SYNAPSE_", "XDG_"))
             and name not in {"NO_COLOR", "FORCE_COLOR", "COLUMNS"}
         }
-        return {**inherited, "HOME": str(home), **more}
+        return {**inherited, "HOME": str(home), "LC_ALL": "C.UTF-8", **more}
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,12 @@ from tests.docs.blocks import (
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [
     path
-    for path in [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    for path in [
+        ROOT / "README.md",
+        ROOT / "README.zh-CN.md",
+        ROOT / "ARCHITECTURE.md",
+        *sorted((ROOT / "docs").rglob("*.md")),
+    ]
     if path.exists()
 ]
 
@@ -83,7 +88,7 @@ def test_every_make_target_a_document_names_exists(path: Path) -> None:
 
 
 def test_the_readme_and_the_architecture_stay_short() -> None:
-    for name, lines_max in {"README.md": 120, "ARCHITECTURE.md": 200}.items():
+    for name, lines_max in {"README.md": 120, "README.zh-CN.md": 120, "ARCHITECTURE.md": 200}.items():
         path = ROOT / name
         if not path.exists():
             pytest.skip(f"{name} is not there")

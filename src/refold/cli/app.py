@@ -17,6 +17,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from refold import __version__
 from refold.cli.exit import EXIT_CODES, Stopped
+from refold.cli.words import find_language, tr, translate
 
 # The commands under each heading, in the order in which people need them.
 PANELS: dict[str, tuple[str, ...]] = {
@@ -32,6 +33,7 @@ COLUMNS_MAX = 100
 _HEADING = re.compile(r"^[A-Z][a-z ]+:(?=$| refold| 0 )", re.M)
 _TYPE = re.compile(r" <[^<>]*+>")
 _EXTRA = re.compile(r"(?<!\s)\s*+\[([^][]++)\]$")
+_EXAMPLE = re.compile(r"(\s+refold (?:\S| (?! ))+\s{2,})(\S.*)$")
 _LIMIT = re.compile(r"^x[<>]=?-?\d+$")
 _RANGE = re.compile(r"^(-?\d+)<=x<=(-?\d+)$")
 
@@ -57,16 +59,33 @@ class _PlainHelp(_Base):
             record = param.get_help_record(ctx)
             if record is not None:
                 name = "Arguments" if param.param_type_name == "argument" else "Options"
-                rows[name].append(_tidy_record(*record))
+                rows[name].append(_tidy_record(*record, param.help or ""))
         for name, section in rows.items():
             if section:
-                with formatter.section(name):
+                with formatter.section(translate(name)):
                     formatter.write_dl(section)
+
+    def format_usage(self, ctx: Context, formatter: Formatter) -> None:
+        formatter.write_usage(ctx.command_path, " ".join(self.collect_usage_pieces(ctx)), f"{translate('Usage')}: ")
+
+    def format_help_text(self, ctx: Context, formatter: Formatter) -> None:  # noqa: ARG002 - the library's signature
+        """Write the command's own words, paragraph by paragraph in the user's language."""
+        if not self.help:
+            return
+        paragraphs = [translate(one) for one in split_paragraphs(self.help)]
+        formatter.write_paragraph()
+        with formatter.indentation():
+            formatter.write_text("\n\n".join(paragraphs))
+
+    def get_short_help_str(self, limit: int = 45) -> str:
+        if find_language() == "en" or not self.help:
+            return super().get_short_help_str(limit)
+        return translate(split_paragraphs(self.help)[0]).rstrip("。")
 
     def format_epilog(self, ctx: Context, formatter: Formatter) -> None:  # noqa: ARG002 - the library's signature
         if self.epilog:
             formatter.write_paragraph()
-            formatter.write_text(self.epilog)
+            formatter.write_text(_translate_epilog(self.epilog))
 
     def get_help(self, ctx: Context) -> str:
         text = super().get_help(ctx)
@@ -117,7 +136,7 @@ def _write_commands(
     found = [(name, group.get_command(ctx, name)) for name in names]
     limit = formatter.width - 4 - max(width, *(len(name) for name in names))
     rows = [(name.ljust(width), command.get_short_help_str(limit)) for name, command in found if command is not None]
-    with formatter.section(title):
+    with formatter.section(translate(title)):
         formatter.write_dl(rows)
 
 
@@ -127,8 +146,31 @@ def _tidy_piece(piece: str) -> str:
     return re.sub(r"\.\.\.(\]?)\.\.\.$", r"...\1", piece)
 
 
-def _tidy_record(name: str, text: str) -> tuple[str, str]:
-    """Return an option's help row without its type, and with its range in words."""
+def split_paragraphs(text: str) -> list[str]:
+    """Return the paragraphs of a docstring, each as one line."""
+    return [" ".join(one.split()) for one in text.split("\n\n")]
+
+
+def _translate_epilog(text: str) -> str:
+    """Return examples and exit codes in the user's language; commands stay as they are."""
+    if find_language() == "en":
+        return text
+    lines = []
+    for line in text.split("\n"):
+        example = _EXAMPLE.match(line)
+        if line == "Examples:":
+            lines.append(f"{translate('Examples')}:")
+        elif line.startswith("Exit codes: "):
+            codes = "；".join(f"{code} {translate(meaning)}" for code, meaning in EXIT_CODES.items())
+            lines.append(f"{translate('Exit codes')}: {codes}")
+        else:
+            lines.append(example[1] + translate(example[2]) if example else line)
+    return "\n".join(lines)
+
+
+def _tidy_record(name: str, text: str, words: str = "") -> tuple[str, str]:
+    """Return an option's help row without its type, with its range in words, in the user's language."""
+    text = text.replace(words, translate(words), 1) if words else text
     found = _EXTRA.search(text)
     if found is None:
         return _TYPE.sub("", name), text
@@ -136,9 +178,9 @@ def _tidy_record(name: str, text: str) -> tuple[str, str]:
     for extra in found[1].split("; "):
         limits = _RANGE.match(extra)
         if limits is not None:
-            notes.append(f"{limits[1]} to {limits[2]}")
+            notes.append(tr("{least} to {most}", least=limits[1], most=limits[2]))
         elif extra != "required" and not _LIMIT.match(extra):
-            notes.append(extra)
+            notes.append(extra.replace("default:", translate("default:")))
     return _TYPE.sub("", name), text[: found.start()] + (f" [{'; '.join(notes)}]" if notes else "")
 
 

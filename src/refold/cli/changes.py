@@ -10,7 +10,8 @@ from rich.padding import Padding
 from rich.segment import Segment, Segments
 from rich.text import Text
 
-from refold.cli.output import clean_line, count_things, make_table, show_pairs
+from refold.cli.output import clean_line, make_table, show_pairs
+from refold.cli.words import count_things, say_reason, tr
 from refold.conversation.edit import Edit
 from refold.conversation.handle import fold_handle, mark, message_handle
 from refold.conversation.message import Message
@@ -87,13 +88,18 @@ def show_changes(console: Console, report: Report, messages: Sequence[Message]) 
             _show_wide(console, changes)
     for stage in report.stages:
         for refused in stage.rejected:
-            console.print(Text(f"rejected: {stage.stage}: {clean_line(str(refused.why))}", style="dim"))
+            console.print(
+                Text(
+                    tr("rejected: {stage}: {why}", stage=stage.stage, why=clean_line(say_reason(refused.why))),
+                    style="dim",
+                )
+            )
 
 
 def _show_wide(console: Console, changes: Sequence[ReportedChange]) -> None:
     table = make_table("where", "what", "tokens", "handle", "why", numbers=("tokens",), wide=("why",), wraps=True)
     for change in changes:
-        table.add_row(*_name_cells(change), Text(clean_line(str(change.reason))))
+        table.add_row(*_name_cells(change), Text(clean_line(say_reason(change.reason))))
     console.print(table)
 
 
@@ -108,7 +114,9 @@ def _show_narrow(console: Console, changes: Sequence[ReportedChange]) -> None:
         console.print(Segments([*line, Segment.line()]), end="")
     for line, change in zip(lines[-rows:], changes, strict=True):
         console.print(Segments([*line, Segment.line()]), end="")
-        console.print(Padding(Text(clean_line(str(change.reason)), style="dim"), (0, 0, 0, indent), expand=False))
+        console.print(
+            Padding(Text(clean_line(say_reason(change.reason)), style="dim"), (0, 0, 0, indent), expand=False)
+        )
 
 
 def _name_cells(change: ReportedChange) -> tuple[str, str, str, Text]:
@@ -130,7 +138,7 @@ def show_kept(console: Console, report: Report, messages: Sequence[Message]) -> 
     if folded:
         pairs.append(("folded", _describe_places(folded)))
     if not changes:
-        pairs.append(("changes", "none"))
+        pairs.append(("changes", tr("none")))
     show_pairs(console, pairs)
 
 

@@ -14,6 +14,8 @@ import typer
 
 from refold.cli.app import app, format_examples
 from refold.cli.input import Preset, Workspace, complete_session
+from refold.cli.words import tr, use_language
+from refold.conversation.language import Sentence
 from refold.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -108,7 +110,9 @@ def _run_chat(request: ChatArguments) -> None:
 
     folder = Path(request.workspace)
     if not folder.is_dir():
-        raise ConfigError(f"{request.workspace!r} is not a folder; --workspace names the folder to work in")
+        raise ConfigError(
+            tr("{workspace!r} is not a folder; --workspace names the folder to work in", workspace=request.workspace)
+        )
     is_typed = _is_terminal(sys.stdin) and _is_terminal(sys.stdout) and not request.once and not request.prompt
     if is_typed:
         _need_keyboard()
@@ -153,7 +157,7 @@ async def _chat_at_terminal(folder: Path, open_now: Callable[[], ChatSession]) -
     with make_screen() as screen:
         await keyboard.print_above(lambda: greet(screen, chat, is_typed=True))
         await talk(chat, screen, keyboard, reading)
-        screen.note(f"continue with: refold chat --session {shlex.quote(chat.session_id)}")
+        screen.note(tr("continue with: refold chat --session {session_id}", session_id=shlex.quote(chat.session_id)))
 
 
 def _answer_pipe(request: ChatArguments, session: ChatSession) -> None:
@@ -182,12 +186,15 @@ def find_partner(request: ChatArguments, folder: Path) -> Partner:
     from refold.config import load_config
     from refold.config.blocks import ChatBlock, read_block
 
-    told = "asked for" if request.model or request.base_url else "set as chat.model in the settings"
+    told = Sentence("asked for" if request.model or request.base_url else "set as chat.model in the settings")
     request = request.fill(read_block(ChatBlock, folder))
     if request.summaries not in ("", "auto", "extract", "llm"):
-        raise ConfigError(f"--summaries is {request.summaries[:40]!r}; give auto, llm or extract")
+        raise ConfigError(
+            tr("--summaries is {summaries!r}; give auto, llm or extract", summaries=request.summaries[:40])
+        )
     summariser = None if request.summaries in ("", "auto") else request.summaries
     config = load_config(folder, call={"preset": request.preset, "summariser": summariser})
+    use_language(config.language)
     choose = _make_choose(request, config)
     chosen = choose(request.model, told)
     if (window := getattr(chosen.model, "window", None)) and config.window is None:
@@ -215,7 +222,7 @@ def open_chat(partner: Partner, folder: Path) -> ChatSession:
     if request.resume and not name:
         name = find_newest(manager.ledger) or ""
         if not name:
-            raise ConfigError("there is no session to resume here; start one without --resume")
+            raise ConfigError(tr("there is no session to resume here; start one without --resume"))
     groups = [one.strip() for one in request.tools.split(",") if one.strip()]
     return ChatSession(
         manager,
@@ -232,8 +239,8 @@ def _make_choose(request: ChatArguments, config: CompressionConfig) -> Choose:
     from refold.agent.models import Wanted, choose_chat_model
     from refold.config.load import read_model_variables
 
-    def choose(name: str, told: str = "asked for") -> Chosen:
-        why = told if name or request.base_url else "set as model in the settings"
+    def choose(name: str, told: str = Sentence("asked for")) -> Chosen:
+        why = told if name or request.base_url else Sentence("set as model in the settings")
         return choose_chat_model(Wanted(name or config.model or "", request.base_url, told=why), read_model_variables())
 
     return choose
@@ -252,7 +259,7 @@ def _need_keyboard() -> None:
         import prompt_toolkit  # noqa: F401
     except ImportError:
         raise ConfigError(
-            "a chat in a terminal needs prompt_toolkit; pip install 'refold[chat]', or pipe a question into --once"
+            tr("a chat in a terminal needs prompt_toolkit; pip install 'refold[chat]', or pipe a question into --once")
         ) from None
 
 

@@ -33,7 +33,6 @@ from refold.cli.input import (
 from refold.cli.output import (
     OutputError,
     clean_line,
-    count_things,
     describe_share,
     format_document,
     make_console,
@@ -46,6 +45,7 @@ from refold.cli.output import (
     write_json,
     write_result,
 )
+from refold.cli.words import count_things, say_reason, tr, use_language
 from refold.errors import FormatError
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def compact(
     if session is not None:
         _refuse_file_options(file=file, budget=budget, out=out, format=format, preset=preset, model=model)
     elif file is None:
-        raise typer.BadParameter("name a file, '-' for standard input, or --session SESSION", param_hint="FILE")
+        raise typer.BadParameter(tr("name a file, '-' for standard input, or --session SESSION"), param_hint="FILE")
     request = CompactRequest(file or "", session or "", budget, out, format, preset, model, instructions, workspace)
     request = replace(request, explain=explain, dry_run=dry_run, as_json=as_json)
     if session is not None:
@@ -144,7 +144,7 @@ def _refuse_file_options(**given: object) -> None:
         if value is None:
             continue
         if name == "file":
-            raise typer.BadParameter("pass a file or --session, not both", param_hint="FILE")
+            raise typer.BadParameter(tr("pass a file or --session, not both"), param_hint="FILE")
         problem = "applies to files only; a stored session uses the settings of its workspace"
         raise typer.BadParameter(problem, param_hint=f"--{name}")
 
@@ -157,9 +157,10 @@ def compact_file(request: CompactRequest) -> None:
     from refold.readers import find_conversations
 
     if request.dry_run and request.out is not None:
-        raise OutputError("--dry-run writes nothing; remove --out")
+        raise OutputError(tr("--dry-run writes nothing; remove --out"))
     refuse_same_file(request.file, request.out)
     config = load_config(call={"preset": request.preset, "model": request.model})
+    use_language(config.language)
     document = read_document(request.file)
     note_broken(document.broken)
     conversation = _take_one(find_conversations(document.value, document.place, request.format), document.place)
@@ -187,7 +188,14 @@ def _take_one(found: Sequence[tuple[str, Conversation]], place: str) -> Conversa
     if all(name.startswith(f"{main}/") for name, _ in found[1:]):
         return first
     names = ", ".join(name[:60] for name, _ in found[:3])
-    raise FormatError(f"{place} holds {len(found)} conversations ({names}, …); 'refold import' stores all of them")
+    raise FormatError(
+        tr(
+            "{place} holds {found} conversations ({names}, …); 'refold import' stores all of them",
+            place=place,
+            found=len(found),
+            names=names,
+        )
+    )
 
 
 def _refuse_session_name(file: str, workspace: str) -> None:
@@ -197,7 +205,10 @@ def _refuse_session_name(file: str, workspace: str) -> None:
     with open_workspace(workspace) as manager:
         if manager.ledger.read_session(file) is not None:
             raise FormatError(
-                f"there is no file {file[:80]!r}, but a stored session has that name: use 'refold compact --session'"
+                tr(
+                    "there is no file {file!r}, but a stored session has that name: use 'refold compact --session'",
+                    file=file[:80],
+                )
             )
 
 
@@ -221,7 +232,9 @@ def _write_offloaded(
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(file.text.encode("utf-8", "surrogatepass"))
         except OSError as error:
-            raise OutputError(f"{path} cannot be written: {error.strerror or error}") from None
+            raise OutputError(
+                tr("{path} cannot be written: {strerror}", path=path, strerror=error.strerror or error)
+            ) from None
 
 
 def _report_file(request: CompactRequest, conversation: Conversation, prepared: PreparedContext) -> None:
@@ -234,7 +247,7 @@ def _report_file(request: CompactRequest, conversation: Conversation, prepared: 
     from refold.formats import parse_messages
 
     console = make_console(err=not request.dry_run)
-    title = "standard input" if request.file == STDIN else Path(request.file).name
+    title = tr("standard input") if request.file == STDIN else Path(request.file).name
     show_report(console, prepared.report, title, asked=request.budget, dry_run=request.dry_run)
     if not (request.explain or request.dry_run):
         return
@@ -285,8 +298,8 @@ def _report_session(
     shrunk = describe_share(done.previous_tokens, done.current_tokens)
     console.print(Text.assemble((clean_line(name, 60), "bold"), "  ", (head, "bold green"), f"  {shrunk}"))
     worked = [stage for stage in done.stages if stage.edits]
-    kept = f"{count_things(done.preserved_count, 'message')} unchanged"
-    rows = [("would act" if done.is_dry_run else "why", str(done.reason))]
+    kept = tr("{count} unchanged", count=count_things(done.preserved_count, "message"))
+    rows = [("would act" if done.is_dry_run else "why", say_reason(done.reason))]
     if worked:
         steps = ", ".join(f"{stage.stage} {-stage.tokens_freed:+,}" for stage in worked)
         rows += [("would do" if done.is_dry_run else "did", steps.replace("-", "−")), ("stays", kept)]
@@ -315,7 +328,7 @@ def _show_edits(console: Console, manager: ContextCompressionManager, name: str,
             count_things(len(edit.covers), "message"),
             f"{edit.tokens_original:,} → {edit.tokens_after:,}",
             _name_handle(edit, digests),
-            Text(clean_line(str(edit.reason), 100)),
+            Text(clean_line(say_reason(edit.reason), 100)),
         )
     console.print(table)
 

@@ -11,6 +11,8 @@ import typer
 from refold.cli.app import PlainTyper, app, format_examples
 from refold.cli.input import AsJson, Model, Preset
 from refold.cli.output import clean_line, make_console, make_table, write_json
+from refold.cli.words import tr, translate, use_language
+from refold.conversation.language import Sentence
 from refold.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ def explain(
     from refold.config import load_config
 
     config = load_config(call={"preset": preset, "model": model})
+    use_language(config.language)
     rows = _choose_rows(list_rows(config), names or [])
     if not everything and not names:
         rows = [row for row in rows if row.is_set and row.layer not in ("built in", "preset")]
@@ -45,9 +48,11 @@ def explain(
     if rows:
         _show_rows(rows)
     else:
-        sys.stdout.write(f"Nothing is set: every value comes from the preset {config.preset_name}.\n")
+        sys.stdout.write(
+            tr("Nothing is set: every value comes from the preset {preset}.", preset=config.preset_name) + "\n"
+        )
     if not everything and not names:
-        sys.stdout.write("'refold config explain --all' shows every setting.\n")
+        sys.stdout.write(tr("'refold config explain --all' shows every setting.") + "\n")
 
 
 def _choose_rows(rows: list[Row], names: Sequence[str]) -> list[Row]:
@@ -59,8 +64,8 @@ def _choose_rows(rows: list[Row], names: Sequence[str]) -> list[Row]:
     for name in wanted:
         found = [row for row in rows if row.name == name or row.name.startswith(f"{name}.")]
         if not found:
-            hint = suggest(name, [row.name for row in rows]) or "; 'refold config explain --all' lists them"
-            raise ConfigError(f"unknown setting '{name[:80]}'{hint}")
+            hint = suggest(name, [row.name for row in rows]) or Sentence("; 'refold config explain --all' lists them")
+            raise ConfigError(tr("unknown setting '{name}'{hint}", name=name[:80], hint=translate(hint)))
         chosen += found
     return chosen if names else rows
 
@@ -73,11 +78,15 @@ def _show_rows(rows: list[Row]) -> None:
     for row in rows:
         style = "dim" if row.layer == "built in" else "" if row.layer == "preset" else "bold"
         table.add_row(
-            row.name, Text(clean_line(format_value(row.value))), row.layer, Text(clean_line(row.place)), style=style
+            row.name,
+            Text(clean_line(format_value(row.value))),
+            translate(row.layer),
+            Text(clean_line(row.place)),
+            style=style,
         )
     console.print(table)
     console.print()
-    console.print(Text("Precedence: call, session, environment, project, user, preset, built in.", style="dim"))
+    console.print(Text(tr("Precedence: call, session, environment, project, user, preset, built in."), style="dim"))
 
 
 def format_value(value: object) -> str:
@@ -106,9 +115,9 @@ def show_paths(as_json: AsJson = False) -> None:
         )
         return
     for name, path in paths.items():
-        shown = "none (refold.yaml or x-agent.yaml, searched upwards from here)" if path is None else str(path)
-        absent = "" if path is None or path.exists() else "  (does not exist)"
-        sys.stdout.write(f"{name:8}{shown}{absent}\n")
+        nothing = tr("none (refold.yaml or x-agent.yaml, searched upwards from here)")
+        absent = "" if path is None or path.exists() else tr("  (does not exist)")
+        sys.stdout.write(f"{translate(name):8}{nothing if path is None else path}{absent}\n")
 
 
 @app.command("presets")
@@ -126,7 +135,7 @@ def list_presets(as_json: AsJson = False) -> None:
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
     for name, means in PRESETS.items():
-        table.add_row(name, means)
+        table.add_row(name, translate(means))
         table.add_row("", Text(" → ".join(CompressionConfig.preset(name).ladder), style="dim"))
     make_console(err=False).print(table)
 

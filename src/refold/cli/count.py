@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from refold.cli.app import app, format_examples
 from refold.cli.input import AsJson, File, Format, Model, read_document
-from refold.cli.output import clean_line, count_things, make_console, make_table, note_broken, write_json
+from refold.cli.output import clean_line, make_console, make_table, note_broken, write_json
+from refold.cli.words import count_things, tr, translate, use_language
 
 if TYPE_CHECKING:
     from refold.conversation.message import Message
@@ -61,6 +62,7 @@ def count(file: File, model: Model = None, format: Format = None, as_json: AsJso
     from refold.tokens import counter_for, model_info
 
     config = load_config(call={"model": model})
+    use_language(config.language)
     document = read_document(file)
     found: dict[str, ConversationTokens] = {}
     for title, conversation in find_conversations(document.value, document.place, format):
@@ -73,7 +75,7 @@ def count(file: File, model: Model = None, format: Format = None, as_json: AsJso
     if as_json:
         write_json(asdict(first) if len(found) == 1 else {title: asdict(one) for title, one in found.items()})
     elif len(found) == 1:
-        _show_one(first, "standard input" if file == "-" else Path(file).name)
+        _show_one(first, tr("standard input") if file == "-" else Path(file).name)
     else:
         _show_all(found)
 
@@ -85,7 +87,7 @@ def _show_all(counted: Mapping[str, ConversationTokens]) -> None:
         table.add_row(clean_line(title, 60), one.format, f"{len(one.lines):,}", f"{one.total:,}")
     table.add_section()
     messages, tokens = (sum(len(one.lines) for one in counted.values()), sum(one.total for one in counted.values()))
-    table.add_row("total", "", f"{messages:,}", f"{tokens:,}")
+    table.add_row(tr("total"), "", f"{messages:,}", f"{tokens:,}")
     make_console(err=False).print(table)
 
 
@@ -154,15 +156,25 @@ def _show_one(counted: ConversationTokens, title: str) -> None:
     rows += [*sorted(counted.by_role.items()), ("tool outputs", counted.tool_outputs), ("framing", counted.framing)]
     for name, tokens in rows:
         if tokens:
-            totals.add_row(name, f"{tokens:,}", f"{tokens / counted.total:.1%}".replace("%", " %"))
+            totals.add_row(translate(name), f"{tokens:,}", f"{tokens / counted.total:.1%}".replace("%", " %"))
     totals.add_section()
-    totals.add_row(Text("total", style="bold"), Text(f"{counted.total:,}", style="bold green"), "")
+    totals.add_row(Text(tr("total"), style="bold"), Text(f"{counted.total:,}", style="bold green"), "")
     console.print(totals)
     console.print()
-    estimate = f", which may be {counted.margin:.0%} too low".replace("%", " %") if counted.margin else ""
-    model = f"the window of {counted.model}" if counted.model else "a window"
+    margin = f"{counted.margin:.0%}".replace("%", " %")
+    estimate = tr(", which may be {margin} too low", margin=margin) if counted.margin else ""
+    model = tr("the window of {model}", model=counted.model) if counted.model else tr("a window")
     share = f"{counted.total / counted.window:.1%}".replace("%", " %")
     console.print(Text(f"{clean_line(title, 60)}: {counted.format}, {count_things(len(counted.lines), 'message')}"))
     console.print(
-        Text(f"{share} of {clean_line(model, 60)} of {counted.window:,} tokens, counted by {counted.counter}{estimate}")
+        Text(
+            tr(
+                "{share} of {model} of {window:,} tokens, counted by {counter}{estimate}",
+                share=share,
+                model=clean_line(model, 60),
+                window=counted.window,
+                counter=counted.counter,
+                estimate=estimate,
+            )
+        )
     )

@@ -7,6 +7,7 @@ no redirection, so the key reaches no other address.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import re
 import shutil
@@ -22,8 +23,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from refold.cli.app import app
+from refold.cli.exit import describe_error
 from refold.cli.input import AsJson, Workspace, open_workspace
-from refold.cli.output import clean_line, count_things, make_console, write_json
+from refold.cli.output import clean_line, make_console, write_json
+from refold.cli.words import count_things, tr, translate, use_language
 from refold.errors import RefoldError
 
 if TYPE_CHECKING:
@@ -66,6 +69,10 @@ def doctor(
 
     The exit code is 1 if something is broken.
     """
+    with contextlib.suppress(RefoldError):  # The check of the settings reports it.
+        from refold.config import load_config
+
+        use_language(load_config(workspace).language)
     checks = examine(workspace, offline=offline)
     broken = [check for check in checks if check.state == "broken"]
     if as_json:
@@ -96,9 +103,9 @@ def _run_check(name: str, check: Callable[[], Check]) -> Check:
     try:
         return check()
     except RefoldError as error:
-        return Check(name, "broken", str(error))
+        return Check(name, "broken", describe_error(error))
     except Exception as error:  # noqa: BLE001 - a failing check is itself a finding
-        return Check(name, "broken", f"{type(error).__name__}: {error}", "reinstall refold, or report this")
+        return Check(name, "broken", f"{type(error).__name__}: {error}", tr("reinstall refold, or report this"))
 
 
 def _check_python() -> Check:
@@ -112,8 +119,13 @@ def _check_sqlite() -> Check:
     with_search = "ENABLE_FTS5" in apsw.compile_options
     version = apsw.sqlite_lib_version()
     if not with_search:
-        return Check("sqlite", "broken", f"{version}, without full text search", "pip install --force-reinstall apsw")
-    return Check("sqlite", "ok", f"{version}, with full text search")
+        return Check(
+            "sqlite",
+            "broken",
+            tr("{version}, without full text search", version=version),
+            "pip install --force-reinstall apsw",
+        )
+    return Check("sqlite", "ok", tr("{version}, with full text search", version=version))
 
 
 def _check_tokens() -> Check:
@@ -121,16 +133,18 @@ def _check_tokens() -> Check:
 
     counter = counter_for("gpt-4o")
     if counter.count_text("hello world") != 2:
-        return Check("tokens", "broken", "the tokenizer miscounts", "pip install --force-reinstall splintr-rs")
-    return Check("tokens", "ok", "cl100k_base and o200k_base, offline")
+        return Check("tokens", "broken", tr("the tokenizer miscounts"), "pip install --force-reinstall splintr-rs")
+    return Check("tokens", "ok", tr("cl100k_base and o200k_base, offline"))
 
 
 def _check_extras() -> Check:
     missing = [extra for extra in EXTRAS if not _has_extra(extra)]
     if not missing:
         return Check("extras", "ok", ", ".join(EXTRAS))
-    lacks = "; ".join(f"{extra} ({EXTRAS[extra]})" for extra in missing)
-    return Check("extras", "hint", f"not installed: {lacks}", f"pip install 'refold[{','.join(missing)}]'")
+    lacks = "; ".join(f"{extra} ({translate(EXTRAS[extra])})" for extra in missing)
+    return Check(
+        "extras", "hint", tr("not installed: {lacks}", lacks=lacks), f"pip install 'refold[{','.join(missing)}]'"
+    )
 
 
 def _has_extra(extra: str) -> bool:
@@ -154,20 +168,26 @@ def _check_settings(workspace: str) -> Check:
 
     config = load_config(workspace)
     files = [str(path) for path in (user_file(), project_file(workspace)) if path is not None and path.exists()]
-    where = f"from {' and '.join(files)}" if files else "no settings file; 'refold init' writes one"
-    return Check("settings", "ok", f"preset {config.preset_name}, {where}")
+    where = (
+        tr("from {files}", files=tr(" and ").join(files)) if files else tr("no settings file; 'refold init' writes one")
+    )
+    return Check("settings", "ok", tr("preset {preset}, {where}", preset=config.preset_name, where=where))
 
 
 def _check_keys(workspace: str) -> Check:
     values = _read_values(workspace)
     found = [name for name in values if name.endswith("_KEY")]
     if found:
-        return Check("keys", "ok", f"{', '.join(found)} {'is' if len(found) == 1 else 'are'} set")
+        return Check(
+            "keys",
+            "ok",
+            tr("{name} is set", name=found[0]) if len(found) == 1 else tr("{names} are set", names=", ".join(found)),
+        )
     return Check(
         "keys",
         "hint",
-        "none: summaries are written by rules",
-        "set OPENAI_API_KEY or ANTHROPIC_API_KEY, or continue without: only chat needs a model",
+        tr("none: summaries are written by rules"),
+        tr("set OPENAI_API_KEY or ANTHROPIC_API_KEY, or continue without: only chat needs a model"),
     )
 
 
@@ -180,13 +200,12 @@ def _check_model(workspace: str, *, offline: bool) -> Check:
         return _check_model_here(find_ollama())
     from refold.llm.errors import show_url
 
-    place = (
-        f"{endpoint.model} at {show_url(endpoint.url)}" if endpoint.url else f"{endpoint.model} at {endpoint.provider}"
-    )
+    at = show_url(endpoint.url) if endpoint.url else endpoint.provider
+    place = tr("{model} at {place}", model=endpoint.model, place=at)
     if offline:
-        return Check("model", "ok", f"{place}; not checked (--offline)")
+        return Check("model", "ok", tr("{place}; not checked (--offline)", place=place))
     problem, remedy = _ask_models(endpoint)
-    return Check("model", "broken" if problem else "ok", f"{place} {problem or 'answers'}", remedy)
+    return Check("model", "broken" if problem else "ok", f"{place} {problem or tr('answers')}", remedy)
 
 
 def _make_opener() -> urllib.request.OpenerDirector:
@@ -222,26 +241,35 @@ def _ask_models(endpoint: Endpoint) -> tuple[str, str]:
         return _read_status(error.code, variable)
     except (OSError, HTTPException, ValueError) as error:
         reason = getattr(error, "reason", None) or error
-        return f"does not answer ({reason})", f"check {variable}_BASE_URL and the network"
+        return (
+            tr("does not answer ({reason})", reason=reason),
+            tr("check {variable}_BASE_URL and the network", variable=variable),
+        )
     return "", ""
 
 
 def _read_status(status: int, variable: str) -> tuple[str, str]:
     if status in (401, 403):
-        return f"refuses the key (HTTP {status})", f"check {variable}_API_KEY"
+        return (
+            tr("refuses the key (HTTP {status})", status=status),
+            tr("check {variable}_API_KEY", variable=variable),
+        )
     if status in (404, 405):
         return "", ""  # It answers; some compatible servers do not list their models.
-    return f"answers with HTTP {status}", f"check {variable}_BASE_URL, or try again later"
+    return (
+        tr("answers with HTTP {status}", status=status),
+        tr("check {variable}_BASE_URL, or try again later", variable=variable),
+    )
 
 
 def _check_model_here(in_ollama: list[str]) -> Check:
     if in_ollama:
-        return Check("model", "ok", f"Ollama on this machine has {', '.join(in_ollama[:3])}")
+        return Check("model", "ok", tr("Ollama on this machine has {models}", models=", ".join(in_ollama[:3])))
     from refold.llm.local import find_local_model
 
     if find_local_model() is not None:
-        return Check("model", "ok", "the small local model, enough to try a chat")
-    return Check("model", "hint", "none", "'refold local install' installs a small one; compression needs none")
+        return Check("model", "ok", tr("the small local model, enough to try a chat"))
+    return Check("model", "hint", tr("none"), tr("'refold local install' installs a small one; compression needs none"))
 
 
 def _read_values(workspace: str) -> Mapping[str, str]:
@@ -255,20 +283,26 @@ def _check_record(workspace: str) -> Check:
         sessions = len(manager.ledger.list_sessions(limit=1_000_000))
         findings = manager.verify()
     if findings:
-        found = f"{count_things(len(findings), 'finding')}, the first: {findings[0].what}"
-        return Check(
-            "record", "broken", found, "'refold verify' lists them, 'refold verify --repair' rebuilds derived data"
+        found = tr(
+            "{findings}, the first: {first}", findings=count_things(len(findings), "finding"), first=findings[0].what
         )
-    return Check("record", "ok", f"{count_things(sessions, 'session')}, verified" if sessions else "no session yet")
+        return Check(
+            "record", "broken", found, tr("'refold verify' lists them, 'refold verify --repair' rebuilds derived data")
+        )
+    return Check(
+        "record",
+        "ok",
+        tr("{sessions}, verified", sessions=count_things(sessions, "session")) if sessions else tr("no session yet"),
+    )
 
 
 def _check_disk(workspace: str) -> Check:
     free = shutil.disk_usage(Path(workspace)).free
-    found = f"{free / 1e9:,.1f} GB free"
+    found = tr("{free:,.1f} GB free", free=free / 1e9)
     if free < DISK_BYTES_BROKEN:
-        return Check("disk", "broken", found, "free some space: the ledger cannot be written")
+        return Check("disk", "broken", found, tr("free some space: the ledger cannot be written"))
     if free < DISK_BYTES_HINT:
-        return Check("disk", "hint", found, "every original is kept: free some space soon")
+        return Check("disk", "hint", found, tr("every original is kept: free some space soon"))
     return Check("disk", "ok", found)
 
 
@@ -285,10 +319,10 @@ def _show(checks: list[Check]) -> None:
         finding = Text(clean_line(check.found, 1_000))
         if check.remedy:
             finding.append(f"\n→ {clean_line(check.remedy, 500)}", style="dim")
-        table.add_row(Text(mark, style=style), check.name, finding)
+        table.add_row(Text(mark, style=style), translate(check.name), finding)
     console = make_console(err=False)
     console.print(table)
     broken = sum(check.state == "broken" for check in checks)
     hints = sum(check.state == "hint" for check in checks)
-    verdict = f"{count_things(broken, 'thing')} broken" if broken else "nothing is broken"
-    console.print(f"\n{verdict}" + (f", {count_things(hints, 'hint')}" if hints else ""))
+    verdict = tr("{things} broken", things=count_things(broken, "thing")) if broken else tr("nothing is broken")
+    console.print(f"\n{verdict}" + (tr(", ") + count_things(hints, "hint") if hints else ""))

@@ -5,13 +5,16 @@ The sentence is wrapped on a terminal and stays on one line in a pipe or a log, 
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from typing import Any
 
 import typer
 
-from refold.errors import RefoldError
+from refold.cli.words import find_language, is_translated, tr, translate, use_language
+from refold.conversation.language import Sentence
+from refold.errors import BudgetTooSmall, RefoldError
 
 EXIT_CODES = {
     0: "done",
@@ -29,6 +32,9 @@ EXIT_CODES = {
 }
 
 
+_CHINESE = re.compile("[\u4e00-\u9fff]")
+
+
 class Stopped(Exception):
     """Ctrl-C during a command. typer would turn a KeyboardInterrupt into a silent exit."""
 
@@ -40,16 +46,17 @@ _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 def run_to_end(app: Callable[..., object]) -> int:
     """Run the command line, report any error on standard error, and return the exit code."""
     _accept_any_character()
+    use_language(None)
     try:
         code = app(prog_name="refold", standalone_mode=False)
         if sys.stdout is not None:
             sys.stdout.flush()  # Now, while a full disk can still be reported.
     except RefoldError as error:
-        return fail(str(error), error.exit_code)
+        return fail(describe_error(error), error.exit_code)
     except _UsageError as error:
         return _fail_usage(error)
     except typer.Abort:
-        return fail("not confirmed: nothing was changed", 1)
+        return fail(tr("not confirmed: nothing was changed"), 1)
     except BrokenPipeError:
         return _leave_quietly()
     except SystemExit as done:
@@ -57,14 +64,28 @@ def run_to_end(app: Callable[..., object]) -> int:
             return _leave_quietly()
         return done.code if isinstance(done.code, int) else int(done.code is not None)
     except (KeyboardInterrupt, Stopped):
-        return fail("stopped", 130)
+        return fail(tr("stopped"), 130)
     except OSError as error:
         _leave_quietly()
-        return fail(f"the result cannot be written: {error.strerror or error}", 9)
+        return fail(tr("the result cannot be written: {strerror}", strerror=error.strerror or error), 9)
     except Exception as error:  # noqa: BLE001 - the last resort: users get a sentence, not a traceback
-        problem = f"unexpected {type(error).__name__}: {error}"
-        return fail(f"{problem}; this is a bug in refold; set REFOLD_DEBUG=1 to see the traceback", 70)
+        problem = tr("unexpected {kind}: {error}", kind=type(error).__name__, error=error)
+        return fail(
+            tr("{problem}; this is a bug in refold; set REFOLD_DEBUG=1 to see the traceback", problem=problem), 70
+        )
     return code if isinstance(code, int) else 0
+
+
+def describe_error(error: RefoldError) -> str:
+    """Return an error in the user's language; one without words in it keeps its English under a heading."""
+    message = error.args[0] if error.args and isinstance(error.args[0], str) else str(error)
+    if isinstance(error, BudgetTooSmall) and isinstance(message, Sentence):
+        listed = tr(", ").join(f"{translate(name)} {tokens:,}" for name, tokens in error.parts.items() if tokens)
+        message = Sentence(message.template, **{**message.values, "listed": listed})
+    if find_language() == "en" or is_translated(message) or _CHINESE.search(message):
+        return translate(message)
+    kind = next(one.__name__ for one in type(error).__mro__ if is_translated(one.__name__))
+    return f"{translate(kind)}：{message}"
 
 
 def fail(message: str, code: int) -> int:
@@ -85,10 +106,12 @@ def _fail_usage(error: Exception) -> int:
         return 2
     message = message[:1].lower() + message[1:].rstrip(".").replace(". Did you", "; did you")
     if "unexpected extra argument" in message and _takes_session(context):
-        message += "; name a session with --session"
+        message += tr("; name a session with --session")
+    if find_language() == "zh" and not _CHINESE.search(message):
+        message = f"{translate('invalid command line')}：{message}"
     fail(message, 2)
     if context is not None:
-        typer.echo(f"{context.get_usage()}\nTry '{context.command_path} --help'.", err=True)
+        typer.echo(context.get_usage() + "\n" + tr("Try '{command} --help'.", command=context.command_path), err=True)
     return 2
 
 

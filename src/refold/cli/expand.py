@@ -12,6 +12,7 @@ import typer
 from refold.cli.app import app
 from refold.cli.input import AsJson, SessionOption, Workspace, need_session, open_workspace
 from refold.cli.output import clean_line, strip_controls, write_json
+from refold.cli.words import tr
 from refold.errors import HandleUnknown
 
 if TYPE_CHECKING:
@@ -42,13 +43,22 @@ def expand(
         write_json({**asdict(page), "text": text, "next_offset": page.next_offset})
         return
     if offset and offset >= page.total:
-        typer.echo(f"--offset {offset} is past the end; the original has {page.total:,} characters", err=True)
+        typer.echo(
+            tr(
+                "--offset {offset} is past the end; the original has {total:,} characters",
+                offset=offset,
+                total=page.total,
+            ),
+            err=True,
+        )
         return
     # A pipe gets the exact original; a terminal would obey control sequences in it.
     typer.echo(strip_controls(text) if sys.stdout.isatty() else text, color=True)
     if page.next_offset is not None:
-        shown = f"characters {page.offset}–{page.next_offset} of {page.total}"
-        typer.echo(f"{shown}; continue with --offset {page.next_offset}", err=True)
+        shown = tr("characters {start}–{stop} of {total}", start=page.offset, stop=page.next_offset, total=page.total)
+        typer.echo(
+            tr("{shown}; continue with --offset {next_offset}", shown=shown, next_offset=page.next_offset), err=True
+        )
 
 
 def _find_session(manager: ContextCompressionManager, newest: str, handle: str) -> str:
@@ -57,6 +67,6 @@ def _find_session(manager: ContextCompressionManager, newest: str, handle: str) 
         with contextlib.suppress(HandleUnknown):
             manager.recalling.expand(row.id, handle, 0, 0)
             if row.id != newest:
-                typer.echo(f"found in session {clean_line(row.id, 200)}", err=True)
+                typer.echo(tr("found in session {id}", id=clean_line(row.id, 200)), err=True)
             return row.id
     return newest  # Expanding there raises HandleUnknown.

@@ -20,6 +20,7 @@ from refold.cli.input import (
     show_empty,
 )
 from refold.cli.output import clean_line, make_console, name_scope, print_line, write_json, write_line
+from refold.cli.words import tr, translate
 
 if TYPE_CHECKING:
     from refold.recall.facts import KnownFact
@@ -46,7 +47,7 @@ def facts(
         write_json([asdict(fact) for fact in known])
         return
     if not known:
-        write_line(f"no facts are known{name_scope(name)} yet")
+        write_line(tr("no facts are known{name_scope} yet", name_scope=name_scope(name)))
     console = make_console(err=False)
     for fact in known:
         for line in _format(fact).split("\n"):
@@ -57,6 +58,8 @@ def _format(fact: KnownFact) -> str:
     from refold.conversation.handle import mark
 
     handles = " ".join(mark(handle) for handle in fact.handles[-3:])
-    seen = f" (last said {datetime.fromtimestamp(fact.last_seen, UTC):%Y-%m-%d})" if fact.last_seen > 0 else ""
-    line = f"{fact.kind}: {clean_line(fact.text, _LINE_CHARS_MAX)} {handles}{seen}"
-    return line if fact.holds else f"{line}\n    replaced by: {clean_line(fact.superseded_by, _LINE_CHARS_MAX)}"
+    said = f"{datetime.fromtimestamp(fact.last_seen, UTC):%Y-%m-%d}"
+    seen = tr(" (last said {date})", date=said) if fact.last_seen > 0 else ""
+    line = f"{translate(fact.kind)}: {clean_line(fact.text, _LINE_CHARS_MAX)} {handles}{seen}"
+    replaced = tr("    replaced by: {fact}", fact=clean_line(fact.superseded_by, _LINE_CHARS_MAX))
+    return line if fact.holds else f"{line}\n{replaced}"

@@ -9,7 +9,8 @@ import typer
 
 from refold.cli.app import app
 from refold.cli.input import AsJson, SessionRequired, Workspace, Yes, choose_session, open_workspace
-from refold.cli.output import clean_line, count_things, write_json, write_line
+from refold.cli.output import clean_line, write_json, write_line
+from refold.cli.words import count_things, tr
 from refold.errors import ConfigError
 
 
@@ -23,12 +24,14 @@ def delete(session: SessionRequired, yes: Yes = False, workspace: Workspace = ""
         choose_session(manager.ledger, session)  # Raises if there is no such session.
         status = manager.status(session)
         count = count_things(status.messages, "message")
-        _confirm(f"Delete session {session!r} with {count}? This cannot be undone.", yes=yes)
+        _confirm(
+            tr("Delete session {session!r} with {count}? This cannot be undone.", session=session, count=count), yes=yes
+        )
         manager.delete_session(session)
     if as_json:
         write_json({"deleted": session, "messages": status.messages})
     else:
-        write_line(f"deleted {session!r} with {count}")
+        write_line(tr("deleted {session!r} with {count}", session=session, count=count))
 
 
 @app.command()
@@ -46,22 +49,26 @@ def forget(
     with open_workspace(workspace) as manager:
         choose_session(manager.ledger, session)  # Raises if there is no such session.
         text = manager.expand(session, handle, 0, 200)
-        _confirm(f"Erase {clean_line(text, 60)!r} permanently? This cannot be undone.", yes=yes)
+        _confirm(tr("Erase {text!r} permanently? This cannot be undone.", text=clean_line(text, 60)), yes=yes)
         forgotten = manager.forget(session, handle)
     if as_json:
         write_json(
             {"messages": forgotten.messages, "sections": forgotten.sections, "warnings": list(forgotten.warnings)}
         )
         return
-    pages = f" and {count_things(forgotten.sections, 'section')} of daily pages" if forgotten.sections else ""
-    write_line(f"forgot {count_things(forgotten.messages, 'message')}{pages}")
+    pages = (
+        tr(" and {sections} of daily pages", sections=count_things(forgotten.sections, "section"))
+        if forgotten.sections
+        else ""
+    )
+    write_line(tr("forgot {messages}{pages}", messages=count_things(forgotten.messages, "message"), pages=pages))
     for warning in forgotten.warnings:
-        write_line(f"warning: {warning}")
+        write_line(tr("warning: {warning}", warning=warning))
 
 
 def _confirm(question: str, *, yes: bool) -> None:
     if yes:
         return
     if sys.stdin is None or not sys.stdin.isatty():
-        raise ConfigError("not a terminal: pass --yes to confirm")
+        raise ConfigError(tr("not a terminal: pass --yes to confirm"))
     typer.confirm(clean_line(question, 300), abort=True, err=True)

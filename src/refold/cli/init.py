@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from refold.cli.app import app
+from refold.cli.words import tr
 from refold.errors import ConfigError
 
 NAME = "refold.yaml"
@@ -81,10 +82,14 @@ def init(
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
-        raise ConfigError(f"{path} already exists; 'refold init --print' prints what would be written") from None
+        raise ConfigError(
+            tr("{path} already exists; 'refold init --print' prints what would be written", path=path)
+        ) from None
     except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror or error}") from None
-    typer.echo(f"wrote {path}; 'refold config explain' shows the settings in force", err=True)
+        raise ConfigError(
+            tr("{path} cannot be written: {strerror}", path=path, strerror=error.strerror or error)
+        ) from None
+    typer.echo(tr("wrote {path}; 'refold config explain' shows the settings in force", path=path), err=True)
 
 
 def write_settings(preset: str) -> str:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from refold.cli.output import clean_line, write_json, write_line
+from refold.cli.words import tr, translate, use_language
 from refold.errors import ConfigError, FormatError, LedgerError, RefoldError
 
 if TYPE_CHECKING:
@@ -131,7 +132,9 @@ def read_tokens(text: str) -> int:
     """Parse a number of tokens: 8000, 8_000, 8,000, 8k, 0.2M."""
     found = re.fullmatch(r"(-?[0-9]+)(?:(\.[0-9]+)?([km]))?", text.strip().lower().replace(",", "").replace("_", ""))
     if found is None:
-        raise typer.BadParameter(f"{text[:40]!r} is not a number of tokens; write it as 8000, 8,000 or 8k")
+        raise typer.BadParameter(
+            tr("{text!r} is not a number of tokens; write it as 8000, 8,000 or 8k", text=text[:40])
+        )
     factor = {"k": 1_000, "m": 1_000_000}.get(found[3] or "", 1)
     return int(found[1]) * factor + int(float(found[2] or 0) * factor)
 
@@ -143,8 +146,12 @@ def open_workspace(folder: str) -> ContextCompressionManager:
 
     path = Path(folder)
     if not path.is_dir():
-        raise ConfigError(f"{folder!r} is not a folder; --workspace names the folder that holds .refold")
-    return ContextCompressionManager(load_config(path), path)
+        raise ConfigError(
+            tr("{folder!r} is not a folder; --workspace names the folder that holds .refold", folder=folder)
+        )
+    config = load_config(path)
+    use_language(config.language)
+    return ContextCompressionManager(config, path)
 
 
 def choose_session(ledger: Ledger, session: str | None, *, everywhere: bool = False) -> str | None:
@@ -157,11 +164,17 @@ def choose_session(ledger: Ledger, session: str | None, *, everywhere: bool = Fa
 
         if ledger.read_session(session) is None:
             near = suggest(session, (row.id for row in ledger.list_sessions(limit=1_000)))
-            raise LedgerError(f"there is no session {session[:80]!r}{near}; 'refold sessions' lists them")
+            raise LedgerError(
+                tr(
+                    "there is no session {session!r}{near}; 'refold sessions' lists them",
+                    session=session[:80],
+                    near=translate(near),
+                )
+            )
         return session
     newest = None if everywhere else find_newest(ledger)
     if newest is not None:
-        sys.stderr.write(f"session {clean_line(newest, 200)}\n")
+        sys.stderr.write(tr("session {name}", name=clean_line(newest, 200)) + "\n")
     return newest
 
 
@@ -188,10 +201,11 @@ def show_empty(folder: str, *, as_json: bool) -> None:
 
 
 def _explain_empty(folder: str) -> str:
-    where = "" if folder == "." else f" in {folder[:200]!r}"
-    return (
-        f"no sessions yet{where}: 'refold chat' and 'refold serve' create them, 'refold import FILE' imports them; "
-        "--workspace FOLDER names another workspace"
+    where = "" if folder == "." else tr(" in {folder!r}", folder=folder[:200])
+    return tr(
+        "no sessions yet{where}: 'refold chat' and 'refold serve' create them, 'refold import FILE' imports them; "
+        "--workspace FOLDER names another workspace",
+        where=where,
     )
 
 
@@ -211,27 +225,31 @@ def read_document(source: str) -> Document:
     place = "standard input" if source == STDIN else source if len(source) <= 200 else f"{source[:199]}…"
     content = _unzip(_read_bytes(source, place), place)
     if not content.strip():
-        raise FormatError(f"{place} is empty; give a list of messages or a request body as JSON")
+        raise FormatError(tr("{place} is empty; give a list of messages or a request body as JSON", place=place))
     return parse_document(_decode(content, place), place)
 
 
 def _read_bytes(source: str, place: str) -> bytes:
     if source == STDIN:
         if sys.stdin is None or sys.stdin.isatty():
-            raise FormatError("standard input is a terminal; name a file, or pipe a conversation in")
+            raise FormatError(tr("standard input is a terminal; name a file, or pipe a conversation in"))
         content = sys.stdin.buffer.read(BYTES_MAX + 1)
     else:
         try:
             with Path(source).open("rb") as file:
                 content = file.read(BYTES_MAX + 1)
         except IsADirectoryError:
-            raise FormatError(f"{place} is a folder; name a file in it") from None
+            raise FormatError(tr("{place} is a folder; name a file in it", place=place)) from None
         except FileNotFoundError:
-            raise FormatError(f"{place} does not exist; name a file, or '-' for standard input") from None
+            raise FormatError(
+                tr("{place} does not exist; name a file, or '-' for standard input", place=place)
+            ) from None
         except (OSError, ValueError) as error:
-            raise FormatError(f"{place} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+            raise FormatError(
+                tr("{place} cannot be read: {error}", place=place, error=getattr(error, "strerror", None) or error)
+            ) from None
     if len(content) > BYTES_MAX:
-        raise FormatError(f"{place} is larger than {BYTES_MAX:,} bytes; split it")
+        raise FormatError(tr("{place} is larger than {BYTES_MAX:,} bytes; split it", place=place, BYTES_MAX=BYTES_MAX))
     return content
 
 
@@ -242,9 +260,11 @@ def _unzip(content: bytes, place: str) -> bytes:
         with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
             plain = file.read(BYTES_MAX + 1)
     except (OSError, EOFError, zlib.error) as error:
-        raise FormatError(f"{place} is a damaged gzip file: {error}") from None
+        raise FormatError(tr("{place} is a damaged gzip file: {error}", place=place, error=error)) from None
     if len(plain) > BYTES_MAX:
-        raise FormatError(f"{place} unpacks to more than {BYTES_MAX:,} bytes; split it")
+        raise FormatError(
+            tr("{place} unpacks to more than {BYTES_MAX:,} bytes; split it", place=place, BYTES_MAX=BYTES_MAX)
+        )
     return plain
 
 
@@ -253,9 +273,11 @@ def _decode(content: bytes, place: str) -> str:
         # Lone surrogates that were encoded anyway are kept.
         text = content.decode(json.detect_encoding(content), "surrogatepass")
     except UnicodeDecodeError as error:
-        raise FormatError(f"{place} is not text (byte {error.start}); give JSON in UTF-8") from None
+        raise FormatError(
+            tr("{place} is not text (byte {start}); give JSON in UTF-8", place=place, start=error.start)
+        ) from None
     if "\0" in text[:4096]:
-        raise FormatError(f"{place} is a binary file; give JSON in UTF-8")
+        raise FormatError(tr("{place} is a binary file; give JSON in UTF-8", place=place))
     return text.removeprefix("\ufeff")
 
 
@@ -269,12 +291,20 @@ def parse_document(text: str, place: str) -> Document:
         broken: list[str] = []
         rows = _parse_rows(text, place, broken) if error.msg == "Extra data" else None
         if rows is None:
-            raise FormatError(f"{place}:{error.lineno}:{error.colno}: not JSON: {_lower(error.msg)}") from None
+            raise FormatError(
+                tr(
+                    "{place}:{lineno}:{colno}: not JSON: {lower}",
+                    place=place,
+                    lineno=error.lineno,
+                    colno=error.colno,
+                    lower=_lower(error.msg),
+                )
+            ) from None
         return Document(rows, place, is_rows=True, broken=tuple(broken))
     except RecursionError:
-        raise FormatError(f"{place}: nested too deeply to be a conversation") from None
+        raise FormatError(tr("{place}: nested too deeply to be a conversation", place=place)) from None
     except ValueError as error:
-        raise FormatError(f"{place}: invalid JSON: {_lower(str(error))[:200]}") from None
+        raise FormatError(tr("{place}: invalid JSON: {lower}", place=place, lower=_lower(str(error))[:200])) from None
 
 
 def _parse_rows(text: str, place: str, broken: list[str]) -> list[object] | None:
@@ -296,7 +326,15 @@ def _parse_rows(text: str, place: str, broken: list[str]) -> list[object] | None
                 return None
             column = getattr(error, "colno", 1)
             problem = _lower(getattr(error, "msg", str(error)))[:200]
-            broken.append(f"{place}:{number}:{column}: not JSON: {problem}")
+            broken.append(
+                tr(
+                    "{place}:{lineno}:{colno}: not JSON: {lower}",
+                    place=place,
+                    lineno=number,
+                    colno=column,
+                    lower=problem,
+                )
+            )
     if broken and not is_session_file(rows):
         raise FormatError(broken[0])
     return rows

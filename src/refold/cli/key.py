@@ -11,6 +11,7 @@ import typer
 from refold.cli.app import PlainTyper, app
 from refold.cli.input import AsJson, Workspace
 from refold.cli.output import write_json
+from refold.cli.words import tr
 
 keys = PlainTyper(help="Manage the keys of the gateway: add, list, revoke.")
 app.add_typer(keys, name="key")
@@ -31,7 +32,7 @@ def add_key(
     if as_json:
         write_json({"id": stored.id, "tenant": stored.tenant, "key": key})
         return
-    typer.echo(f"key {stored.id} of {stored.tenant}; it is not shown again:", err=True)
+    typer.echo(tr("key {id} of {tenant}; it is not shown again:", id=stored.id, tenant=stored.tenant), err=True)
     typer.echo(key)
 
 
@@ -45,7 +46,7 @@ def list_keys(workspace: Workspace = "", as_json: AsJson = False) -> None:
         write_json([{name: value for name, value in asdict(one).items() if name != "hash"} for one in found])
         return
     if not found:
-        typer.echo("there are no keys; create one with: refold key add TENANT", err=True)
+        typer.echo(tr("there are no keys; create one with: refold key add TENANT"), err=True)
     for one in found:
         made = datetime.fromtimestamp(one.created_at, UTC).strftime("%Y-%m-%d %H:%M")
         typer.echo(f"{one.id}  {made}  {one.tenant}")
@@ -65,4 +66,4 @@ def revoke_key(
         write_json([{"id": one.id, "tenant": one.tenant} for one in revoked])
         return
     for one in revoked:
-        typer.echo(f"revoked {one.id} of {one.tenant}", err=True)
+        typer.echo(tr("revoked {id} of {tenant}", id=one.id, tenant=one.tenant), err=True)

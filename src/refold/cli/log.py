@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from refold.cli.app import app
 from refold.cli.input import AsJson, Limit, SessionOption, Workspace, choose_session, open_workspace, show_empty
 from refold.cli.output import clean_line, format_time, make_console, make_table, write_json, write_line
+from refold.cli.words import say_reason, tr, translate
 
 if TYPE_CHECKING:
     from refold.ledger.records import Event
@@ -32,12 +33,12 @@ def log(session: SessionOption = None, limit: Limit = 200, workspace: Workspace 
         )
         return
     if not events:
-        write_line("this session has messages but no events yet")
+        write_line(tr("this session has messages but no events yet"))
         return
     table = make_table("when", "what", "tokens", "why", wide=("why",), wraps=True)
     for event in events:
         reason = Text(clean_line(_describe_reason(event), 300))
-        table.add_row(format_time(event.created_at), event.kind, _describe_tokens(event), reason)
+        table.add_row(format_time(event.created_at), translate(event.kind), _describe_tokens(event), reason)
     make_console(err=False).print(table)
 
 
@@ -51,5 +52,5 @@ def _describe_reason(event: Event) -> str:
 
     stages = event.fields.get("stages")
     by = ", ".join(f"{stage} {-freed:+,}" for stage, freed in stages.items()) if isinstance(stages, dict) else ""
-    reason = str(read_reason(event.fields.get("reason")))
+    reason = say_reason(read_reason(event.fields.get("reason")))
     return f"{reason} ({by})" if by else reason

@@ -9,6 +9,7 @@ import typer
 
 from refold.cli.app import app, format_examples
 from refold.cli.input import Workspace
+from refold.cli.words import tr, use_language
 from refold.errors import ConfigError
 
 
@@ -32,27 +33,33 @@ def mcp(
     """Serve the context tools to an MCP client, over stdio or HTTP."""
     folder = Path(workspace)
     if not folder.is_dir():
-        raise ConfigError(f"{workspace!r} is not a folder; --workspace names the folder that holds .refold")
+        raise ConfigError(
+            tr("{workspace!r} is not a folder; --workspace names the folder that holds .refold", workspace=workspace)
+        )
     from refold.config.blocks import McpBlock, read_block
     from refold.server.settings import is_local_host
 
     settings = read_block(McpBlock, folder)
     session, host, port = session or settings.session, host or settings.host, port or settings.port
     if http and not is_local_host(host):
-        raise ConfigError(f"--host {host[:80]} is not this machine, and MCP over HTTP asks for no key; use 127.0.0.1")
+        raise ConfigError(
+            tr("--host {host} is not this machine, and MCP over HTTP asks for no key; use 127.0.0.1", host=host[:80])
+        )
     try:
         from refold.mcp.context_server import make_server, serve_http, serve_stdio
     except ImportError as error:
         if (error.name or "").startswith("refold"):
             raise
-        raise ConfigError(f"{error.name} is not installed; pip install 'refold[mcp]'") from None
+        raise ConfigError(tr("{name} is not installed; pip install 'refold[mcp]'", name=error.name)) from None
     from refold.config import load_config
     from refold.manager import ContextCompressionManager
 
-    with ContextCompressionManager(load_config(folder), folder) as manager:
+    config = load_config(folder)
+    use_language(config.language)
+    with ContextCompressionManager(config, folder) as manager:
         server = make_server(manager, session)
         if http:
-            typer.echo(f"refold serves MCP on http://{host}:{port}/mcp", err=True)
+            typer.echo(tr("refold serves MCP on http://{host}:{port}/mcp", host=host, port=port), err=True)
             serve_http(server, host, port)
         else:
             serve_stdio(server)

@@ -23,6 +23,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from refold.cli.words import say_reason, tr, translate
 from refold.errors import RefoldError
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def make_table(*columns: str, numbers: Iterable[str] = (), wide: Iterable[str] =
     for name in columns:
         is_wide = name in stretching
         table.add_column(
-            name,
+            translate(name),
             justify="right" if name in right else "left",
             no_wrap=not (is_wide and wraps),
             overflow="ellipsis" if is_wide and not wraps else "fold",
@@ -112,14 +113,11 @@ def describe_share(before: int, after: int) -> str:
     return f"−{text}" if share > 0 else f"+{text}"
 
 
-def count_things(number: int, thing: str) -> str:
-    """Return ``1 message``, ``12 messages``."""
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"
-
-
 def name_scope(session: str | None) -> str:
     """Return the phrase for where a command looked: the session that changed last may not be the intended one."""
-    return f" in session '{clean_line(session, 80)}'" if session is not None else " in any session"
+    if session is None:
+        return tr(" in any session")
+    return tr(" in session '{session}'", session=clean_line(session, 80))
 
 
 def write_line(text: str) -> None:
@@ -143,16 +141,16 @@ def show_report(
         "  ",
         (f"{report.tokens_before:,} → {report.tokens_after:,} tokens", "bold green"),
         f"  {describe_share(report.tokens_before, report.tokens_after)}",
-        f"  {report.messages_before:,} → {report.messages_after:,} messages",
+        tr("  {before:,} → {after:,} messages", before=report.messages_before, after=report.messages_after),
     )
     console.print(head)
-    rows = [("would act" if dry_run else "why", str(report.reason)), ("budget", describe_budget(report, asked))]
+    rows = [("would act" if dry_run else "why", say_reason(report.reason)), ("budget", describe_budget(report, asked))]
     worked = [stage for stage in report.stages if stage.edits]
     if worked:
         steps = ", ".join(f"{stage.stage} −{stage.tokens_freed:,}" for stage in worked)
         rows.append(("would do" if dry_run else "did", steps))
     elif asked is None:
-        rows.append(("next", "--budget TOKENS makes it smaller, for example --budget 8k"))
+        rows.append(("next", tr("--budget TOKENS makes it smaller, for example --budget 8k")))
     rows += [("note", note) for note in report.notes]
     rows += [(_label_note(stage), f"{stage.stage}: {stage.note}") for stage in report.stages if stage.note]
     show_pairs(console, rows)
@@ -163,23 +161,31 @@ def describe_budget(report: Report, asked: int | None = None) -> str:
     budget = report.budget
     tiers = f"{budget.hard:,} tokens"
     if budget.soft != budget.hard or budget.target != budget.hard:
-        tiers += f", threshold {budget.soft:,}, target {budget.target:,}"
+        tiers += tr(", threshold {soft:,}, target {target:,}", soft=budget.soft, target=budget.target)
     if not report.margin:
-        return f"{tiers}; counted by {report.counter}"
-    of = f" of {asked:,}" if asked is not None and asked != budget.hard else ""
+        return tr("{tiers}; counted by {counter}", tiers=tiers, counter=report.counter)
+    of = tr(" of {asked:,}", asked=asked) if asked is not None and asked != budget.hard else ""
     share = f"{report.margin:.0%}".replace("%", " %")
-    return f"{tiers}{of}; counted by {report.counter}, which may be {share} too low"
+    return tr(
+        "{tiers}{of}; counted by {counter}, which may be {share} too low",
+        tiers=tiers,
+        of=of,
+        counter=report.counter,
+        share=share,
+    )
 
 
 def show_pairs(console: Console, pairs: Sequence[tuple[str, str]]) -> None:
-    """Print names and values in two columns; in a pipe, one line per pair."""
+    """Print names, in the user's language, and values in two columns; in a pipe, one line per pair."""
+    from rich.cells import cell_len
     from rich.table import Table
     from rich.text import Text
 
+    pairs = [(translate(name), value) for name, value in pairs]
     if not console.is_terminal:
-        width = max((len(name) for name, _ in pairs), default=0)
+        width = max((cell_len(name) for name, _ in pairs), default=0)
         for name, value in pairs:
-            console.print(Text(f"{name:<{width}}  {clean_line(value, 1_000)}"), soft_wrap=True)
+            console.print(Text(f"{name}{' ' * (width - cell_len(name))}  {clean_line(value, 1_000)}"), soft_wrap=True)
         return
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim", no_wrap=True)
@@ -220,10 +226,11 @@ def _label_note(stage: StageReport) -> str:
 
 def note_broken(broken: Sequence[str], doing: str = "not read") -> None:
     """List what was skipped on standard error, up to a limit."""
+    doing = translate(doing)
     for why in broken[:BROKEN_SHOWN]:
         sys.stderr.write(f"{doing}: {clean_line(why, 400)}\n")
     if len(broken) > BROKEN_SHOWN:
-        sys.stderr.write(f"{doing}: {len(broken) - BROKEN_SHOWN:,} more\n")
+        sys.stderr.write(tr("{doing}: {count:,} more", doing=doing, count=len(broken) - BROKEN_SHOWN) + "\n")
 
 
 def write_json(value: object, *, err: bool = False) -> None:
@@ -265,21 +272,27 @@ def refuse_same_file(source: str, target: str | None, option: str = "--out") -> 
     here, there = Path(source), Path(target)
     with contextlib.suppress(OSError):
         if there.exists() and here.exists() and here.samefile(there):
-            raise OutputError(f"{option} {target} is the input file, which is never changed; name another file")
+            raise OutputError(
+                tr(
+                    "{option} {target} is the input file, which is never changed; name another file",
+                    option=option,
+                    target=target,
+                )
+            )
 
 
 def write_result(content: bytes, target: str | None, option: str = "--out") -> None:
     """Write a result to standard output, or atomically to a file; ``option`` is the option that named the file."""
     if target is None or target == "-":
         if sys.stdout is None:
-            raise OutputError(f"standard output is closed; name a file with {option}")
+            raise OutputError(tr("standard output is closed; name a file with {option}", option=option))
         sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()
         return
     path = Path(target)
     try:
         if path.is_dir():
-            raise OutputError(f"{option} {target} is a folder; name a file in it")
+            raise OutputError(tr("{option} {target} is a folder; name a file in it", option=option, target=target))
         if target.endswith(".gz"):
             content = gzip.compress(content, mtime=0)
         if path.exists() and not path.is_file():
@@ -287,7 +300,14 @@ def write_result(content: bytes, target: str | None, option: str = "--out") -> N
             return
         _replace_file(path.resolve(), content)
     except OSError as error:
-        raise OutputError(f"{option} {target} cannot be written: {error.strerror or error}") from None
+        raise OutputError(
+            tr(
+                "{option} {target} cannot be written: {strerror}",
+                option=option,
+                target=target,
+                strerror=error.strerror or error,
+            )
+        ) from None
 
 
 def _replace_file(path: Path, content: bytes) -> None:
@@ -328,7 +348,7 @@ def _show_lines(doing: str) -> Iterator[Advance]:
 
     def advance(done: int, whole: int) -> None:
         nonlocal state
-        state = f" {done:,} of {whole:,},"
+        state = tr(" {done:,} of {whole:,},", done=done, whole=whole)
 
     def print_lines() -> None:
         while not ended.wait(LINE_EVERY_S):

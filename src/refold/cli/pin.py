@@ -9,7 +9,8 @@ import typer
 
 from refold.cli.app import app, format_examples
 from refold.cli.input import AsJson, SessionOption, Workspace, need_session, open_workspace
-from refold.cli.output import clean_line, count_things, write_json, write_line
+from refold.cli.output import clean_line, write_json, write_line
+from refold.cli.words import count_things, tr
 from refold.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def pin(
     from refold.conversation.handle import mark
 
     if off and handle is None:
-        raise ConfigError("--off needs the handle to unpin; 'refold pin' lists the pinned messages")
+        raise ConfigError(tr("--off needs the handle to unpin; 'refold pin' lists the pinned messages"))
     with open_workspace(workspace) as manager:
         name = need_session(manager.ledger, session, workspace)
         if handle is not None:
@@ -45,7 +46,7 @@ def pin(
     if as_json:
         write_json({"session": name, "pinned": [_name_handle(stored) for stored in kept]})
         return
-    write_line(f"pinned: {count_things(len(kept), 'message')}" if kept else "nothing is pinned")
+    write_line(tr("pinned: {kept}", kept=count_things(len(kept), "message")) if kept else tr("nothing is pinned"))
     for stored in kept:
         write_line(f"{mark(_name_handle(stored))} {stored.role}  {_read_text(stored)}")
 

@@ -19,6 +19,7 @@ from refold.cli.input import (
     show_empty,
 )
 from refold.cli.output import clean_line, make_console, name_scope, write_json, write_line
+from refold.cli.words import tr
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -42,7 +43,7 @@ def recall(
     Results are exact originals, each with its handle.
     """
     if not query.strip():
-        raise typer.BadParameter("the query is empty; give words or a value", param_hint="QUERY")
+        raise typer.BadParameter(tr("the query is empty; give words or a value"), param_hint="QUERY")
     with open_workspace(workspace) as manager:
         name = choose_session(manager.ledger, session, everywhere=everywhere)
         if name is None and find_newest(manager.ledger) is None:
@@ -53,8 +54,14 @@ def recall(
         write_json([asdict(one) for one in found])
         return
     if not found:
-        elsewhere = "" if everywhere else "; --all searches every session of the workspace"
-        write_line(f"nothing was found{name_scope(name)}; try other words{elsewhere}")
+        elsewhere = "" if everywhere else tr("; --all searches every session of the workspace")
+        write_line(
+            tr(
+                "nothing was found{name_scope}; try other words{elsewhere}",
+                name_scope=name_scope(name),
+                elsewhere=elsewhere,
+            )
+        )
     console = make_console(err=False)
     for one in found:
         console.print(_format(one, with_session=everywhere), soft_wrap=True)
@@ -65,9 +72,12 @@ def _format(one: Recalled, *, with_session: bool) -> Text:
 
     from refold.conversation.handle import mark
 
-    part = "" if one.is_whole else f", characters {one.start}–{one.stop}"
-    where = f" in {clean_line(one.session_id, 80)}" if with_session else ""
-    details = (f" {one.role}{where}{part}, score {one.score:.2f}", "dim")
+    part = "" if one.is_whole else tr(", characters {start}–{stop}", start=one.start, stop=one.stop)
+    where = tr(" in {session}", session=clean_line(one.session_id, 80)) if with_session else ""
+    details = (
+        tr(" {role}{where}{part}, score {score:.2f}", role=one.role, where=where, part=part, score=one.score),
+        "dim",
+    )
     return Text.assemble((mark(one.handle), "bold cyan"), details, f"\n{_make_printable(one.text).rstrip()}\n")
 
 

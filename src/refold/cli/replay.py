@@ -16,7 +16,6 @@ from refold.cli.app import app, format_examples
 from refold.cli.input import AsJson, Model, read_tokens
 from refold.cli.output import (
     clean_line,
-    count_things,
     make_console,
     note_broken,
     print_line,
@@ -26,6 +25,7 @@ from refold.cli.output import (
     write_json,
     write_result,
 )
+from refold.cli.words import count_things, tr, translate
 from refold.errors import FormatError
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def replay(
     costs, what stayed in view. Files are only read.
     """
     if window is not None and window < 1:
-        raise typer.BadParameter("give 1 or more tokens", param_hint="--window")
+        raise typer.BadParameter(tr("give 1 or more tokens"), param_hint="--window")
     run(ReplayRequest(tuple(files), presets, model, window, report, as_json, jobs, resume))
 
 
@@ -118,7 +118,7 @@ def run(request: ReplayRequest) -> None:
 
     presets = check_presets([name.strip() for name in request.presets.split(",") if name.strip()])
     if not presets:
-        raise FormatError("--presets is empty; name some, for example --presets raw,default")
+        raise FormatError(tr("--presets is empty; name some, for example --presets raw,default"))
     paths = list_files(request.files)
     for path in paths:
         refuse_same_file(path, request.report, "--report")
@@ -127,10 +127,10 @@ def run(request: ReplayRequest) -> None:
     if not sessions:
         tell_broken(files)
         told = count_things(len(files), "file")
-        raise FormatError(f"there is no session in {told}; see 'refold replay --help' for what is read")
+        raise FormatError(tr("there is no session in {told}; see 'refold replay --help' for what is read", told=told))
     terms = Terms(request.model, request.window)
     jobs = [Job(session, preset, terms) for session in sessions for preset in presets]
-    with show_progress("replaying") as tell:
+    with show_progress(tr("replaying")) as tell:
         records = run_jobs(
             jobs, processes=request.jobs, keep=Path(request.resume) if request.resume else None, tell=tell
         )
@@ -162,15 +162,20 @@ def show_table(report: Report) -> None:
             table.add_row(*row)
         console.print(table)
         if number == 0:
-            show_pairs(console, LEGEND)
+            show_pairs(console, [(name, translate(means)) for name, means in LEGEND])
         console.print()
     for preset in report.presets:
         times = sum_times(report.records_of(preset))
         if times.mean_ms >= TIME_SHOWN_MS:
-            told = f"{preset}: {times.mean_ms:.1f} ms per request, {times.worst_ms:.0f} ms at most"
+            told = tr(
+                "{preset}: {mean:.1f} ms per request, {worst:.0f} ms at most",
+                preset=preset,
+                mean=times.mean_ms,
+                worst=times.worst_ms,
+            )
             print_line(console, clean_line(told, 200))
     for note in report.notes():
-        print_line(console, clean_line(note, 300))
+        print_line(console, clean_line(translate(note), 300))
     if hint := suggest_window(report):
         print_line(console, hint)
 
@@ -181,11 +186,19 @@ def suggest_window(report: Report) -> str:
     if not requests or any(request.stages or request.tokens > window for window, request in requests):
         return ""
     peak, window = max((request.tokens, window) for window, request in requests)
-    fitted = f"every session fits its window (the largest request has {peak:,} of {window:,} tokens)"
+    fitted = tr(
+        "every session fits its window (the largest request has {peak:,} of {window:,} tokens)",
+        peak=peak,
+        window=window,
+    )
     tried = int(float(f"{peak * WINDOW_SHARE:.1g}")) if peak * WINDOW_SHARE >= WINDOW_MIN else 0
     if not tried:
-        return f"{fitted}, and all are short: there was nothing to do"
-    return f"{fitted}, so there was nothing to do; try --window {tried // 1_000}k to see what a smaller one would do"
+        return tr("{fitted}, and all are short: there was nothing to do", fitted=fitted)
+    return tr(
+        "{fitted}, so there was nothing to do; try --window {tried}k to see what a smaller one would do",
+        fitted=fitted,
+        tried=tried // 1_000,
+    )
 
 
 def tell_broken(files: Sequence[FileReading]) -> None:

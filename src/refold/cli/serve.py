@@ -11,6 +11,7 @@ import typer
 
 from refold.cli.app import app, format_examples
 from refold.cli.input import Preset, Workspace
+from refold.cli.words import tr, use_language
 from refold.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -77,15 +78,25 @@ def _serve(request: ServeRequest) -> None:
     try:
         Path(request.workspace).mkdir(parents=True, exist_ok=True)
     except FileExistsError:
-        raise ConfigError(f"{request.workspace!r} is not a folder; --workspace names a folder") from None
+        raise ConfigError(
+            tr("{workspace!r} is not a folder; --workspace names a folder", workspace=request.workspace)
+        ) from None
     except OSError as error:
-        raise ConfigError(f"{request.workspace!r} cannot be created: {error.strerror or error}") from None
+        raise ConfigError(
+            tr(
+                "{workspace!r} cannot be created: {strerror}",
+                workspace=request.workspace,
+                strerror=error.strerror or error,
+            )
+        ) from None
     try:
         from refold.server.serve import make_server, open_socket, tune_process
     except ImportError as error:
         if (error.name or "").startswith("refold"):
             raise
-        raise ConfigError(f"{error.name} is not installed; install it with: pip install 'refold[server]'") from None
+        raise ConfigError(
+            tr("{name} is not installed; install it with: pip install 'refold[server]'", name=error.name)
+        ) from None
     from refold.server.monitoring import set_up_logs
 
     set_up_logs("warning" if request.quiet else "info")
@@ -95,16 +106,16 @@ def _serve(request: ServeRequest) -> None:
     bound = open_socket(settings.host, settings.port)
     port = bound.getsockname()[1]
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    typer.echo(f"refold serves on http://{host}:{port}", err=True)
+    typer.echo(tr("refold serves on http://{host}:{port}", host=host, port=port), err=True)
     if application.page is None:
-        typer.echo("  no web page; install it with: pip install 'refold[web]'", err=True)
+        typer.echo(tr("  no web page; install it with: pip install 'refold[web]'"), err=True)
     else:
-        typer.echo("  open it in a browser to see sessions, folds and statistics", err=True)
+        typer.echo(tr("  open it in a browser to see sessions, folds and statistics"), err=True)
     typer.echo(f"  OPENAI_BASE_URL=http://{host}:{port}/v1    -> {settings.openai_upstream}", err=True)
     typer.echo(f"  ANTHROPIC_BASE_URL=http://{host}:{port}    -> {settings.anthropic_upstream}", err=True)
     tune_process()
     server.run(sockets=[bound])
-    typer.echo("refold stopped", err=True)
+    typer.echo(tr("refold stopped"), err=True)
 
 
 def make_application(request: ServeRequest, *, keys: KeyRing | None = None, has_page: bool = True) -> Application:
@@ -124,6 +135,7 @@ def make_application(request: ServeRequest, *, keys: KeyRing | None = None, has_
         arrival=request.arrival,
     )
     config = load_config(request.workspace, call={"preset": request.preset})
+    use_language(config.language)
     config = settle_arrival(config, is_on=settings.arrival)
     manager = ContextCompressionManager(choose_summariser(config, settings), request.workspace)
     if config.tune == "auto":

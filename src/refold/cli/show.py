@@ -9,7 +9,8 @@ import typer
 
 from refold.cli.app import app, format_examples
 from refold.cli.input import AsJson, SessionOption, Workspace, choose_session, open_workspace, show_empty
-from refold.cli.output import clean_line, count_things, format_time, make_console, make_table, write_json, write_line
+from refold.cli.output import clean_line, format_time, make_console, make_table, write_json, write_line
+from refold.cli.words import count_things, find_language, say_reason, tr
 from refold.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def show(
 ) -> None:
     """Show a session as the model sees it, its originals, or its edits."""
     if view + originals + edits > 1:
-        raise ConfigError("pass only one of --view, --originals and --edits")
+        raise ConfigError(tr("pass only one of --view, --originals and --edits"))
     with open_workspace(workspace) as manager:
         name = choose_session(manager.ledger, session)
         if name is None:
@@ -63,13 +64,21 @@ def _show_view(manager: ContextCompressionManager, session: str, *, as_json: boo
         )
     make_console(err=False).print(table)
     write_line(
-        f"{status.messages:,} messages, {status.messages_in_view:,} in view; {status.tokens:,} of {status.hard:,} "
-        f"tokens ({status.share * 100:.0f} %), counted by {status.counter}"
+        tr(
+            "{messages:,} messages, {messages_in_view:,} in view; {tokens:,} of {hard:,} tokens ({share:.0f} %), "
+            "counted by {counter}",
+            messages=status.messages,
+            messages_in_view=status.messages_in_view,
+            tokens=status.tokens,
+            hard=status.hard,
+            share=status.share * 100,
+            counter=status.counter,
+        )
     )
     if status.compression_count or status.folded_away:
         done = count_things(status.compression_count, "compression")
-        write_line(f"{status.folded_away:,} tokens folded away in {done}")
-    write_line(f"{status.stopped or status.ahead.tell()}")
+        write_line(tr("{tokens:,} tokens folded away in {done}", tokens=status.folded_away, done=done))
+    write_line(say_reason(status.stopped) if status.stopped else status.ahead.tell(find_language()))
 
 
 def _name_handle(item: Item) -> str:
@@ -97,7 +106,7 @@ def _show_originals(manager: ContextCompressionManager, session: str, *, as_json
         return
     table = make_table("#", "role", "tokens", "handle", "came", "says", numbers=("#", "tokens"), wide=("says",))
     for number, one in enumerate(stored):
-        words = "forgotten" if one.is_forgotten else clean_line(_find_words(load_json(one.raw)), 200)
+        words = tr("forgotten") if one.is_forgotten else clean_line(_find_words(load_json(one.raw)), 200)
         table.add_row(
             str(number),
             one.role,
@@ -109,7 +118,7 @@ def _show_originals(manager: ContextCompressionManager, session: str, *, as_json
         )
     make_console(err=False).print(table)
     folded = sum(one.is_compressed for one in stored)
-    write_line(f"{len(stored):,} messages; {folded:,} are folded (dim)")
+    write_line(tr("{stored:,} messages; {folded:,} are folded (dim)", stored=len(stored), folded=folded))
 
 
 def _find_words(raw: object) -> str:
@@ -153,7 +162,7 @@ def _show_edits(manager: ContextCompressionManager, session: str, *, as_json: bo
         )
         return
     if not stored:
-        write_line("no edits: the model sees every original")
+        write_line(tr("no edits: the model sees every original"))
         return
     table = make_table("edit", "stage", "kind", "over", "tokens", "state", "why", numbers=("over",), wide=("why",))
     shown = {edit.id for item in manager.read_view(session) for edit in item.edits}
@@ -166,7 +175,7 @@ def _show_edits(manager: ContextCompressionManager, session: str, *, as_json: bo
             f"{len(edit.covers):,}",
             f"{edit.tokens_original:,} → {edit.tokens_after:,}",
             _describe_state(one, shown),
-            Text(clean_line(str(edit.reason), 100)),
+            Text(clean_line(say_reason(edit.reason), 100)),
             style="" if one.is_active and edit.id in shown else "dim",
         )
     make_console(err=False).print(table)
@@ -175,5 +184,5 @@ def _show_edits(manager: ContextCompressionManager, session: str, *, as_json: bo
 def _describe_state(one: StoredEdit, shown: set[str]) -> str:
     """Return whether an edit is visible to the model, covered by a later fold, or undone."""
     if not one.is_active:
-        return "undone"
-    return "in force" if one.edit.id in shown else "covered"
+        return tr("undone")
+    return tr("in force") if one.edit.id in shown else tr("covered")

@@ -25,6 +25,7 @@ from refold.cli.output import (
     show_pairs,
     write_json,
 )
+from refold.cli.words import say_reason, tr
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -53,11 +54,27 @@ def stats(session: SessionFilter = None, workspace: Workspace = "", as_json: AsJ
         return
     console = make_console(err=False)
     rows = [
-        ("compressions", f"{found.compressions:,} ({found.manual:,} by hand, {found.undone:,} undone)"),
+        (
+            "compressions",
+            tr(
+                "{all:,} ({manual:,} by hand, {undone:,} undone)",
+                all=found.compressions,
+                manual=found.manual,
+                undone=found.undone,
+            ),
+        ),
         ("tokens", f"{found.tokens_before:,} → {found.tokens_after:,}"),
-        ("archived", f"{found.archived:,} messages"),
-        ("postponed", f"{found.waited:,} that would not have paid off yet"),
-        ("other", f"{found.skipped:,} skipped, {found.failed:,} failed, {found.warned:,} warnings"),
+        ("archived", tr("{count:,} messages", count=found.archived)),
+        ("postponed", tr("{count:,} that would not have paid off yet", count=found.waited)),
+        (
+            "other",
+            tr(
+                "{skipped:,} skipped, {failed:,} failed, {warned:,} warnings",
+                skipped=found.skipped,
+                failed=found.failed,
+                warned=found.warned,
+            ),
+        ),
     ]
     rows[2:2] = [("folded away", f"{folded:,} tokens"), *_list_bill(bill)]
     if found.compressions:
@@ -114,5 +131,5 @@ def _list_decisions(decisions: Sequence[Told], *, with_session: bool) -> Table:
 
 def _explain(decision: Told) -> str:
     """Return a decision and its reason as one sentence."""
-    done = {"compressed": "folded: ", "skipped": "nothing done: ", "failed": "failed: "}
-    return f"{done.get(decision.kind, '')}{decision.reason or 'no reason recorded'}"
+    done = {"compressed": tr("folded: "), "skipped": tr("nothing done: "), "failed": tr("failed: ")}
+    return done.get(decision.kind, "") + (say_reason(decision.reason) or tr("no reason recorded"))

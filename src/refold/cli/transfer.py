@@ -25,7 +25,8 @@ from refold.cli.input import (
     open_workspace,
     read_document,
 )
-from refold.cli.output import OutputError, count_things, note_broken, show_progress, write_json, write_line
+from refold.cli.output import OutputError, note_broken, show_progress, write_json, write_line
+from refold.cli.words import count_things, tr
 from refold.errors import ConfigError, FormatError
 
 if TYPE_CHECKING:
@@ -64,8 +65,10 @@ def export(
     try:
         write_whole(Path(out), content)
     except OSError as error:
-        raise OutputError(f"{out} cannot be written: {error.strerror or error}") from None
-    typer.echo(f"wrote {out}", err=True)
+        raise OutputError(
+            tr("{out} cannot be written: {strerror}", out=out, strerror=error.strerror or error)
+        ) from None
+    typer.echo(tr("wrote {out}", out=out), err=True)
 
 
 @app.command("import")
@@ -95,7 +98,7 @@ def run_import(workspace: str, files: Sequence[str], name: str | None, *, as_jso
     paths = list_files(files)
     is_one = len(paths) == 1 and not Path(files[0]).is_dir()
     if name is not None and not is_one:
-        raise ConfigError("--as names one session; remove it to import several")
+        raise ConfigError(tr("--as names one session; remove it to import several"))
     # Unreadable input is refused before a workspace is created.
     document = read_document(paths[0]) if is_one else None
     exported = _find_export(document) if document else None
@@ -118,18 +121,29 @@ def run_import(workspace: str, files: Sequence[str], name: str | None, *, as_jso
         _show_imported(statuses, len(paths))
     note_broken(broken, "not imported")
     if not found:
-        raise FormatError(f"nothing was imported from {count_things(len(paths), 'file')}")
+        raise FormatError(tr("nothing was imported from {paths}", paths=count_things(len(paths), "file")))
 
 
 def _show_imported(statuses: Mapping[str, SessionStatus], files: int) -> None:
     for session, status in list(statuses.items())[:SESSIONS_SHOWN]:
         count = count_things(status.messages, "message")
-        write_line(f"imported {session!r}: {count}, {status.messages_in_view:,} in view")
+        write_line(
+            tr(
+                "imported {session!r}: {count}, {messages_in_view:,} in view",
+                session=session,
+                count=count,
+                messages_in_view=status.messages_in_view,
+            )
+        )
     if len(statuses) > 1:
         messages = sum(status.messages for status in statuses.values())
         write_line(
-            f"{count_things(len(statuses), 'session')} from {count_things(files, 'file')}, "
-            f"{count_things(messages, 'message')}; 'refold sessions' lists them"
+            tr(
+                "{statuses} from {files}, {messages}; 'refold sessions' lists them",
+                statuses=count_things(len(statuses), "session"),
+                files=count_things(files, "file"),
+                messages=count_things(messages, "message"),
+            )
         )
 
 
@@ -148,13 +162,21 @@ def _read_sessions(document: Document, name: str | None) -> tuple[Session, ...]:
     reading = read_value(document.value, document.place)
     note_broken([*document.broken, *(f"{document.place}, row {one.line}: {one.why}" for one in reading.broken)])
     if len(reading.sessions) > 1 and name is not None:
-        raise ConfigError(f"--as names one session, and {document.place} holds {len(reading.sessions)}")
+        raise ConfigError(
+            tr(
+                "--as names one session, and {place} holds {sessions}",
+                place=document.place,
+                sessions=len(reading.sessions),
+            )
+        )
     return reading.sessions
 
 
 def _store_new(manager: ContextCompressionManager, session: Session, name: str) -> str:
     if manager.ledger.read_session(name) is not None:
-        raise FormatError(f"there is a session {name[:80]!r} already; give another name with --as, or delete it first")
+        raise FormatError(
+            tr("there is a session {name!r} already; give another name with --as, or delete it first", name=name[:80])
+        )
     return _store_session(manager, session, name)
 
 
@@ -164,7 +186,7 @@ def _store_files(manager: ContextCompressionManager, paths: Sequence[str]) -> tu
 
     stored: list[str] = []
     broken: list[str] = []
-    with show_progress("importing") as advance:
+    with show_progress(tr("importing")) as advance:
         for done, path in enumerate(paths):
             advance(done, len(paths))
             try:
@@ -210,7 +232,10 @@ def _store_session(manager: ContextCompressionManager, session: Session, name: s
 
     if not session.messages:
         raise FormatError(
-            f"{session.source or name} has no messages; give a conversation, or what 'refold export' wrote"
+            tr(
+                "{source} has no messages; give a conversation, or what 'refold export' wrote",
+                source=session.source or name,
+            )
         )
     if session.model:  # Before the messages: they are counted by its tokenizer as they arrive.
         manager.ledger.open_session(name, time.time())
@@ -230,7 +255,7 @@ def _name_session(session: Session, path: str) -> str:
         # A lone surrogate cannot be stored as a name.
         return session.id[:_NAME_CHARS_MAX].encode("utf-8", "replace").decode()
     if path == STDIN:
-        raise ConfigError("a conversation from standard input has no name; give one with --as")
+        raise ConfigError(tr("a conversation from standard input has no name; give one with --as"))
     rest = session.id.removeprefix(place).removeprefix(":")
     stem = Path(path).name.split(".")[0] or path
     return (stem if rest in ("", "1") else f"{stem}-{rest}")[:_NAME_CHARS_MAX]

@@ -10,7 +10,8 @@ import typer
 
 from refold.cli.app import app
 from refold.cli.input import AsJson, Workspace, open_workspace
-from refold.cli.output import count_things, show_progress, write_json, write_line
+from refold.cli.output import show_progress, write_json, write_line
+from refold.cli.words import count_things, tr
 from refold.errors import FormatError
 
 if TYPE_CHECKING:
@@ -38,8 +39,8 @@ def tune(
     with open_workspace(workspace) as manager:
         stored = read_stored(manager.ledger, sessions)
         if not stored:
-            raise FormatError("no session here has eight messages or more yet; tune once there are some")
-        with show_progress("tuning") as advance:
+            raise FormatError(tr("no session here has eight messages or more yet; tune once there are some"))
+        with show_progress(tr("tuning")) as advance:
             tuning = propose(stored, manager.config, tell=lambda trials: advance(trials, TRIALS_MAX))
         if tuning.changes and apply_it:
             apply(workspace, manager.ledger, tuning, time.time())
@@ -52,16 +53,25 @@ def tune(
 
 def _show(tuning: Tuning, config: CompressionConfig, *, is_applied: bool) -> None:
     replayed = f"{count_things(tuning.sessions, 'session')}, {count_things(tuning.requests, 'request')}"
-    write_line(f"replayed {replayed} with {count_things(tuning.trials, 'setting')}")
+    write_line(
+        tr("replayed {replayed} with {trials}", replayed=replayed, trials=count_things(tuning.trials, "setting"))
+    )
     if not tuning.changes:
-        write_line("the current settings are the best of those tried; nothing to change")
+        write_line(tr("the current settings are the best of those tried; nothing to change"))
         return
     for name, value in tuning.changes.items():
         write_line(f"  {name}: {getattr(config, name):g} → {value:g}")
     view = (tuning.now.in_view_percent, tuning.then.in_view_percent)
-    kept = "" if None in view else f", values in view {view[0]:.1f} → {view[1]:.1f} %"
+    kept = "" if None in view else tr(", values in view {before:.1f} → {after:.1f} %", before=view[0], after=view[1])
     write_line(
-        f"bill −{tuning.saving:.1%}, prefix changes {tuning.now.prefix_changes:,} → "
-        f"{tuning.then.prefix_changes:,}{kept}"
+        tr(
+            "bill −{saving:.1%}, prefix changes {prefix_changes:,} → {prefix_changes2:,}{kept}",
+            saving=tuning.saving,
+            prefix_changes=tuning.now.prefix_changes,
+            prefix_changes2=tuning.then.prefix_changes,
+            kept=kept,
+        )
     )
-    write_line("written to the project's settings" if is_applied else "nothing was changed; --apply writes the changes")
+    write_line(
+        tr("written to the project's settings") if is_applied else tr("nothing was changed; --apply writes the changes")
+    )

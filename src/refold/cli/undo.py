@@ -8,7 +8,8 @@ import typer
 
 from refold.cli.app import app
 from refold.cli.input import AsJson, SessionOption, Workspace, need_session, open_workspace
-from refold.cli.output import count_things, write_json, write_line
+from refold.cli.output import write_json, write_line
+from refold.cli.words import count_things, tr, translate
 
 if TYPE_CHECKING:
     from refold.manager.undo import Switched
@@ -43,4 +44,12 @@ def _report(switched: Switched, what: str, *, as_json: bool) -> None:
     if as_json:
         write_json({what: list(switched.edits), "tokens_before": before, "tokens_after": after})
     else:
-        write_line(f"{what} {count_things(len(switched.edits), 'edit')}: {before:,} → {after:,} tokens")
+        write_line(
+            tr(
+                "{what} {edits}: {before:,} → {after:,} tokens",
+                what=translate(what),
+                edits=count_things(len(switched.edits), "edit"),
+                before=before,
+                after=after,
+            )
+        )

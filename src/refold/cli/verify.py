@@ -9,7 +9,8 @@ import typer
 
 from refold.cli.app import app
 from refold.cli.input import AsJson, SessionFilter, Workspace, choose_session, open_workspace
-from refold.cli.output import count_things, write_json, write_line
+from refold.cli.output import write_json, write_line
+from refold.cli.words import count_things, tr
 
 
 @app.command()
@@ -35,13 +36,21 @@ def verify(
         write_json({"findings": [asdict(one) for one in findings], "left": [asdict(one) for one in left]})
     else:
         for finding in findings:
-            kind = "derived" if finding.is_derived else "ORIGINAL"
-            write_line(f"{finding.session_id or 'ledger'}: {finding.what} [{kind}]")
+            kind = tr("derived") if finding.is_derived else tr("ORIGINAL")
+            write_line(f"{finding.session_id or tr('ledger')}: {finding.what} [{kind}]")
         if not findings:
-            write_line(f"{count_things(count, 'session')} verified: nothing differs")
+            write_line(tr("{count} verified: nothing differs", count=count_things(count, "session")))
         elif repair:
-            write_line(f"{count_things(len(findings) - len(left), 'finding')} repaired, {len(left):,} left")
+            write_line(
+                tr(
+                    "{findings} repaired, {left:,} left",
+                    findings=count_things(len(findings) - len(left), "finding"),
+                    left=len(left),
+                )
+            )
         else:
-            write_line(f"{count_things(len(findings), 'finding')}; --repair rebuilds derived data")
+            write_line(
+                tr("{findings}; --repair rebuilds derived data", findings=count_things(len(findings), "finding"))
+            )
     if left:
         raise typer.Exit(1)

@@ -24,6 +24,7 @@ import typer
 
 from refold.cli.app import app, format_examples
 from refold.cli.input import Preset, Workspace
+from refold.cli.words import count_things, tr
 from refold.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ def run(wish: WrapWish) -> int:
     from refold.server.serve import BackgroundServer
 
     if not wish.command:
-        raise ConfigError("name the program to run: refold wrap claude, or refold wrap -- COMMAND")
+        raise ConfigError(tr("name the program to run: refold wrap claude, or refold wrap -- COMMAND"))
     environ, recipe = copy_environment(), find_recipe(wish.command[0])
     upstreams = {**_keep_addresses(environ), **recipe(wish.command, "", environ).upstreams}
     _quiet_logs(wish.log)
@@ -157,7 +158,9 @@ def _make_application(wish: WrapWish, upstreams: Mapping[str, str]) -> Applicati
     anthropic = wish.anthropic_upstream or upstreams.get("anthropic_upstream")
     for url in (openai, anthropic):
         if url and urlsplit(url).hostname is None:
-            raise ConfigError(f"{url[:80]!r} is no address; it came from the command line or the environment")
+            raise ConfigError(
+                tr("{url!r} is no address; it came from the command line or the environment", url=url[:80])
+            )
     serve = ServeRequest(wish.workspace, "127.0.0.1", 0, openai, anthropic, preset=wish.preset)
     # Only this machine reaches the gateway, for as long as the program runs: it asks for no key.
     return make_application(serve, keys=KeyRing(Path(wish.workspace) / ".refold" / "wrapped"), has_page=False)
@@ -183,9 +186,11 @@ def run_program(command: Sequence[str], environ: Mapping[str, str]) -> int:
     try:
         child = subprocess.Popen(command, env=dict(environ))
     except FileNotFoundError:
-        raise ConfigError(f"{command[0]!r} is not installed, or not on the PATH") from None
+        raise ConfigError(tr("{command!r} is not installed, or not on the PATH", command=command[0])) from None
     except OSError as error:
-        raise ConfigError(f"{command[0]!r} cannot be run: {error.strerror or error}") from None
+        raise ConfigError(
+            tr("{command!r} cannot be run: {strerror}", command=command[0], strerror=error.strerror or error)
+        ) from None
     with _hand_on_signals(child):
         code = child.wait()
     return 128 - code if code < 0 else code
@@ -222,10 +227,10 @@ def sum_up(application: Application, workspace: str, since: float) -> str:
         if sample.name == "refold_requests_total"
     )
     if not requests:
-        return "no request came through"
+        return tr("no request came through")
     before = registry.get_sample_value("refold_tokens_before_total") or 0
     after = registry.get_sample_value("refold_tokens_after_total") or 0
-    told = [f"{int(requests):,} request{'s' if requests > 1 else ''}"]
+    told = [count_things(int(requests), "request")]
     told.append(f"{shorten(before)} → {shorten(after)} tokens" if after < before else f"{shorten(after)} tokens")
     bill, largest = Bill(), ("", 0)
     with open_workspace(workspace) as manager:
@@ -236,10 +241,10 @@ def sum_up(application: Application, workspace: str, since: float) -> str:
             bill += sum_requests(figures)
             largest = max(largest, (row.id, row.messages), key=lambda one: one[1])
     if bill.priced and bill.dollars_saved >= 0.005:
-        told.append(f"${bill.dollars_saved:,.2f} saved")
+        told.append(tr("${dollars:,.2f} saved", dollars=bill.dollars_saved))
     if largest[0]:
-        told.append(f"session {largest[0]}")
-    return ", ".join(told)
+        told.append(tr("session {name}", name=largest[0]))
+    return tr(", ").join(told)
 
 
 def shorten(tokens: float) -> str:

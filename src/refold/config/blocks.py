@@ -14,6 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from refold.config.load import load_block
 from refold.config.names import suggest
+from refold.conversation.language import Sentence
 from refold.errors import ConfigError
 
 
@@ -96,7 +97,11 @@ def read_block(kind: type[BlockType], folder: Path, environ: Mapping[str, str] |
     name = str(wrong["loc"][0])
     value, place = found[name]
     if wrong["type"] == "extra_forbidden":
-        hint = suggest(name, kind.model_fields) or f"; known settings: {', '.join(kind.model_fields)}"
-        raise ConfigError(f"{place}: unknown setting '{kind.name}.{name[:40]}'{hint}")
+        known = Sentence("; known settings: {names}", names=", ".join(kind.model_fields))
+        hint = suggest(name, kind.model_fields) or known
+        setting = f"{kind.name}.{name[:40]}"
+        raise ConfigError(
+            Sentence("{where}unknown setting '{name}'{hint}", where=f"{place}: ", name=setting, hint=hint)
+        )
     wanted = "a whole number" if kind.model_fields[name].annotation is int else "text"
     raise ConfigError(f"{place}: {kind.name}.{name} must be {wanted}, not {str(value)[:40]!r}")

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from refold.config.names import MEANINGS, family_of
+from refold.conversation.language import Sentence
 from refold.errors import ConfigError
 
 LayerName = Literal["preset", "user", "project", "environment", "session", "call"]
@@ -81,8 +82,17 @@ def refuse_conflicts(layer: Layer) -> None:
             first, other = told[0]
             if _plain(value) != _plain(other):
                 raise ConfigError(
-                    f"{first} = {other!r} ({layer.source(first)}) and {name} = {value!r} ({layer.source(name)}) "
-                    f"both say {meaning.idea}; keep one of them"
+                    Sentence(
+                        "{first} = {other!r} ({where}) and {name} = {value!r} ({here}) both say {idea}; "
+                        "keep one of them",
+                        first=first,
+                        other=other,
+                        where=layer.source(first),
+                        name=name,
+                        value=value,
+                        here=layer.source(name),
+                        idea=Sentence(meaning.idea),
+                    )
                 )
 
 

@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from refold.conversation.language import Sentence
+
 _CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
@@ -66,7 +68,7 @@ def read_name(key: str) -> str:
 def suggest(name: str, known: Iterable[str], near: float = 0.6) -> str:
     """Return `` (did you mean 'x'?)`` for the nearest known name, or an empty string if none is as near as ``near``."""
     found = difflib.get_close_matches(name[:100], list(known), n=1, cutoff=near)
-    return f" (did you mean '{found[0]}'?)" if found else ""
+    return Sentence(" (did you mean '{name}'?)", name=found[0]) if found else ""
 
 
 def family_of(name: str) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from reprlib import Repr
 from typing import TYPE_CHECKING
 
 from refold.config.names import OTHER_BLOCKS, read_name, suggest
+from refold.conversation.language import Sentence
 from refold.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -84,8 +85,13 @@ def _check_key(
     hint = suggest(f"{prefix}{name}", [*(f"{prefix}{one}" for one in known), *others])
     if not hint:
         options = ", ".join(sorted(known)) or "no options"
-        hint = f"; {prefix[:-1]} has {options}" if prefix else "; 'refold config explain' lists what there is"
-    raise ConfigError(f"{_where(places, f'{prefix}{name}', place)}unknown setting '{shown[:80]}'{hint}")
+        hint = (
+            Sentence("; {block} has {options}", block=prefix[:-1], options=options)
+            if prefix
+            else Sentence("; 'refold config explain --all' lists what there is")
+        )
+    where = _where(places, f"{prefix}{name}", place)
+    raise ConfigError(Sentence("{where}unknown setting '{name}'{hint}", where=where, name=shown[:80], hint=hint))
 
 
 def _where(places: Mapping[str, str], name: str, place: str) -> str:

@@ -14,7 +14,7 @@ from refold.budget import Budget, Counts, Thresholds, Trigger
 from refold.budget.decision import Decision, DecisionPolicy, decide_batch
 from refold.budget.economics import Carry, Economics
 from refold.conversation.edit import Edit
-from refold.conversation.language import Language, detect_language
+from refold.conversation.language import Language, Sentence, detect_language
 from refold.conversation.message import Message, is_user_turn
 from refold.conversation.turn import find_turns
 from refold.conversation.view import Item, View
@@ -225,8 +225,13 @@ def check_fit(view: View, budget: Budget) -> None:
         parts["newest user message"] = view.items[view.newest_user].tokens
     listed = ", ".join(f"{name} {tokens:,}" for name, tokens in parts.items() if tokens)
     raise BudgetTooSmall(
-        f"the smallest context that is possible has {view.tokens:,} tokens, the budget {budget.hard:,}; "
-        f"what cannot shrink: {listed}; raise the budget to at least {view.tokens:,} or shorten these",
+        Sentence(
+            "the smallest context that is possible has {tokens:,} tokens, the budget {budget:,}; "
+            "what cannot shrink: {listed}; raise the budget to at least {tokens:,} or shorten these",
+            tokens=view.tokens,
+            budget=budget.hard,
+            listed=listed,
+        ),
         budget=budget.hard,
         parts=parts,
         tokens=view.tokens,

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from refold.conversation.edit import Edit
+from refold.conversation.language import Sentence
 from refold.conversation.view import Lens, apply
 from refold.errors import FormatError, RefoldError
 from refold.ledger.export import check_once, dump_session, load_session
@@ -28,7 +29,9 @@ def export_session(ledger: Ledger, session_id: str) -> dict[str, object]:
     """Return all of a session as plain values, as it was at one moment; FormatError if there is no such session."""
     whole = ledger.read_whole(session_id)
     if whole is None:
-        raise FormatError(f"there is no session {session_id!r}; 'refold sessions' lists those there are")
+        raise FormatError(
+            Sentence("there is no session {session!r}; 'refold sessions' lists those there are", session=session_id)
+        )
     return dump_session(whole)
 
 

@@ -20,6 +20,7 @@ from refold.budget import Budget, Carry, Thresholds
 from refold.compressor import ContextCompressor
 from refold.config import CompressionConfig
 from refold.conversation import because
+from refold.conversation.language import Sentence
 from refold.conversation.view import Lens
 from refold.errors import LedgerError, SessionBusy
 from refold.ledger.port import Ledger
@@ -213,7 +214,9 @@ class Keeper:
         """Return a session's row; LedgerError if there is no such session."""
         row = self.ledger.read_session(session_id)
         if row is None:
-            raise LedgerError(f"there is no session {session_id!r}; 'refold sessions' lists those there are")
+            raise LedgerError(
+                Sentence("there is no session {session!r}; 'refold sessions' lists those there are", session=session_id)
+            )
         return row
 
     def make_row(self, session_id: str) -> SessionRow:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from refold.conversation.language import Sentence
 from refold.conversation.view import Item
 from refold.errors import HandleUnknown
 from refold.ledger.port import Ledger
@@ -51,7 +52,7 @@ def with_descendants(stored: Sequence[StoredEdit], chosen: Sequence[str]) -> tup
 def _find_last(ledger: Ledger, session_id: str) -> Sequence[str]:
     active = [batch for batch in ledger.read_batches(session_id) if batch.is_active]
     if not active:
-        raise HandleUnknown(f"there is no compression of {session_id!r} to undo")
+        raise HandleUnknown(Sentence("there is no compression of {session!r} to undo", session=session_id))
     return active[-1].edits
 
 
@@ -65,7 +66,11 @@ def _find_named(ledger: Ledger, session_id: str, stored: Sequence[StoredEdit], n
     ]
     if not choices:
         raise HandleUnknown(
-            f"no edit in force of {session_id!r} is called {name[:40]!r}; 'refold show --edits' lists them"
+            Sentence(
+                "no edit in force of {session!r} is called {name!r}; 'refold show --edits' lists them",
+                session=session_id,
+                name=name[:40],
+            )
         )
     if len(choices) > 1:
         raise HandleUnknown(f"{name[:40]!r} could be {len(choices)} edits; give more of its id")
@@ -112,7 +117,9 @@ def redo(keeper: Keeper, session_id: str, edit_id: str | None = None) -> Switche
         session = keeper.open_stored(slot, session_id)
         groups = read_redo(session.row.settings.get(REDO))
         if not groups:
-            raise HandleUnknown(f"nothing of {session_id!r} can be redone: the last change was not an undo")
+            raise HandleUnknown(
+                Sentence("nothing of {session!r} can be redone: the last change was not an undo", session=session_id)
+            )
         chosen = choose_redo(keeper.ledger.read_edits(session_id, active_only=False), groups, edit_id)
         ids = tuple(dict.fromkeys(one for at in chosen for one in groups[at]))
         left = [group for at, group in enumerate(groups) if at not in chosen]

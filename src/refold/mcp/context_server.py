@@ -15,6 +15,8 @@ from pydantic import Field
 
 from refold import __version__
 from refold.agent.context_tools import PAGE_CHARS, ContextTools
+from refold.cli.exit import describe_error
+from refold.cli.words import tr
 from refold.errors import RefoldError
 from refold.manager import ContextCompressionManager
 
@@ -82,9 +84,16 @@ def _add_reading(server: MCPServer[Any], sessions: Sessions) -> None:
         """List the sessions of this workspace, the last changed first."""
         rows = await asyncio.to_thread(sessions.manager.ledger.list_sessions, limit=max(1, min(200, limit)))
         lines = [
-            f"{row.id}: {row.messages:,} messages, {row.tokens:,} tokens, {row.model or 'no model'}" for row in rows
+            tr(
+                "{id}: {messages:,} messages, {tokens:,} tokens, {model}",
+                id=row.id,
+                messages=row.messages,
+                tokens=row.tokens,
+                model=row.model or tr("no model"),
+            )
+            for row in rows
         ]
-        return "\n".join(lines) or "no sessions yet"
+        return "\n".join(lines) or tr("no sessions yet")
 
 
 def _add_changing(server: MCPServer[Any], sessions: Sessions) -> None:
@@ -118,12 +127,12 @@ def _add_changing(server: MCPServer[Any], sessions: Sessions) -> None:
         """Store messages of a conversation, in the format of OpenAI or Anthropic, so that they can be found again."""
         tools = sessions.find(session)
         if not 0 < len(messages) <= MESSAGES_MAX:
-            return f"give 1 to {MESSAGES_MAX:,} messages"
+            return tr("give 1 to {most:,} messages", most=MESSAGES_MAX)
         try:
             count = await asyncio.to_thread(tools.manager.append, tools.session_id, messages)
         except RefoldError as error:
-            return str(error)
-        return f"session {tools.session_id} has {count:,} messages now"
+            return describe_error(error)
+        return tr("session {session} has {count:,} messages now", session=tools.session_id, count=count)
 
     @server.tool(structured_output=False)
     async def context_prepare(model: str = "", session: Session = "") -> str:
@@ -132,7 +141,7 @@ def _add_changing(server: MCPServer[Any], sessions: Sessions) -> None:
         try:
             prepared = await tools.manager.prepare_context(tools.session_id, None, model=model or None)
         except RefoldError as error:
-            return str(error)
+            return describe_error(error)
         return json.dumps(
             {"session": tools.session_id, "tokens": prepared.total_tokens, "messages": prepared.messages},
             ensure_ascii=False,

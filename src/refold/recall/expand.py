@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from refold.conversation.handle import mark, read_handle
+from refold.conversation.language import Sentence
 from refold.errors import HandleUnknown
 from refold.ledger.port import Ledger
 from refold.ledger.records import SessionRow, StoredMessage, format_of
@@ -54,7 +55,11 @@ def find_handle(ledger: Ledger, row: SessionRow, handle: str) -> list[StoredMess
 def _read_name(handle: str) -> str:
     name = read_handle(handle)
     if name is None:
-        raise HandleUnknown(f"{handle[:80]!r} is not a handle; handles look like {mark('m:4f2a91c3')}")
+        raise HandleUnknown(
+            Sentence(
+                "{handle!r} is not a handle; handles look like {sample}", handle=handle[:80], sample=mark("m:4f2a91c3")
+            )
+        )
     return name
 
 
@@ -70,7 +75,9 @@ def _read_message(ledger: Ledger, row: SessionRow, name: str) -> str:
             by_digest.setdefault(stored.digest, read_original(stored, form))
     if not by_digest:
         if is_forgotten:
-            raise HandleUnknown(f"what {mark(name)} stood for was forgotten on request; it cannot be read again")
+            raise HandleUnknown(
+                Sentence("what {handle} stood for was forgotten on request; it cannot be read again", handle=mark(name))
+            )
         raise _explain_unknown(name)
     # Two contents with one prefix are possible, if rare: both are shown, each whole.
     return "\n\n".join(_pick(original, name, int(part) if dot else None) for original in by_digest.values())
@@ -111,4 +118,6 @@ def _covered_ids(ledger: Ledger, row: SessionRow, name: str) -> tuple[str, ...]:
 
 
 def _explain_unknown(name: str) -> HandleUnknown:
-    return HandleUnknown(f"nothing in this session has the handle {mark(name)}; asking again will not help")
+    return HandleUnknown(
+        Sentence("nothing in this session has the handle {handle}; asking again will not help", handle=mark(name))
+    )

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 
 from refold.budget import Tariff
 from refold.budget.economics import CAUSES
+from refold.conversation.language import Sentence
 from refold.readers.file import FileReading
 from refold.readers.session import Broken, Session
 from refold.replay.batch import Terms
@@ -62,15 +63,29 @@ class Report:
             info = model_info(name)
             counter = counter_for(info.name or None)
             if not info.is_known:
-                shown = f"the model {name!r} is not known" if name else "no model is named"
-                notes.append(f"{shown}: a window of {info.window:,} tokens is assumed, and no prompt cache")
+                shown = (
+                    Sentence("the model {name!r} is not known", name=name) if name else Sentence("no model is named")
+                )
+                notes.append(
+                    Sentence(
+                        "{shown}: a window of {window:,} tokens is assumed, and no prompt cache",
+                        shown=shown,
+                        window=info.window,
+                    )
+                )
             if not counter.is_exact:
-                notes.append(f"tokens for {name!r} are an estimate that may be {counter.margin:.0%} too low")
+                notes.append(
+                    Sentence(
+                        "tokens for {name!r} are an estimate that may be {margin:.0%} too low",
+                        name=name,
+                        margin=counter.margin,
+                    )
+                )
         if any(not session.times for session in self.sessions):
-            notes.append("recordings without times: the cache is assumed to be warm")
+            notes.append(Sentence("recordings without times: the cache is assumed to be warm"))
         if any(not session.tools and session.system is None for session in self.sessions):
-            notes.append("recordings without a system prompt or tools: these are not billed")
-        notes.append(f"bills are in uncached input tokens, at list prices of {AS_OF}")
+            notes.append(Sentence("recordings without a system prompt or tools: these are not billed"))
+        notes.append(Sentence("bills are in uncached input tokens, at list prices of {date}", date=AS_OF))
         return notes
 
 

@@ -19,6 +19,7 @@ from typing import Self
 
 import uvicorn
 
+from refold.conversation.language import Sentence
 from refold.errors import ConfigError
 from refold.server.app import Application
 from refold.server.protocol import make_protocol
@@ -32,8 +33,11 @@ def check_binding(application: Application) -> None:
     settings = application.settings
     if not settings.is_local and not application.keys.has_keys:
         raise ConfigError(
-            f"binding {settings.host} would open the gateway to other machines without a key; "
-            "make one with 'refold key add TENANT', or bind 127.0.0.1"
+            Sentence(
+                "binding {host} would open the gateway to other machines without a key; "
+                "make one with 'refold key add TENANT', or bind 127.0.0.1",
+                host=settings.host,
+            )
         )
 
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 from refold.agent import Tool
 from refold.agent.runner import Approve
 from refold.cli.repl.screen import Screen
+from refold.cli.words import tr
 from refold.llm.port import ToolCall
 
 if TYPE_CHECKING:
     from refold.cli.repl.keyboard import Keyboard
 
-QUESTION = "run it? [y]es, [a]lways, [N]o: "
 SHOWN_CHARS = 4_000
 # Shorter calls are shown in full by the line that announces them.
 LINE_CHARS = 90
@@ -35,7 +35,7 @@ def make_approve(screen: Screen, keyboard: Keyboard) -> Approve:
             with screen.holding():
                 if details := describe_call(call):
                     screen.out.print(details, style="bold", highlight=False)
-                answer = await keyboard.ask(QUESTION)
+                answer = await keyboard.ask(tr("run it? [y]es, [a]lways, [N]o: "))
             if answer == "a":
                 always.add(tool.name)
             return answer in ("y", "a")
@@ -53,7 +53,7 @@ def describe_call(call: ToolCall) -> str:
         given = call.arguments
     if not isinstance(given, dict):
         given = {"arguments": given}
-    lines = [f"{call.name} wants to run with"]
+    lines = [tr("{tool} wants to run with", tool=call.name)]
     for name, value in given.items():
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         lines += [f"  {name}:" if "\n" in text else f"  {name}: {show_text(text)}"]
@@ -67,4 +67,4 @@ def show_text(text: str) -> str:
     if len(visible) <= SHOWN_CHARS:
         return visible
     head, tail = visible[: SHOWN_CHARS // 2], visible[-SHOWN_CHARS // 2 :]
-    return f"{head}\n… {len(visible) - SHOWN_CHARS:,} characters are not shown here …\n{tail}"
+    return head + tr("\n… {count:,} characters are not shown here …\n", count=len(visible) - SHOWN_CHARS) + tail

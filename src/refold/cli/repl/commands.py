@@ -15,13 +15,15 @@ from rich.table import Table
 from rich.text import Text
 
 from refold.agent.hub import find_undo
-from refold.agent.texts import tell_change
+from refold.agent.texts import Texts, tell_change, texts_in
 from refold.cli.config import format_value
-from refold.cli.output import clean_line, count_things, describe_share, format_time, make_table
+from refold.cli.exit import describe_error
+from refold.cli.output import clean_line, describe_share, format_time, make_table
 from refold.cli.repl.gauge import break_down, shorten_tokens, write_gauge
 from refold.cli.repl.keyboard import COMMAND_LIST
 from refold.cli.repl.screen import OPTIMISING, Screen
 from refold.cli.repl.session import ChatSession
+from refold.cli.words import count_things, find_language, say_reason, tr, translate
 from refold.errors import RefoldError
 from refold.ledger.port import Ledger
 from refold.manager.usage import read_figures
@@ -49,15 +51,15 @@ async def run_command(chat: ChatSession, screen: Screen, line: str) -> None:
     command = COMMANDS.get(name.lower())
     if command is None:
         near = get_close_matches(name.lower(), COMMANDS, 1)
-        hint = f"; did you mean /{near[0]}?" if near else "; /help lists them"
-        screen.note(f"there is no command /{name[:40]}{hint}", "yellow")
+        hint = tr("; did you mean /{name}?", name=near[0]) if near else tr("; /help lists them")
+        screen.note(tr("there is no command /{name}{hint}", name=name[:40], hint=hint), "yellow")
         return
     try:
         made = command.run(chat, screen, argument.strip())
         if inspect.isawaitable(made):
             await made
     except (RefoldError, OSError) as error:
-        screen.note(str(error), "yellow")
+        screen.note(describe_error(error) if isinstance(error, RefoldError) else str(error), "yellow")
 
 
 def show_help(chat: ChatSession, screen: Screen, argument: str) -> None:  # noqa: ARG001
@@ -65,41 +67,54 @@ def show_help(chat: ChatSession, screen: Screen, argument: str) -> None:  # noqa
     table.add_column(no_wrap=True)
     table.add_column(ratio=1)
     for command in COMMANDS.values():
-        table.add_row(Text(f"/{command.name} {command.argument}".rstrip(), style="bold"), command.means)
-    table.add_row(Text("Enter, Alt-Enter", style="bold"), "send, new line; Ctrl-C stops an answer, Ctrl-D leaves")
+        table.add_row(Text(f"/{command.name} {command.argument}".rstrip(), style="bold"), translate(command.means))
+    table.add_row(Text("Enter, Alt-Enter", style="bold"), tr("send, new line; Ctrl-C stops an answer, Ctrl-D leaves"))
     screen.show(table)
 
 
 def show_context(chat: ChatSession, screen: Screen, argument: str) -> None:  # noqa: ARG001
     status = chat.status()
     if status is None:
-        screen.note("this session has no messages yet")
+        screen.note(tr("this session has no messages yet"))
         return
     screen.show(write_gauge(status, cells=20))
     system_tokens = counter_for(status.model or None).count_text(chat.system)
     table = make_table("part", "tokens", "share", "messages", numbers=("tokens", "share", "messages"))
     for row in break_down(chat.manager.read_view(chat.session_id), status, system_tokens):
         share = f"{row.tokens / max(1, status.hard) * 100:.0f} %"
-        table.add_row(row.name, f"{row.tokens:,}", share, f"{row.messages:,}" if row.messages else "·")
+        table.add_row(translate(row.name), f"{row.tokens:,}", share, f"{row.messages:,}" if row.messages else "·")
     screen.show(table)
     screen.note(
-        f"window {status.window:,} · hard {status.hard:,} · soft {status.soft:,} · counted by {status.counter} · "
-        f"{status.messages_in_view:,} of {status.messages:,} messages in view · "
-        f"{count_things(status.compression_count, 'compression')}"
+        tr(
+            "window {window:,} · hard {hard:,} · soft {soft:,} · counted by {counter} · "
+            "{messages_in_view:,} of {messages:,} messages in view · {compression_count}",
+            window=status.window,
+            hard=status.hard,
+            soft=status.soft,
+            counter=status.counter,
+            messages_in_view=status.messages_in_view,
+            messages=status.messages,
+            compression_count=count_things(status.compression_count, "compression"),
+        )
     )
     if status.stopped:
-        screen.note(f"next: {status.stopped}", "yellow")
+        screen.note(tr("next: {stopped}", stopped=say_reason(status.stopped)), "yellow")
     else:
-        screen.note(f"next: {status.ahead.tell()}")
+        screen.note(tr("next: {tell}", tell=status.ahead.tell(find_language())))
+
+
+def find_texts(chat: ChatSession) -> Texts:
+    """Return the sentences of the context tools: in the language of the conversation, else in the user's."""
+    return texts_in(find_language()) if chat.status() is None else chat.agent.context.texts
 
 
 async def compact(chat: ChatSession, screen: Screen, argument: str) -> None:
-    texts = chat.agent.context.texts
+    texts = find_texts(chat)
     # Reading the status also loads system prompt and tools, so that before and after include them as the gauge does.
     if chat.status() is None:
         screen.note(texts.nothing_to_compress)
         return
-    screen.wait(OPTIMISING)
+    screen.wait(tr(OPTIMISING))
     with chat.converse():
         done = await chat.manager.compress_async(chat.session_id, argument)
     screen.rest()
@@ -107,14 +122,36 @@ async def compact(chat: ChatSession, screen: Screen, argument: str) -> None:
         screen.note(texts.compress_failed(done), "yellow")
         return
     if not any(stage.edits for stage in done.stages):
-        screen.note(f"nothing to compress, {done.current_tokens:,} tokens as before: {done.reason}")
+        screen.note(
+            tr(
+                "nothing to compress, {current_tokens:,} tokens as before: {reason}",
+                current_tokens=done.current_tokens,
+                reason=say_reason(done.reason),
+            )
+        )
         return
     shrunk = describe_share(done.previous_tokens, done.current_tokens)
-    screen.show(f"{done.previous_tokens:,} → {done.current_tokens:,} tokens ({shrunk}), {done.freed_tokens:,} freed")
+    screen.show(
+        tr(
+            "{previous_tokens:,} → {current_tokens:,} tokens ({shrunk}), {freed_tokens:,} freed",
+            previous_tokens=done.previous_tokens,
+            current_tokens=done.current_tokens,
+            shrunk=shrunk,
+            freed_tokens=done.freed_tokens,
+        )
+    )
     gone = ", ".join(f"{stage.stage} {tell_change(stage.tokens_freed)}" for stage in done.stages if stage.edits)
-    files = f" · {count_things(len(done.deleted_files), 'file')} deleted" if done.deleted_files else ""
-    kept = f"unchanged: {count_things(done.preserved_count, 'message')}"
-    screen.note(f"{kept} · freed by {gone}{files} · undo with /undo {find_undo(chat.manager, chat.session_id)}")
+    files = tr(" · {files} deleted", files=count_things(len(done.deleted_files), "file")) if done.deleted_files else ""
+    kept = tr("unchanged: {messages}", messages=count_things(done.preserved_count, "message"))
+    screen.note(
+        tr(
+            "{kept} · freed by {gone}{files} · undo with /undo {find_undo}",
+            kept=kept,
+            gone=gone,
+            files=files,
+            find_undo=find_undo(chat.manager, chat.session_id),
+        )
+    )
     _show_gauge(chat, screen)
 
 
@@ -135,17 +172,25 @@ def redo(chat: ChatSession, screen: Screen, argument: str) -> None:  # noqa: ARG
 
 
 def _report_switched(chat: ChatSession, screen: Screen, what: str, edits: int, before: int, after: int) -> None:
-    screen.show(f"{what} {count_things(edits, 'edit')}: {before:,} → {after:,} tokens")
+    screen.show(
+        tr(
+            "{what} {edits}: {before:,} → {after:,} tokens",
+            what=translate(what),
+            edits=count_things(edits, "edit"),
+            before=before,
+            after=after,
+        )
+    )
     _show_gauge(chat, screen)
 
 
 def pin(chat: ChatSession, screen: Screen, argument: str) -> None:
-    screen.show(chat.agent.context.context_pin(argument) if argument else "name a message: /pin m:4f2a91c3")
+    screen.show(chat.agent.context.context_pin(argument) if argument else tr("name a message: /pin m:4f2a91c3"))
 
 
 def recall(chat: ChatSession, screen: Screen, argument: str) -> None:
     if not argument:
-        screen.show("name what to look for: /recall WORDS")
+        screen.show(tr("name what to look for: /recall WORDS"))
         return
     head, line, passages = chat.agent.context.context_recall(argument).partition("\n")
     screen.show(head.replace("context_expand(handle)", "/expand HANDLE") + line + passages)
@@ -154,7 +199,7 @@ def recall(chat: ChatSession, screen: Screen, argument: str) -> None:
 def expand(chat: ChatSession, screen: Screen, argument: str) -> None:
     handle, _, rest = argument.partition(" ")
     if not handle:
-        screen.show("name a handle: /expand m:4f2a91c3")
+        screen.show(tr("name a handle: /expand m:4f2a91c3"))
         return
     offset = int(rest) if rest.strip().isdecimal() else 0
     screen.show(chat.agent.context.context_expand(handle, offset))
@@ -167,10 +212,10 @@ def summary(chat: ChatSession, screen: Screen, argument: str) -> None:
 def facts(chat: ChatSession, screen: Screen, argument: str) -> None:  # noqa: ARG001
     known = chat.manager.facts(chat.session_id) if chat.status() is not None else []
     if not known:
-        screen.note("no facts yet: compressions collect them")
+        screen.note(tr("no facts yet: compressions collect them"))
     for fact in known:
         handles = " ".join(f"⟨{one}⟩" for one in fact.handles[-2:])
-        screen.show(f"{fact.kind}: {clean_line(fact.text, 300)} {handles}")
+        screen.show(f"{translate(fact.kind)}: {clean_line(fact.text, 300)} {handles}")
 
 
 def memory(chat: ChatSession, screen: Screen, argument: str) -> None:
@@ -181,9 +226,9 @@ def memory(chat: ChatSession, screen: Screen, argument: str) -> None:
     if page:
         screen.show(page)
     elif dates:
-        screen.note(f"there is no page of {date[:40]}; the newest are {', '.join(dates[-5:])}")
+        screen.note(tr("there is no page of {date}; the newest are {join}", date=date[:40], join=", ".join(dates[-5:])))
     else:
-        screen.note("no pages yet: each compression adds to the page of its day")
+        screen.note(tr("no pages yet: each compression adds to the page of its day"))
 
 
 def config(chat: ChatSession, screen: Screen, argument: str) -> None:
@@ -191,7 +236,7 @@ def config(chat: ChatSession, screen: Screen, argument: str) -> None:
     for pair in argument.split():
         name, equals, value = pair.partition("=")
         if not equals:
-            screen.note("use /config name=value, or /config to list the settings", "yellow")
+            screen.note(tr("use /config name=value, or /config to list the settings"), "yellow")
             return
         changes[name] = _read_value(value)
     if changes:
@@ -203,9 +248,9 @@ def _show_settings(chat: ChatSession, screen: Screen) -> None:
     table = make_table("setting", "value", "means", wide=("means",), wraps=True)
     for name, ours in SETTINGS.items():
         means = type(chat.manager.config).model_fields[ours].description or ""
-        table.add_row(name, format_value(getattr(chat.manager.config, ours)), means)
+        table.add_row(name, format_value(getattr(chat.manager.config, ours)), translate(means))
     screen.show(table)
-    screen.note("change one with /config name=value; 'refold config explain --all' lists every setting")
+    screen.note(tr("change one with /config name=value; 'refold config explain --all' lists every setting"))
 
 
 def _read_value(text: str) -> object:
@@ -221,13 +266,13 @@ def _read_value(text: str) -> object:
 def model(chat: ChatSession, screen: Screen, argument: str) -> None:
     if argument:
         chat.use_model(argument)
-    screen.show(f"{getattr(chat.chosen.model, 'source', chat.chosen.model.name)} ({chat.chosen.why})")
+    screen.show(f"{getattr(chat.chosen.model, 'source', chat.chosen.model.name)} ({translate(chat.chosen.why)})")
 
 
 def sessions(chat: ChatSession, screen: Screen, argument: str) -> None:  # noqa: ARG001
     rows = chat.manager.ledger.list_sessions(limit=20)
     if not rows:
-        screen.note("no sessions yet")
+        screen.note(tr("no sessions yet"))
         return
     table = make_table("session", "messages", "tokens", "changed", numbers=("messages", "tokens"), wide=("session",))
     for row in rows:
@@ -241,17 +286,19 @@ def resume(chat: ChatSession, screen: Screen, argument: str) -> None:
     known = [row.id for row in chat.manager.ledger.list_sessions(limit=1_000)]
     if not argument:
         sessions(chat, screen, "")
-        screen.note("name one: /resume SESSION, or the start of its name")
+        screen.note(tr("name one: /resume SESSION, or the start of its name"))
         return
     found = [one for one in known if one == argument] or [one for one in known if one.startswith(argument)]
     if len(found) != 1:
-        why = "matches several sessions" if found else "is not a session"
-        screen.note(f"{argument[:60]!r} {why}; /sessions lists them", "yellow")
+        why = tr("matches several sessions") if found else tr("is not a session")
+        screen.note(tr("{argument!r} {why}; /sessions lists them", argument=argument[:60], why=why), "yellow")
         return
     chat.open(found[0])
     status = chat.status()
     count = count_things(status.messages if status else 0, "message")
-    screen.note(f"session {found[0]} · {count}" + ("" if screen.is_live else f" · {chat.gauge()}"))
+    screen.note(
+        tr("session {name} · {count}", name=found[0], count=count) + ("" if screen.is_live else f" · {chat.gauge()}")
+    )
 
 
 def export(chat: ChatSession, screen: Screen, argument: str) -> None:
@@ -259,11 +306,11 @@ def export(chat: ChatSession, screen: Screen, argument: str) -> None:
 
     path = Path(argument or f"{Path(chat.session_id).name or 'session'}.json")
     if path.exists():
-        screen.note(f"{path} already exists; name another file", "yellow")
+        screen.note(tr("{path} already exists; name another file", path=path), "yellow")
         return
     content = dump_json(chat.manager.export_session(chat.session_id)) + b"\n"
     path.write_bytes(content)
-    screen.show(f"wrote {path}: {len(content):,} bytes")
+    screen.show(tr("wrote {path}: {content:,} bytes", path=path, content=len(content)))
 
 
 def cost(chat: ChatSession, screen: Screen, argument: str) -> None:  # noqa: ARG001
@@ -274,15 +321,20 @@ def _describe_costs(ledger: Ledger, session_id: str) -> str:
     """Return the totals of a session's requests, the same as on the statistics page."""
     bill = read_figures(ledger, session_id, _REQUESTS_MAX).bill
     if not bill.requests:
-        return "the provider has reported no usage yet"
+        return tr("the provider has reported no usage yet")
     requests = count_things(bill.requests, "request")
-    tokens = (
-        f"{requests} · {bill.tokens:,} tokens in ({bill.cached_share * 100:.0f} % from the cache) · {bill.output:,} out"
+    tokens = tr(
+        "{requests} · {tokens:,} tokens in ({cached:.0f} % from the cache) · {output:,} out",
+        requests=requests,
+        tokens=bill.tokens,
+        cached=bill.cached_share * 100,
+        output=bill.output,
     )
     if not bill.priced:
-        return f"{tokens} · no known price"
-    rest = f" (without {bill.requests - bill.priced:,} of unknown price)" if bill.priced < bill.requests else ""
-    return f"{tokens} · about ${bill.dollars:.4f} at list prices{rest}"
+        return tr("{tokens} · no known price", tokens=tokens)
+    unpriced = bill.requests - bill.priced
+    rest = tr(" (without {count:,} of unknown price)", count=unpriced) if unpriced else ""
+    return tr("{tokens} · about ${dollars:.4f} at list prices{rest}", tokens=tokens, dollars=bill.dollars, rest=rest)
 
 
 def leave(chat: ChatSession, screen: Screen, argument: str) -> None:  # noqa: ARG001

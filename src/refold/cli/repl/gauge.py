@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from refold.cli.words import find_language, tr
 from refold.conversation import because
 from refold.conversation.view import Item
 from refold.manager.status import SessionStatus
@@ -25,12 +26,12 @@ def write_gauge(status: SessionStatus, cells: int = CELLS) -> str:
     parts = [f"{bar} {share * 100:.0f} %", f"{shorten_tokens(status.tokens)}/{shorten_tokens(status.hard)}"]
     if status.stopped:
         parts.append(
-            "automatic compression is off"
+            tr("automatic compression is off")
             if status.stopped.is_a(because.AUTO_OFF)
-            else "automatic compression has stopped"
+            else tr("automatic compression has stopped")
         )
     else:
-        parts.append(status.ahead.tell())
+        parts.append(status.ahead.tell(find_language()))
     return " · ".join(parts)
 
 

@@ -19,7 +19,8 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
 from rich.text import Text
 
-from refold.cli.output import clean_line, count_things, describe_share
+from refold.cli.output import clean_line, describe_share
+from refold.cli.words import count_things, tr, translate
 
 if TYPE_CHECKING:
     from rich.markdown import Markdown
@@ -51,14 +52,16 @@ def make_screen(*, plain: bool = False) -> Screen:
 def greet(screen: Screen, chat: ChatSession, *, is_typed: bool) -> None:
     """Print the model, why it was chosen, and the state of the session."""
     model = chat.chosen.model
-    source = f"{getattr(model, 'source', model.name)} ({chat.chosen.why})"
+    source = f"{getattr(model, 'source', model.name)} ({translate(chat.chosen.why)})"
     if not is_typed:
-        screen.note(f"{source} · session {chat.session_id}")
+        screen.note(tr("{source} · session {session_id}", source=source, session_id=chat.session_id))
         return
     screen.note(source)
     status = chat.status()
     size = f" · {count_things(status.messages, 'message')}" if status is not None else ""
-    screen.note(f"session {chat.session_id}{size} · /help lists commands, Ctrl-D leaves")
+    screen.note(
+        tr("session {session_id}{size} · /help lists commands, Ctrl-D leaves", session_id=chat.session_id, size=size)
+    )
     if status is not None:
         _remind(screen, chat)
         screen.note(chat.gauge())
@@ -73,7 +76,7 @@ def _remind(screen: Screen, chat: ChatSession) -> None:
             last.pop(item.role, None)  # Keeps the order in which they were said.
             last[item.role] = words
     for role, words in last.items():
-        screen.note(f"{'you said' if role == 'user' else 'answered'}: {words}")
+        screen.note(tr("you said: {words}", words=words) if role == "user" else tr("answered: {words}", words=words))
 
 
 class Screen:
@@ -138,8 +141,18 @@ class Screen:
 
     def compressed(self, before: int, after: int, reason: str, undo: str) -> None:
         """Print the line after a compression."""
-        back = f" · undo with /undo {undo}" if undo else ""
-        self.note(f"context {before:,} → {after:,} tokens ({describe_share(before, after)}) · {reason}{back}", "green")
+        back = tr(" · undo with /undo {id}", id=undo) if undo else ""
+        self.note(
+            tr(
+                "context {before:,} → {after:,} tokens ({describe_share}) · {reason}{back}",
+                before=before,
+                after=after,
+                describe_share=describe_share(before, after),
+                reason=reason,
+                back=back,
+            ),
+            "green",
+        )
 
     def _end_answer(self) -> None:
         if self._answer is not None:

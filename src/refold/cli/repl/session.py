@@ -20,10 +20,12 @@ from typing import TYPE_CHECKING, Protocol
 from refold.agent import Agent, AgentEvent, AgentLimits, Tool, events
 from refold.agent.models import Chosen, find_endpoint
 from refold.agent.runner import Approve
-from refold.cli.output import clean_line, count_things
+from refold.cli.exit import describe_error
+from refold.cli.output import clean_line
 from refold.cli.repl.approval import LINE_CHARS, make_approve
 from refold.cli.repl.gauge import write_gauge
 from refold.cli.repl.screen import OPTIMISING, Screen
+from refold.cli.words import count_things, say_reason, tr
 from refold.errors import BudgetTooSmall, FormatError, LedgerError, RefoldError
 from refold.llm.conversation_model import converse_with
 from refold.manager import ContextCompressionManager
@@ -126,7 +128,7 @@ async def talk(chat: ChatSession, screen: Screen, keyboard: Keyboard, first: asy
             if was_interrupted:
                 return
             was_interrupted = True
-            screen.note("Ctrl-C again, Ctrl-D or /quit leaves")
+            screen.note(tr("Ctrl-C again, Ctrl-D or /quit leaves"))
         else:
             was_interrupted = False
             with hushed():
@@ -148,13 +150,13 @@ async def take_line(chat: ChatSession, screen: Screen, line: str, *, shows_gauge
             try:
                 await task
             except asyncio.CancelledError:
-                screen.note("stopped; nothing was changed", "yellow")
+                screen.note(tr("stopped; nothing was changed"), "yellow")
             finally:
                 screen.rest()
         return None
     error = await run_turn(chat, screen, line, shows_gauge=shows_gauge)
     if error is not None:
-        screen.note(str(error), "red")
+        screen.note(describe_error(error), "red")
     return error
 
 
@@ -163,7 +165,7 @@ async def talk_from_pipe(chat: ChatSession, screen: Screen, prompt: str, *, is_o
     if prompt or is_once:
         text = prompt or await asyncio.to_thread(_read_stdin)
         if not text.strip():
-            raise FormatError("the input is empty; try: echo 'hello' | refold chat --once")
+            raise FormatError(tr("the input is empty; try: echo 'hello' | refold chat --once"))
         error = await run_turn(chat, screen, text, shows_gauge=False)
         if error is not None:
             raise error
@@ -177,7 +179,7 @@ async def talk_from_pipe(chat: ChatSession, screen: Screen, prompt: str, *, is_o
 def _read_stdin() -> str:
     text = sys.stdin.read(STDIN_CHARS_MAX + 1)
     if len(text) > STDIN_CHARS_MAX:
-        raise FormatError(f"the input has more than {STDIN_CHARS_MAX:,} characters")
+        raise FormatError(tr("the input has more than {STDIN_CHARS_MAX:,} characters", STDIN_CHARS_MAX=STDIN_CHARS_MAX))
     return text
 
 
@@ -203,7 +205,7 @@ async def run_turn(
         try:
             return await task
         except asyncio.CancelledError:
-            screen.note("stopped; the session is intact, type to continue", "yellow")
+            screen.note(tr("stopped; the session is intact, type to continue"), "yellow")
             return None
         finally:
             screen.rest()
@@ -254,21 +256,35 @@ def show_event(screen: Screen, event: AgentEvent) -> None:
             screen.note(f"{mark} {event.name} · {size} · {event.seconds:.1f} s{_describe_result(event)}")
             screen.wait("…")
         case events.Compressing():
-            screen.wait(OPTIMISING)
+            screen.wait(tr(OPTIMISING))
         case events.Compressed():
-            screen.compressed(event.tokens_before, event.tokens_after, str(event.reason), event.undo)
+            screen.compressed(event.tokens_before, event.tokens_after, say_reason(event.reason), event.undo)
             screen.wait("…")
         case events.Offloaded():
-            screen.note(f"{len(event.files):,} tool results were moved to files, {event.tokens_freed:,} tokens freed")
+            screen.note(
+                tr(
+                    "{files:,} tool results were moved to files, {tokens_freed:,} tokens freed",
+                    files=len(event.files),
+                    tokens_freed=event.tokens_freed,
+                )
+            )
         case events.CompressionSkipped() if (
             event.reason.values.get("error") != BudgetTooSmall.__name__
         ):  # The error follows.
-            screen.note(f"not compressed: {event.reason}", "yellow")
+            screen.note(tr("not compressed: {reason}", reason=say_reason(event.reason)), "yellow")
         case events.WindowLowered():
             window = f"{event.window_before:,} → {event.window_after:,} tokens"
-            screen.note(f"the context window of {event.model} is now {window}: {event.reason}", "yellow")
+            screen.note(
+                tr(
+                    "the context window of {model} is now {window}: {reason}",
+                    model=event.model,
+                    window=window,
+                    reason=say_reason(event.reason),
+                ),
+                "yellow",
+            )
         case events.Retrying():
-            screen.note(f"retrying: {event.reason}", "yellow")
+            screen.note(tr("retrying: {reason}", reason=event.reason), "yellow")
             screen.wait("…")
         case events.Warned():
             screen.note(event.text, "yellow")
@@ -287,11 +303,11 @@ def _describe_result(event: events.ToolFinished) -> str:
 def _show_end(screen: Screen, event: events.Finished) -> None:
     screen.rest()
     ends = {
-        "length": "the answer reached the output limit and is cut off",
-        "steps": "stopped: too many steps; type 'continue' to go on",
-        "content_filter": "the provider filtered the answer",
+        "length": tr("the answer reached the output limit and is cut off"),
+        "steps": tr("stopped: too many steps; type 'continue' to go on"),
+        "content_filter": tr("the provider filtered the answer"),
     }
     if event.reason in ends:
         screen.note(ends[event.reason], "yellow")
     elif not event.text.strip() and event.reason == "stop":
-        screen.note("the model returned an empty answer")
+        screen.note(tr("the model returned an empty answer"))

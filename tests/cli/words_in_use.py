@@ -1,0 +1,106 @@
+"""Collects every English text that the command line prints through its words, from the code and from the help."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+SOURCE = Path(__file__).resolve().parents[2] / "src" / "refold"
+# What is translated by exact match where it is laid out, and whose English is not an argument of ``tr``.
+_PARTS = "system prompt,tools,user,assistant,tool output,tool outputs,folds,free,framing,total"
+_LAYERS = "built in,preset,user,project,environment,session,call"
+_PAIRS = "budget,next,note,refused,summary,stays,shorter,folded,changes,undo,compressions,archived,postponed,other"
+_COLUMNS = "client,first words,model,reason,tokens freed,times,decision,stage,session,changed"
+_CHECKS = "python,sqlite,tokens,extras,settings,keys,model,record,disk"
+_KINDS = "preference,decision,todo,key,undone,redone,not read"
+_FIXED = "system prompt and tools,system messages,newest user message"
+_EXAMPLES = (
+    "chat without overflowing the window",
+    "run a gateway for agents, and a web page",
+    "make a conversation fit",
+    "see what refold would have saved",
+)
+
+
+def list_words_in_use() -> set[str]:
+    """Return every key that the Chinese words must have."""
+    listed = ",".join((_PARTS, _LAYERS, _PAIRS, _COLUMNS, _CHECKS, _KINDS, _FIXED)).split(",")
+    words = {*listed, *_EXAMPLES, *_list_help(), *_list_tables_of_words()}
+    for path in [*SOURCE.rglob("*.py")]:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        is_ours = "cli" in path.parts or "mcp" in path.parts
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call):
+                words |= set(_read_call(node, is_ours=is_ours))
+            if is_ours and isinstance(node, ast.Tuple):
+                words |= set(_read_pair(node))
+    return words
+
+
+def _read_call(node: ast.Call, *, is_ours: bool) -> Iterator[str]:
+    name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    given = [part for one in node.args for part in ((one.body, one.orelse) if isinstance(one, ast.IfExp) else (one,))]
+    texts = [one.value for one in given if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+    if name == "Sentence" or (is_ours and name in ("tr", "translate")):
+        yield from texts
+    elif is_ours and name == "count_things":
+        yield from (f"# {text}" for text in texts[-1:])
+    elif is_ours and name == "make_table":
+        yield from (text for text in texts if text.strip("# "))
+
+
+def _read_pair(node: ast.Tuple) -> Iterator[str]:
+    """Yield the name of a pair that ``show_pairs`` prints: a constant, or one of two."""
+    if len(node.elts) != 2 or not isinstance(node.ctx, ast.Load):
+        return
+    first = node.elts[0]
+    for one in (first.body, first.orelse) if isinstance(first, ast.IfExp) else ():
+        if isinstance(one, ast.Constant) and isinstance(one.value, str):
+            yield one.value
+
+
+def _list_help() -> Iterator[str]:
+    """Yield the paragraphs of every command's help, its options, and the headings."""
+    import typer.main
+
+    from refold.cli.app import PANELS, split_paragraphs
+    from refold.cli.main import app
+
+    def walk(command: object) -> Iterator[str]:
+        yield from split_paragraphs(getattr(command, "help", "") or "")
+        for param in command.params:  # type: ignore[attr-defined]
+            if getattr(param, "help", None):
+                yield param.help
+        for inner in getattr(command, "commands", {}).values():
+            yield from walk(inner)
+
+    yield from PANELS
+    yield from ("Usage", "Arguments", "Options", "Commands", "Examples", "Exit codes", "default:")
+    yield "Show this message and exit."
+    yield from walk(typer.main.get_command(app))
+
+
+def _list_tables_of_words() -> Iterator[str]:
+    """Yield what the code keeps in tables: exit codes, slash commands, presets, extras, legends, settings."""
+    from refold import errors
+    from refold.cli.doctor import EXTRAS
+    from refold.cli.exit import EXIT_CODES
+    from refold.cli.repl.keyboard import COMMAND_LIST
+    from refold.cli.repl.screen import OPTIMISING
+    from refold.cli.replay import LEGEND
+    from refold.config import PRESETS, CompressionConfig
+    from refold.config.names import MEANINGS
+    from refold.manager.notices import KINDS
+    from refold.memory.compression_folder import SETTINGS
+
+    yield from KINDS
+    yield from (meaning.idea for meaning in MEANINGS)
+    yield OPTIMISING
+    yield from EXIT_CODES.values()
+    yield from (command.means for command in COMMAND_LIST)
+    yield from PRESETS.values()
+    yield from EXTRAS.values()
+    yield from (means for _, means in LEGEND)
+    yield from (CompressionConfig.model_fields[name].description or "" for name in SETTINGS.values())
+    yield from errors.__all__
