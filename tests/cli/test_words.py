@@ -95,7 +95,7 @@ def test_the_main_commands_answer_in_chinese(shell: Shell, session: list[dict[st
         ("stats",): "手动",
         ("undo", "--session", "s1"): "已撤销",
         ("redo", "--session", "s1"): "已重新应用",
-        ("recall", "nothing-like-this", "--session", "s1"): "没有找到",
+        ("recall", "xyzzyplugh", "--session", "s1"): "没有找到",
         ("facts", "--session", "s1"): "",
         ("pin",): "没有固定任何消息",
         ("verify",): "没有差异",
