@@ -19,7 +19,7 @@ from tests.cli.words_in_use import list_words_in_use
 ZH = {"LC_ALL": "zh_CN.UTF-8"}
 # Four words in a row are a sentence; commands, options, names of settings and what users wrote are not.
 _SENTENCE = re.compile(r"[A-Za-z][a-z']+(?:,? [A-Za-z][a-z']+){3,}")
-_CODE = re.compile(r"“[^”]*”|'[^']*'|^ {2,}refold .*$|pip install \S+", re.M)
+_CODE = re.compile(r"chat, llm, recall, server, web, mcp|“[^”]*”|'[^']*'|^ {2,}refold .*$|pip install \S+", re.M)
 
 
 def find_english(text: str) -> list[str]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from refold.agent.tools import Tool
+from refold.conversation.language import Sentence
 from refold.errors import ConfigError
 from refold.formats.translate import can_translate, translate_messages, translate_tools
 from refold.llm import anthropic, openai
@@ -29,7 +30,7 @@ OLLAMA_URL = "http://127.0.0.1:11434"
 OLLAMA_TIMEOUT_S = 0.3
 OLLAMA_BYTES_MAX = 1_000_000
 VARIABLES = ("OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL")
-NO_MODEL = (
+NO_MODEL = Sentence(
     "no model to talk to: set OPENAI_API_KEY or ANTHROPIC_API_KEY, name one with --model and --base-url, start Ollama, "
     "or run 'refold local install' for a small one on this machine"
 )
@@ -60,18 +61,25 @@ def choose_chat_model(
     if wanted.model or wanted.url:
         endpoint = read_endpoint(values, wanted.model or None, url=wanted.url, key=wanted.key)
         if endpoint is not None:
-            return Chosen(make_from_endpoint(endpoint), wanted.told or "asked for")
+            return Chosen(make_from_endpoint(endpoint), wanted.told or Sentence("asked for"))
         found = find_ollama(ollama_url) if wanted.model else []
         if wanted.model in found:
-            return Chosen(OpenAIModel(wanted.model, "", f"{ollama_url}/v1"), "asked for; Ollama on this machine has it")
+            return Chosen(
+                OpenAIModel(wanted.model, "", f"{ollama_url}/v1"), Sentence("asked for; Ollama on this machine has it")
+            )
         raise ConfigError(
-            f"nothing says where {wanted.model!r} is: set OPENAI_API_KEY or ANTHROPIC_API_KEY, or give --base-url"
+            Sentence(
+                "nothing says where {model!r} is: set OPENAI_API_KEY or ANTHROPIC_API_KEY, or give --base-url",
+                model=wanted.model,
+            )
         )
     endpoint = read_endpoint(values)
     if endpoint is not None:
         return Chosen(make_from_endpoint(endpoint), _tell_variable(endpoint, values))
     if found := find_ollama(ollama_url):
-        return Chosen(OpenAIModel(found[0], "", f"{ollama_url}/v1"), "no key is set; Ollama answers on this machine")
+        return Chosen(
+            OpenAIModel(found[0], "", f"{ollama_url}/v1"), Sentence("no key is set; Ollama answers on this machine")
+        )
     local = _find_local() if takes_local else None
     if local is not None:
         return local
@@ -80,12 +88,18 @@ def choose_chat_model(
 
 def _tell_variable(endpoint: Endpoint, values: Mapping[str, str]) -> str:
     names = [name for name in VARIABLES if name.lower().startswith(endpoint.provider) and values.get(name, "").strip()]
-    return f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} set"
+    if len(names) == 1:
+        return Sentence("{name} is set", name=names[0])
+    return Sentence("{first} and {second} are set", first=names[0], second=names[1])
 
 
 def _find_local() -> Chosen | None:
     model = find_local_model()
-    return Chosen(model, "no key is set and no Ollama runs; the small local model is installed") if model else None
+    return (
+        Chosen(model, Sentence("no key is set and no Ollama runs; the small local model is installed"))
+        if model
+        else None
+    )
 
 
 def make_chat_model(model: str, *, key: str = "", url: str = "", provider: str = "") -> ChatModel:
