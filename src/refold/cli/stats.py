@@ -76,7 +76,7 @@ def stats(session: SessionFilter = None, workspace: Workspace = "", as_json: AsJ
             ),
         ),
     ]
-    rows[2:2] = [("folded away", f"{folded:,} tokens"), *_list_bill(bill)]
+    rows[2:2] = [("folded away", tr("{count:,} tokens", count=folded)), *_list_bill(bill)]
     if found.compressions:
         rows[1] = ("tokens", f"{rows[1][1]}  {describe_share(found.tokens_before, found.tokens_after)}")
     show_pairs(console, rows)
@@ -111,10 +111,29 @@ def _list_bill(bill: Bill) -> list[tuple[str, str]]:
     """Return what providers reported and what it cost; nothing where no provider reported anything."""
     if not bill.requests:
         return []
-    rows = [("sent", f"{bill.tokens:,} tokens in {bill.requests:,} requests, about {bill.tokens_raw:,} without refold")]
+    rows = [
+        (
+            "sent",
+            tr(
+                "{tokens:,} tokens in {requests:,} requests, about {raw:,} without refold",
+                tokens=bill.tokens,
+                requests=bill.requests,
+                raw=bill.tokens_raw,
+            ),
+        )
+    ]
     if bill.priced:
-        rows.append(("bill", f"${bill.dollars:,.4f} at list prices, about ${bill.dollars_raw:,.4f} without refold"))
-        rows.append(("saved", f"${bill.dollars_saved:,.4f} (estimated)"))
+        rows.append(
+            (
+                "bill",
+                tr(
+                    "${dollars:,.4f} at list prices, about ${raw:,.4f} without refold",
+                    dollars=bill.dollars,
+                    raw=bill.dollars_raw,
+                ),
+            )
+        )
+        rows.append(("saved", tr("${dollars:,.4f} (estimated)", dollars=bill.dollars_saved)))
     return rows
 
 
