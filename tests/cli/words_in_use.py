@@ -10,8 +10,10 @@ SOURCE = Path(__file__).resolve().parents[2] / "src" / "refold"
 # What is translated by exact match where it is laid out, and whose English is not an argument of ``tr``.
 _PARTS = "system prompt,tools,user,assistant,tool output,tool outputs,folds,free,framing,total"
 _LAYERS = "built in,preset,user,project,environment,session,call"
-_PAIRS = "budget,next,note,refused,summary,stays,shorter,folded,changes,undo,compressions,archived,postponed,other,folded away,sent,bill,saved"
-_COLUMNS = "client,first words,model,reason,tokens freed,times,decision,stage,session,changed"
+_PAIRS = "budget,next,note,refused,summary,stays,shorter,folded,changes,undo,compressions,archived,postponed,other"
+_COLUMNS = (
+    "folded away,sent,bill,saved,client,first words,model,reason,tokens freed,times,decision,stage,session,changed"
+)
 _CHECKS = "python,sqlite,tokens,extras,settings,keys,model,record,disk"
 _KINDS = "preference,decision,todo,key,undone,redone,not read"
 _FIXED = "system prompt and tools,system messages,newest user message"
