@@ -59,7 +59,7 @@ class _PlainHelp(_Base):
             record = param.get_help_record(ctx)
             if record is not None:
                 name = "Arguments" if param.param_type_name == "argument" else "Options"
-                rows[name].append(_tidy_record(*record, param.help or ""))
+                rows[name].append(_tidy_record(*record, getattr(param, "help", None) or ""))
         for name, section in rows.items():
             if section:
                 with formatter.section(translate(name)):

@@ -58,7 +58,7 @@ class Report:
     def notes(self) -> list[str]:
         """Return notes that a reader needs to judge the figures."""
         models = sorted({self.terms.model_of(session) for session in self.sessions})
-        notes = []
+        notes: list[str] = []
         for name in models:
             info = model_info(name)
             counter = counter_for(info.name or None)
