@@ -99,3 +99,23 @@ def test_make_run_starts_from_a_session_that_is_there() -> None:
     sample = re.search(r"^SAMPLE \?= (\S+)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
     assert sample
     assert (ROOT / sample[1]).is_file()
+
+
+@pytest.mark.parametrize("name", ["README.md", "README.zh-CN.md"])
+def test_the_install_lines_name_extras_and_a_command_that_exist(name: str) -> None:
+    import tomllib
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    text = (ROOT / name).read_text(encoding="utf-8")
+    # pipx run and uvx start the command that is called like the package.
+    assert project["name"] in project["scripts"]
+    assert all(line in text for line in ("pip install refold", "pipx run refold", "uvx refold", "refold wrap claude"))
+    named = {extra for group in re.findall(r"refold\[([\w,]+)\]", text) for extra in group.split(",")}
+    assert named <= set(project["optional-dependencies"])
+
+
+def test_the_first_block_of_the_readme_shows_figures_and_no_ellipsis() -> None:
+    first = read_blocks((ROOT / "README.md").read_text(encoding="utf-8"))[0]
+    assert first.tolerance > 0
+    assert "..." not in first.text
+    assert "refold compact" in first.text
