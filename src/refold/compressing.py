@@ -77,16 +77,7 @@ def compress(
     lens = Lens(form, counter.count_parts, counter.count_text)
     fixed = REPLY_TOKENS + counter.count_text(form.read_system(system)) + counter.count_tools(tools)
     view = apply(parsed, _check_edits(edits), lens, fixed_tokens=fixed, pinned=_find_pinned(pinned, parsed))
-    plan = Plan(
-        budget=room,
-        stages=order_stages(settings.stages()),
-        thresholds=settings.thresholds(),
-        language=settings.fixed_language,
-        instructions=instructions,
-        is_auto=settings.is_auto or budget is not None,
-        strict=strict,
-        find_secrets=_find_secrets if settings.redact else None,
-    )
+    plan = _make_plan(settings, room, instructions, is_given=budget is not None, strict=strict)
     outcome = drive(prepare(view, plan), answer or answer_nothing)
     shown = view if dry_run else outcome.view
     ids = [message.id for message in parsed]
@@ -98,11 +89,28 @@ def compress(
         system=system,
         tools=tools,
         edits=outcome.view.edits,
-        report=_write_report(view, outcome, room, counter, note_model(model, room.window) if budget is None else []),
+        report=_write_report(view, outcome, room, counter, _note_model(budget, settings, model, room)),
         originals=Originals(parsed, fold_originals(outcome.view.edits, parsed)),
         trace=lambda: trace_items(shown.items, ids, intake.raws),
     )
     return hand_over(prepared, intake, tools=given_tools)
+
+
+def _make_plan(settings: CompressionConfig, room: Budget, instructions: str, *, is_given: bool, strict: bool) -> Plan:
+    return Plan(
+        budget=room,
+        stages=order_stages(settings.stages()),
+        thresholds=settings.thresholds(),
+        language=settings.fixed_language,
+        instructions=instructions,
+        is_auto=settings.is_auto or is_given,
+        strict=strict,
+        find_secrets=_find_secrets if settings.redact else None,
+    )
+
+
+def _note_model(budget: int | None, settings: CompressionConfig, model: str | None, room: Budget) -> list[str]:
+    return [] if budget is not None else note_model(model, room.window, is_given=settings.window is not None)
 
 
 def _read_messages(messages: object, codec: Codec | None) -> Intake:

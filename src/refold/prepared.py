@@ -154,11 +154,15 @@ def find_summary(items: Iterable[Item]) -> str | None:
     return "\n\n".join(edit.fold.summary if edit.fold else edit.text for edit in folds) or None
 
 
-def note_model(model: str | None, window: int) -> list[str]:
-    """Return the note of a report that says which window is assumed for a model that is not known."""
-    if not model or model_info(model).is_known:
-        return []
-    return [f"the model {model!r} is not known: a window of {window:,} tokens is assumed"]
+def note_model(model: str | None, window: int, *, is_given: bool = False) -> list[str]:
+    """Return the note of a report that says which window is assumed; none if the model or the window is known."""
+    if model:
+        if model_info(model).is_known:
+            return []
+        return [f"the model {model!r} is not known: a window of {window:,} tokens is assumed"]
+    return (
+        [] if is_given else [f"no model is named: a window of {window:,} tokens is assumed; name it, or give a budget"]
+    )
 
 
 def fold_originals(edits: Sequence[Edit], messages: Sequence[Message]) -> dict[str, list[Message]]:

@@ -18,6 +18,15 @@ Role = Literal["system", "user", "assistant", "tool"]
 
 ROOT = ""
 RECORD_OPENS = "⟦"
+# How frameworks without tool messages begin a result: ReAct, smolagents, OpenHands, models with tags of their own.
+_OBSERVATION = re.compile(
+    r"\s*+(?:Call id: [^\n]{0,200}\n)?+(?:"
+    r"Observations?|(?:Tool|Function)(?: call)? (?:result|output|response)s?|Execution (?:log|result)s?"
+    r"|观察(?:结果)?|工具(?:结果|输出|返回)|执行结果)(?: (?:of|from|for) [^\n:]{0,80}| \d{1,4})?\s*+[:：]"
+    r"|\s*+<(?:tool_response|tool_result|function_results?|observation|execution_result)\b"
+    r"|\s*+\[[^\]\n]{1,200}\] Result:",
+    re.IGNORECASE,
+)
 _RECORD = re.compile(r"⟦[^⟦⟧]{0,600}⟨f:[0-9a-f]{4,}")
 _ID_BYTES = 16
 
@@ -52,6 +61,17 @@ def is_record(parts: Iterable[Part]) -> bool:
     """Tell whether a message is a record that stands for folded messages, also one of another session."""
     first = next(iter(parts), None)
     return first is not None and first.text.startswith(RECORD_OPENS) and bool(_RECORD.match(first.text))
+
+
+def is_observation(parts: Iterable[Part]) -> bool:
+    """Tell whether a user's message looks like a tool's result that a framework sends as text."""
+    text = next((part.text for part in parts if part.kind == "text"), "")
+    return bool(_OBSERVATION.match(text[:400]))
+
+
+def is_trajectory(parts: Iterable[Part]) -> bool:
+    """Tell whether a message carries a whole run of tool calls as text, as DSPy writes it."""
+    return any("[[ ## observation_" in part.text for part in parts if part.kind == "text")
 
 
 def join_parts(message: Message) -> str:

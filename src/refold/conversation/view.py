@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from refold.conversation.edit import Edit
 from refold.conversation.format import Format
-from refold.conversation.message import Message, Role, is_user_turn
+from refold.conversation.message import Message, Role, is_observation, is_user_turn
 from refold.conversation.part import Part
 from refold.conversation.turn import Unit, find_units, newest_step
 
@@ -153,9 +153,19 @@ class View:
 
     @cached_property
     def newest_user(self) -> int | None:
-        """Where the newest message of a person stands, if one is left; a fold is none, whatever its role."""
+        """Where the newest message of a person stands, if one is left.
+
+        A fold is none, whatever its role, nor is a tool's result that is sent as a user's text.
+        """
         spoken = (at for at in range(len(self.items) - 1, -1, -1) if not self.items[at].is_fold)
-        return next((at for at in spoken if is_user_turn(self.items[at].role, self.items[at].parts)), None)
+        return next((at for at in spoken if self._is_said(at)), None)
+
+    def _is_said(self, at: int) -> bool:
+        item = self.items[at]
+        if not is_user_turn(item.role, item.parts):
+            return False
+        # Only what follows an answer can be its result: a first message is a person's, however it begins.
+        return not (at and self.items[at - 1].role == "assistant" and is_observation(item.message.parts))
 
     @cached_property
     def protected(self) -> frozenset[int]:

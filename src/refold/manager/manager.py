@@ -32,7 +32,8 @@ from refold.manager.flow import Flow, run_flow, run_flow_async, wait_out
 from refold.manager.managed import ManagedSession, SessionDefaults
 from refold.manager.notices import Listener
 from refold.manager.prepare import PreparedNow, StoredOriginals
-from refold.manager.session import read_pinned, read_window
+from refold.manager.returned import find_continued
+from refold.manager.session import digest_raw, read_pinned, read_window
 from refold.manager.status import (
     SessionStatus,
     Statistics,
@@ -168,6 +169,15 @@ class ContextCompressionManager:
         The id may be a function, which is asked at every use.
         """
         return ManagedSession(self, session_id, SessionDefaults(model, window, reserve, format, codec))
+
+    def find_session(self, messages: Iterable[Any] | Mapping[str, Any], *, codec: Codec | None = None) -> str | None:
+        """Return the id of the session that a history goes on with, for clients that name none; None if there is none.
+
+        The longest common beginning decides, among the sessions that were used last. It must hold an answer of the
+        model, or be all that the session has.
+        """
+        raws = read_intake(messages, codec).raws or ()
+        return find_continued(self.ledger, [digest_raw(raw, at) for at, raw in enumerate(raws)], raws)
 
     def clock(self) -> float:
         """Return the time that changes are stored with."""

@@ -352,6 +352,7 @@ def _hand_back(
     if session.item_tokens + fixed > budget.hard:
         check_fit(View(tuple(session.items), (), (), session.lens, fixed), budget)
     tokens = _note_sent(keeper, slot, session, judged, made.outcome if made is not None else None)
+    is_given = request.window is not None or keeper.config.window is not None
     return PreparedContext(
         messages=session.raws(request.messages),
         summary=find_summary(session.items) if session.batch_edits else None,
@@ -360,19 +361,21 @@ def _hand_back(
         system=request.system,
         tools=request.tools,
         edits=tuple(session.edits),
-        report=_write_report(session, judged, made, tokens, note),
+        report=_write_report(session, judged, made, tokens, note, is_window_given=is_given),
         originals=StoredOriginals(keeper, session.id),
         trace=session.trace(request.messages, request.origins),
     )
 
 
-def _write_report(session: OpenSession, judged: Judged, made: Made | None, tokens: int, note: str) -> Report:
+def _write_report(
+    session: OpenSession, judged: Judged, made: Made | None, tokens: int, note: str, *, is_window_given: bool
+) -> Report:
     counter, model, decision, budget = session.counter, session.row.model, judged.decision, judged.budget
     notes = [str(decision.note)] if decision.note and not decision.acts else []
     if made is not None:
         notes += made.notes
         notes += [str(made.reason)] if made.ending in ("held", "vetoed", "missed", "idle", "begun") else []
-    notes += note_model(model, budget.window)
+    notes += note_model(model, budget.window, is_given=is_window_given)
     notes += [note] if note else []
     outcome = made.outcome if made is not None and made.ending == "done" else None
     return Report(

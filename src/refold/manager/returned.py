@@ -1,4 +1,4 @@
-"""Our own texts that come back as history.
+"""Histories that come back: whose they are, and what of them is our own.
 
 A client that replaces its history by the view (or a library that stands between it and us) sends our records back. They
 are not what somebody said: each is exchanged for the messages that it stands for, so that the session stays what it
@@ -11,6 +11,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from refold.ledger.align import count_common
 from refold.ledger.port import Ledger
 from refold.manager.session import OpenSession, digest_raw, read_originals
 
@@ -69,6 +70,27 @@ def _list_made(ledger: Ledger, session: OpenSession) -> Iterable[tuple[str, tupl
     for item in session.items:
         if item.edits and not item.is_fold:
             yield digest_raw(item.raw, 0), (item.message.id,)
+
+
+SESSIONS_MAX = 500
+
+
+def find_continued(ledger: Ledger, digests: Sequence[str], raws: Sequence[object]) -> str | None:
+    """Return the session that a history goes on with: the longest common beginning among those used last.
+
+    A history that leaves a session on the way must still share half of it, and an answer of the model's.
+    """
+    best: tuple[int, str] | None = None
+    for row in ledger.list_sessions(limit=SESSIONS_MAX):
+        if not row.messages or (best is not None and row.messages < best[0]):
+            continue
+        known = ledger.read_path(row.id).digests
+        common = count_common(known, digests)
+        is_dialog = any(isinstance(raw, dict) and raw.get("role") == "assistant" for raw in raws[:common])
+        is_continued = common == len(known) or (is_dialog and common * 2 >= len(known))
+        if common and is_continued and (best is None or common > best[0]):
+            best = common, row.id
+    return best[1] if best is not None else None
 
 
 def _order(entries: Sequence[_Entry], session: OpenSession) -> list[_Entry]:

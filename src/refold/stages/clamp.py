@@ -15,6 +15,7 @@ from typing import ClassVar
 from refold.conversation import because
 from refold.conversation.edit import Edit
 from refold.conversation.handle import mark, message_handle
+from refold.conversation.message import is_trajectory
 from refold.conversation.part import Part
 from refold.conversation.turn import Unit
 from refold.conversation.view import View, amend
@@ -76,7 +77,7 @@ class Clamp:
     def _find_pieces(self, view: View, which: str) -> list[_Piece]:
         pieces: list[_Piece] = []
         for at, item in enumerate(view.items):
-            is_kept = at == view.newest_user and not self.newest_user
+            is_kept = at == view.newest_user and not self.newest_user and not is_trajectory(item.message.parts)
             if item.is_fold or item.role == "system" or item.message.is_sealed or is_kept:
                 continue
             for part in range(len(item.message.parts)):

@@ -1,0 +1,96 @@
+"""Tool results that a framework sends as a user's text: they may shrink, and the task stays."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from refold import BudgetTooSmall, CompressionConfig, ContextCompressionManager, compress
+
+CONFIG = CompressionConfig(window=4_000, reserve=500)
+HUGE = "\n".join(f"row {n}: {n * 7919}" for n in range(6_000))
+TASK = {"role": "user", "content": "Find the row with 7919 in it."}
+
+
+@pytest.mark.parametrize(
+    "begins",
+    [
+        "Observation: ",
+        "Observation:\n",
+        "Call id: call_7\nObservation:\n",
+        "OBSERVATION:\n",
+        "Tool result: ",
+        "Tool output from read_file: ",
+        "EXECUTION RESULT of [bash]:\n",
+        "Execution logs:\n",
+        "<tool_response>\n",
+        "[read_file for 'rows.txt'] Result:\n",
+        "观察：",
+        "工具返回：",
+    ],
+)
+def test_a_result_in_a_users_text_that_no_window_holds_is_cut(begins: str, tmp_path: Path) -> None:
+    asked = {"role": "assistant", "content": "Thought: I read the rows.\nAction: read_rows"}
+    history = [TASK, asked, {"role": "user", "content": f"{begins}{HUGE}"}]
+    prepared = ContextCompressionManager(CONFIG, tmp_path).prepare_context_sync("s1", history)
+    assert prepared.total_tokens <= 3_500
+    assert prepared.messages[0] is TASK
+    assert [source.kind for source in prepared.sources] == ["whole", "whole", "shortened"]
+    assert prepared.messages[2]["content"].startswith(begins.split(":")[0][:10].strip())
+
+
+def test_a_run_of_text_observations_keeps_the_task_and_every_original(tmp_path: Path) -> None:
+    manager = ContextCompressionManager(CONFIG, tmp_path)
+    history: list[Any] = [TASK]
+    for n in range(30):
+        history.append({"role": "assistant", "content": f"Thought: step {n}.\nAction: read({n})"})
+        text = "\n".join(f"minute {at}: {(n + 1) * (at + 7) * 7919 % 10_007} units" for at in range(25))
+        history.append({"role": "user", "content": f"Observation: sensor {n}\n{text}"})
+        prepared = manager.prepare_context_sync("s1", history)
+        assert prepared.total_tokens <= 3_500
+        assert prepared.messages[0] is TASK
+        assert prepared.messages[-1] is history[-1]
+    assert manager.status("s1").compression_count > 0
+
+
+def test_a_person_who_begins_so_is_not_taken_for_a_tool() -> None:
+    with pytest.raises(BudgetTooSmall):
+        compress([{"role": "user", "content": f"Observation: {HUGE}"}], 2_000)
+
+
+def test_a_trajectory_in_one_message_is_cut() -> None:
+    run = "\n".join(f"[[ ## observation_{n} ## ]]\n{HUGE[n * 2_000 : n * 2_000 + 2_000]}" for n in range(12))
+    history = [{"role": "system", "content": "Use tools."}, {"role": "user", "content": f"Task: rows.\n{run}"}]
+    done = compress(history, 2_000)
+    assert done.total_tokens <= 2_000
+    assert done.messages[1]["content"].startswith("Task: rows.")
+
+
+def test_a_window_that_nobody_named_is_reported(tmp_path: Path) -> None:
+    said = [{"role": "user", "content": "Hi."}]
+    assert any("no model is named" in note for note in compress(said).report.notes)  # type: ignore[union-attr]
+    assert any("'mystery-9' is not known" in n for n in compress(said, model="mystery-9").report.notes)  # type: ignore[union-attr]
+    for done in (compress(said, 1_000), compress(said, model="gpt-4o")):
+        assert done.report is not None
+        assert done.report.notes == ()
+    prepared = ContextCompressionManager(workspace_path=tmp_path).prepare_context_sync("s1", said)
+    assert prepared.report is not None
+    assert any("no model is named" in note for note in prepared.report.notes)
+
+
+def test_a_session_is_found_by_its_history(tmp_path: Path) -> None:
+    manager = ContextCompressionManager(CONFIG, tmp_path)
+    made = {}
+    for name in ("red", "blue"):
+        made[name] = [
+            {"role": "user", "content": "Open the door."},
+            {"role": "assistant", "content": f"The {name} door?"},
+            {"role": "user", "content": "Yes."},
+            {"role": "assistant", "content": "Open."},
+        ]
+        manager.append(name, made[name])
+    for name, history in made.items():
+        assert manager.find_session([*history, {"role": "user", "content": "Close it."}]) == name
+        assert manager.find_session(history[:2]) == name
+    assert manager.find_session([{"role": "user", "content": "Open the window."}]) is None
+    assert manager.find_session(made["red"][:1]) is None, "before an answer nothing tells the two apart"
