@@ -15,7 +15,8 @@
     └── LawBroken            us: a law of the engine does not hold
 
 Each class carries the exit code of the command line and the status of the HTTP interface.
-A message says what is wrong, where, and what to do next. It never contains a credential.
+A message says what is wrong, where, and what to do next. It never contains a credential. A ``Sentence`` can be said in
+another language by the faces.
 """
 
 from __future__ import annotations
@@ -37,6 +38,18 @@ __all__ = [
     "SessionBusy",
     "Unavailable",
 ]
+
+
+class Sentence(str):
+    """An English sentence that remembers its template and values, so that a face can say it in another language."""
+
+    template: str
+    values: dict[str, object]
+
+    def __new__(cls, template: str, /, **values: object) -> Sentence:
+        made = super().__new__(cls, template.format(**values) if values else template)
+        made.template, made.values = template, values
+        return made
 
 
 class RefoldError(Exception):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from refold.cli.words import read_words, use_language
-from refold.conversation.language import Sentence
+from refold.errors import Sentence
 from refold.testing import ScriptedProvider
 from tests.cli.conftest import make_session
 from tests.cli.running import Shell

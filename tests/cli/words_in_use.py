@@ -88,7 +88,7 @@ def _list_tables_of_words() -> Iterator[str]:
     from refold import errors
     from refold.cli.doctor import EXTRAS
     from refold.cli.exit import EXIT_CODES
-    from refold.cli.repl.keyboard import COMMAND_LIST
+    from refold.cli.repl.keyboard import COMMAND_LIST, PROMPT
     from refold.cli.repl.screen import OPTIMISING
     from refold.cli.replay import LEGEND
     from refold.config import PRESETS, CompressionConfig
@@ -99,6 +99,7 @@ def _list_tables_of_words() -> Iterator[str]:
     yield from KINDS
     yield from (meaning.idea for meaning in MEANINGS)
     yield OPTIMISING
+    yield PROMPT
     yield from EXIT_CODES.values()
     yield from (command.means for command in COMMAND_LIST)
     yield from PRESETS.values()

@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from refold.agent.tools import Tool
-from refold.conversation.language import Sentence
-from refold.errors import ConfigError
+from refold.errors import ConfigError, Sentence
 from refold.formats.translate import can_translate, translate_messages, translate_tools
 from refold.llm import anthropic, openai
 from refold.llm.anthropic import AnthropicModel

@@ -12,8 +12,7 @@ from refold.cli.app import PlainTyper, app, format_examples
 from refold.cli.input import AsJson, Model, Preset
 from refold.cli.output import clean_line, make_console, make_table, write_json
 from refold.cli.words import tr, translate, use_language
-from refold.conversation.language import Sentence
-from refold.errors import ConfigError
+from refold.errors import ConfigError, Sentence
 
 if TYPE_CHECKING:
     from refold.config import Row

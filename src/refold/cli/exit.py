@@ -13,8 +13,7 @@ from typing import Any
 import typer
 
 from refold.cli.words import find_language, is_translated, tr, translate, use_language
-from refold.conversation.language import Sentence
-from refold.errors import BudgetTooSmall, RefoldError
+from refold.errors import BudgetTooSmall, RefoldError, Sentence
 
 EXIT_CODES = {
     0: "done",

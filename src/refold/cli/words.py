@@ -13,9 +13,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from refold.conversation.language import Language, Sentence
+from refold.errors import Sentence
 
 if TYPE_CHECKING:
+    from refold.conversation.language import Language
     from refold.conversation.reason import Reason
 
 _ZH = Path(__file__).parent / "locale" / "zh.json"

@@ -14,8 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from refold.config.load import load_block
 from refold.config.names import suggest
-from refold.conversation.language import Sentence
-from refold.errors import ConfigError
+from refold.errors import ConfigError, Sentence
 
 
 def _read_text(value: object) -> object:

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from refold.config.names import MEANINGS, family_of
-from refold.conversation.language import Sentence
-from refold.errors import ConfigError
+from refold.errors import ConfigError, Sentence
 
 LayerName = Literal["preset", "user", "project", "environment", "session", "call"]
 ORDER: tuple[LayerName, ...] = ("preset", "user", "project", "environment", "session", "call")

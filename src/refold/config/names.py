@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from refold.conversation.language import Sentence
+from refold.errors import Sentence
 
 _CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 

@@ -13,8 +13,7 @@ from reprlib import Repr
 from typing import TYPE_CHECKING
 
 from refold.config.names import OTHER_BLOCKS, read_name, suggest
-from refold.conversation.language import Sentence
-from refold.errors import ConfigError
+from refold.errors import ConfigError, Sentence
 
 if TYPE_CHECKING:
     from yaml import SafeLoader

@@ -1,4 +1,4 @@
-"""Which language a text is in, as far as placeholders and summaries care: Chinese or English; its plural; sentences.
+"""Which language a text is in, as far as placeholders and summaries care: Chinese or English; and its plural.
 
 Counts letters only, so that code, numbers and markup do not decide. Pure and linear; long texts are sampled.
 """
@@ -31,15 +31,3 @@ def detect_language(texts: Iterable[str]) -> Language:
 def count_things(number: int, thing: str) -> str:
     """Return a number of things in English: ``1 message``, ``2,000 messages``."""
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
-
-
-class Sentence(str):
-    """An English sentence that remembers its template and values, so that a face can say it in another language."""
-
-    template: str
-    values: dict[str, object]
-
-    def __new__(cls, template: str, /, **values: object) -> Sentence:
-        made = super().__new__(cls, template.format(**values) if values else template)
-        made.template, made.values = template, values
-        return made

@@ -11,9 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from refold.conversation.edit import Edit
-from refold.conversation.language import Sentence
 from refold.conversation.view import Lens, apply
-from refold.errors import FormatError, RefoldError
+from refold.errors import FormatError, RefoldError, Sentence
 from refold.ledger.export import check_once, dump_session, load_session
 from refold.ledger.port import Ledger
 from refold.ledger.records import StoredEdit, WholeSession, format_of

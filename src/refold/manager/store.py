@@ -20,9 +20,8 @@ from refold.budget import Budget, Carry, Thresholds
 from refold.compressor import ContextCompressor
 from refold.config import CompressionConfig
 from refold.conversation import because
-from refold.conversation.language import Sentence
 from refold.conversation.view import Lens
-from refold.errors import LedgerError, SessionBusy
+from refold.errors import LedgerError, Sentence, SessionBusy
 from refold.ledger.port import Ledger
 from refold.ledger.records import SessionRow, format_of, merge_settings
 from refold.llm.summariser import Summariser

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from refold.conversation.language import Sentence
 from refold.conversation.view import Item
-from refold.errors import HandleUnknown
+from refold.errors import HandleUnknown, Sentence
 from refold.ledger.port import Ledger
 from refold.ledger.records import Event, StoredEdit
 from refold.manager.commit import remove_others, write_named

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 
 from refold.budget import Tariff
 from refold.budget.economics import CAUSES
-from refold.conversation.language import Sentence
+from refold.errors import Sentence
 from refold.readers.file import FileReading
 from refold.readers.session import Broken, Session
 from refold.replay.batch import Terms

@@ -19,8 +19,7 @@ from typing import Self
 
 import uvicorn
 
-from refold.conversation.language import Sentence
-from refold.errors import ConfigError
+from refold.errors import ConfigError, Sentence
 from refold.server.app import Application
 from refold.server.protocol import make_protocol
 
