@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from refold.manager.managed import ManagedSession
     from refold.memory import ContextSummary, MarkdownSync
     from refold.prepared import PreparedContext
+    from refold.stages.score import MessageImportance
     from refold.tokens import TokenCounter
 
 __version__ = "0.1.0"
@@ -55,6 +56,7 @@ __all__ = [
     "LedgerError",
     "ManagedSession",
     "MarkdownSync",
+    "MessageImportance",
     "MessageSource",
     "PreparedContext",
     "ProviderError",
@@ -88,6 +90,7 @@ _HOMES = {
     "ManagedSession": "refold.manager.managed",
     "MarkdownSync": "refold.memory",
     "MessageSource": "refold.formats",
+    "MessageImportance": "refold.stages.score",
     "PreparedContext": "refold.prepared",
     "ProviderError": "refold.errors",
     "RateLimited": "refold.errors",

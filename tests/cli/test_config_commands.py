@@ -13,7 +13,7 @@ def test_explain_all_prints_every_value_and_where_it_came_from(shell: Shell) -> 
     rows = {line.split()[0]: " ".join(line.split()[1:]) for line in ran.text.splitlines() if line.strip()}
     assert rows["keep_last_turns"] == "3 project refold.yaml:3"
     assert rows["window"] == "9000 environment REFOLD_WINDOW"
-    assert rows["compact_trigger"] == "0.75 preset turns"
+    assert rows["compact_trigger"] == "75% preset turns"
     assert rows["fold.keep_turns"] == "3 project refold.yaml:3 (keep_last_turns)"
     assert rows["mask.keep"].endswith("built in")
     assert CompressionConfig.known.settings <= set(rows)

@@ -23,7 +23,7 @@ def read_rows(page: str, heading: str) -> dict[str, list[str]]:
 
 
 def test_every_setting_has_its_row_with_the_value_of_default() -> None:
-    from refold.cli.config import format_value
+    from refold.cli.config import format_row
 
     tables = [read_rows("configuration.md", heading) for heading in ("Settings", "More settings", APPENDIX)]
     is_row = re.compile(r"[a-z]\w+").fullmatch
@@ -34,7 +34,7 @@ def test_every_setting_has_its_row_with_the_value_of_default() -> None:
         if len(cells) == 2 and is_row(name) and name != "setting"
     }
     rows = explain(CompressionConfig())
-    assert shown == {row.name: (format_value(row.value), row.means) for row in rows if "." not in row.name}
+    assert shown == {row.name: (format_row(row), row.means) for row in rows if "." not in row.name}
 
 
 def test_people_see_twenty_settings_first_and_the_names_of_documents_last() -> None:

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import orjson
 import pytest
 
 from refold.errors import LedgerError
 from tests.contract.talk import NOW, SESSION, commit, is_sound, make_fold, read_texts, send
+from tests.ledger.shown import SHOWN, put_raws
 from tests.postgres import empty_database, server_url
 
 if TYPE_CHECKING:
@@ -82,7 +84,15 @@ def build_v1(url: str) -> None:
             db.execute(f"ALTER TABLE {table} ALTER COLUMN {column} RESTART WITH 2")
 
 
-BUILDERS = {1: build_v1}
+def build_v2(url: str) -> None:
+    """The same, with the view ``messages`` of the second schema."""
+    build_v1(url)
+    with connect(url) as db:
+        db.execute(Path(__file__).with_name("postgres_v2.sql").read_text(encoding="utf-8"))
+        db.execute("UPDATE ledger_version SET version = 2")
+
+
+BUILDERS = {1: build_v1, 2: build_v2}
 
 
 def read_columns(url: str) -> list[Any]:
@@ -127,6 +137,8 @@ def test_a_record_of_every_version_is_brought_up_to_date_and_keeps_all(
 
 
 def test_a_record_that_is_newer_is_refused_and_left_alone(url: str, ledger: PostgresLedger) -> None:
+    from refold.ledger.sql.migrations import POSTGRES_STEPS
+
     send(ledger, ["a"])
     ledger.close()
     with connect(url) as db:
@@ -136,7 +148,7 @@ def test_a_record_that_is_newer_is_refused_and_left_alone(url: str, ledger: Post
             ledger.open_session("other", NOW)
     with connect(url) as db:
         assert db.execute("SELECT id FROM session").fetchall() == [("s1",)]
-        db.execute("UPDATE ledger_version SET version = 1")
+        db.execute("UPDATE ledger_version SET version = %s", (len(POSTGRES_STEPS),))
     assert read_texts(ledger) == ["a"]
 
 
@@ -182,6 +194,21 @@ def test_two_ledgers_in_two_schemas_of_one_database_know_nothing_of_each_other(u
     assert (read_texts(one), read_texts(two)) == (["a"], ["b"])
     one.close()
     two.close()
+
+
+def test_s0_9_content_is_the_text_of_a_message_and_raw_its_json(url: str, ledger: PostgresLedger) -> None:
+    odd = ['{"role":"user","content":"half \\ud800 a character"}', "no JSON at all"]
+    raws = [orjson.dumps(raw).decode() for raw, _ in SHOWN] + odd
+    put_raws(ledger, raws)
+    with connect(url) as db:
+        rows = db.execute("SELECT content, raw FROM messages ORDER BY place").fetchall()
+    assert [raw for _, raw in rows] == raws
+    assert [content for content, _ in rows] == [text for _, text in SHOWN] + ["half \ufffd a character", odd[1]]
+    import psycopg
+
+    with psycopg.connect(url, autocommit=True) as other:  # Somebody's shell has another search path.
+        found = other.execute("SELECT content FROM refold.messages ORDER BY place").fetchall()
+    assert [content for (content,) in found] == [content for content, _ in rows]
 
 
 def test_the_messages_view_tells_what_is_compressed_and_what_a_summary_stands_for(

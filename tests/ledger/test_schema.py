@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import apsw
+import orjson
 import pytest
 
 from refold.errors import LedgerError
@@ -16,6 +17,7 @@ from refold.ledger.sql.migrations import SQLITE_STEPS
 from refold.ledger.sqlite import SqliteLedger
 from refold.ledger.sqlite_file import APPLICATION_ID, migrate
 from tests.contract.talk import NOW, SESSION, commit, is_sound, make_fold, make_mask, read_texts, send
+from tests.ledger.shown import SHOWN, put_raws
 from tests.ledger.versions import BUILDERS
 
 
@@ -95,6 +97,16 @@ def test_a_step_that_fails_leaves_the_file_at_its_old_version(ledger: SqliteLedg
     raw.close()
 
 
+def test_s0_9_content_is_the_text_of_a_message_and_raw_its_json(ledger: SqliteLedger) -> None:
+    odd = ['{"role":"user","content":"half \\ud800 a character"}', "no JSON at all"]
+    raws = [orjson.dumps(raw).decode() for raw, _ in SHOWN] + odd
+    put_raws(ledger, raws)
+    with ledger._file.read() as db:
+        rows = db.execute("SELECT content, raw FROM messages ORDER BY place").fetchall()
+    assert [raw for _, raw in rows] == raws
+    assert [content for content, _ in rows] == [text for _, text in SHOWN] + odd
+
+
 def test_the_messages_view_tells_what_is_compressed_and_what_a_summary_stands_for(ledger: SqliteLedger) -> None:
     ids = send(ledger, ["a", "b", "c", "d"])
     inner = make_fold(ids[:2], "[Context Summary] a and b", level=1)
@@ -107,10 +119,7 @@ def test_the_messages_view_tells_what_is_compressed_and_what_a_summary_stands_fo
             "ORDER BY place, is_original DESC, compressed DESC", (SESSION,)
         ).fetchall()  # fmt: skip
         count = db.execute("SELECT compression_count FROM sessions WHERE id = ?", (SESSION,)).get
-    shown = [
-        (json.loads(text)["content"] if text.startswith("{") else text, flag, json.loads(of or "null"))
-        for text, flag, of, _ in rows
-    ]
+    shown = [(text, flag, json.loads(of or "null")) for text, flag, of, _ in rows]
     assert shown == [
         ("a", 1, None),
         ("[Context Summary] a and b", 1, list(ids[:2])),

@@ -50,4 +50,13 @@ def build_v1(file: Path) -> None:
     db.close()
 
 
-BUILDERS: dict[int, Callable[[Path], None]] = {1: build_v1}
+def build_v2(file: Path) -> None:
+    """The same, with the view ``messages`` of the second schema."""
+    build_v1(file)
+    db = apsw.Connection(str(file))
+    db.execute(Path(__file__).with_name("schema_v2.sql").read_text(encoding="utf-8"))
+    db.execute("PRAGMA user_version = 2")
+    db.close()
+
+
+BUILDERS: dict[int, Callable[[Path], None]] = {1: build_v1, 2: build_v2}

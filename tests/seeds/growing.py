@@ -3,15 +3,17 @@
 from collections.abc import Iterator
 
 # Nothing here refers to what was said before: what recall adds below a question is tested elsewhere.
-_ENGLISH = "The garden needs water and some shade, and the seeds go into warm soil."
-_CHINESE = "花园需要浇水，也需要一些阴凉，种子要放进温暖的土里。"
+SENTENCES = {
+    "en": "The garden needs water and some shade, and the seeds go into warm soil.",
+    "zh": "花园需要浇水，也需要一些阴凉，种子要放进温暖的土里。",
+}
 # How often the sentence is said, message by message.
-SIZES = {"short": (1,), "long": (9,), "mixed": (1, 3, 1, 12, 2, 5)}
+SIZES = {"short": (1,), "long": (9,), "mixed": (1, 3, 1, 12, 2, 5), "pages": (20, 70, 45, 90)}
 
 
 def say(at: int, size: str, language: str) -> dict[str, str]:
     """Return message ``at`` of a conversation."""
-    sentence = _CHINESE if language == "zh" else _ENGLISH
+    sentence = SENTENCES[language]
     times = SIZES[size][at % len(SIZES[size])]
     return {"role": "user" if at % 2 == 0 else "assistant", "content": f"{at}: {' '.join([sentence] * times)}"}
 

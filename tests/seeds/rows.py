@@ -15,7 +15,7 @@ DOCUMENTS = tomllib.loads(
     (Path(__file__).resolve().parents[2] / "docs" / "requirements.toml").read_text(encoding="utf-8")
 )
 ROWS = tuple(f"{document}.{row}" for document, said in DOCUMENTS.items() for row in said["rows"])
-_NAME = re.compile(r"(?:\b|_)test_s(\d)_(\d+)_")
+_NAME = re.compile(r"(?:\btest|_test|_and)_s(\d)_(\d+)_")
 
 
 def find_rows(node: str) -> set[str]:

@@ -1,14 +1,21 @@
 """The rows of the design documents that are settings: S0.1, S1.1, S2.2, S2.3, S3.4, S3.5, S4.1, S4.2."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from refold import compress
-from refold.config import CompressionConfig, load_config
+from refold import ContextCompressionManager, compress
+from refold.cli.config import _show_rows
+from refold.cli.repl.commands import config as show_config
+from refold.config import CompressionConfig, explain, load_config
+from refold.config.explain import find_row
 from refold.config.presets import PRESETS
 from refold.errors import ConfigError
+from refold.testing import ScriptedProvider
 from refold.tokens import counter_for, model_info
+from refold.web.settings import read_sheet
+from tests.seeds.test_agent_rows import make_chat, make_screen
 
 SYNAPSE = {
     "COMPACT_TRIGGER_THRESHOLD": ("compact_trigger_threshold", "12000", 12_000),
@@ -254,3 +261,32 @@ def test_s4_2_characters_by_four_can_be_chosen_and_is_no_presets_default() -> No
 def test_s4_2_an_unknown_tokenizer_is_a_config_error() -> None:
     with pytest.raises(ConfigError, match="chars/5"):
         compress(chat(3), 1000, config=CompressionConfig(tokenizer="chars/5"))
+
+
+@pytest.mark.parametrize(
+    ("preset", "name", "shown"),
+    [
+        ("hybrid", "context_compression_threshold", "80%"),
+        ("offload", "context_threshold", "75%"),
+        ("turns", "compact_trigger", "75%"),
+        ("default", "trigger_ratio", "98%"),
+    ],
+)
+def test_s3_9_the_settings_show_the_threshold_as_a_percentage(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], preset: str, name: str, shown: str
+) -> None:
+    config = CompressionConfig.preset(preset)
+    row = find_row({row.name: row for row in explain(config)}, "trigger_ratio")
+    assert (row.name, row.share) == (name, shown)
+    assert CompressionConfig(preset=preset, **{name: shown}) == config, "what is shown can be typed"
+    _show_rows([row])
+    assert shown in capsys.readouterr().out
+    (tmp_path / "refold.yaml").write_text(f"preset: {preset}\n")
+    with ContextCompressionManager(load_config(tmp_path, environ={}), tmp_path) as manager:
+        sheet = read_sheet(SimpleNamespace(manager=manager, tenant=""))  # type: ignore[arg-type]
+        setting = sheet.find("trigger_ratio")
+        assert (setting.name, setting.typed) == (name, shown)
+        screen, console = make_screen()
+        with ScriptedProvider("fine") as provider:
+            show_config(make_chat(provider, manager), screen, "")
+        assert any(name in line and shown in line for line in console.export_text().splitlines())

@@ -10,8 +10,8 @@ BODY = {"provider": "openai", "messages": make_dialog(3, words=5), "config": {"m
 
 @pytest.fixture
 def ask(tmp_path, empty_home):
-    def ask(body, script="The user asked about three files; all are fine.", **headers):
-        with start_rig(tmp_path / "w", script) as rig:
+    def ask(body, script="The user asked about three files; all are fine.", config=None, **headers):
+        with start_rig(tmp_path / "w", script, config=config) as rig:
             named = {name.replace("_", "-"): value for name, value in headers.items()}
             return rig.http.post("/api/chat/compress", json=body, headers=named), rig.provider.requests
 
@@ -87,22 +87,51 @@ def test_s3_3_secrets_are_masked_before_a_model_reads_them(ask):
     assert secret not in requests[-1].body.decode()
 
 
-def test_s3_3_and_s3_12_one_system_and_one_user_message_with_the_documents_demands(ask):
-    _, requests = ask(BODY)
-    system, user = requests[-1].json["messages"]
-    assert (system["role"], user["role"]) == ("system", "user")
-    for demand in ("500 characters", "plain text", "changes to code", "errors", "tool results keep only what matters"):
-        assert demand in system["content"]
-    assert "file_2.py" in user["content"]
-    assert "file_2.py" not in system["content"]
+@pytest.mark.parametrize("provider", ["openai", "anthropic"])
+@pytest.mark.parametrize(
+    ("said", "demands"),
+    [
+        ("the file is fine", ("500 characters", "plain text", "changes to code", "errors", "only what matters")),
+        ("这个文件没有问题，请继续检查下一个文件", ("500", "纯文本", "代码", "错误")),
+    ],
+)
+def test_s3_3_and_s3_12_one_system_and_one_user_message_with_the_documents_demands(ask, provider, said, demands):
+    messages = [{**one, "content": f"{one['content']} {said * 3}"} for one in BODY["messages"]]
+    _, requests = ask({**BODY, "provider": provider, "messages": messages})
+    system, user = read_pair(requests[-1].json)
+    for demand in demands:
+        assert demand in system
+    assert "file_2.py" in user
+    assert "file_2.py" not in system
 
 
-def test_s3_10_a_prompt_of_ones_own_is_used():
-    from refold.server.api.chat import write_prompt
+def read_pair(sent):
+    """Return the system prompt and the one user message of a request to either provider."""
+    *system, user = sent["messages"]
+    assert user["role"] == "user"
+    if "system" in sent:
+        assert system == []
+        said = sent["system"]
+        return said if isinstance(said, str) else said[0]["text"], read_text(user)
+    (first,) = system
+    assert first["role"] == "system"
+    return first["content"], read_text(user)
 
-    prompt = write_prompt(BODY["messages"], "Tell it as a haiku of {chars} characters.")
-    assert prompt.system.startswith("Tell it as a haiku of 500 characters.")
-    assert "plain text" not in prompt.system
+
+def read_text(message):
+    content = message["content"]
+    return content if isinstance(content, str) else content[0]["text"]
+
+
+@pytest.mark.parametrize("preset", ["hybrid", "default"])
+def test_s3_10_a_prompt_of_ones_own_is_used_over_http(ask, preset):
+    config = {"preset": preset, "fold": {"prompt": "Tell it as a haiku of {chars} characters."}}
+    answer, requests = ask(BODY, config=config)
+    assert answer.status_code == 200
+    system, user = read_pair(requests[-1].json)
+    assert system.startswith("Tell it as a haiku of 500 characters.")
+    assert "plain text" not in system
+    assert "file_2.py" in user
 
 
 def test_s2_4_and_s1_8_the_documents_names_are_public():

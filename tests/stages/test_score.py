@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.conversation.part import Part
-from refold.stages.score import Importance, ScoreOptions, important_units, score_message
+from refold.stages.score import MessageImportance, ScoreOptions, important_units, score_message
 from tests.stages.sessions import assistant, lines, step, user, view_of
 
 PLAIN = "we went to the park and saw some ducks"
@@ -40,7 +40,7 @@ def test_the_weights_add_up_as_documented(role: str, words: str, score: float, r
 
 def test_a_tool_result_loses_two_tenths_and_the_score_never_falls_below_zero() -> None:
     found = score_message("tool", [Part("result", "Error: it must be fixed in server.py, line 3")])
-    assert found == Importance(0.0, ("keyword 'must' +0.2", "tool result −0.2"))
+    assert found == MessageImportance(0.0, ("keyword 'must' +0.2", "tool result −0.2"))
     assert score_message("tool", [Part("result", PLAIN)]).score == 0.0
 
 
@@ -59,14 +59,14 @@ def test_a_call_counts_as_a_command_and_is_not_too_short() -> None:
 def test_weights_keywords_and_lengths_can_be_set() -> None:
     options = ScoreOptions(user=0.05, keyword=1.0, keywords=("ducks",), rich_chars_min=10)
     found = score_message("user", text(PLAIN), options)
-    assert found == Importance(1.0, ("user +0.05", "keyword 'ducks' +1", "rich +0.1"))
+    assert found == MessageImportance(1.0, ("user +0.05", "keyword 'ducks' +1", "rich +0.1"))
 
 
 def test_a_score_at_the_threshold_is_kept_without_float_drift() -> None:
     assert 0.1 + 0.2 > 0.3, "floats drift"
     assert score_message("user", text("park and ducks " * 20)).reaches(0.3)
-    assert Importance(0.29).reaches(0.3) is False
-    assert Importance(0.3).reaches(0.1 + 0.2)
+    assert MessageImportance(0.29).reaches(0.3) is False
+    assert MessageImportance(0.3).reaches(0.1 + 0.2)
 
 
 @given(st.sampled_from(["user", "assistant", "tool", "system"]), st.text(max_size=400))

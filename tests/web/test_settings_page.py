@@ -94,6 +94,23 @@ def test_s3_9_switch_and_threshold_are_saved_where_the_command_line_and_the_gate
     row(page, "trigger_ratio").get_by_text("refold.yaml:").wait_for()
 
 
+def test_s3_9_the_threshold_of_the_hybrid_preset_shows_eighty_percent_and_can_be_changed_there(
+    browser: Browser, address: str, workspace: Path
+) -> None:
+    (workspace / "refold.yaml").write_text("preset: hybrid\n", encoding="utf-8")
+    page = browser.open(f"{address}/ui/settings")
+    name = "context_compression_threshold"
+    page.wait_for_selector(f"[data-setting={name}] input")
+    page.wait_for_timeout(300)
+    assert entry(page, name).input_value() == "80%"
+    assert "Threshold" in row(page, name).inner_text()
+    entry(page, name).fill("70%")
+    save(page)
+    page.wait_for_selector(f"[data-setting={name}] input")
+    assert entry(page, name).input_value() == "70%"
+    assert in_force(address)[name] == 0.7
+
+
 def test_reset_takes_a_setting_out_of_the_file_again(page: Any, address: str, workspace: Path) -> None:
     row(page, "warn_ratio").get_by_role("button", name="Take it out of the file").click()
     row(page, "warn_ratio").get_by_text("will be reset").wait_for()

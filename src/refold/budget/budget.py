@@ -6,7 +6,7 @@ within it. Nothing here looks at a conversation.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from refold.errors import ConfigError
 
@@ -20,6 +20,7 @@ class Budget:
 
     ``is_of_room``: the tiers are shares of what the system prompt and the tools leave of the room, see ``above``.
     ``is_ruled``: a document's own rule says when to fold and how much stays; it holds for new messages, too.
+    ``spacing``: tokens that a fold has to take where a rule keeps more than the target, see ``spaced``.
     """
 
     hard: int
@@ -29,6 +30,7 @@ class Budget:
     window: int
     is_of_room: bool = False
     is_ruled: bool = False
+    spacing: int = 0
 
     def __post_init__(self) -> None:
         if self.hard < 1:
@@ -49,6 +51,15 @@ class Budget:
         room = self.hard - fixed_tokens
         soft, warn, target = [fixed_tokens + tier * room // self.hard for tier in (self.soft, self.warn, self.target)]
         return Budget(self.hard, soft, warn, target, self.window)
+
+    def spaced(self, kept_tokens: int) -> Budget:
+        """Return the budget with *soft* so far above what a rule keeps that a fold takes ``spacing`` tokens (S4.5).
+
+        Else every turn would fold one turn: what stays is over the target, so nothing that is folded brings it down.
+        """
+        if not self.spacing or kept_tokens <= self.target:
+            return self
+        return replace(self, soft=max(self.soft, min(self.hard, kept_tokens + self.spacing)))
 
 
 def flat_budget(tokens: int) -> Budget:

@@ -42,7 +42,8 @@ class Counts:
     """What the view measures: tokens (system prompt and tools included), messages, turns; usage as reported.
 
     ``unsent_tokens`` are those of messages that no request has contained yet. ``spoken`` is how many messages are not
-    system messages; None if nobody counted them.
+    system messages; None if nobody counted them. ``since`` is how many messages came since a count last compressed the
+    session; None if none did.
     """
 
     tokens: int
@@ -51,13 +52,16 @@ class Counts:
     reported_tokens: int | None = None
     unsent_tokens: int = 0
     spoken: int | None = None
+    since: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
     """Counts at which to act; None means never. ``messages`` and ``turns`` must be passed, the others reached.
 
-    With no more than ``kept`` spoken messages there is nothing to compress, whatever the counts say.
+    With no more than ``kept`` spoken messages there is nothing to compress, whatever the counts say. ``spacing`` is how
+    many messages come between two compressions by count: what is kept may itself exceed a threshold, and then every
+    request would archive one message.
     """
 
     rounds: int | None = None
@@ -66,6 +70,11 @@ class Thresholds:
     turns: int | None = None
     reported_ratio: float | None = None
     kept: int = 0
+    spacing: int = 0
+
+    def count_missing(self, counts: Counts) -> int:
+        """Return how many messages have to come before a count compresses again."""
+        return 0 if counts.since is None else max(0, self.spacing - counts.since)
 
 
 QUIET = Trigger("none")
@@ -149,6 +158,8 @@ def decide(counts: Counts, budget: Budget, thresholds: Thresholds | None = None)
     if strongest.by_count and counts.spoken is not None and counts.spoken <= thresholds.kept:
         why = because.TOO_FEW(because=strongest.reason, messages=counts.spoken, kept=thresholds.kept)
         return Trigger("warn", why)
+    if strongest.by_count and (missing := thresholds.count_missing(counts)):
+        return Trigger("warn", because.SPACED(because=strongest.reason, missing=missing))
     return strongest
 
 
@@ -223,9 +234,11 @@ def look_ahead(
     limits.append(by_tokens)
     nearest = max(limits, key=lambda one: one.share)
     is_counted = nearest is not by_tokens or by_tokens.at == wanted.tokens
-    if is_counted and not nearest.left and spoken <= wanted.kept and counts.tokens <= budget.hard:
-        # A count was reached, but with so few messages there is nothing to compress yet.
-        nearest = Limit("messages", wanted.kept + 1, spoken)
+    # A count may be reached while there is nothing to compress yet, or the last compression was just now.
+    missing = max(wanted.kept + 1 - spoken, wanted.count_missing(counts))
+    is_message = nearest.measure == "messages" and nearest.left < missing
+    if is_counted and missing > 0 and (is_message or not nearest.left) and counts.tokens <= budget.hard:
+        nearest = Limit("messages", spoken + missing, spoken)
     return Ahead(tuple(limits), nearest)
 
 

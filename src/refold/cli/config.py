@@ -78,7 +78,7 @@ def _show_rows(rows: list[Row]) -> None:
         style = "dim" if row.layer == "built in" else "" if row.layer == "preset" else "bold"
         table.add_row(
             row.name,
-            Text(clean_line(format_value(row.value))),
+            Text(clean_line(format_row(row))),
             translate(row.layer),
             Text(clean_line(row.place)),
             style=style,
@@ -86,6 +86,11 @@ def _show_rows(rows: list[Row]) -> None:
     console.print(table)
     console.print()
     console.print(Text(tr("Precedence: call, session, environment, project, user, preset, built in."), style="dim"))
+
+
+def format_row(row: Row) -> str:
+    """Return the value of a setting as people say it: a share is a percentage."""
+    return row.share or format_value(row.value)
 
 
 def format_value(value: object) -> str:

@@ -37,6 +37,8 @@ _FOLLOWERS: dict[str, dict[str, Callable[[Any], object]]] = {
 _COUNTS = ("retention_count", "compact_preserve_count", "keep_last", "keep_recent", "keep_last_turns")
 for _name in _COUNTS:
     _FOLLOWERS[_name]["fold.keep_first_user"] = lambda _: False
+# Between two compressions by count there come at least so many of the messages that are kept: one in five.
+SPACING_SHARE = 5
 _TRIGGERS = ("compact_trigger", "context_threshold", "context_compression_threshold")
 TIERS = Tiers()
 
@@ -203,6 +205,7 @@ def find_thresholds(config: CompressionConfig) -> Thresholds:
         turns=config.max_turns,
         reported_ratio=config.context_compression_threshold,
         kept=config.fold.min_messages,
+        spacing=config.keep_recent or 0 if is_scored else config.fold.min_messages // SPACING_SHARE,
     )
 
 
@@ -227,4 +230,5 @@ def find_budget(config: CompressionConfig, model: ModelInfo, margin: float) -> B
     is_of_room = trigger is None and config.compact_target is None
     is_ruled = trigger is not None and config.fold.keeps_by_count
     tiers = replace(budget, soft=soft, target=target, warn=min(budget.warn, soft))
-    return replace(tiers, is_of_room=is_of_room, is_ruled=is_ruled)
+    spacing = soft - target if config.fold.is_paced else 0
+    return replace(tiers, is_of_room=is_of_room, is_ruled=is_ruled, spacing=spacing)

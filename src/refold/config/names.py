@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from refold.errors import Sentence
@@ -69,6 +69,12 @@ def suggest(name: str, known: Iterable[str], near: float = 0.6) -> str:
     """Return `` (did you mean 'x'?)`` for the nearest known name, or an empty string if none is as near as ``near``."""
     found = difflib.get_close_matches(name[:100], list(known), n=1, cutoff=near)
     return Sentence(" (did you mean '{name}'?)", name=found[0]) if found else ""
+
+
+def find_said(name: str, is_said: Callable[[str], bool]) -> str:
+    """Return the name under which somebody set what ``name`` means; ``name`` itself if nobody did."""
+    own = next((meaning.names for meaning in MEANINGS if name in meaning.names), ())
+    return next((one for one in (name, *own) if is_said(one)), name)
 
 
 def family_of(name: str) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ from refold.config.presets import check_preset, find_implied, preset_layers
 from refold.config.reading import Known, flatten, show
 from refold.config.values import Attempts, Count, LanguageName, Limit, Names, Place, Positive, Score, Seconds, Share
 from refold.errors import ConfigError
-from refold.recall.options import RecallOptions, read_recall
+from refold.recall.options import MemoryOptions, RecallOptions, read_recall
 from refold.stages import STAGES
 from refold.stages.clamp import Clamp
 from refold.stages.dedupe import Dedupe
@@ -139,6 +139,7 @@ class CompressionConfig(BaseModel):
     window_stage: Window = Field(default_factory=Window)  # "window" is the model's.
     clamp: Clamp = Field(default_factory=Clamp)
     recall: Annotated[RecallOptions, BeforeValidator(read_recall)] = Field(default_factory=RecallOptions)
+    memory: MemoryOptions = Field(default_factory=MemoryOptions)
 
     _layers: tuple[Layer, ...] = PrivateAttr(())
     _sources: dict[str, Source] = PrivateAttr(default_factory=dict)

@@ -6,7 +6,7 @@ value raises ValueError with a sentence; whoever knows the setting's name and pl
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator
 
@@ -68,6 +68,16 @@ Place = Annotated[
     PlainValidator(lambda value: None if value is None else LedgerPlace(value), json_schema_input_type=str | None),
     PlainSerializer(str, when_used="unless-none"),
 ]
+
+
+def is_share(hint: object) -> bool:
+    """Tell whether a setting of this type is a share, or may be one."""
+    return not {Share, Limit}.isdisjoint((hint, *get_args(hint)))
+
+
+def write_share(value: float) -> str:
+    """Return a share as people say it: 0.8 is ``80%``. A limit in tokens stays a number."""
+    return f"{value * 100:.6g}%" if value <= 1 else f"{value:,g}"
 
 
 def share_of(limit: float, window: int) -> float:

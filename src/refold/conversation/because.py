@@ -72,6 +72,12 @@ TOO_FEW = define_reason(
     "{because}, but nothing can be compressed yet: there are {messages:,} messages, and {kept:,} are kept",
     "{because}，但还没有可压缩的内容：共 {messages:,} 条消息，保留 {kept:,} 条",
 )
+SPACED = define_reason(
+    "trigger.spaced",
+    "because missing",
+    "{because}, but the last compression was a few messages ago: {missing:,} more come first",
+    "{because}，但距上次压缩只有几条消息：再来 {missing:,} 条后压缩",
+)
 OVERFLOW = define_reason(
     "trigger.overflow",
     "",
@@ -355,4 +361,7 @@ RECALL_QUOTED = define_reason(
 )
 RECALLED = define_reason("recall.added", "", "added below the newest user message", "已附在最新的用户消息之后")
 TAKEN_BACK = define_reason("recall.taken_back", "", "removed: there is no room for it", "已撤回：没有空间")
+REMEMBERED = define_reason(
+    "memory.added", "notes", "{notes} notes from earlier sessions added", "已附上较早会话的 {notes} 条记录"
+)
 TUNED = define_reason("tuned", "changes", "tuned: {changes}", "已调整：{changes}")

@@ -206,6 +206,17 @@ def count_lead(items: Sequence[Item], fixed_tokens: int) -> int:
     return lead
 
 
+def count_kept(items: Sequence[Item], messages: int | None, turns: int | None) -> int:
+    """Return the tokens of the newest items that a fold by count keeps: so many messages, or turns, or the more."""
+    tokens = met = 0
+    for at, item in enumerate(reversed(items)):
+        if item.is_fold or (at >= (messages or 0) and met >= (turns or 0)):
+            break
+        tokens += item.tokens
+        met += is_user_turn(item.role, item.parts)
+    return tokens
+
+
 def count_head(items: Sequence[Item], fixed_tokens: int) -> int:
     """Return the tokens before anything that a change could touch: those of the lead, and the first user message."""
     head = count_lead(items, fixed_tokens)

@@ -192,6 +192,10 @@ class Ledger(Protocol):
         """
         ...
 
+    def erase_edits(self, session_id: str, ids: Sequence[str], now: float) -> int:
+        """Delete edits and what was made from them, and log that; return how many went. What they covered stays."""
+        ...
+
     def find_forgotten(self, session_id: str) -> list[str]:
         """Return the ids of the messages whose content was erased, in the order of arrival."""
         ...

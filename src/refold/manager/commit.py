@@ -26,7 +26,7 @@ from refold.llm.redact import redact_text
 from refold.manager.flow import explain_refusal, read_versions
 from refold.manager.notices import Notice, make_event
 from refold.manager.recall_injection import give_up_recalled
-from refold.manager.session import BRAKE, FORCED, REDO, Brake, OpenSession
+from refold.manager.session import BRAKE, COUNTED, FORCED, REDO, Brake, OpenSession
 from refold.manager.store import Keeper
 from refold.memory import ContextSummary
 from refold.stages.offload import OffloadFile, files_of, offloaded_path
@@ -324,6 +324,8 @@ def _move_brake(keeper: Keeper, session: OpenSession, wish: Wish, outcome: Outco
     """
     changes: dict[str, object] = {}
     tokens = outcome.view.tokens
+    if wish.trigger.by_count:
+        changes[COUNTED] = len(session.ids)
     if wish.is_manual or wish.trigger.by_count or not _still_fires(keeper, session, wish, outcome):
         changes[BRAKE] = None
     else:
@@ -341,7 +343,7 @@ def _still_fires(keeper: Keeper, session: OpenSession, wish: Wish, outcome: Outc
     waiting = count_unsent(outcome.view.items, wish.unsent)
     tokens = outcome.view.tokens - waiting
     counts = replace(session.count(tokens), unsent_tokens=0)
-    return decide(counts, session.lift(wish.budget, tokens), keeper.find_thresholds()).acts
+    return decide(counts, session.lift(wish.budget, tokens, keeper.config.fold), keeper.find_thresholds()).acts
 
 
 def miss(keeper: Keeper, session: OpenSession, wish: Wish, why: Reason) -> Made:

@@ -23,6 +23,7 @@ from refold.llm.summariser import NO_MODEL, Summariser, ask_as
 from refold.manager.commit import Archived, Made, Wish, commit_outcome, miss, tell_failed
 from refold.manager.flow import Await, Flow, Question, Rounds
 from refold.manager.lease import give_lease, take_lease
+from refold.manager.memory_injection import read_remembered
 from refold.manager.notices import Notice
 from refold.manager.recall_injection import leave_out_recalled, put_back_recalled
 from refold.manager.session import OpenSession, read_pinned
@@ -119,7 +120,7 @@ def is_vetoed(keeper: Keeper, session: OpenSession, wish: Wish) -> bool:
 
 def make_full_view(keeper: Keeper, session: OpenSession, wish: Wish) -> View:
     """Return the view with its originals; what was undone is left alone until it must go."""
-    pinned = read_pinned(session.row.settings)
+    pinned = read_pinned(session.row.settings) | read_remembered(session.row.settings)
     if not wish.must:
         pinned |= session.undone
     return session.make_view(keeper.ledger, fixed_tokens=wish.fixed_tokens, pinned=pinned)

@@ -30,6 +30,7 @@ from refold.manager.commit import Archived
 from refold.manager.compress import CompactResult
 from refold.manager.flow import Flow, run_flow, run_flow_async, wait_out
 from refold.manager.managed import ManagedSession, SessionDefaults
+from refold.manager.memory_injection import forget_carried
 from refold.manager.notices import Listener
 from refold.manager.prepare import PreparedNow, StoredOriginals
 from refold.manager.returned import find_continued
@@ -339,6 +340,7 @@ class ContextCompressionManager:
         self._background.cancel(check_session(session_id))
         self._keeper.recall.forget(check_session(session_id), handle)
         forgotten = forget.forget(self._keeper, session_id, handle, self.md_sync)
+        forget_carried(self._keeper, session_id)
         self._write_summaries(session_id)
         return forgotten
 
@@ -347,6 +349,7 @@ class ContextCompressionManager:
         self._background.cancel(check_session(session_id))
         self._keeper.recall.forget(check_session(session_id))
         is_gone = forget.delete(self._keeper, session_id)
+        forget_carried(self._keeper, session_id)
         self._write_summaries(session_id)
         return is_gone
 

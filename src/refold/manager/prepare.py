@@ -30,6 +30,7 @@ from refold.manager.background import Background
 from refold.manager.commit import Made, Wish
 from refold.manager.compress import finish, run_batch
 from refold.manager.flow import Flow, Rounds
+from refold.manager.memory_injection import add_memory, is_memory_due
 from refold.manager.notices import Notice, make_event
 from refold.manager.recall_injection import add_recalled, find_quiet_note, make_room
 from refold.manager.session import FORCED, PINNED, OpenSession, Reported, find_brake, is_refused, parse_stored
@@ -161,6 +162,8 @@ def _find_quiet_note(keeper: Keeper, slot: Slot, session: OpenSession, judged: J
     What is logged when it begins or ends (a wait until a change pays) is logged by the long way.
     """
     decision = judged.decision
+    if is_memory_due(keeper, session):
+        return None
     fits = session.item_tokens + judged.fixed <= judged.budget.hard
     if decision.acts or decision.is_held or not fits or slot.reported != name_wait(decision.trigger.reason):
         return None
@@ -178,6 +181,9 @@ def _prepare_held(
         rounds.begin()
         judged = judge(keeper, slot, session, request)
         decision, fixed, hard = judged.decision, judged.fixed, judged.budget.hard
+        if is_memory_due(keeper, session):
+            session = add_memory(keeper, slot, session, judged.budget.soft - session.item_tokens - fixed)
+            continue
         if make_room(keeper, session, fixed, hard):
             session = keeper.open_stored(slot, session.id)
             continue
@@ -280,7 +286,7 @@ def judge(keeper: Keeper, slot: Slot, session: OpenSession, request: Request) ->
         NO_REASON if brake is None else because.BRAKED(misses=brake.misses, because=brake.why),
     )
     counts = session.count(tokens, reported.count_now(model, session.marker, tokens) if reported else None)
-    return Judged(decide_batch(counts, session.lift(budget, tokens), policy), budget, fixed)
+    return Judged(decide_batch(counts, session.lift(budget, tokens, config.fold), policy), budget, fixed)
 
 
 def make_economics(keeper: Keeper, slot: Slot, session: OpenSession) -> Economics | None:

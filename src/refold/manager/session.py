@@ -24,11 +24,12 @@ from refold.conversation.reason import NO_REASON, Reason, read_reason
 from refold.conversation.view import Item, Lens, View, apply
 from refold.errors import FormatError, LedgerError
 from refold.formats import MessageSource, digest_message
-from refold.ladder.plan import count_lead, count_unsent, detect_said
+from refold.ladder.plan import count_kept, count_lead, count_unsent, detect_said
 from refold.ledger.codec import load_json
 from refold.ledger.port import Ledger
 from refold.ledger.records import MessagePath, SessionRow, StoredMessage
 from refold.prepared import trace_items
+from refold.stages.fold import Fold
 from refold.tokens import Calibration, Counter
 from refold.tokens.calibration import Track
 
@@ -88,6 +89,7 @@ REPORTED = "reported"
 CALIBRATION = "calibration"
 PINNED = "pinned"
 WINDOWS = "windows"
+COUNTED = "counted"  # How many messages the session had when a count last compressed it.
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,11 +335,18 @@ class OpenSession:
     def count(self, tokens: int, reported_tokens: int | None = None) -> Counts:
         """Return what the view measures, system prompt and tools included in ``tokens``."""
         unsent = count_unsent(self.items, self.unsent)
-        return Counts(tokens, len(self.items), self.turns, reported_tokens, unsent, self.spoken)
+        counted = self.row.settings.get(COUNTED)
+        # A client that cut its own history has fewer messages than then.
+        since = len(self.ids) - counted if isinstance(counted, int) and len(self.ids) >= counted else None
+        return Counts(tokens, len(self.items), self.turns, reported_tokens, unsent, self.spoken, since)
 
-    def lift(self, budget: Budget, tokens: int) -> Budget:
+    def lift(self, budget: Budget, tokens: int, fold: Fold) -> Budget:
         """Return the tiers above what no compression can take away, in a view of ``tokens`` with all beside it."""
-        return budget.above(count_lead(self.items, tokens - self.item_tokens))
+        fixed = tokens - self.item_tokens
+        lifted = budget.above(count_lead(self.items, fixed))
+        if not budget.spacing or tokens < budget.soft:
+            return lifted
+        return lifted.spaced(fixed + count_kept(self.items, fold.keep_messages, fold.keep_turns))
 
     def find_language(self, new: Sequence[Message] = ()) -> Language:
         """Return the language people speak here, with messages that just came; looked for once in each turn."""

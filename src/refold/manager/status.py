@@ -91,7 +91,7 @@ def describe_session(keeper: Keeper, session_id: str, beside: Request | None = N
             count_fixed(slot, session, beside)
         tokens = session.item_tokens + slot.fixed_tokens
         plain = keeper.find_budget(row, session.counter)
-        budget = session.lift(plain, tokens)
+        budget = session.lift(plain, tokens, keeper.config.fold)
         brake = find_brake(session, keeper.config.max_compaction_attempts, tokens, budget.hard)
         stopped = NO_REASON
         if not keeper.config.is_auto:

@@ -56,7 +56,7 @@ def collect_facts(ledger: Ledger, row: SessionRow | None, *, with_history: bool 
         known = [fact for _, facts in groups for fact in facts]
     else:
         said = [(one.fact, one.created_at) for one in ledger.read_facts(row.id)]
-        known = resolve_facts([*said, *_find_said(ledger, row)], row.id)
+        known = resolve_facts([*said, *find_said(ledger, row, ledger.read_path(row.id).ids[-MESSAGES_MAX:])], row.id)
     return [fact for fact in known if with_history or fact.holds]
 
 
@@ -93,11 +93,10 @@ def _mark_superseded(facts: Sequence[KnownFact]) -> list[KnownFact]:
     return marked
 
 
-def _find_said(ledger: Ledger, row: SessionRow) -> list[tuple[Fact, float]]:
-    """Return the facts in what was said, by rule."""
+def find_said(ledger: Ledger, row: SessionRow, ids: Sequence[str]) -> list[tuple[Fact, float]]:
+    """Return the facts in what was said in these messages, by rule."""
     form = format_of(row)
     found: list[tuple[Fact, float]] = []
-    ids = ledger.read_path(row.id).ids[-MESSAGES_MAX:]
     for start in range(0, len(ids), _PAGE):
         for stored in ledger.read_messages(row.id, ids[start : start + _PAGE]):
             if stored.role not in ("user", "assistant") or stored.is_forgotten:

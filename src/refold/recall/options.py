@@ -70,6 +70,20 @@ class RecallOptions:
             )
 
 
+@dataclass(frozen=True, slots=True)
+class MemoryOptions:
+    """What a new session is given of earlier ones: nothing unless ``inject`` is on, at most so many tokens."""
+
+    inject: bool = False
+    inject_tokens: int = 800
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.inject, bool):
+            raise ConfigError(f"memory.inject is {_show(self.inject)}; give on or off")
+        if not 1 <= self.inject_tokens <= TOKENS_MAX:
+            raise ConfigError(f"memory.inject_tokens is {self.inject_tokens}; give 1 to {TOKENS_MAX:,}")
+
+
 def read_recall(value: object) -> object:
     """Return a block of settings as people write it: YAML reads ``off`` and ``on`` as switches."""
     if not isinstance(value, dict):

@@ -60,7 +60,7 @@ class ScoreOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Importance:
+class MessageImportance:
     """A score from 0 to 1 in steps of a hundredth, and each reason with its weight, such as ``user +0.2``."""
 
     score: float
@@ -74,7 +74,7 @@ class Importance:
 DEFAULT_OPTIONS = ScoreOptions()
 
 
-def score_message(role: str, parts: Sequence[Part], options: ScoreOptions = DEFAULT_OPTIONS) -> Importance:
+def score_message(role: str, parts: Sequence[Part], options: ScoreOptions = DEFAULT_OPTIONS) -> MessageImportance:
     """Return how much a message matters and why."""
     text = "\n".join(part.text for part in parts if part.kind in ("text", "result"))
     is_result = role == "tool" or any(part.kind == "result" for part in parts)
@@ -93,7 +93,9 @@ def score_message(role: str, parts: Sequence[Part], options: ScoreOptions = DEFA
         (reason, hundredths) for reason, weight, holds in applied if holds and (hundredths := round(weight * 100))
     ]
     total = min(100, max(0, sum(hundredths for _, hundredths in counted)))
-    return Importance(total / 100, tuple(f"{reason} {_write_weight(hundredths)}" for reason, hundredths in counted))
+    return MessageImportance(
+        total / 100, tuple(f"{reason} {_write_weight(hundredths)}" for reason, hundredths in counted)
+    )
 
 
 def _write_weight(hundredths: int) -> str:

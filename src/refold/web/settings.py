@@ -12,8 +12,10 @@ from dataclasses import dataclass, is_dataclass
 from typing import Literal, Union, get_args, get_origin, get_type_hints
 
 from refold.config import PRESETS, CompressionConfig, Row, explain
-from refold.config.names import MEANINGS
+from refold.config.explain import find_row
+from refold.config.names import find_said
 from refold.config.saving import find_file, save_settings, try_settings
+from refold.config.values import write_share
 from refold.errors import ConfigError
 from refold.server.api.interface import Access
 from refold.server.settings import settle_arrival
@@ -50,14 +52,14 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "fold.prompt",
     ),
 }
-KNOWN = frozenset(name for names in GROUPS.values() for name in names)
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
     """One setting with its source. ``layer`` "folder" is ``.compression/config.json``; ``choices`` if it has a few.
 
-    ``instead`` is what another name for the same meaning says where this one is not set.
+    ``instead`` is what another name for the same meaning says where this one is not set. ``is_share``: it is shown and
+    typed as a percentage (S3.9).
     """
 
     name: str
@@ -68,6 +70,14 @@ class Setting:
     kind: str
     choices: tuple[str, ...] = ()
     instead: str = ""
+    is_share: bool = False
+
+    @property
+    def typed(self) -> str:
+        """The value as one would type it."""
+        if self.is_share and isinstance(self.value, int | float):
+            return write_share(self.value)
+        return write_value(self.value)
 
     @property
     def is_locked(self) -> bool:
@@ -87,6 +97,11 @@ class Sheet:
     settings: dict[str, Setting]
     file: str
 
+    def find(self, name: str) -> Setting:
+        """Return the setting that decides what ``name`` means: a preset may set it under another document's name."""
+        known = self.settings
+        return known[find_said(name, lambda one: known[one].value is not None and known[one].layer != "built in")]
+
 
 def read_sheet(access: Access) -> Sheet:
     """Return the settings as the next start would read them, with what ``config.json`` changes of them."""
@@ -95,26 +110,25 @@ def read_sheet(access: Access) -> Sheet:
     changed = manager.compression_folder.read_config()
     folder = {name for name in changed if (source := config.source(name)) is None or source.layer not in LOCKED}
     settings: dict[str, Setting] = {}
-    for row in explain(config):
+    rows = {row.name: row for row in explain(config)}
+    for row in rows.values():
         kind, choices = find_kind(row)
         if row.name in folder:
-            setting = Setting(row.name, changed[row.name], "folder", "", row.means, kind, choices)
+            setting = Setting(
+                row.name, changed[row.name], "folder", "", row.means, kind, choices, is_share=row.is_share
+            )
         else:
             place = "" if access.tenant else row.place  # Paths of the operator's machine.
             value = None if access.tenant and row.name in HIDDEN else row.value
-            instead = _find_instead(config, row) if value is None else ""
-            setting = Setting(row.name, value, row.layer, place, row.means, kind, choices, instead)
+            instead = _find_instead(rows, row) if value is None else ""
+            setting = Setting(row.name, value, row.layer, place, row.means, kind, choices, instead, row.is_share)
         settings[row.name] = setting
     return Sheet(settings, find_file(manager.workspace_path).name)
 
 
-def _find_instead(config: CompressionConfig, row: Row) -> str:
-    names = next((meaning.names for meaning in MEANINGS if row.name in meaning.names), ())
-    for name in names:
-        value = None if "." in name else getattr(config, name, None)
-        if value is not None:
-            return f"{write_value(value)} ({name})"
-    return ""
+def _find_instead(rows: Mapping[str, Row], row: Row) -> str:
+    said = find_row(rows, row.name)
+    return f"{said.share or write_value(said.value)} ({said.name})" if said is not row else ""
 
 
 def try_drafts(access: Access, drafts: Mapping[str, Draft]) -> dict[str, str]:

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from refold.agent.hub import find_undo
 from refold.agent.texts import Texts, tell_change, texts_in
-from refold.cli.config import format_value
+from refold.cli.config import format_row
 from refold.cli.exit import describe_error
 from refold.cli.output import clean_line, describe_share, format_time, make_table
 from refold.cli.repl.gauge import break_down, shorten_tokens, write_gauge
@@ -24,6 +24,8 @@ from refold.cli.repl.keyboard import COMMAND_LIST
 from refold.cli.repl.screen import OPTIMISING, Screen
 from refold.cli.repl.session import ChatSession
 from refold.cli.words import count_things, find_language, say_reason, tr, translate
+from refold.config.explain import explain as explain_settings
+from refold.config.explain import find_row
 from refold.errors import RefoldError
 from refold.ledger.port import Ledger
 from refold.manager.usage import read_figures
@@ -246,9 +248,10 @@ def config(chat: ChatSession, screen: Screen, argument: str) -> None:
 
 def _show_settings(chat: ChatSession, screen: Screen) -> None:
     table = make_table("setting", "value", "means", wide=("means",), wraps=True)
-    for name, ours in SETTINGS.items():
-        means = type(chat.manager.config).model_fields[ours].description or ""
-        table.add_row(name, format_value(getattr(chat.manager.config, ours)), translate(means))
+    rows = {row.name: row for row in explain_settings(chat.manager.config)}
+    begins = find_row(rows, "trigger_ratio")
+    for name, row in ({name: rows[ours] for name, ours in SETTINGS.items()} | {begins.name: begins}).items():
+        table.add_row(name, format_row(row), translate(row.means))
     screen.show(table)
     screen.note(tr("change one with /config name=value; 'refold config explain --all' lists every setting"))
 

@@ -27,13 +27,7 @@ def forget_messages(db: Database, session: int, ids: Sequence[str]) -> tuple[int
     """Erase messages; return how many still had content, and how many edits were deleted."""
     targets = _find_targets(db, session, ids)
     _scrub_notes(db, session, Words(_read_bodies(db, session, targets)))
-    covering = find_edits_over(db, session, targets, active_only=False)
-    gone = add_descendants(read_rows(db, session, active_only=False), covering)
-    keys = [row.key for row in gone]
-    db.run_each("DELETE FROM cover WHERE edit = ANY(?)", (), keys)
-    db.run_each("DELETE FROM edit WHERE key = ANY(?)", (), keys)
-    batches = sorted({row.batch for row in gone if row.batch is not None})
-    db.run_each("DELETE FROM fact WHERE session = ? AND batch = ANY(?)", (session,), batches)
+    gone = delete_edits(db, session, find_edits_over(db, session, targets, active_only=False))
     for digest in sorted({digest for digest, _ in targets.values()}):
         handle = f"m:{digest.hex()[:DIGITS]}"
         sql = "DELETE FROM fact WHERE session = ? AND handle >= ? AND handle < ?"
@@ -42,7 +36,18 @@ def forget_messages(db: Database, session: int, ids: Sequence[str]) -> tuple[int
     db.delete_content(session, full)
     sql = f"UPDATE message SET {db.content} = NULL, checksum = NULL WHERE session = ? AND seq = ANY(?)"
     db.run_each(sql, (session,), full)
-    return len(full), len(gone)
+    return len(full), gone
+
+
+def delete_edits(db: Database, session: int, ids: set[str]) -> int:
+    """Delete edits, those made from them, and the facts of both; return how many edits there were."""
+    gone = add_descendants(read_rows(db, session, active_only=False), ids)
+    keys = [row.key for row in gone]
+    db.run_each("DELETE FROM cover WHERE edit = ANY(?)", (), keys)
+    db.run_each("DELETE FROM edit WHERE key = ANY(?)", (), keys)
+    batches = sorted({row.batch for row in gone if row.batch is not None})
+    db.run_each("DELETE FROM fact WHERE session = ? AND batch = ANY(?)", (session,), batches)
+    return len(gone)
 
 
 def _find_targets(db: Database, session: int, ids: Sequence[str]) -> _Targets:

@@ -31,7 +31,7 @@ from refold.ledger.sql import log as log_rows
 from refold.ledger.sql import messages as message_rows
 from refold.ledger.sql import sessions as session_rows
 from refold.ledger.sql.database import Database
-from refold.ledger.sql.forget import forget_messages
+from refold.ledger.sql.forget import delete_edits, forget_messages
 from refold.ledger.verify import DigestOf, repair_session, verify_session, verify_tables
 
 T = TypeVar("T")
@@ -325,6 +325,21 @@ class SqlLedger(ABC):
             count, edits = forget_messages(db, key, ids)
             if count or edits:
                 log_rows.add_events(db, key, [Event("forgotten", now, {"messages": count, "edits": edits})])
+                session_rows.mark_changed(db, key, edits=True, now=now)
+            return count
+
+        count = self._change(erase)
+        self._wipe()
+        return count
+
+    def erase_edits(self, session_id: str, ids: Sequence[str], now: float) -> int:
+        """Delete edits and what was made from them; return how many went."""
+
+        def erase(db: Database) -> int:
+            key = session_rows.need_session(db, session_id).key
+            count = delete_edits(db, key, set(ids))
+            if count:
+                log_rows.add_events(db, key, [Event("forgotten", now, {"messages": 0, "edits": count})])
                 session_rows.mark_changed(db, key, edits=True, now=now)
             return count
 

@@ -69,6 +69,13 @@ class Source:
             asked="\n".join(_read_ask(view.items[at]) for at in kept if at < first).strip(),
         )
 
+    def count_untold(self, view: View) -> int:
+        """Return the tokens behind this fold that no model has summed up yet."""
+        behind = {message.id for message in self.messages}
+        told = [edit for edit in view.edits if edit.fold is not None and edit.fold.by == "llm"]
+        summed = {one for edit in told if behind.issuperset(edit.covers) for one in edit.covers}
+        return sum(view.lens.plain(message).tokens for message in self.messages if message.id not in summed)
+
     def extract(self, view: View, options: ExtractOptions, goal: Goal) -> Extract:
         known = frozenset(message.id for message in self.messages) - {message.id for message in self.fresh}
         count = view.lens.count_text

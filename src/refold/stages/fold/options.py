@@ -20,7 +20,8 @@ class FoldOptions:
     Summaries may have ``summary_share`` of the room, of a small one more, up to ``summary_tokens_least``. With
     ``standing_share`` a new fold leaves the earlier ones as they are, cached, until they fill that share of the
     summaries' room; each takes ``fresh_share`` of what is left of it. ``closing`` adds a sentence that says what the
-    text above it is. With ``by_compressor`` a manager has its ``compressor`` write the summary.
+    text above it is. With ``by_compressor`` a manager has its ``compressor`` write the summary. With ``is_paced`` a
+    model is asked once for as many tokens as lie between trigger and target; for fewer the summary is extracted.
     """
 
     name: ClassVar[str] = "fold"
@@ -53,6 +54,7 @@ class FoldOptions:
     ask_facts: bool = False
     by_compressor: bool = False
     extract_opening: str = ""
+    is_paced: bool = False
     on_failure: Literal["extract", "keep"] = "extract"
     # What importance goes by; in a config it is a block of its own.
     score: ScoreOptions = field(default=ScoreOptions(), metadata={"block": "score"})

@@ -72,6 +72,11 @@ class Fold(FoldOptions):
         for span, options in self._plan_spans(view, goal, spans):
             source = Source.read(view, span, spans, edits, self._find_place(view, span))
             extract = source.extract(view, self._open_extract(options), goal)
+            if self.is_paced and not goal.force and source.count_untold(view) < goal.soft - goal.target:
+                plain = self._make_edit(view, source, extract, goal)
+                edits += [plain] if plain is not None else []
+                notes.append("extractive summary: too little is new for a model")
+                continue
             demands = self._make_demands(options)
             room = Room(self.tool_chars_max, self.prompt_chars_max, self.prompt_tokens_max, view.lens.count_text)
             told = yield from ask_words(

@@ -13,7 +13,6 @@ from nicegui import ui
 from refold.web.links import page_link
 from refold.web.settings import (
     GROUPS,
-    KNOWN,
     LOCKED,
     Draft,
     Setting,
@@ -21,7 +20,6 @@ from refold.web.settings import (
     read_sheet,
     save_drafts,
     try_drafts,
-    write_value,
 )
 from refold.web.shell import button, frame, go, guarded, heading, notify, text
 from refold.web.visit import find_visit, say
@@ -55,15 +53,15 @@ class SettingsTab:
                 with ui.element("section").classes("panel group"):
                     heading(say(f"settings.group_{group}"), 2)
                     for name in names:
-                        self._draw_field(sheet.settings[name])
+                        self._draw_field(sheet.find(name), name)
             self._draw_rest()
         self._draw_bar()
 
-    def _draw_field(self, setting: Setting) -> None:
-        self.fields[setting.name] = Field(self, setting)
+    def _draw_field(self, setting: Setting, title: str = "") -> None:
+        self.fields[setting.name] = Field(self, setting, title)
 
     def _draw_rest(self) -> None:
-        rest = [one for name, one in self.sheet.settings.items() if name not in KNOWN]
+        rest = [one for name, one in self.sheet.settings.items() if name not in self.fields]
         with ui.element("details").classes("panel group rest") as made:
             with ui.element("summary"):
                 text("span", say("settings.group_rest"), "rest-title")
@@ -91,7 +89,7 @@ class SettingsTab:
     async def change(self, name: str, draft: Draft) -> None:
         """Take what was typed, try it together with the rest, and say what is wrong."""
         setting = self.sheet.settings[name]
-        typed = write_value(setting.value) if not isinstance(setting.value, bool) else setting.value
+        typed = setting.value if isinstance(setting.value, bool) else setting.typed
         if draft == typed:
             self.drafts.pop(name, None)
         else:
@@ -117,21 +115,20 @@ class SettingsTab:
 
 
 class Field:
-    """One setting on the page."""
+    """One setting on the page. ``title`` is the setting that people look for; empty in the list of all others."""
 
-    def __init__(self, tab: SettingsTab, setting: Setting) -> None:
+    def __init__(self, tab: SettingsTab, setting: Setting, title: str = "") -> None:
         self.tab, self.setting = tab, setting
         name = setting.name
-        is_known = name in KNOWN
         self.is_locked = tab.is_locked or setting.is_locked
         with ui.element("div").classes("setting" if setting.kind != "lines" else "setting tall-setting") as self.row:
             self.row._props["data-setting"] = name
             with ui.element("div").classes("setting-words"):
-                label = text("label", say(f"settings.name_{name}") if is_known else name)
-                label.classes("setting-name" if is_known else "setting-name mono")
-                if is_known:
+                label = text("label", say(f"settings.name_{title}") if title else name)
+                label.classes("setting-name" if title else "setting-name mono")
+                if title:
                     text("span", name, "mono faint setting-key")
-                means = say(f"settings.means_{name}") if is_known else setting.means
+                means = say(f"settings.means_{name}") if title else setting.means
                 if means:
                     about = text("p", means, "soft setting-means")
             with ui.element("div").classes("setting-entry"):
@@ -161,9 +158,9 @@ class Field:
         made = ui.element(tag).classes("input" if tag == "input" else "input prompt")
         # As an attribute, or its content: a value would be put back with every change on the page while somebody types.
         if tag == "input":
-            made._props["^value"] = write_value(setting.value)
+            made._props["^value"] = setting.typed
         else:
-            made._text = write_value(setting.value)
+            made._text = setting.typed
         made._props["placeholder"] = setting.instead or say("settings.unset")
         made._props.update({"disabled": self.is_locked, "spellcheck": "false", "autocomplete": "off"})
         made.on("input", self._take, js_handler="(e) => emit(e.target.value)", throttle=TYPING_S, leading_events=False)
@@ -177,7 +174,7 @@ class Field:
 
     def _draw_choice(self) -> ui.element:
         with ui.element("select").classes("input") as made:
-            given = write_value(self.setting.value)
+            given = self.setting.typed
             for one in dict.fromkeys(("", *self.setting.choices)):
                 option = text("option", one or say("settings.unset"))
                 option._props.update({"value": one, "selected": one == given})
