@@ -15,14 +15,14 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from refold.conversation import because
-from refold.conversation.edit import Edit, Fact
+from refold.conversation.edit import RECALL, Edit, Fact
 from refold.conversation.language import Language, detect_language
 from refold.conversation.message import is_user_turn
 from refold.conversation.view import Item
 from refold.errors import LedgerError
 from refold.ledger.records import Event, SessionRow
 from refold.llm.redact import redact_text
-from refold.manager.session import RECALL, OpenSession
+from refold.manager.session import OpenSession
 from refold.memory.daily import MarkdownSync, quiet_line, write_heading
 from refold.recall.facts import find_said, resolve_facts
 from refold.recall.words import find_words, query_words
