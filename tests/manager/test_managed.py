@@ -183,3 +183,31 @@ def test_a_format_that_is_named_holds_for_every_message(tmp_path: Path) -> None:
     manager.append("s1", [again])
     assert manager.prepare_context_sync("s1", [*history, again]).messages == [*history, again]
     assert manager.status("s1").wire == "openai-chat"
+
+
+def test_a_manager_that_opens_the_session_later_decides_as_the_one_that_stayed(tmp_path: Path) -> None:
+    """Carry and unsent messages are in the ledger: what comes next is announced and done alike."""
+    config = CompressionConfig(window=30_000)
+    stayed = ContextCompressionManager(config, tmp_path / "stayed")
+    history: list[Any] = [{"role": "user", "content": "Read every sensor."}]
+    for n in range(40):
+        call = {"id": f"c{n}", "type": "function", "function": {"name": "read", "arguments": f'{{"n": {n}}}'}}
+        reply = {"role": "assistant", "content": None, "tool_calls": [call]}
+        fresh = ContextCompressionManager(config, tmp_path / "fresh")
+        views = []
+        for manager in (stayed, fresh):
+            session = manager.session("s1", model="claude-sonnet-5-5")
+            prepared = session.prepare(history)
+            views.append(prepared.messages)
+            session.commit(reply, {"input_tokens": prepared.total_tokens, "output_tokens": 30})
+        assert views[0] == views[1]
+        assert fresh.status("s1").ahead == stayed.status("s1").ahead
+        fresh.close()
+        result = {"role": "tool", "tool_call_id": f"c{n}", "content": TEXT.format(n=n) * 3}
+        history += [reply, result]
+        # What is appended by one process and prepared by another was not sent yet.
+        for manager in (stayed, ContextCompressionManager(config, tmp_path / "fresh")):
+            manager.append("s1", [result])
+    assert stayed.status("s1").compression_count == fresh.status("s1").compression_count > 0
+    stayed.close()
+    fresh.close()

@@ -19,6 +19,7 @@ class StreamedReply:
     def __init__(self) -> None:
         self.usage: Raw | None = None
         self.finish_reason: str | None = None
+        self.is_ended = False  # Nothing that matters follows: many readers stop here.
         self._message: Raw = {}
         self._calls: dict[int, Raw] = {}
         self._blocks: dict[int, Raw] = {}
@@ -50,12 +51,13 @@ class StreamedReply:
             self._add_chunk(raw)
         elif str(raw.get("type", "")).startswith("response."):
             if raw["type"] in ("response.completed", "response.incomplete"):
-                self._response = raw.get("response")
+                self._response, self.is_ended = raw.get("response"), True
         else:
             self._add_event(raw)
 
     def _add_chunk(self, raw: Raw) -> None:
         self.usage = raw.get("usage") or self.usage
+        self.is_ended = self.finish_reason is not None and not raw["choices"]
         for choice in raw["choices"]:
             if choice.get("index", 0):
                 continue
@@ -85,6 +87,8 @@ class StreamedReply:
             for key, piece in raw["delta"].items():
                 if key in _LISTED and isinstance(piece, str):
                     block[key] = (block.get(key) or "") + piece
+        elif kind == "message_stop":
+            self.is_ended = True
         elif kind == "message_delta":
             self.finish_reason = raw["delta"].get("stop_reason") or self.finish_reason
             self.usage = {**(self.usage or {}), **(raw.get("usage") or {})}
@@ -102,24 +106,30 @@ def _close(block: Raw) -> Raw:
 
 
 def follow(stream: Iterator[Any], session: ManagedSession) -> Iterator[Any]:
-    """Yield a stream's events; store the answer when it is whole, also if nobody reads past its end."""
-    reply = StreamedReply()
+    """Yield a stream's events; store the answer as soon as it is whole, also if nobody reads on to the end."""
+    reply, is_stored = StreamedReply(), False
     try:
         for event in stream:
             reply.add(event)
+            if reply.is_ended and not is_stored:
+                is_stored = True
+                session.commit(reply.reply, reply.usage, finish_reason=reply.finish_reason)
             yield event
     finally:
-        if reply.is_done:
+        if reply.is_done and not is_stored:
             session.commit(reply.reply, reply.usage, finish_reason=reply.finish_reason)
 
 
 async def follow_async(stream: AsyncIterator[Any], session: ManagedSession) -> AsyncIterator[Any]:
     """The same as ``follow``, for async streams."""
-    reply = StreamedReply()
+    reply, is_stored = StreamedReply(), False
     try:
         async for event in stream:
             reply.add(event)
+            if reply.is_ended and not is_stored:
+                is_stored = True
+                await session.commit_async(reply.reply, reply.usage, finish_reason=reply.finish_reason)
             yield event
     finally:
-        if reply.is_done:
+        if reply.is_done and not is_stored:
             await session.commit_async(reply.reply, reply.usage, finish_reason=reply.finish_reason)

@@ -15,7 +15,7 @@ from itertools import chain
 
 import orjson
 
-from refold.budget import Budget, Counts
+from refold.budget import Budget, Carry, Counts
 from refold.conversation import because
 from refold.conversation.edit import RECALL, Edit
 from refold.conversation.language import Language
@@ -88,6 +88,7 @@ FORCED = "forced"
 REPORTED = "reported"
 CALIBRATION = "calibration"
 PINNED = "pinned"
+CARRY = "carry"
 WINDOWS = "windows"
 COUNTED = "counted"  # How many messages the session had when a count last compressed it.
 
@@ -189,6 +190,35 @@ class Reported:
         if (self.model, self.marker) != (model, marker):
             return None
         return max(0, self.input_tokens + tokens - self.counted_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCarry:
+    """What a decision goes by beside the view: the carry, how many messages were sent, and when.
+
+    It is stored with a report of usage, so that a process that opens the session later decides as one that stayed.
+    """
+
+    carry: Carry
+    messages: int
+    prepared_at: float
+
+    @classmethod
+    def read(cls, settings: Mapping[str, object]) -> StoredCarry | None:
+        """Return the carry of a session, if there is one that can be read."""
+        stored = settings.get(CARRY)
+        if not isinstance(stored, list) or len(stored) != 8:
+            return None
+        if not all(isinstance(figure, int | float) and not isinstance(figure, bool) for figure in stored):
+            return None
+        *figures, messages, prepared_at = stored
+        return cls(Carry(*(int(figure) for figure in figures)), int(messages), float(prepared_at))
+
+    def to_settings(self) -> list[object]:
+        """Return what is stored."""
+        one = self.carry
+        sizes = [one.first_tokens, one.last_tokens, one.floor_tokens, one.kept_tokens]
+        return [one.requests, one.session_requests, *sizes, self.messages, round(self.prepared_at, 3)]
 
 
 def is_refused(settings: Mapping[str, object]) -> bool:

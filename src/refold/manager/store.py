@@ -29,7 +29,15 @@ from refold.manager.flow import Flow, Pause, wait_out
 from refold.manager.lease import Heartbeat
 from refold.manager.notices import Listeners, Notice, make_event
 from refold.manager.recall_injection import RecallAccess
-from refold.manager.session import WINDOWS, OpenSession, Prints, load_session, read_calibration, read_window
+from refold.manager.session import (
+    WINDOWS,
+    OpenSession,
+    Prints,
+    StoredCarry,
+    load_session,
+    read_calibration,
+    read_window,
+)
 from refold.offload import OffloadFolder
 from refold.stages.fold import Fold
 from refold.stages.offload import Offload
@@ -196,6 +204,11 @@ class Keeper:
             session.row, session.counter = row, counter
             return session
         slot.session = load_session(self.ledger, row, self.make_lens(row), counter)
+        stored = None if slot.prepared_at else StoredCarry.read(row.settings)
+        if stored is not None:
+            # Another process prepared the last request: what it had not sent yet is not sent yet.
+            slot.carry, slot.prepared_at = stored.carry, stored.prepared_at
+            slot.unsent.update(slot.session.ids[stored.messages :])
         # What was not sent yet outlives a session that has to be read again.
         slot.session.unsent = slot.unsent
         return slot.session

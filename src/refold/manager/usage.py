@@ -20,10 +20,12 @@ from refold.ledger.records import Event, StoredBatch, StoredEdit, StoredUsage
 from refold.manager.notices import read_all_events
 from refold.manager.session import (
     CALIBRATION,
+    CARRY,
     FORCED,
     REPORTED,
     OpenSession,
     Reported,
+    StoredCarry,
     read_calibration,
     write_calibration,
 )
@@ -91,7 +93,12 @@ def _learn(slot: Slot, settings: Mapping[str, object], usage: StoredUsage) -> di
         return {}
     calibration = read_calibration(settings).observe(sent.model, sent.tokens, usage.input_tokens)
     reported = Reported(sent.model, usage.input_tokens, sent.tokens, sent.marker)
-    return {CALIBRATION: write_calibration(calibration), REPORTED: reported.to_settings()}
+    carry = StoredCarry(slot.carry, sent.messages, slot.prepared_at)
+    return {
+        CALIBRATION: write_calibration(calibration),
+        REPORTED: reported.to_settings(),
+        CARRY: carry.to_settings(),
+    }
 
 
 def _find_force(keeper: Keeper, session: OpenSession, usage: StoredUsage, report: ReportedUsage) -> Reason:
