@@ -126,6 +126,8 @@ def test_the_main_commands_answer_in_chinese(shell: Shell, session: list[dict[st
         (["config", "explain", "windw"], 3, "是不是“window”"),
         (["serve", "--host", "192.0.2.1"], 3, "创建密钥"),
         (["recall", " "], 2, "查询为空"),
+        (["nope"], 2, "没有命令 'nope'"),
+        (["show", "--nope"], 2, "没有选项 --nope"),
         (["chat", "--resume", "--model", "m", "--base-url", "http://127.0.0.1:9/v1", "hi"], 3, "没有可继续的会话"),
     ],
 )

@@ -87,7 +87,7 @@ def _list_tables_of_words() -> Iterator[str]:
     """Yield what the code keeps in tables: exit codes, slash commands, presets, extras, legends, settings."""
     from refold import errors
     from refold.cli.doctor import EXTRAS
-    from refold.cli.exit import EXIT_CODES
+    from refold.cli.exit import _USAGE, EXIT_CODES
     from refold.cli.repl.keyboard import COMMAND_LIST, PROMPT
     from refold.cli.repl.screen import OPTIMISING
     from refold.cli.replay import LEGEND
@@ -99,6 +99,7 @@ def _list_tables_of_words() -> Iterator[str]:
     yield from KINDS
     yield from (meaning.idea for meaning in MEANINGS)
     yield OPTIMISING
+    yield from _USAGE
     yield PROMPT
     yield from EXIT_CODES.values()
     yield from (command.means for command in COMMAND_LIST)

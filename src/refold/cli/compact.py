@@ -33,6 +33,7 @@ from refold.cli.input import (
 from refold.cli.output import (
     OutputError,
     clean_line,
+    describe_change,
     describe_share,
     format_document,
     make_console,
@@ -294,7 +295,7 @@ def _report_session(
 ) -> None:
     from rich.text import Text
 
-    head = f"{done.previous_tokens:,} → {done.current_tokens:,} tokens"
+    head = describe_change(done.previous_tokens, done.current_tokens)
     shrunk = describe_share(done.previous_tokens, done.current_tokens)
     console.print(Text.assemble((clean_line(name, 60), "bold"), "  ", (head, "bold green"), f"  {shrunk}"))
     worked = [stage for stage in done.stages if stage.edits]

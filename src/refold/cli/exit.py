@@ -31,6 +31,8 @@ EXIT_CODES = {
 }
 
 
+# What click says of a wrong command line, as far as it is one phrase and a name.
+_USAGE = ("no such command {rest}", "no such option: {rest}", "missing argument {rest}", "missing option {rest}")
 _CHINESE = re.compile("[\u4e00-\u9fff]")
 
 
@@ -106,6 +108,9 @@ def _fail_usage(error: Exception) -> int:
     message = message[:1].lower() + message[1:].rstrip(".").replace(". Did you", "; did you")
     if "unexpected extra argument" in message and _takes_session(context):
         message += tr("; name a session with --session")
+    for template in _USAGE:
+        if message.startswith(template.removesuffix("{rest}")):
+            message = tr(template, rest=message[len(template) - len("{rest}") :])
     if find_language() == "zh" and not _CHINESE.search(message):
         message = f"{translate('invalid command line')}：{message}"
     fail(message, 2)

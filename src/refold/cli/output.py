@@ -104,6 +104,11 @@ def make_table(*columns: str, numbers: Iterable[str] = (), wide: Iterable[str] =
     return table
 
 
+def describe_change(before: int, after: int) -> str:
+    """Return the tokens before and after: ``182,410 → 41,022 tokens``."""
+    return tr("{before:,} → {after:,} tokens", before=before, after=after)
+
+
 def describe_share(before: int, after: int) -> str:
     """Return the relative change: ``−91 %``."""
     if before <= 0 or before == after:
@@ -139,7 +144,7 @@ def show_report(
     head = Text.assemble(
         (clean_line(title, 60), "bold"),
         "  ",
-        (f"{report.tokens_before:,} → {report.tokens_after:,} tokens", "bold green"),
+        (describe_change(report.tokens_before, report.tokens_after), "bold green"),
         f"  {describe_share(report.tokens_before, report.tokens_after)}",
         tr("  {before:,} → {after:,} messages", before=report.messages_before, after=report.messages_after),
     )
@@ -159,7 +164,7 @@ def show_report(
 def describe_budget(report: Report, asked: int | None = None) -> str:
     """Return the budget's tiers and the token counter; ``asked`` is the requested budget."""
     budget = report.budget
-    tiers = f"{budget.hard:,} tokens"
+    tiers = tr("{count:,} tokens", count=budget.hard)
     if budget.soft != budget.hard or budget.target != budget.hard:
         tiers += tr(", threshold {soft:,}, target {target:,}", soft=budget.soft, target=budget.target)
     if not report.margin:

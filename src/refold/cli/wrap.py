@@ -231,7 +231,11 @@ def sum_up(application: Application, workspace: str, since: float) -> str:
     before = registry.get_sample_value("refold_tokens_before_total") or 0
     after = registry.get_sample_value("refold_tokens_after_total") or 0
     told = [count_things(int(requests), "request")]
-    told.append(f"{shorten(before)} → {shorten(after)} tokens" if after < before else f"{shorten(after)} tokens")
+    told.append(
+        tr("{before} → {after} tokens", before=shorten(before), after=shorten(after))
+        if after < before
+        else tr("{after} tokens", after=shorten(after))
+    )
     bill, largest = Bill(), ("", 0)
     with open_workspace(workspace) as manager:
         for row in manager.ledger.list_sessions(limit=SESSIONS_READ):

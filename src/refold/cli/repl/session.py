@@ -21,7 +21,7 @@ from refold.agent import Agent, AgentEvent, AgentLimits, Tool, events
 from refold.agent.models import Chosen, find_endpoint
 from refold.agent.runner import Approve
 from refold.cli.exit import describe_error
-from refold.cli.output import clean_line
+from refold.cli.output import clean_line, describe_change
 from refold.cli.repl.approval import LINE_CHARS, make_approve
 from refold.cli.repl.gauge import write_gauge
 from refold.cli.repl.screen import OPTIMISING, Screen
@@ -273,7 +273,7 @@ def show_event(screen: Screen, event: AgentEvent) -> None:
         ):  # The error follows.
             screen.note(tr("not compressed: {reason}", reason=say_reason(event.reason)), "yellow")
         case events.WindowLowered():
-            window = f"{event.window_before:,} → {event.window_after:,} tokens"
+            window = describe_change(event.window_before, event.window_after)
             screen.note(
                 tr(
                     "the context window of {model} is now {window}: {reason}",
