@@ -8,6 +8,7 @@ This file is the product's surface: public names, each loaded when first used. I
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
+    from refold.compactor import CompactOptions, ContextCompactor
     from refold.compressing import compress
     from refold.compressor import CompressionResult, ContextCompressor
     from refold.config import CompressionConfig
@@ -42,10 +43,12 @@ __all__ = [
     "BudgetTooSmall",
     "ChangeRefused",
     "Codec",
+    "CompactOptions",
     "CompactResult",
     "CompressionConfig",
     "CompressionResult",
     "ConfigError",
+    "ContextCompactor",
     "ContextCompressionManager",
     "ContextCompressor",
     "ContextOverflow",
@@ -75,10 +78,12 @@ _HOMES = {
     "BudgetTooSmall": "refold.errors",
     "ChangeRefused": "refold.errors",
     "Codec": "refold.formats",
+    "CompactOptions": "refold.compactor",
     "CompactResult": "refold.manager.compress",
     "CompressionConfig": "refold.config",
     "CompressionResult": "refold.compressor",
     "ConfigError": "refold.errors",
+    "ContextCompactor": "refold.compactor",
     "ContextCompressionManager": "refold.manager",
     "ContextCompressor": "refold.compressor",
     "ContextOverflow": "refold.errors",

@@ -1,0 +1,115 @@
+"""S2.4, S2.10: the compactor of the offload document, and the names of all five documents."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import refold
+from refold import CompactOptions, CompactResult, ContextCompactor
+from tests.seeds.growing import grow, say
+from tests.seeds.test_offload_grows import take_step
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "documents.md"
+# What each document calls its classes and functions. Private names of the first have a test of their own.
+NAMES = {
+    1: "ContextCompressionManager TokenCounter ContextCompressor CompressionConfig CompressionResult PreparedContext "
+    "MarkdownSync",
+    2: "CompressionConfig MessageImportance ContextSummary context_status context_compress context_config "
+    "context_summary truncateToolOutput",
+    3: "CompactResult CompactOptions ContextCompactor forceCompact",
+    4: "markCompressed createSummary compressConversationContext uncompressMessages formatMessagesForCompression",
+    5: "maybeCompactContext splitByTurns takeLastTurns pruneMessages estimateTokens onCompacted",
+}
+SECTIONS = (
+    "Technical Context",
+    "Project Overview",
+    "Code Changes",
+    "Debugging & Issues",
+    "Current Status",
+    "Pending Tasks",
+    "User Preferences",
+    "Key Decisions",
+)
+CLASSES = sorted({name for names in NAMES.values() for name in names.split() if name[0].isupper()})
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_every_class_of_the_documents_can_be_imported(name: str) -> None:
+    assert getattr(refold, name).__name__ == name
+    assert name in refold.__all__
+
+
+@pytest.mark.parametrize("document", sorted(NAMES))
+def test_every_name_of_a_document_is_on_the_page_that_maps_them(document: int) -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert [name for name in NAMES[document].split() if not re.search(rf"\b{name}\b", page)] == []
+
+
+class Writer:
+    """A model that sums up, or fails."""
+
+    def __init__(self, *, fails: bool = False) -> None:
+        self.fails, self.asked = fails, 0
+
+    async def complete(self, prompt: str) -> str:
+        self.asked += 1
+        if self.fails:
+            raise RuntimeError("out of order")
+        # Words that only repeat the summary before are refused.
+        words = "The garden needs water and some shade." if self.asked == 1 else "The seeds go into warm soil."
+        return "\n".join(f"## {title}\n{words}" for title in SECTIONS)
+
+
+async def test_a_history_in_and_a_compacted_one_out(tmp_path: Path) -> None:
+    *_, history = grow("long", "en", 41)
+    compactor = ContextCompactor(tmp_path, Writer(), CompactOptions(target_tokens=500, preserve_count=5))
+    result = await compactor.compact(history)
+    assert isinstance(result, CompactResult)
+    assert result.success
+    head, *kept = result.messages
+    assert head["role"] == "user"  # type: ignore[index]
+    assert head["content"].startswith("[Compressed History]\n\n")  # type: ignore[index]
+    assert kept == history[-5:]
+    assert result.preserved_count == 5
+    assert result.freed_tokens == result.previous_tokens - result.current_tokens > 0
+    # The loop goes on with what it got, and compacts again.
+    more: list[Any] = [*result.messages, *(say(at, "long", "en") for at in range(41, 61))]
+    again = await compactor.compact(more)
+    assert again.messages[1:] == more[-5:]
+    assert len(again.messages) == 6
+    compactor.close()
+
+
+async def test_few_messages_or_none_are_a_success_that_frees_nothing(tmp_path: Path) -> None:
+    model = Writer()
+    compactor = ContextCompactor(tmp_path, model)
+    *_, history = grow("long", "en", 5)
+    for messages in ([], history):
+        result = await compactor.compact(messages)
+        assert (result.success, result.freed_tokens, result.messages) == (True, 0, messages)
+    assert model.asked == 0
+    compactor.close()
+
+
+async def test_s2_7_a_model_that_fails_leaves_the_history_as_it_is(tmp_path: Path) -> None:
+    *_, history = grow("long", "en", 41)
+    model = Writer(fails=True)
+    compactor = ContextCompactor(tmp_path, model, CompactOptions(retry_count=1))
+    result = await compactor.compact(history)
+    assert (result.success, result.freed_tokens, result.messages) == (False, 0, history)
+    assert model.asked >= 1
+    compactor.close()
+
+
+async def test_calls_keep_their_results(tmp_path: Path) -> None:
+    history: list[Any] = [{"role": "user", "content": "Read all the files."}]
+    for at in range(10):
+        history += take_step(at, 50)
+    compactor = ContextCompactor(tmp_path, Writer())
+    result = await compactor.compact(history)
+    roles = [message["role"] for message in result.messages]  # type: ignore[index]
+    assert roles[1] != "tool", "a result never stands without its call"
+    assert result.messages[-1] == history[-1]
+    compactor.close()
