@@ -24,7 +24,7 @@ BUDGET ?= 8000
 RESULT := build/$(notdir $(SAMPLE))
 WORKSPACE ?= .
 
-.PHONY: help run try test test-all check fix bench screenshots reference lock clean
+.PHONY: help run try test test-all integrations check fix bench screenshots reference lock clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -42,6 +42,10 @@ test: $(VENV)/.dev  ## install what the tests need and run the quick suite: minu
 
 test-all: $(VENV)/.dev $(VENV)/.local  ## every test, with all examples of the property tests
 	$(PYTEST) -n 2 --dist loadfile $(ARGS)
+
+integrations: $(VENV)/.dev  ## test the adapters against the oldest and newest version of each framework
+	$(PIP) install "uv==$(UV_VERSION)"
+	$(BIN)/python tests/integrations/matrix.py $(ARGS)
 
 check: $(VENV)/.dev  ## lint, formatting, types, layering
 	$(BIN)/ruff check .

@@ -11,6 +11,7 @@ import openai
 
 import refold
 from refold.testing.integration import AgentSetup
+from tests.integrations.gathering import gather_chat
 
 SCHEMA = {"type": "object", "properties": {"number": {"type": "integer"}}, "required": ["number"]}
 ABOUT = "Read one sensor."
@@ -104,23 +105,6 @@ class ChatAgent:
         if calls:
             return None
         return message.content if hasattr(message, "content") else message["content"]
-
-
-def gather_chat(chunks: Any) -> dict[str, Any]:
-    """Return the message of a streamed answer, as an application puts it together."""
-    text, calls = "", {}
-    for chunk in chunks:
-        for choice in chunk.choices:
-            text += choice.delta.content or ""
-            for piece in choice.delta.tool_calls or ():
-                call = calls.setdefault(
-                    piece.index, {"id": piece.id, "type": "function", "function": {"arguments": ""}}
-                )
-                if piece.function.name:
-                    call["function"]["name"] = piece.function.name
-                call["function"]["arguments"] += piece.function.arguments or ""
-    message: dict[str, Any] = {"role": "assistant", "content": text or None}
-    return {**message, "tool_calls": list(calls.values())} if calls else message
 
 
 class ChatDriver:

@@ -1,0 +1,129 @@
+"""LangChain, LangGraph and deepagents: a middleware that keeps every model call inside its window.
+
+    agent = create_agent(model, tools, middleware=[RefoldMiddleware(session="s1", workspace="work")])
+
+Without ``session`` each thread is a session, and each sub-agent a session of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.messages.utils import convert_to_messages, convert_to_openai_messages
+from langchain_core.tools import StructuredTool
+from langchain_core.utils.function_calling import convert_to_openai_tool
+
+from refold.errors import ConfigError
+from refold.formats import MessageSource
+from refold.integrations import open_session
+from refold.manager.flow import run_blocking
+
+try:
+    from langchain.agents.middleware import AgentMiddleware
+    from langgraph.config import get_config
+except ImportError as error:
+    raise ConfigError(f"RefoldMiddleware needs langchain 1.0 or newer ({error})") from error
+
+
+class LangChainCodec:
+    """Converts LangChain messages to OpenAI messages and back; ids, artifacts and metadata are kept."""
+
+    def to_raw(self, message: BaseMessage) -> list[dict[str, Any]]:
+        """Return a message as OpenAI messages."""
+        return list(convert_to_openai_messages([message]))
+
+    def from_raw(self, raw: dict[str, Any], source: MessageSource) -> BaseMessage:
+        """Return the message for a raw one: a changed copy of its source, or a new message for a fold."""
+        made = convert_to_messages([raw])[0]
+        origin: Any = source.messages[0] if source.messages else None
+        if source.kind == "fold" or type(origin) is not type(made):
+            return made
+        calls = {"tool_calls": made.tool_calls} if isinstance(made, AIMessage) else {}
+        return origin.model_copy(update={"content": made.content, **calls})
+
+
+class RefoldMiddleware(AgentMiddleware):
+    """Prepares every model call and stores every answer. ``refold`` is the session: undo, recall, status."""
+
+    def __init__(
+        self, session: str | Callable[[], str] | None = None, *, context_tools: bool = False, **options: Any
+    ) -> None:
+        super().__init__()
+        codec = LangChainCodec()
+        self.refold = open_session(session or find_thread, codec=codec, format="openai-chat", **options)
+        self.tools = self.refold.tools("langchain") if context_tools else []
+
+    def wrap_model_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
+        """Send a request that fits and store the answer."""
+        response = self.refold.call(
+            lambda prepared: handler(request.override(messages=prepared.messages)), **_read_request(request)
+        )
+        for message in _list_answers(response):
+            self.refold.commit([message], _read_usage(message))
+        return response
+
+    async def awrap_model_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
+        """The same as ``wrap_model_call``, for async agents."""
+        response = await self.refold.call_async(
+            lambda prepared: handler(request.override(messages=prepared.messages)), **_read_request(request)
+        )
+        for message in _list_answers(response):
+            await self.refold.commit_async([message], _read_usage(message))
+        return response
+
+
+def find_thread() -> str:
+    """Return the session of the running agent: its thread, and its namespace if it is a sub-agent."""
+    found: Mapping[str, Any] = get_config().get("configurable") or {}
+    if not found.get("thread_id"):
+        raise ConfigError("name the session: RefoldMiddleware(session=…), or a thread_id in the agent's config")
+    # The last part of a namespace is the node that runs; what is before it is the agent's own.
+    parent = str(found.get("checkpoint_ns") or "").rpartition("|")[0]
+    suffix = f"-{hashlib.blake2b(parent.encode(), digest_size=6).hexdigest()}" if parent else ""
+    return f"{found['thread_id']}{suffix}"
+
+
+def make_tool(tool: Any) -> StructuredTool:
+    """Return a context tool as a LangChain tool."""
+
+    async def run(**arguments: Any) -> str:
+        answer = tool.call(**arguments)
+        return str(await answer if isinstance(answer, Awaitable) else answer)
+
+    return StructuredTool(
+        name=tool.name,
+        description=tool.description,
+        args_schema=tool.arguments,
+        func=lambda **arguments: run_blocking(lambda: run(**arguments)),
+        coroutine=run,
+    )
+
+
+def _read_request(request: Any) -> dict[str, Any]:
+    model = getattr(request.model, "model_name", None) or getattr(request.model, "model", None)
+    return {
+        "messages": request.messages,
+        "system": request.system_prompt or "",
+        "tools": [tool if isinstance(tool, dict) else convert_to_openai_tool(tool) for tool in request.tools] or None,
+        "model": model if isinstance(model, str) else None,
+    }
+
+
+def _list_answers(response: Any) -> list[AIMessage]:
+    found = response.result if hasattr(response, "result") else [response]
+    return [message for message in found if isinstance(message, AIMessage)]
+
+
+def _read_usage(message: AIMessage) -> dict[str, Any] | None:
+    usage = message.usage_metadata
+    if not usage:
+        return None
+    cached = (usage.get("input_token_details") or {}).get("cache_read", 0)
+    return {
+        "prompt_tokens": usage["input_tokens"],
+        "completion_tokens": usage["output_tokens"],
+        "prompt_tokens_details": {"cached_tokens": cached},
+    }

@@ -1,0 +1,127 @@
+"""LiteLLM: a callback for async calls and the proxy, and ``completion`` / ``acompletion`` as drop-in functions.
+
+    litellm.callbacks = [RefoldCallback(workspace="work")]
+    await litellm.acompletion(model=…, messages=…, metadata={"session_id": "s1"})
+
+LiteLLM has no hook for its sync functions, and none that sees a refused request: ``completion`` and ``acompletion``
+here do both. In a proxy's settings: ``callbacks: refold.integrations.litellm.handler``.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import litellm
+from litellm.integrations.custom_logger import CustomLogger
+
+from refold.errors import ConfigError
+from refold.integrations import open_session
+from refold.integrations.streamed import StreamedReply, follow, follow_async
+from refold.manager.managed import ManagedSession
+
+STREAMS_MAX = 10_000
+_COMPLETIONS = ("completion", "acompletion")
+
+if not hasattr(CustomLogger, "async_pre_call_deployment_hook"):
+    raise ConfigError("RefoldCallback needs a litellm whose CustomLogger has async_pre_call_deployment_hook (1.73)")
+
+
+class RefoldCallback(CustomLogger):
+    """Prepares the messages of every async chat completion and stores every answer."""
+
+    def __init__(self, session: str | Callable[[Mapping[str, Any]], str] | None = None, **options: Any) -> None:
+        super().__init__()
+        self._session = session
+        self._base = open_session("unnamed", format="openai-chat", **options)
+        self.manager = self._base.manager
+        self._streams: OrderedDict[str, StreamedReply] = OrderedDict()
+
+    def session_for(self, request: Mapping[str, Any]) -> ManagedSession:
+        """Return the session of a request: as named here, or by its metadata."""
+        name = self._session(request) if callable(self._session) else self._session or _find_name(request)
+        return ManagedSession(self.manager, name, self._base.defaults)
+
+    async def async_pre_call_deployment_hook(self, kwargs: dict[str, Any], call_type: Any) -> dict[str, Any] | None:
+        """Return the request with messages that fit its window."""
+        if getattr(call_type, "value", call_type) not in _COMPLETIONS or not kwargs.get("messages"):
+            return None
+        prepared = await self.session_for(kwargs).prepare_async(**_read_request(kwargs))
+        return {**kwargs, "messages": list(prepared.messages)}
+
+    async def async_post_call_success_deployment_hook(self, request_data: dict, response: Any, call_type: Any) -> None:
+        """Store an answer that was not streamed."""
+        is_answer = getattr(call_type, "value", call_type) in _COMPLETIONS and hasattr(response, "choices")
+        if is_answer and not hasattr(response, "__aiter__"):
+            await self.session_for(request_data).commit_async(response)
+
+    async def async_post_call_streaming_deployment_hook(
+        self, request_data: dict, response_chunk: Any, call_type: Any
+    ) -> None:
+        """Put a streamed answer together and store it when it is complete."""
+        if getattr(call_type, "value", call_type) not in _COMPLETIONS:
+            return
+        key = str(request_data.get("litellm_call_id"))
+        reply = self._streams.setdefault(key, StreamedReply())
+        was_done = reply.is_done
+        reply.add(response_chunk)
+        if len(self._streams) > STREAMS_MAX:
+            self._streams.popitem(last=False)
+        if reply.is_done and not was_done:
+            await self.session_for(request_data).commit_async(reply.reply, finish_reason=reply.finish_reason)
+        elif was_done and reply.usage:
+            del self._streams[key]
+            await self.session_for(request_data).commit_async([], reply.usage)
+
+
+def completion(*, refold: ManagedSession, **request: Any) -> Any:
+    """``litellm.completion`` inside the window; ``refold`` is the session (``open_session`` or ``manager.session``)."""
+    answer = refold.call(lambda prepared: litellm.completion(**_write(request, prepared)), **_read_request(request))
+    if request.get("stream"):
+        return follow(answer, refold)
+    refold.commit(answer)
+    return answer
+
+
+async def acompletion(*, refold: ManagedSession, **request: Any) -> Any:
+    """The same as ``completion``, for callers with an event loop."""
+    answer = await refold.call_async(
+        lambda prepared: litellm.acompletion(**_write(request, prepared)), **_read_request(request)
+    )
+    if request.get("stream"):
+        return follow_async(answer, refold)
+    await refold.commit_async(answer)
+    return answer
+
+
+def _read_request(request: Mapping[str, Any]) -> dict[str, Any]:
+    model = str(request.get("model") or "")
+    return {
+        "messages": request["messages"],
+        "tools": request.get("tools"),
+        "model": model.partition("/")[2] or model or None,
+        "format": "openai-chat",
+    }
+
+
+def _write(request: Mapping[str, Any], prepared: Any) -> dict[str, Any]:
+    return {**request, "messages": list(prepared.messages)}
+
+
+def _find_name(request: Mapping[str, Any]) -> str:
+    inner = request.get("litellm_params")
+    for place in (request, inner if isinstance(inner, Mapping) else {}):
+        metadata = place.get("metadata")
+        found = (metadata if isinstance(metadata, Mapping) else {}).get("session_id") or place.get("litellm_session_id")
+        if found:
+            return str(found)
+    raise ConfigError('name the session: RefoldCallback(session=…), or metadata={"session_id": …} in the call')
+
+
+def __getattr__(name: str) -> Any:
+    # A proxy's settings name an object, not a class; it is made when a proxy asks for it.
+    if name == "handler":
+        globals()["handler"] = made = RefoldCallback()
+        return made
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

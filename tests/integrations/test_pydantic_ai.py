@@ -1,0 +1,100 @@
+"""The capability for Pydantic AI keeps the contract of integrations, with OpenAI's and with Anthropic's models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from refold.testing.integration import CASES, AgentSetup, run_case
+from tests.tokens.oracle import count_reference
+
+pytest.importorskip("pydantic_ai.capabilities", reason="needs pydantic-ai 2: make integrations")
+
+from anthropic import AsyncAnthropic
+from openai import AsyncOpenAI
+from pydantic_ai import Agent, ImageUrl, UsageLimits
+from pydantic_ai.messages import ModelRequest, UserPromptPart
+from pydantic_ai.models.anthropic import AnthropicModel
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.providers.anthropic import AnthropicProvider
+from pydantic_ai.providers.openai import OpenAIProvider
+
+from refold.integrations.pydantic_ai import Refold
+
+
+class PydanticAgent:
+    def __init__(self, setup: AgentSetup) -> None:
+        self.setup = setup
+        self.history: list[Any] = list(setup.saved or [])
+        if setup.wire == "anthropic":
+            self.client: Any = AsyncAnthropic(base_url=setup.url, api_key="any", max_retries=0)
+            model: Any = AnthropicModel(setup.model, provider=AnthropicProvider(anthropic_client=self.client))
+        else:
+            self.client = AsyncOpenAI(base_url=setup.url, api_key="any", max_retries=0)
+            model = OpenAIChatModel(setup.model, provider=OpenAIProvider(openai_client=self.client))
+        self.refold = Refold(
+            setup.session,
+            workspace=setup.workspace,
+            context_tools=setup.has_context_tools,
+            window=setup.window,
+            reserve=setup.reserve,
+        )
+        self.agent = Agent(
+            model, tools=list(setup.tools), capabilities=[self.refold], model_settings={"max_tokens": 500}
+        )
+
+    async def run(self, text: str, image: str = "") -> str:
+        asked: Any = [text, ImageUrl(url=image)] if image else text
+        if self.setup.metadata:
+            said = ModelRequest(parts=[UserPromptPart(asked)], metadata=dict(self.setup.metadata))
+            self.history, asked = [*self.history, said], None
+        options: dict[str, Any] = {
+            "message_history": self.history,
+            "usage_limits": UsageLimits(request_limit=None),
+        }
+        if "stream" not in self.setup.mode:
+            result: Any = await self.agent.run(asked, **options)
+            output = result.output
+        else:
+            async with self.agent.run_stream_events(asked, **options) as events:
+                found = [event async for event in events]
+            result = found[-1].result
+            output = result.output
+        self.history = result.all_messages()
+        return str(output)
+
+    def save(self) -> Any:
+        return self.history
+
+    def read_metadata(self) -> Mapping[str, Any]:
+        sent = self.refold.last_prepared[self.setup.session].messages
+        return next(one.metadata for one in sent if isinstance(one, ModelRequest) and one.metadata)
+
+    async def close(self) -> None:
+        await self.client.close()
+        self.refold.manager.close()
+
+
+class PydanticDriver:
+    wire = "openai-chat"
+    unsupported: ClassVar[Mapping[str, str]] = {
+        "thinking": "chat completions do not carry thinking with a signature",
+        "view": "the history is Pydantic AI's own; a view is never fed back",
+    }
+
+    def make_agent(self, setup: AgentSetup) -> Any:
+        return PydanticAgent(setup)
+
+
+class PydanticClaudeDriver(PydanticDriver):
+    wire = "anthropic"
+    unsupported: ClassVar[Mapping[str, str]] = {"view": "the history is Pydantic AI's own; a view is never fed back"}
+
+
+@pytest.mark.parametrize("driver", [PydanticDriver, PydanticClaudeDriver], ids=lambda one: one.wire)
+@pytest.mark.parametrize("case", CASES)
+def test_contract(case: str, driver: Any, tmp_path: Path) -> None:
+    run_case(case, driver(), tmp_path, count=lambda text: count_reference("o200k_base", text))
