@@ -104,7 +104,7 @@ class CallbackAgent(LiteLLMAgent):
 
     def __init__(self, setup: AgentSetup) -> None:
         super().__init__(setup)
-        self.callback = RefoldCallback(manager=self.session.manager)
+        self.callback = RefoldCallback(manager=self.session.manager, window=setup.window)
         self.known = list(litellm.callbacks)
         litellm.callbacks = [*litellm.callbacks, self.callback]
 
