@@ -22,6 +22,7 @@ from refold.ledger.records import Splice
 from refold.llm.errors import classify
 from refold.manager.compress import CompactResult
 from refold.manager.flow import run_blocking
+from refold.manager.session import read_window
 from refold.manager.status import SessionStatus
 from refold.manager.undo import Switched
 from refold.prepared import PreparedContext
@@ -59,7 +60,6 @@ class ManagedSession:
         self.manager = manager
         self.defaults = defaults or SessionDefaults()
         self._find_id = session_id if callable(session_id) else lambda: session_id
-        self._learned: dict[str, int] = {}
 
     def __repr__(self) -> str:
         return f"ManagedSession({self.id!r})"
@@ -73,13 +73,13 @@ class ManagedSession:
         self, messages: Iterable[Any] | Mapping[str, Any] | None = None, system: Any = "", **options: Any
     ) -> PreparedContext:
         """Return a context that fits; ``options`` are those of ``manager.prepare_context``."""
-        return self.manager.prepare_context_sync(self.id, messages, system, **self._complete(options))
+        return self.manager.prepare_context_sync(self.id, messages, system, **self._complete(messages, options))
 
     async def prepare_async(
         self, messages: Iterable[Any] | Mapping[str, Any] | None = None, system: Any = "", **options: Any
     ) -> PreparedContext:
         """The same as ``prepare``, for callers with an event loop."""
-        return await self.manager.prepare_context(self.id, messages, system, **self._complete(options))
+        return await self.manager.prepare_context(self.id, messages, system, **self._complete(messages, options))
 
     def call(
         self, send: Callable[[PreparedContext], Answer], messages: Any = None, system: Any = "", **options: Any
@@ -123,8 +123,10 @@ class ManagedSession:
         self.manager.observe_usage(self.id, 0, is_overflow=True)
         budget, stated = prepared.report.budget, None if overflow.is_quoted else overflow.tokens_max
         if stated is not None and stated < budget.window:
-            self._learned[self.manager.status(self.id).model] = stated
-            return {"window": stated, "reserve": min(budget.window - budget.hard, stated // 4)}
+            reserve = min(budget.window - budget.hard, stated // 4)
+            # It holds from now on, also for a process that opens the session later.
+            self.manager.set_window(self.id, self.status().model, stated, reserve)
+            return {"window": stated, "reserve": reserve}
         return {"window": max(1, int(prepared.total_tokens * RETRY_SHARE)), "reserve": 0}
 
     def append(self, messages: Iterable[Any], **options: Any) -> int:
@@ -252,13 +254,17 @@ class ManagedSession:
         """Return how full the session is."""
         return self.manager.status(self.id)
 
-    def _complete(self, options: Mapping[str, Any]) -> dict[str, Any]:
+    def _complete(self, messages: Any, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return the options of a call with the session's own where it has none, and the window that was learned."""
         own = {name: getattr(self.defaults, name) for name in ("model", "window", "reserve", "format", "codec")}
         chosen = {**own, **{name: value for name, value in options.items() if value is not None}}
-        learned = self._learned.get(chosen["model"] or "")
-        if learned is not None and (chosen["window"] is None or chosen["window"] > learned):
-            chosen["window"] = learned
+        row = self.manager.ledger.read_session(self.id) if chosen["window"] is not None else None
+        if row is not None:
+            # A window that the caller states gives way to a smaller one that the provider stated.
+            named = chosen["model"] or (messages.get("model") if isinstance(messages, Mapping) else None) or row.model
+            window, reserve = read_window(row.settings, str(named))
+            if window is not None and window < chosen["window"]:
+                chosen |= {"window": window, "reserve": chosen["reserve"] or reserve}
         return chosen
 
 
