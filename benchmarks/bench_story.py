@@ -7,8 +7,9 @@ size of the window, is left out, and so is one that the system prompt answers. *
 first characters, the same number for all, at the size of the same view: the cheapest story there is.
 
 The questions are in ``benchmarks/story``: over recorded sessions, which are not in this repository, and over the sample
-sessions, so that anybody can repeat it. *With a model* means a scripted, mediocre one that repeats the first sentence
-of each message.
+sessions, so that anybody can repeat it. Each session belongs to one of two halves, by a hash of its name: the rules are
+changed by looking at the *tune* half only; *held* shows whether the change is general. *With a model* means a scripted,
+mediocre one that repeats the first sentence of each message.
 
     python benchmarks/bench_story.py                             both sets, all windows
     python benchmarks/bench_story.py --only zh-concat --missed   the questions of some sessions, and which are answered
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import hashlib
 import json
 import re
 import sys
@@ -79,6 +81,11 @@ class Story:
     name: str
     session: Session
     questions: tuple[Question, ...]
+
+    @property
+    def half(self) -> str:
+        """The half that a session belongs to, for good: ``tune`` or ``held``."""
+        return "held" if hashlib.sha256(self.name.encode()).digest()[0] % 2 else "tune"
 
 
 def plain(text: str) -> str:
@@ -267,12 +274,14 @@ class Score:
 KEYS = ("all", "en", "zh", "goal", "rule", "cause", "decision", "done", "failed", "open")
 
 
-def measure(name: str, share: float, arguments: argparse.Namespace, *, with_model: bool) -> Score:
-    score = Score(Counter(), Counter(), Counter())
+def measure(name: str, share: float, arguments: argparse.Namespace, *, with_model: bool) -> dict[str, Score]:
+    """Return the scores of both halves."""
+    scores = {half: Score(Counter(), Counter(), Counter()) for half in arguments.halves}
     settings = dict(one.split("=", 1) for one in arguments.set)
     parsed = {key: yaml.safe_load(value) for key, value in settings.items()}
     for story in read_stories(name):
-        if arguments.only and arguments.only not in story.name:
+        score = scores.get(story.half)
+        if score is None or (arguments.only and arguments.only not in story.name):
             continue
         played = play(story, share, parsed, with_model=with_model)
         before = score.found["all"], score.asked["all"]
@@ -288,13 +297,14 @@ def measure(name: str, share: float, arguments: argparse.Namespace, *, with_mode
         print(line, file=sys.stdout if arguments.missed else sys.stderr)
         if arguments.print:
             print("\n\n".join(played.folds), "\n")
-    return score
+    return scores
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sets", nargs="*", default=("recorded", "generated"))
     parser.add_argument("--shares", nargs="*", type=float, default=SHARES)
+    parser.add_argument("--halves", nargs="*", default=("tune", "held"))
     parser.add_argument("--only", default="", metavar="NAME", help="sessions whose name has this")
     parser.add_argument("--missed", action="store_true", help="list the questions and whether they were answered")
     parser.add_argument("--print", action="store_true", help="print the records")
@@ -308,17 +318,18 @@ def main() -> None:
             print("No recorded sessions at ../shared/data: not measured.\n")
             continue
         for share in arguments.shares:
-            score = measure(name, share, arguments, with_model=False)
-            rows.append((name, share, "rules", score, score.found))
-            rows.append((name, share, "clipped", score, score.clipped))
+            for half, score in measure(name, share, arguments, with_model=False).items():
+                rows.append((name, half, share, "rules", score, score.found))
+                rows.append((name, half, share, "clipped", score, score.clipped))
             if not arguments.no_model:
-                told = measure(name, share, arguments, with_model=True)
-                rows.append((name, share, "with a model", told, told.found))
+                for half, told in measure(name, share, arguments, with_model=True).items():
+                    rows.append((name, half, share, "with a model", told, told.found))
+    rows.sort(key=lambda row: (row[0] != "recorded", row[1] != "tune", -row[2]))
     print("A cell is the % of questions that the view answers.\n")
-    print(f"| sessions | window | written by | questions | {' | '.join(KEYS)} |")
-    print("|" + "---|" * (4 + len(KEYS)))
-    for name, share, by, score, found in rows:
-        cells = [name, f"{share:.0%}", by, str(score.asked["all"]), *(score.cell(key, found) for key in KEYS)]
+    print(f"| sessions | half | window | written by | questions | {' | '.join(KEYS)} |")
+    print("|" + "---|" * (5 + len(KEYS)))
+    for name, half, share, by, score, found in rows:
+        cells = [name, half, f"{share:.0%}", by, str(score.asked["all"]), *(score.cell(key, found) for key in KEYS)]
         print(f"| {' | '.join(cells)} |")
 
 

@@ -128,7 +128,7 @@ def test_a_failure_that_was_mended_is_part_of_the_story_and_no_warning() -> None
     assert "test_dst_night" in steps[0]
     assert steps[1:] == [
         "written billing/nights.py",
-        "$ pytest tests/billing → ========== 8 passed in 0.28s ==========",
+        "$ pytest tests/billing → 8 passed in 0.28s",
     ]
     assert "## What failed" not in extract(mended).text
 

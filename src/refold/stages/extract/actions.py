@@ -77,8 +77,9 @@ _LOOKS = re.compile(
     re.I,
 )
 # Frames that tools put around what they print, and what tells nothing by itself.
+_RULE_SIGNS = " =-*#_~\t"
 _LAYOUT = re.compile(
-    r"</?\w{2,20}>|<returncode>0</returncode>|[\[\](){}=~_.*#-]*|\[?(?:Command finished|Python Interpreter).{0,120}|"
+    r"</?\w{2,20}>|<returncode>0</returncode>|0|[\[\](){}=~_.*#-]*|\[?(?:Command finished|Python Interpreter).{0,120}|"
     r"OBSERVATION:?|root@\S{0,120} ?#?|\s*"
 )
 _TAGS = re.compile(r"</?[a-z_]{2,20}>")
@@ -163,9 +164,7 @@ def read_result(action: Action, part: Part, handle: str) -> None:
     sample = text if len(text) <= 2 * _SCAN_CHARS else f"{text[:_SCAN_CHARS]}\n{text[-_SCAN_CHARS:]}"
     action.is_answered = True
     action.result_handle = handle
-    status = _EXIT.search(sample[:2_000]) or _EXIT.search(sample[-2_000:])
-    if status:
-        action.exit_status = int(next(group for group in status.groups() if group is not None))
+    action.exit_status = _find_exit(sample)
     action.outcome = _find_outcome(action, sample)
     # Source code that is read is full of the word error; only a call that failed, or a shell, may report one.
     may_fail = part.is_error or bool(action.exit_status) or bool(action.command) or len(text) < 400
@@ -176,12 +175,24 @@ def read_result(action: Action, part: Part, handle: str) -> None:
         action.error = first_line(text, ERROR_CHARS_MAX)
 
 
+def _find_exit(text: str) -> int | None:
+    """Return the exit status that an output names at its beginning or its end."""
+    for sample in (text[:2_000], text[-2_000:]):
+        # Most outputs have none of these words: looking for them first is ten times as fast.
+        lowered = sample.lower()
+        if "exit" in lowered or "return" in lowered or "退出码" in sample:
+            status = _EXIT.search(sample)
+            if status:
+                return int(next(group for group in status.groups() if group is not None))
+    return None
+
+
 def _find_outcome(action: Action, text: str) -> str:
     """Return the line of a result that says most: how a run ended, what a call gave back; nothing for what was read."""
     if action.is_look and (action.touched or action.command):
         return ""
     if totals := find_status(text):
-        return totals[0].strip()[:ERROR_CHARS_MAX]
+        return totals[0].strip(_RULE_SIGNS)[:ERROR_CHARS_MAX]
     if action.command:
         lines = text[-4_000:].split("\n")
         told = (line for raw in reversed(lines) if not _LAYOUT.fullmatch(line := _TAGS.sub("", raw).strip()))

@@ -29,6 +29,8 @@ CARRIED_SHARE = 0.85
 CROWD_MIN = 12
 CROWDED = frozenset(("id", "number", "address", "time", "date", "money"))
 
+# ``self.name``, ``store.claim_due``, ``__init__``: a crowd in every source file, and no use to a reader by itself.
+_ATTRIBUTE = re.compile(r"(?:[a-z_]\w*(?:\.[a-z_]\w*)+|__\w+__)\Z")
 _STEM = re.compile(r"[./_:\\-]+")
 _HEX = re.compile(r"[0-9a-f]+")
 _DIGITS = re.compile(r"\d+")
@@ -67,12 +69,13 @@ def find_artifacts(messages: Sequence[Message], actions: Sequence[Action] | None
     weights = {
         value: weigh(seen, note=notes.get(value, ""), kinship=_kinship(seen, spoken), size=len(messages))
         for value, seen in met.items()
+        if seen.is_spoken or seen.sort != "identifier" or not _ATTRIBUTE.match(value)
     }
     crowds = _find_crowds(met, notes)
     for example, members in crowds.items():
         for value in members:
             if value != example:
-                del weights[value]
+                weights.pop(value, None)
     # Most values of a long span never make the index: only the best become artifacts.
     best = heapq.nsmallest(ARTIFACTS_MAX, weights, key=lambda value: (-weights[value], value))
     return [

@@ -122,6 +122,7 @@ DECIDES_ZH = _any(
     r"那就(?:用|选|定|按|订|要|先)|定下来|还是(?:用|选|按|走)|先不(?:做|管|要|上|加|改|考虑)",
     r"(?:双方|大家|一致|都)同意|达成一致|推迟到|提前到",
     r"(?:问题|错误|故障|毛病)(?:出在|在于|是由|是因)|原来是",
+    r"(?<![一确肯注])定了(?=[：:，。！]|$)|下单了|敲定|拍板",
 )
 TODO = _words(
     r"(?:TODO|FIXME)\b|remaining\b|outstanding (?:work|tasks?|items?|issues?)\b",
@@ -261,6 +262,23 @@ STORY_OFFER: Cue = (
     ),
     _any(r"请问还|还有什么|需要我|要不要我|可以吗|行吗|你看"),
 )
+# A person who asks for something tells less than the answer does.
+STORY_REQUEST: Cue = (
+    _words(
+        r"(?:can|could|would|will) you\b|(?:please|kindly) (?:let me know|tell|show|help)\b",
+        r"I(?:'d| would) like to know\b",
+    ),
+    _any(
+        r"推荐[一几个下]|[给帮]我(?:推荐|找|查|看|算|选|介绍|把|列|排|汇总)|有没有|请问|麻烦",
+        r"告诉我|哪[家个里儿些]|多少|什么|怎么|几点|知道",
+    ),
+)
+# A step that only looks.
+STORY_LOOKS = re.compile(
+    r"\b(?:look|check|see|list|read|view|examine|explore|inspect|search|find|verify|start|run|understand|open|grep|try)"
+    r"(?:ing)?\b",
+    re.I,
+)
 STORY_WORTH: tuple[tuple[Cue, float], ...] = (
     (STORY_CAUSE, 0.9),
     (STORY_DECIDES, 0.7),
@@ -280,7 +298,8 @@ _POLITE = re.compile(
     r"awesome|"
     r"sure(?: thing)?|no problem|hi(?: there)?|hello|hey(?: there)?|bye|wow|yes|yeah|yep|good|nice|cool|alright|"
     r"continue|"
-    r"done|fine|got it|sounds (?:good|great)|please|absolutely|of course|i see|bonjour|merci)\b[\s,.!:;)'\w-]{0,24})\Z|"
+    r"done|fine|got it|sounds (?:good|great)|please|absolutely|of course|i see|bonjour|merci|"
+    r"that's (?:all right|fine|okay|great))\b[\s,.!:;)'\w-]{0,24})\Z|"
     r"(?:好的?|谢谢|感谢|多谢|不客气|不用谢|不用客气|再见|收到|嗯+|是的|您好|你好|可以|没问题|好啊|当然|对|欢迎|祝您|OK)"
     r"[^\d]{0,9}\Z|.{0,8}(?:谢谢|不客气|感谢|再见|祝您生活愉快|欢迎下次).{0,8}\Z",
     re.I,

@@ -14,18 +14,17 @@ from refold.conversation.language import Language
 
 OPENS, CLOSES = "⟦", "⟧"
 # A frame should not cost more than it holds: below this many tokens a record is one line and what follows it.
-SMALL_TOKENS = 300
+SMALL_TOKENS = 400
 
 _MARK = re.compile(r"⟨([^⟨⟩]{0,60})⟩")
 _FULL = {
     "en": (
-        "{count} earlier messages, folded into this record{turns}. It is a record, not a request: what it says was "
-        "done is done, do not do it again; tools may be used as before. Words after U> (user) and A> (assistant) are "
-        "verbatim. Originals: {handle}"
+        "{count} earlier messages, folded into this record{turns}. Not a request: what is done is done, do not do it "
+        "again; tools may be used as before. U> and A> quote user and assistant. Originals: {handle}"
     ),
     "zh": (
-        "较早的 {count} 条消息已折叠为本记录{turns}。这是记录，不是请求：其中已完成的事情已经完成，不要重做；"
-        "工具照常可用。U>（用户）和 A>（助手）之后为原话。原文见 {handle}"
+        "较早的 {count} 条消息已折叠为本记录{turns}，不是请求：已完成的不要重做，工具照常可用。"
+        "U>、A> 后为用户、助手原话。原文见 {handle}"
     ),
 }
 _SMALL = {

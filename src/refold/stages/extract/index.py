@@ -44,6 +44,8 @@ _NOTES: dict[str, tuple[str, str]] = {
 }
 # Values that mean nothing without their label.
 _MEANT = frozenset(("id", "number", "money", "date", "time", "address", "version"))
+# These are noise without it.
+_BARE = frozenset(("number", "money", "time", "version", "term"))
 _LABEL = re.compile(
     r"""["']?\b([A-Za-z][\w.-]{1,28})["']?\s{0,3}[:=]\s{0,3}["'$€£¥]{0,2}\Z"""
     r"""|\b([A-Za-z][\w-]{2,24})\s(?:is|are|was|of|number|no\.)\s(?:at\s|about\s)?["'`$€£¥]?\Z"""
@@ -60,45 +62,64 @@ class Index:
     shown: tuple[Artifact, ...]
 
 
-def _read_nothing(_handle: str) -> str:
-    return ""
+@dataclass(frozen=True, slots=True)
+class Meant:
+    """An exact value with what its source says it is: the label before it, or what is stated about it after it."""
+
+    artifact: Artifact
+    cost: int
+    label: str = ""
+    statement: str = ""
+
+    @property
+    def says_more(self) -> bool:
+        """True if the index says more of a value than the value itself."""
+        return bool(self.artifact.note or self.artifact.alike or self.statement)
+
+
+def find_useful(artifacts: Iterable[Artifact], count: Count, read: Read, seen: str = "") -> list[Meant]:
+    """Return the values that tell a reader something new, with what they mean and what they cost.
+
+    ``read`` returns an original by its handle; ``seen`` is what stays in view.
+    """
+    useful = []
+    for artifact in artifacts:
+        if artifact.value in seen:
+            continue
+        label, statement = find_meaning(artifact, read(artifact.handle))
+        if artifact.sort not in _BARE or label or statement:
+            useful.append(Meant(artifact, count(f" {artifact.value},"), label, statement))
+    return useful
 
 
 def write_index(
-    artifacts: Sequence[Artifact],
-    tokens_max: int,
-    count: Count,
-    *,
-    seen: str = "",
-    language: Language = "en",
-    read: Read = _read_nothing,
+    values: Sequence[Artifact | Meant], tokens_max: int, count: Count, *, seen: str = "", language: Language = "en"
 ) -> Index:
-    """Write the best artifacts that fit into ``tokens_max``, leaving out what ``seen`` shows already.
-
-    ``read`` returns an original by its handle: a value is written with what that says it is.
-    """
-    chosen = choose_artifacts(artifacts, tokens_max, count, seen)
+    """Write the best values that fit into ``tokens_max``, leaving out what ``seen`` shows already."""
+    meant = [one if isinstance(one, Meant) else Meant(one, count(f" {one.value},")) for one in values]
+    chosen = choose_values(meant, tokens_max, seen)
     while chosen:
-        text = _write_lines(chosen, language, read)
+        text = _write_lines(chosen, language)
         size = count(text)
         if size <= tokens_max:
-            return Index(text, tuple(chosen))
+            return Index(text, tuple(one.artifact for one in chosen))
         # The estimate was too kind: let go of the lightest share, at least one, so that this ends soon.
         surplus = max(1, len(chosen) * (size - tokens_max) // size)
         chosen = chosen[:-surplus]
     return Index("", ())
 
 
-def choose_artifacts(artifacts: Iterable[Artifact], tokens_max: int, count: Count, seen: str = "") -> list[Artifact]:
-    """Return the artifacts to write: those worth most for each token that they cost."""
-    priced = [(artifact, count(f" {artifact.value},") + (2 if _has_more(artifact) else 0)) for artifact in artifacts]
-    priced.sort(key=lambda pair: (-pair[0].weight / pair[1], pair[0].value))
-    chosen: list[Artifact] = []
+def choose_values(values: Iterable[Meant], tokens_max: int, seen: str = "") -> list[Meant]:
+    """Return the values to write: those worth most for each token that they cost."""
+    priced = [(one, one.cost + (2 if one.says_more else 0)) for one in values]
+    priced.sort(key=lambda pair: (-pair[0].artifact.weight / pair[1], pair[0].artifact.value))
+    chosen: list[Meant] = []
     written = ""
     room = tokens_max
     misses = 0
-    for artifact, cost in priced:
-        if artifact.value in seen or (artifact.value in written and not _has_more(artifact)):
+    for one, cost in priced:
+        value = one.artifact.value
+        if value in seen or (value in written and not one.says_more):
             continue
         if cost > room:
             misses += 1
@@ -106,31 +127,26 @@ def choose_artifacts(artifacts: Iterable[Artifact], tokens_max: int, count: Coun
                 break
             continue
         room -= cost
-        chosen.append(artifact)
-        written += f"{artifact.value}\n"
+        chosen.append(one)
+        written += f"{value}\n"
     # A short value may have come before a longer one that contains it.
-    return [artifact for artifact in chosen if _has_more(artifact) or written.count(artifact.value) == 1]
+    return [one for one in chosen if one.says_more or written.count(one.artifact.value) == 1]
 
 
-def _has_more(artifact: Artifact) -> bool:
-    """True if the index says more of a value than the value itself."""
-    return bool(artifact.note or artifact.alike)
-
-
-def _write_lines(chosen: Sequence[Artifact], language: Language, read: Read) -> str:
+def _write_lines(chosen: Sequence[Meant], language: Language) -> str:
     """Write values under what they are: their own key or label, else their message or their sort."""
     zh = language == "zh"
     labelled: dict[str, list[str]] = {}
     stated: list[str] = []
     rest: list[Artifact] = []
-    for artifact in chosen:
-        label, statement = find_meaning(artifact, read(artifact.handle))
+    for one in chosen:
+        artifact = one.artifact
         if artifact.alike:
             stated.append(_write_crowd(artifact, zh))
-        elif statement:
-            stated.append(f"{artifact.value} = {statement}")
-        elif label and not artifact.note:
-            labelled.setdefault(label, []).append(artifact.value)
+        elif one.statement:
+            stated.append(f"{artifact.value} = {one.statement}")
+        elif one.label and not artifact.note:
+            labelled.setdefault(one.label, []).append(artifact.value)
         else:
             rest.append(artifact)
     told = "\n".join(stated)

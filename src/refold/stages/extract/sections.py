@@ -63,6 +63,8 @@ _PLACES: dict[Layout, dict[Topic, str]] = {
 SAME_MESSAGE = 0.8
 COST_POWER = 0.75
 COST_MIN = 10
+# A line worth less than this for its cost is noise even where there is room.
+PRICE_MIN = 0.02
 NOVELTY_SHARE = 0.4
 # A line of which less than this is new is not told at all; rules and open asks always count.
 KNOWN_SHARE = 0.3
@@ -92,6 +94,8 @@ def choose_lines(lines: Iterable[Line], tokens_max: int, count: Count, *, told: 
     room, misses = tokens_max, 0
     while waiting and misses <= _MISSES_MAX:
         before, at, line, cost = heapq.heappop(waiting)
+        if -before < PRICE_MIN:
+            break
         fresh = _fresh_share(line, known, taken)
         if not fresh:
             continue
@@ -146,7 +150,8 @@ def _join_sentences(lines: Sequence[Line]) -> list[str]:
     for line in lines:
         is_same = last is not None and line.who and last.who == line.who and int(last.at) == int(line.at)
         if is_same and last is not None and last.topic == line.topic:
-            written[-1] = f"{written[-1]} … {line.text}"
+            gap = "" if line.after == last.text else " … "
+            written[-1] = f"{written[-1]}{gap}{line.text}"
         else:
             written.append(line.written)
         last = line

@@ -12,7 +12,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from refold.conversation.edit import Fact
@@ -20,6 +20,7 @@ from refold.conversation.language import Language
 from refold.conversation.message import Message
 from refold.stages.extract import cues
 from refold.stages.extract.actions import Action, first_line
+from refold.stages.extract.facts import classify_sentence
 from refold.stages.extract.frame import neutralise
 from refold.stages.extract.index import shorten_handle
 from refold.stages.extract.words import SCAN_CHARS, Saying, is_intent, shorten, split_sentences
@@ -27,12 +28,13 @@ from refold.stages.extract.words import SCAN_CHARS, Saying, is_intent, shorten, 
 Topic = Literal["rule", "asked", "happened", "found", "failed", "open", "changed"]
 
 # A sentence longer than this is cut; Chinese says as much in half as many characters.
-SENTENCE_CHARS = 240
+SENTENCE_CHARS = 160
 SENTENCES_MAX = 40
 # So many words make a sentence that can say something.
 FULL_WORDS = 6.0
 INFO_POWER = 0.7
-FIRST_BOOST = 1.2
+# What an answer opens with is more often its point than what follows, in work more than in talk.
+FIRST_BOOST, FIRST_BOOST_TALK = 2.0, 1.2
 RULE_CHARS = 300
 PENDING_CHARS = 1_600
 COMMAND_CHARS = 110
@@ -44,6 +46,10 @@ PLAN_MAX = 30
 
 _LINE_END = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
 _LEFT_OUT = {"en": "[… {count} characters left out, {handle}]", "zh": "[…… 省略 {count} 字，{handle}]"}
+# A longer Chinese sentence is told clause by clause.
+WHOLE_CHARS_ZH, CLAUSE_CHARS_ZH = 60, 6
+_CLAUSE_ZH = re.compile(r"[，；]")
+_HAN = re.compile(r"[\u3400-\u9fff]")
 _FENCE = re.compile(r"```.*?(?:```|\Z)", re.S)
 _TODO_TOOL = re.compile(r"todo|plan|task", re.I)
 _BOX = re.compile(r"(?:[-*]|\d{1,3}\.)[ \t]{0,4}\[[ xX~-]\]")
@@ -81,6 +87,8 @@ class Line:
     worth: float
     at: float
     who: str = ""
+    # The clause before it in the same sentence: written after that, it needs no mark of a gap.
+    after: str = ""
 
     @property
     def written(self) -> str:
@@ -144,20 +152,18 @@ def _tell_words(span: Span) -> Iterator[Line]:
     rarity = Rarity([sentence for _, sentences in said for sentence in sentences] if span.is_talk else [])
     for saying, sentences in said:
         who = "U" if saying.role == "user" else "A"
-        weighed = [
-            Line(
-                _find_topic(sentence, who, is_talk=span.is_talk),
-                _shorten_sentence(sentence),
-                weigh_sentence(sentence, saying.role) * rarity.weigh(sentence),
-                saying.at + number / 1_000,
-                who,
-            )
-            for number, sentence in enumerate(sentences)
-            if sentence not in rules
-        ]
-        if weighed:
-            # What an answer opens with is more often its point than what follows.
-            weighed[0] = replace(weighed[0], worth=weighed[0].worth * FIRST_BOOST)
+        weighed: list[Line] = []
+        for number, sentence in enumerate(sentences):
+            if sentence in rules:
+                continue
+            topic = _find_topic(sentence, who, is_talk=span.is_talk)
+            boost = 1.0 if number else (FIRST_BOOST_TALK if span.is_talk else FIRST_BOOST)
+            after = ""
+            for clause in split_clauses(sentence):
+                worth = boost * weigh_sentence(clause, saying.role) * rarity.weigh(clause)
+                text = _shorten_sentence(clause)
+                weighed.append(Line(topic, text, worth, saying.at + len(weighed) / 10_000, who, after))
+                after = text
         yield from heapq.nlargest(SENTENCES_MAX, weighed, key=lambda line: line.worth)
 
 
@@ -194,17 +200,39 @@ def _find_sentences(saying: Saying) -> list[str]:
     return [sentence for sentence in trimmed if cues.is_prose(sentence) and not cues.is_polite(sentence)]
 
 
+def split_clauses(sentence: str) -> list[str]:
+    """Return a long Chinese sentence in its clauses, each with the sign that ends it; any other whole.
+
+    Chinese strings together with commas what English says in several sentences.
+    """
+    if len(sentence) <= WHOLE_CHARS_ZH or sentence.isascii() or not _HAN.search(sentence):
+        return [sentence]
+    clauses: list[str] = []
+    start = 0
+    for match in _CLAUSE_ZH.finditer(sentence):
+        if match.end() - start >= CLAUSE_CHARS_ZH <= len(sentence) - match.end():
+            clauses.append(sentence[start : match.end()])
+            start = match.end()
+    return [*clauses, sentence[start:]]
+
+
 def weigh_sentence(sentence: str, role: str) -> float:
     """Return what a sentence promises by its words: causes, decisions and failures most, guesses and offers least."""
     worth = 0.7 + sum(bonus for cue, bonus in cues.STORY_WORTH if cues.finds(cue, sentence))
     worth += 0.2 * min(3, len(_NAMED.findall(sentence[:SENTENCE_CHARS])))
-    if cues.QUESTION.search(sentence) or (role != "user" and cues.finds(cues.STORY_OFFER, sentence)):
-        return worth * (0.6 if role == "user" else 0.3)
     if role == "user":
-        return worth * (1.8 if cues.finds(cues.STORY_DECIDES, sentence) else 1.2)
+        if cues.QUESTION.search(sentence) or cues.finds(cues.STORY_REQUEST, sentence):
+            return worth * 0.5
+        kind = classify_sentence(sentence, role)
+        return worth * USER_FACTOR.get(kind or "", 1.1)
+    if cues.QUESTION.search(sentence) or cues.finds(cues.STORY_OFFER, sentence):
+        return worth * 0.3
     if is_intent(sentence):
-        return worth * 0.35
-    return worth * 0.5 if cues.finds(cues.STORY_GUESS, sentence) else worth
+        return worth * (0.3 if cues.STORY_LOOKS.search(sentence) else 0.7)
+    return worth * 0.45 if cues.finds(cues.STORY_GUESS, sentence) else worth
+
+
+USER_FACTOR = {"decision": 2.0, "preference": 1.7, "todo": 1.6, "key": 1.4}
 
 
 def _shorten_sentence(sentence: str) -> str:

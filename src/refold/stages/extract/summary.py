@@ -20,7 +20,7 @@ from refold.stages.extract.artifacts import find_artifacts, merge_artifacts
 from refold.stages.extract.cues import is_polite
 from refold.stages.extract.facts import find_facts, merge_facts
 from refold.stages.extract.frame import SMALL_TOKENS, close_frame, neutralise, open_frame, wrap_prefix, wrap_record
-from refold.stages.extract.index import write_index
+from refold.stages.extract.index import Meant, find_useful, write_index
 from refold.stages.extract.sections import Layout, choose_lines, write_lines
 from refold.stages.extract.steer import read_wish, steer_lines, steer_values
 from refold.stages.extract.story import Line, Span, quote, tell_story
@@ -100,11 +100,12 @@ def extract_summary(
     fresh = [message for message in messages if message.id not in known]
     span = read_span(messages, fresh, previous, language)
     carried = [artifact for fold in previous for artifact in fold.artifacts]
+    found = find_artifacts(fresh, span.actions if len(fresh) == len(messages) else None)
     fold = Fold(
         handle=fold_handle(messages),
         summary="",
         facts=tuple(span.facts),
-        artifacts=tuple(_leave_secrets(merge_artifacts(carried, find_artifacts(fresh)), secrets)),
+        artifacts=tuple(_leave_secrets(merge_artifacts(carried, found), secrets)),
         key_points=_find_key_points(span),
         turn_range=options.turn_range,
         by="extract",
@@ -124,7 +125,7 @@ def write_extract(
     fold: Fold, span: Span, options: ExtractOptions, count: Count, *, seen: str = "", words: str | None = None
 ) -> Extract:
     """Write a fold's text within its budget; ``words`` are a model's own, in the place of the extracted sections."""
-    opening, closing = _make_frame(options, len(span.messages), fold.handle, span.language)
+    opening, closing = _make_frame(options, len(span.messages), fold.handle, span.language, seen)
     room = options.tokens_max - count(f"{opening}\n\n{closing}\n")
     body = text = ""
     if options.whole_chars_max:
@@ -132,9 +133,15 @@ def write_extract(
         body = _write_bounded(fold, span, replace(options, chars_max=max(0, chars)), count, seen, words)
         text = wrap_prefix(body, opening, closing) if options.opening else wrap_record(body, opening, closing)
         return Extract(replace(fold, summary=body), text)
+    wish = read_wish(options.instructions)
+    values = find_useful(steer_values(fold.artifacts, wish), count, _read_originals(span.messages), seen)
+    lines = steer_lines(tell_story(span), wish) if words is None and options.style != "truncated" else []
     # Counts do not add up exactly; a text over its limit is written again with less room, at most a few times.
     for _ in range(8):
-        body = _write_body(fold, span, options, room, count, seen, words)
+        if words is None:
+            body = _write_body(lines, values, span, options, room, count, seen)
+        else:
+            body = _write_told(words, values, span, options, room, count, seen)
         text = wrap_prefix(body, opening, closing) if options.opening else wrap_record(body, opening, closing)
         size = count(text)
         if size <= options.tokens_max or not body or words is not None:
@@ -161,37 +168,47 @@ def read_span(whole: Sequence[Message], fresh: Sequence[Message], previous: Sequ
     )
 
 
-def _make_frame(options: ExtractOptions, size: int, handle: str, language: Language) -> tuple[str, str]:
+def _make_frame(options: ExtractOptions, size: int, handle: str, language: Language, seen: str) -> tuple[str, str]:
+    """Return the first and the last line; beside a record that explains itself a short one is enough."""
     if options.opening:
         return options.opening, f"{options.closing}\n{mark(handle)}" if options.closing else mark(handle)
-    small = options.is_small
+    small = options.is_small or close_frame(language=language) in seen
     opening = open_frame(count=size, turns=options.turn_range, handle=handle, language=language, is_small=small)
     return opening, close_frame(language=language, is_small=small)
 
 
 def _write_body(
-    fold: Fold, span: Span, options: ExtractOptions, room: int, count: Count, seen: str, words: str | None
+    lines: Sequence[Line],
+    values: Sequence[Meant],
+    span: Span,
+    options: ExtractOptions,
+    room: int,
+    count: Count,
+    seen: str,
 ) -> str:
-    if room <= 0 and words is None:
+    """Write the story and the values. The story gets the room that the values do not need."""
+    if room <= 0:
         return ""
-    if options.style == "truncated" and words is None:
+    if options.style == "truncated":
         return _write_truncated(span.messages, room, count)
-    wish = read_wish(options.instructions)
-    title = INDEX_TITLES[span.language]
-    index_max = min(options.index_tokens_max, room if words is not None else int(room * VALUES_SHARE))
-    if words is None:
-        body = _write_words(steer_lines(tell_story(span), wish), span, options, room - index_max, count, seen)
-        index_max = min(index_max, room - count(f"{body}\n{title}\n"))
-    else:
-        body = _add_asked(neutralise(words.strip()), span, options, int(room * ASKED_SHARE), count, seen)
-    index = write_index(
-        steer_values(fold.artifacts, wish),
-        max(0, index_max),
-        count,
-        seen=f"{seen}\n{body}",
-        language=span.language,
-        read=_read_originals(span.messages),
-    )
+    most = min(options.index_tokens_max, int(room * VALUES_SHARE))
+    needed = count(write_index(values, most, count, language=span.language).text)
+    body = _write_words(lines, span, options, room - needed, count, seen)
+    # Values that the story names are not listed again.
+    return _add_values(body, values, min(most, room - count(body)), span.language, count)
+
+
+def _write_told(
+    words: str, values: Sequence[Meant], span: Span, options: ExtractOptions, room: int, count: Count, seen: str
+) -> str:
+    """Write a model's words between the user's own and the values."""
+    body = _add_asked(neutralise(words.strip()), span, options, int(room * ASKED_SHARE), count, seen)
+    return _add_values(body, values, min(options.index_tokens_max, room) + HEADING_TOKENS, span.language, count)
+
+
+def _add_values(body: str, values: Sequence[Meant], room: int, language: Language, count: Count) -> str:
+    title = INDEX_TITLES[language]
+    index = write_index(values, max(0, room - HEADING_TOKENS), count, seen=body, language=language)
     return f"{body}\n{title}\n{neutralise(index.text)}".lstrip("\n") if index.text else body
 
 
@@ -211,7 +228,7 @@ def _add_asked(words: str, span: Span, options: ExtractOptions, room: int, count
 def _write_bounded(fold: Fold, span: Span, options: ExtractOptions, count: Count, seen: str, words: str | None) -> str:
     """Write words, then exact values, in ``chars_max`` characters as a whole."""
     wish, most = read_wish(options.instructions), options.chars_max
-    values = steer_values(fold.artifacts, wish)
+    values = find_useful(steer_values(fold.artifacts, wish), count, _read_originals(span.messages), seen)
     if words is None:
         chosen = choose_lines(steer_lines(tell_story(span), wish), options.tokens_max, count)
         body = _write_short(chosen, int(most * (1 - BOUNDED_INDEX_SHARE)) if values else most)
@@ -220,9 +237,8 @@ def _write_bounded(fold: Fold, span: Span, options: ExtractOptions, count: Count
     title = INDEX_TITLES[span.language]
     left = most - len(f"{body}\n{title}\n")
     room = min(options.index_tokens_max, left)
-    shown, read = f"{seen}\n{body}", _read_originals(span.messages)
     while room > HEADING_TOKENS:
-        written = write_index(values, room, count, seen=shown, language=span.language, read=read)
+        written = write_index(values, room, count, seen=body, language=span.language)
         index = neutralise(written.text)
         if len(index) <= left:
             return f"{body}\n{title}\n{index}".lstrip("\n") if index else body
@@ -249,13 +265,27 @@ def _write_words(lines: Sequence[Line], span: Span, options: ExtractOptions, roo
         return _write_short(choose_lines(lines, room, count), options.chars_max)
     layout: Layout = "sections" if options.style == "sections" else "note"
     room -= HEADING_TOKENS * 3
-    asked = _choose_asked(span, int(room * ASKED_SHARE), count, seen)
-    left = room - sum(count(f"{line.written}\n") for line in asked)
+    quarter = int(room * ASKED_SHARE)
+    asked = _choose_asked(span, quarter, count, seen)
     whole = {int(line.at) for line in asked}
-    told = "\n".join(line.text for line in asked)
     rest = [line for line in lines if line.who != "U" or int(line.at) not in whole]
-    chosen = choose_lines(rest, left, count, told=told)
+    if not span.is_talk:
+        # What is left of their quarter goes to the best sentences of older messages, before anything else is told.
+        older = [line for line in rest if line.who == "U"]
+        asked += choose_lines(older, quarter - _cost(asked, count), count, told=_tell(asked))
+    taken = set(map(id, asked))
+    chosen = choose_lines(
+        [line for line in rest if id(line) not in taken], room - _cost(asked, count), count, told=_tell(asked)
+    )
     return write_lines([*asked, *chosen], layout, span.language)
+
+
+def _cost(lines: Sequence[Line], count: Count) -> int:
+    return sum(count(f"{line.written}\n") for line in lines)
+
+
+def _tell(lines: Sequence[Line]) -> str:
+    return "\n".join(line.text for line in lines)
 
 
 def _choose_asked(span: Span, tokens_max: int, count: Count, seen: str) -> list[Line]:

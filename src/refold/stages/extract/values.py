@@ -25,6 +25,7 @@ _QUOTED = re.compile(
     r"""|“([^”\n]{2,60})”|「([^」\n]{2,60})」|《([^》\n]{1,60})》|(?<!`)`([\w.$@#/:-]{2,60})`(?!`)"""
 )
 # In backticks a common word is a name of the code; in quotes ("yes.") it is how somebody put it.
+_HAN = re.compile(r"[\u3400-\u9fff]")
 _COMMON_WORD = re.compile(r"[a-z]+[.!?]?")
 _NAME = re.compile(
     r"(?<![.!?] )(?<!^)\b(?!(?:Hey|Hi|Hello|Dear|Wow|Thanks|Yep|Yes|Oh|The|This|That|Let|What|How|And|But|For|All|"
@@ -120,6 +121,18 @@ _SORTS: tuple[tuple[str, re.Pattern[str]], ...] = (
 )
 
 
+_NAMES = tuple(f"g{at}" for at in range(len(_SORTS)))
+# One pattern for all of them: of a word most sorts are tried in vain, and each try has its price.
+_SORTED = re.compile(
+    "|".join(
+        f"(?P<{name}>{f'(?a:{pattern.pattern})' if pattern.flags & re.ASCII else pattern.pattern})"
+        for name, (_, pattern) in zip(_NAMES, _SORTS, strict=True)
+    )
+)
+_SORT_OF = {name: sort for name, (sort, _) in zip(_NAMES, _SORTS, strict=True)}
+_TREE_NAME = next(name for name, (_, pattern) in zip(_NAMES, _SORTS, strict=True) if pattern is _TREE)
+
+
 @lru_cache(maxsize=32_768)
 def classify_word(word: str) -> tuple[str, str] | None:
     """Return the sort and the value in one word of a text, or None if it is an ordinary word."""
@@ -136,10 +149,11 @@ def classify_word(word: str) -> tuple[str, str] | None:
         return None
     if ":" in value and "::" not in value:
         value = _before_colon(value)
-    for sort, pattern in _SORTS:
-        if pattern.fullmatch(value):
-            return ("term" if pattern is _TREE and _PAIR.fullmatch(value) else sort), value
-    return None
+    found = _SORTED.fullmatch(value)
+    if found is None or found.lastgroup is None:
+        return None
+    is_pair = found.lastgroup == _TREE_NAME and _PAIR.fullmatch(value) is not None
+    return ("term" if is_pair else _SORT_OF[found.lastgroup]), value
 
 
 def _before_colon(value: str) -> str:
@@ -178,7 +192,7 @@ def find_values(text: str, *, with_names: bool = False) -> Counter[tuple[str, st
         sorted_value = classify_word(word)
         if sorted_value is not None:
             found[sorted_value] += times
-    if not text.isascii():
+    if not text.isascii() and _HAN.search(text):
         found.update(("number", value) for value in _ZH_NUMBER.findall(text))
     if with_names:
         found.update(_find_names(text))
@@ -189,7 +203,9 @@ def _find_names(text: str) -> list[tuple[str, str]]:
     names: list[tuple[str, str]] = []
     for *quoted, code in _QUOTED.findall(text):
         name = code or next(filter(None, quoted)).strip()
-        if name and (code or not _COMMON_WORD.fullmatch(name)):
+        # Chinese puts speech and emphasis into the same quotes as names.
+        is_speech = bool(quoted[2]) and _HAN.search(name) is not None
+        if name and not is_speech and (code or not _COMMON_WORD.fullmatch(name)):
             names.append(("name", name))
     names += [("name", name) for name in _NAME.findall(text)]
     names += [("id", tag) for tag in _TAG.findall(text)]
