@@ -38,7 +38,7 @@ CAUSES = {
     "recall index and search": "recall/",
     "secrets": "llm/redact.py",
     "values": "stages/extract/values.py",
-    "artifacts": "stages/extract/artifacts.py",
+    "artifacts": "stages/extract/index.py",
     "story and facts": "stages/extract/",
     "other stages": "stages/",
     "ledger": "ledger/",

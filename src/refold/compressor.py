@@ -16,9 +16,9 @@ from refold.conversation.message import Message, is_user_turn
 from refold.conversation.turn import find_cuts
 from refold.errors import ConfigError
 from refold.formats import detect, parse_messages
-from refold.stages.extract.frame import CLOSING
+from refold.stages.extract.layout import CLOSING
 from refold.stages.extract.summary import ExtractOptions, extract_summary
-from refold.stages.prompts.archive import write_archive_prompt, write_facts_prompt
+from refold.stages.prompts.question import write_archive_prompt, write_facts_prompt
 from refold.stages.verify import Answer, Ground, find_rejection, verify_words
 from refold.stages.verify.check import find_wrong
 from refold.tokens import TokenCounter

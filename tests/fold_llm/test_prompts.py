@@ -4,8 +4,7 @@ import pytest
 
 from refold.conversation.edit import Fold
 from refold.stages.prompts import Demands, cut_middle, write_demands, write_question, write_record, write_repair
-from refold.stages.prompts.question import Room
-from refold.stages.prompts.record import fit_record
+from refold.stages.prompts.question import Room, fit_record
 from refold.tokens import TokenCounter
 from tests.fold_llm.talk import chatting, parse, says, working
 

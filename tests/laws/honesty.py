@@ -20,7 +20,7 @@ from refold.ladder.run import answer_nothing, drive, take_edits
 from refold.stages import STAGES
 from refold.stages.clamp import Clamp
 from refold.stages.densify import expand_text, find_blocks
-from refold.stages.extract.frame import neutralise
+from refold.stages.extract.layout import neutralise
 from refold.stages.stage import Goal, Stage
 
 from .engine import make_view

@@ -8,7 +8,7 @@ import pytest
 
 import refold
 from refold import CompressionConfig, ContextCompressionManager
-from refold.stages.extract.sections import HEADINGS
+from refold.stages.extract.layout import HEADINGS
 from refold.stages.stage import Ask, Reply
 from refold.testing import ScriptedModel, fail
 from tests.fold_llm.talk import GOOD, chatting, says, working

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from refold.conversation import Artifact
 from refold.stages.extract import find_artifacts, merge_artifacts, rank, write_index
 from refold.stages.extract.actions import find_actions
-from refold.stages.extract.artifacts import ARTIFACTS_MAX
+from refold.stages.extract.index import ARTIFACTS_MAX
 from refold.stages.extract.values import find_values
 from refold.tokens import counter_for
 from tests.effort import up_to

@@ -17,7 +17,7 @@ from refold.conversation.handle import find_marks, mark
 from refold.conversation.language import Language
 from refold.stages.extract import Extract, ExtractOptions, extract_summary
 from refold.stages.extract.facts import classify_sentence, find_facts, merge_facts
-from refold.stages.extract.frame import close_frame, neutralise
+from refold.stages.extract.layout import close_frame, neutralise
 from refold.stages.extract.words import Saying, find_pending, find_rules, find_sayings, is_rule, shorten
 from refold.tokens import counter_for
 from tests.effort import up_to

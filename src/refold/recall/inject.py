@@ -19,7 +19,7 @@ from refold.recall.options import InjectMode
 from refold.recall.passages import is_question
 from refold.recall.search import Recalled
 from refold.recall.words import find_words, query_words, value_words
-from refold.stages.extract.frame import CLOSES, OPENS, neutralise
+from refold.stages.extract.layout import CLOSES, OPENS, neutralise
 
 # Scores are shares of what the message asks about. Tuned by the tests' conversations: rather too quiet than too loud.
 SCORE_CUED = 0.3

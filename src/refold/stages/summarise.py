@@ -15,7 +15,7 @@ from refold.conversation.edit import Fact, FactKind
 from refold.conversation.language import count_things
 from refold.conversation.view import View
 from refold.stages.extract.facts import FACT_CHARS_MAX, FACT_CHARS_MIN
-from refold.stages.extract.frame import neutralise
+from refold.stages.extract.layout import neutralise
 from refold.stages.extract.source import Source
 from refold.stages.extract.summary import read_span
 from refold.stages.extract.words import shorten_words

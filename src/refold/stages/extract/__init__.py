@@ -3,8 +3,7 @@
 Rules only, no network, no model, no clock. Everything it writes is verbatim from the source or inside the frame.
 """
 
-from refold.stages.extract.artifacts import find_artifacts, merge_artifacts, rank
-from refold.stages.extract.index import Index, write_index
+from refold.stages.extract.index import Index, find_artifacts, merge_artifacts, rank, write_index
 from refold.stages.extract.summary import Extract, ExtractOptions, extract_summary
 
 __all__ = [

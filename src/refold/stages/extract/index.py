@@ -1,18 +1,213 @@
-"""Writes the artifact index: as many of the best exact values as a budget of tokens holds.
+"""The index of exact values: found in a span, ranked by how likely they are needed again, written within a budget.
 
-A value that the reader sees anyway, in what is kept or within a longer value already chosen, costs nothing and is
-not written again. Values of one message stand together behind its handle; a lone value stands in the line of its
-sort, and the fold's own handle leads to it.
+Filled by rules, never by a model; every value is a substring of what was said. The index is cumulative: a later fold
+takes in the artifacts of an earlier one and ranks them again. A value is written with what its source says it is. A
+value that the reader sees anyway, in what is kept or within a longer value, is not written again.
 """
 
 from __future__ import annotations
 
+import heapq
+import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from refold.conversation.edit import Artifact
+from refold.conversation.handle import message_handle
 from refold.conversation.language import Language
+from refold.conversation.message import Message
+from refold.conversation.part import Part
+from refold.stages.extract.actions import Action, find_actions
+from refold.stages.extract.values import VALUE_CHARS_MAX, find_values
+
+# What a fold remembers for the next one; what is written into the text is a fraction of it.
+ARTIFACTS_MAX = 3_000
+# What an earlier fold knew counts less with each fold over it, unless it is seen again.
+CARRIED_SHARE = 0.85
+
+# So many ids of one shape in one output, none of them used again, are told as one.
+CROWD_MIN = 12
+CROWDED = frozenset(("id", "number", "address", "time", "date", "money"))
+
+# ``self.name``, ``store.claim_due``, ``__init__``: a crowd in every source file, and no use to a reader by itself.
+_ATTRIBUTE = re.compile(r"(?:[a-z_]\w*(?:\.[a-z_]\w*)+|__\w+__)\Z")
+_STEM = re.compile(r"[./_:\\-]+")
+_HEX = re.compile(r"[0-9a-f]+")
+_DIGITS = re.compile(r"\d+")
+
+
+@dataclass(slots=True)
+class Evidence:
+    """Where a value was met: in how many messages of each kind, among how many others, and when last."""
+
+    sort: str
+    value: str
+    by_user: int = 0
+    by_call: int = 0
+    by_assistant: int = 0
+    by_result: int = 0
+    times: int = 0
+    last_at: int = 0
+    crowd: int = 1_000_000
+    handle: str = ""
+
+    @property
+    def is_spoken(self) -> bool:
+        """True if a person or the assistant used it, not only a tool."""
+        return bool(self.by_user or self.by_call or self.by_assistant)
+
+
+def find_artifacts(messages: Sequence[Message], actions: Sequence[Action] | None = None) -> list[Artifact]:
+    """Return the exact values of these messages, most likely needed again first."""
+    met: dict[str, Evidence] = {}
+    for at, message in enumerate(messages):
+        for number, part in enumerate(message.parts):
+            if part.kind in ("text", "call", "result"):
+                _collect(met, at, message, number, part)
+    notes = _note_files(find_actions(messages) if actions is None else actions)
+    spoken = Counter(stem for seen in met.values() if seen.is_spoken for stem in _stems(seen.value))
+    weights = {
+        value: weigh(seen, note=notes.get(value, ""), kinship=_kinship(seen, spoken), size=len(messages))
+        for value, seen in met.items()
+        if seen.is_spoken or seen.sort != "identifier" or not _ATTRIBUTE.match(value)
+    }
+    crowds = _find_crowds(met, notes)
+    for example, members in crowds.items():
+        for value in members:
+            if value != example:
+                weights.pop(value, None)
+    # Most values of a long span never make the index: only the best become artifacts.
+    best = heapq.nsmallest(ARTIFACTS_MAX, weights, key=lambda value: (-weights[value], value))
+    return [
+        Artifact(
+            met[value].sort,
+            value,
+            met[value].handle,
+            notes.get(value, ""),
+            weights[value],
+            len(crowds.get(value, ())),
+        )
+        for value in best
+    ]
+
+
+def _find_crowds(met: dict[str, Evidence], notes: dict[str, str]) -> dict[str, list[str]]:
+    """Return ids of one shape in one output that nobody has used since, by the one that is named as their example."""
+    crowds: dict[tuple[str, str], list[str]] = {}
+    for value, seen in met.items():
+        if seen.sort in CROWDED and not seen.is_spoken and value not in notes:
+            crowds.setdefault((seen.handle, shape_of(value)), []).append(value)
+    return {members[0]: members for members in crowds.values() if len(members) >= CROWD_MIN}
+
+
+def shape_of(value: str) -> str:
+    """Return what ids of one making have in common: hexadecimal digits by their number, else letters and lengths."""
+    if len(value) >= 6 and _HEX.fullmatch(value):
+        return f"{len(value)} hex digits"
+    return _DIGITS.sub(lambda run: "#" * len(run[0]), value)
+
+
+def rank(artifacts: Iterable[Artifact]) -> list[Artifact]:
+    """Return artifacts by weight, heaviest first, ties by value so that the order is always the same."""
+    return sorted(artifacts, key=lambda artifact: (-artifact.weight, artifact.value))
+
+
+def merge_artifacts(earlier: Iterable[Artifact], later: Iterable[Artifact]) -> list[Artifact]:
+    """Take what an earlier fold knew into what the new span shows, and rank them together."""
+    merged = {artifact.value: replace(artifact, weight=artifact.weight * CARRIED_SHARE) for artifact in earlier}
+    for artifact in later:
+        before = merged.get(artifact.value)
+        if before is not None:
+            note = artifact.note or before.note
+            artifact = replace(artifact, weight=artifact.weight + before.weight, note=note)
+        merged[artifact.value] = artifact
+    return rank(merged.values())[:ARTIFACTS_MAX]
+
+
+def weigh(seen: Evidence, *, note: str, kinship: float, size: int) -> float:
+    """Return the odds that a value is needed again.
+
+    The figures are rounded from what later calls of recorded agents really used: what a person names, what the agent
+    has put into calls and files it has written come back; what stands in a crowd of values, or long ago, seldom does.
+    """
+    odds = 1.0 * (seen.by_user > 0) + 0.4 * (seen.by_assistant > 0) + 0.3 * (seen.by_assistant > 1)
+    odds += 1.0 * (seen.by_call > 0) + 0.9 * (seen.by_call > 1) + 0.4 * (seen.by_call > 3)
+    odds += 0.3 * math.log2(1 + seen.times) - 0.4 * math.log2(1 + seen.by_result)
+    odds -= 1.2 * (size - seen.last_at) / max(1, size) + 0.2 * math.log2(1 + seen.crowd)
+    odds += 0.6 * kinship + 1.6 * (note in ("written", "deleted"))
+    odds += _SORT_ODDS.get(seen.sort, 0.0) - 0.3 * math.log2(len(seen.value))
+    # A small bare number, or a phrase that only the assistant put in capitals or quotes, seldom names anything.
+    if not seen.by_user and ((seen.value.isdecimal() and len(seen.value) < 5) or seen.sort == "name"):
+        odds -= 0.8
+    return round(math.exp(odds), 5)
+
+
+_SORT_ODDS = {
+    "id": 1.2,
+    "identifier": 0.6,
+    "date": 0.6,
+    "name": 0.5,
+    "file": 0.4,
+    "email": 0.3,
+    "url": 0.1,
+    "money": -0.3,
+    "number": -0.5,
+    "version": -0.5,
+    "term": -1.2,
+    "time": -2.0,
+}
+
+
+def _stems(value: str) -> set[str]:
+    return {stem for stem in _STEM.split(value) if len(stem) > 2}
+
+
+def _kinship(seen: Evidence, spoken: Counter[str]) -> float:
+    """Return which share of a value's words also stands in other values that a person or the assistant used."""
+    stems = _stems(seen.value)
+    own = 1 if seen.is_spoken else 0
+    return sum(spoken[stem] > own for stem in stems) / len(stems) if stems else 0.0
+
+
+def _collect(met: dict[str, Evidence], at: int, message: Message, number: int, part: Part) -> None:
+    is_spoken = part.kind == "text"
+    is_user = is_spoken and message.role == "user"
+    handle = message_handle(message, number)
+    text = _unescape(part.text) if part.kind == "call" else part.text
+    values = find_values(text, with_names=is_spoken)
+    for (sort, value), times in values.items():
+        if len(value) > VALUE_CHARS_MAX:
+            continue
+        seen = met.get(value)
+        if seen is None:
+            seen = met[value] = Evidence(sort, value)
+        seen.times += times
+        seen.last_at = at
+        seen.crowd = min(seen.crowd, len(values))
+        seen.by_user += is_user
+        seen.by_call += part.kind == "call"
+        seen.by_assistant += is_spoken and not is_user
+        seen.by_result += part.kind == "result"
+        # The handle leads to the newest place that tells most: a result or a person, rather than a mere mention.
+        if not seen.handle or is_user or part.kind == "result":
+            seen.handle = handle
+
+
+def _unescape(arguments: str) -> str:
+    """Return JSON text with its line breaks and quotes as separators, so that ``\\n`` glues no ``n`` to a word."""
+    return arguments.replace("\\n", "\n").replace("\\t", "\t").replace('\\"', '"') if "\\" in arguments else arguments
+
+
+def _note_files(actions: Iterable[Action]) -> dict[str, str]:
+    notes: dict[str, str] = {}
+    for action in actions:
+        for touch, path in action.touched:
+            if touch != "read" or path not in notes:
+                notes[path] = touch
+    return notes
+
 
 Count = Callable[[str], int]
 Read = Callable[[str], str]

@@ -13,19 +13,16 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from refold.conversation.edit import Fact
 from refold.conversation.language import Language
 from refold.conversation.message import Message
-from refold.stages.extract import cues
+from refold.stages.extract import words
 from refold.stages.extract.actions import Action, first_line
 from refold.stages.extract.facts import classify_sentence
-from refold.stages.extract.frame import neutralise
 from refold.stages.extract.index import shorten_handle
+from refold.stages.extract.layout import Line, Topic, neutralise
 from refold.stages.extract.words import SCAN_CHARS, Saying, is_intent, shorten, split_sentences
-
-Topic = Literal["rule", "asked", "happened", "found", "failed", "open", "changed"]
 
 # A sentence longer than this is cut; Chinese says as much in half as many characters.
 SENTENCE_CHARS = 160
@@ -73,27 +70,6 @@ class Span:
     def is_talk(self) -> bool:
         """True if hardly anything was done: then the words of both sides are one thread."""
         return len(self.actions) * 4 < len(self.replies)
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One line of a story. ``at`` places it in the conversation; lines of one message and topic are joined.
-
-    ``who`` is ``U``, ``A`` or empty for what was done; ``worth`` is what a reader would miss without it.
-    """
-
-    topic: Topic
-    text: str
-    worth: float
-    at: float
-    who: str = ""
-    # The clause before it in the same sentence: written after that, it needs no mark of a gap.
-    after: str = ""
-
-    @property
-    def written(self) -> str:
-        """The line as it stands in a record."""
-        return f"{self.who}> {self.text}" if self.who else self.text
 
 
 def tell_story(span: Span) -> list[Line]:
@@ -171,12 +147,12 @@ class Rarity:
     """How much the words of a sentence tell: those that hardly any other sentence has tell most."""
 
     def __init__(self, sentences: Sequence[str]) -> None:
-        self._seen = Counter(word for sentence in sentences for word in cues.find_words(sentence))
+        self._seen = Counter(word for sentence in sentences for word in words.find_words(sentence))
         self._most = math.log(len(sentences) + 2)
 
     def weigh(self, sentence: str) -> float:
         """Return about 1 for a sentence of a handful of telling words, less for fewer, a little more for many."""
-        told = sum(1 - math.log(1 + self._seen[word]) / self._most for word in cues.find_words(sentence))
+        told = sum(1 - math.log(1 + self._seen[word]) / self._most for word in words.find_words(sentence))
         return float(min(1.6, (told / FULL_WORDS) ** INFO_POWER))
 
 
@@ -185,9 +161,9 @@ def _find_topic(sentence: str, who: str, *, is_talk: bool) -> Topic:
         return "happened" if is_talk else "asked"
     if is_talk:
         return "happened"
-    if cues.finds(cues.STORY_OPEN, sentence):
+    if words.finds(words.STORY_OPEN, sentence):
         return "open"
-    if cues.finds(cues.STORY_CAUSE, sentence) or cues.finds(cues.STORY_DECIDES, sentence):
+    if words.finds(words.STORY_CAUSE, sentence) or words.finds(words.STORY_DECIDES, sentence):
         return "found"
     return "happened"
 
@@ -196,8 +172,8 @@ def _find_sentences(saying: Saying) -> list[str]:
     """Return the sentences of a saying that are made of words, in order, without what only leads in."""
     text = saying.text[:SCAN_CHARS]
     text = _FENCE.sub("\n", text) if "```" in text else text
-    trimmed = (cues.trim_opening(raw) for raw in split_sentences(text))
-    return [sentence for sentence in trimmed if cues.is_prose(sentence) and not cues.is_polite(sentence)]
+    trimmed = (words.trim_opening(raw) for raw in split_sentences(text))
+    return [sentence for sentence in trimmed if words.is_prose(sentence) and not words.is_polite(sentence)]
 
 
 def split_clauses(sentence: str) -> list[str]:
@@ -218,18 +194,18 @@ def split_clauses(sentence: str) -> list[str]:
 
 def weigh_sentence(sentence: str, role: str) -> float:
     """Return what a sentence promises by its words: causes, decisions and failures most, guesses and offers least."""
-    worth = 0.7 + sum(bonus for cue, bonus in cues.STORY_WORTH if cues.finds(cue, sentence))
+    worth = 0.7 + sum(bonus for cue, bonus in words.STORY_WORTH if words.finds(cue, sentence))
     worth += 0.2 * min(3, len(_NAMED.findall(sentence[:SENTENCE_CHARS])))
     if role == "user":
-        if cues.QUESTION.search(sentence) or cues.finds(cues.STORY_REQUEST, sentence):
+        if words.QUESTION.search(sentence) or words.finds(words.STORY_REQUEST, sentence):
             return worth * 0.5
         kind = classify_sentence(sentence, role)
         return worth * USER_FACTOR.get(kind or "", 1.1)
-    if cues.QUESTION.search(sentence) or cues.finds(cues.STORY_OFFER, sentence):
+    if words.QUESTION.search(sentence) or words.finds(words.STORY_OFFER, sentence):
         return worth * 0.3
     if is_intent(sentence):
-        return worth * (0.3 if cues.STORY_LOOKS.search(sentence) else 0.7)
-    return worth * 0.45 if cues.finds(cues.STORY_GUESS, sentence) else worth
+        return worth * (0.3 if words.STORY_LOOKS.search(sentence) else 0.7)
+    return worth * 0.45 if words.finds(words.STORY_GUESS, sentence) else worth
 
 
 USER_FACTOR = {"decision": 2.0, "preference": 1.7, "todo": 1.6, "key": 1.4}

@@ -16,15 +16,22 @@ from refold.conversation.handle import fold_handle, mark, message_handle
 from refold.conversation.language import Language
 from refold.conversation.message import Message
 from refold.stages.extract.actions import find_actions, first_line
-from refold.stages.extract.artifacts import find_artifacts, merge_artifacts
-from refold.stages.extract.cues import is_polite
 from refold.stages.extract.facts import find_facts, merge_facts
-from refold.stages.extract.frame import SMALL_TOKENS, close_frame, neutralise, open_frame, wrap_prefix, wrap_record
-from refold.stages.extract.index import Meant, find_useful, write_index
-from refold.stages.extract.sections import Layout, choose_lines, write_lines
+from refold.stages.extract.index import Meant, find_artifacts, find_useful, merge_artifacts, write_index
+from refold.stages.extract.layout import (
+    SMALL_TOKENS,
+    Layout,
+    choose_lines,
+    close_frame,
+    neutralise,
+    open_frame,
+    wrap_prefix,
+    wrap_record,
+    write_lines,
+)
 from refold.stages.extract.steer import read_wish, steer_lines, steer_values
 from refold.stages.extract.story import Line, Span, quote, tell_story
-from refold.stages.extract.words import find_pending, find_rules, find_sayings, shorten_words
+from refold.stages.extract.words import find_pending, find_rules, find_sayings, is_polite, shorten_words
 
 Count = Callable[[str], int]
 Style = Literal["note", "sections", "short", "truncated"]

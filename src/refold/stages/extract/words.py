@@ -1,7 +1,8 @@
-"""The words of the people: what was asked, which rules stand, what is still open; and what the assistant concluded.
+"""The words of both sides: sayings and their sentences, standing rules, open asks, and the cues of a story.
 
-Everything here is verbatim. A long text is shortened at borders of sentences, with the exact number of characters
-left out; nothing is reworded.
+Everything quoted here is verbatim. A long text is shortened at borders of sentences, with the exact number of
+characters left out. The cues are the words by which a sentence shows that it names a cause, a decision, a failure or
+a result.
 """
 
 from __future__ import annotations
@@ -12,6 +13,16 @@ from dataclasses import dataclass
 
 from refold.conversation.handle import message_handle
 from refold.conversation.message import Message
+
+
+def any_word(*cues: str) -> re.Pattern[str]:
+    """Return a pattern of cues that each begin where a word does, so that few places have to be tried."""
+    return re.compile(rf"\b(?:{'|'.join(cues)})", re.I)
+
+
+def any_of(*cues: str) -> re.Pattern[str]:
+    return re.compile("|".join(cues))
+
 
 # A pasted document is not a list of the user's wishes: in a long message a rule must open its sentence.
 PASTED_CHARS = 1_500
@@ -45,7 +56,7 @@ _INTENT = re.compile(
     r"(?:let me|let's|I'll|I will|I should|I need to|I'm going to|maybe|now (?:run|check|insert))\b",
     re.I,
 )
-_QUESTION = re.compile(r"[?？]\s*+$|吗\s*+(?:[?？。]\s*+)?$")
+QUESTION = re.compile(r"[?？]\s*+$|[吗呢么]\s*+(?:[?？。]\s*+)?$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +100,7 @@ def find_rules(asks: Iterable[Saying]) -> list[Saying]:
 
 def is_rule(sentence: str, *, is_pasted: bool = False) -> bool:
     """Tell whether a sentence of a person sets a rule for what comes after."""
-    if _QUESTION.search(sentence):
+    if QUESTION.search(sentence):
         return False
     if _RULE_STARTS.match(sentence):
         return True
@@ -153,3 +164,180 @@ def _border_after(text: str, at: int) -> int:
         return at + first.end()
     space = window.find(" ")
     return at + (space + 1 if space >= 0 else 0)
+
+
+# What a story is made of: for each class of sentence the words by which it gives itself away, English and Chinese.
+Cue = tuple[re.Pattern[str], re.Pattern[str]]
+
+STORY_CAUSE: Cue = (
+    any_word(
+        r"because\b|caused? (?:by|of|is|was)\b|the (?:root |real |actual )?(?:cause|culprit|reason)\b|due to\b",
+        r"(?:which|that|this) (?:means|implies|explains|suggests|causes|breaks)\b|turns out\b|that's why\b",
+        r"(?:here is|here's|there is) the (?:difference|problem|issue|bug|culprit)\b|the difference\b",
+        r"the (?:issue|problem|bug|error) (?:is|was|lies|comes|occurs|seems)\b|the errors? occurs?\b",
+        r"(?:this|it) is using\b|instead of\b|(?:is|was|were|are) (?:missing|incorrect|wrong|outdated|required)\b",
+        r"incorrectly\b|(?:signature|interface|api) (?:has )?changed\b|expects? (?:a|an|the|that)\b|so that's\b",
+        r"only (?:helps?|works?|applies|happens) (?:if|when|for)\b|"
+        r"does(?:n't| not) (?:pad|account|handle|support|match)\b",
+    ),
+    any_of(r"因为|由于|原因|导致|是由|问题(?:是|在于|出在)|根因|造成|意味着|不符合|改编自"),
+)
+STORY_DECIDES: Cue = (
+    any_word(
+        r"(?:the )?(?:best |right |simplest )?(?:fix|solution|approach|plan|idea) (?:is|was|would be)\b|"
+        r"decid(?:e|ed)\b",
+        r"(?:should|must|need(?:s)? to) (?:be|use|accept|match|check|call|return|keep|modify|implement|update)\b",
+        r"(?:I'll|I will|we'll|we will|let's) (?:use|go with|keep|drop|switch|modify|implement|add|"
+        r"replace|remove|update)\b",
+        r"(?:safer|simpler|cleaner|better|faster) (?:than|to)\b|rather than\b|agreed\b|go(?:ing)? with\b|opt(?:ed)?\b",
+        r"I need to (?:implement|modify|update|prevent|change|remove|add)\b|we need (?:a|to)\b|should have\b",
+    ),
+    any_of(r"决定|选(?:了|定|用|择)?|就(?:用|去|定|按|选|买|要)|定(?:了|下)|改(?:用|成)|采用|推荐|建议|还是去|那就"),
+)
+STORY_FAILS: Cue = (
+    any_word(
+        r"fail(?:s|ed|ing|ure)?\b|errors?\b|cannot\b|can't\b|unable\b|not (?:available|found|possible|allowed|work)\b",
+        r"does(?:n't| not) (?:work|exist|have|accept)\b|did(?:n't| not) work\b|broke(?:n)?\b|mistake\b|oops\b|"
+        r"crash\w*\b",
+        r"unexpected\b|messed\b|duplicat\w+\b|refus\w+\b|denied\b|no such\b|wasn't able\b|not yet\b|damaged?\b|undid\b",
+        r"however\b|unfortunately\b|beyond\b|exceed\w*\b|lost\b|missing\b|wrong\b|without any\b",
+    ),
+    any_of(r"失败|错误|报错|抱歉|不好意思|没有|不能|无法|不行|不符|不巧|对不起|漏|坏|裂|不许|不支持|缺"),
+)
+STORY_FOUND: Cue = (
+    any_word(
+        r"(?:I|we) (?:have |can |now )*(?:see|found|find|reproduced|confirmed|noticed|know)\b|"
+        r"confirm(?:s|ed)\b|shows?\b",
+        r"reproduc(?:ed|es)\b|it (?:seems|appears|looks|means)\b|looks like\b|indeed\b|is (?:located|defined|in)\b",
+        r"exactly\b|the (?:output|result|query|script|test|build|error|relevant code)\b|reported\b|bingo\b|found\b",
+        r"there (?:is|are|was|were) \d|established\b|recovered\b|in total\b",
+    ),
+    any_of(r"发现|确认|找到|是\S{0,6}\d|有\S{0,4}\d|评分|价格|门票|电话|地址|时间|号|元"),
+)
+STORY_DONE: Cue = (
+    any_word(
+        r"(?:I|we)(?:'ve| have)? (?:added|fixed|removed|created|updated|changed|replaced|moved|ported|written|wrote|"
+        r"committed|installed|booked|cancelled|canceled|sent|signed|went|ran|took|painted|made|got|chose|started|joined)\b",
+        r"(?:is|are|was|were|has been|have been) (?:now )?(?:fixed|done|added|removed|created|updated|merged|deployed|"
+        r"waived|reserved|approved|refunded|closed|open|off|on|back|written|committed)\b",
+        r"pass(?:es|ed)?\b|succe(?:ss|eds|eded|ssful|ssfully)\b|works?\b|all (?:green|set|tests)\b|done\b|fixed\b",
+    ),
+    any_of(r"已(?:经)?|完成|成功|通过|好了|推荐|预订|下单|买了|付|签|做好|装好|为您|获得|毕业|上映|出道|拍摄"),
+)
+STORY_OPEN: Cue = (
+    any_word(
+        r"todo\b|still (?:open|missing|to do|to be|need|needs|failing|left)\b|remaining\b|not yet\b|later\b|"
+        r"next steps?\b",
+        r"left to do\b|waiting (?:for|on)\b|pending\b|follow[- ]up\b|until (?:\d|then|he|she|they|the)\b",
+    ),
+    any_of(r"待办|还没|尚未|未完成|以后再|回头|提醒|下一步|剩下"),
+)
+# What might be is not what was.
+STORY_GUESS: Cue = (
+    any_word(
+        r"^(?:but |and |so |or |also |even )?(?:if|unless|suppose|assuming|maybe|perhaps|"
+        r"why|what|how|when|is|does|should)\b",
+        r"I (?:expect|suspect|guess|assume|wonder|think)\b|might\b|likely\b|probably\b|"
+        r"let's (?:see|check|verify|look)\b",
+    ),
+    any_of(r"^(?:如果|要是|可能|也许|大概|万一)"),
+)
+# An assistant that offers or asks tells little about what happened.
+STORY_OFFER: Cue = (
+    any_word(
+        r"would you like\b|(?:could|can) you (?:please )?(?:provide|confirm|tell|share|specify)\b|"
+        r"please (?:provide|confirm|let me)",
+        r"let me know\b|feel free\b|shall I\b|I can help\b|how (?:can|may) I\b|is there anything\b",
+    ),
+    any_of(r"请问还|还有什么|需要我|要不要我|可以吗|行吗|你看"),
+)
+# A person who asks for something tells less than the answer does.
+STORY_REQUEST: Cue = (
+    any_word(
+        r"(?:can|could|would|will) you\b|(?:please|kindly) (?:let me know|tell|show|help)\b",
+        r"I(?:'d| would) like to know\b",
+    ),
+    any_of(
+        r"推荐[一几个下]|[给帮]我(?:推荐|找|查|看|算|选|介绍|把|列|排|汇总)|有没有|请问|麻烦",
+        r"告诉我|哪[家个里儿些]|多少|什么|怎么|几点|知道",
+    ),
+)
+# A step that only looks.
+STORY_LOOKS = re.compile(
+    r"\b(?:look|check|see|list|read|view|examine|explore|inspect|search|find|verify|start|run|understand|open|grep|try)"
+    r"(?:ing)?\b",
+    re.I,
+)
+STORY_WORTH: tuple[tuple[Cue, float], ...] = (
+    (STORY_CAUSE, 0.9),
+    (STORY_DECIDES, 0.7),
+    (STORY_FAILS, 0.8),
+    (STORY_FOUND, 0.4),
+    (STORY_DONE, 0.5),
+    (STORY_OPEN, 0.4),
+)
+_OPENING = re.compile(
+    r"\A(?:[-*•>]\s+|\d{1,2}[.)]\s+|#{1,6}\s+|(?-i:[A-Z]{4,12}):\s+|"
+    r"(?:ok(?:ay)?|so|now|well|great|perfect|excellent|ah|oh|hmm|wait|yes|yeah|actually|also|then|and|hey|alright|"
+    r"here)[,.!]\s+|(?:好的?|嗯+|那|哦|啊|哇|好啊|行啊|是的|对)[，,。！]\s*)+",
+    re.I,
+)
+_POLITE = re.compile(
+    r"(?:(?:ok(?:ay)?|thanks?(?: you| so much| a lot| again| in advance)?|you're welcome|great|perfect|excellent|"
+    r"awesome|"
+    r"sure(?: thing)?|no problem|hi(?: there)?|hello|hey(?: there)?|bye|wow|yes|yeah|yep|good|nice|cool|alright|"
+    r"continue|"
+    r"done|fine|got it|sounds (?:good|great)|please|absolutely|of course|i see|bonjour|merci|"
+    r"that's (?:all right|fine|okay|great))\b[\s,.!:;)'\w-]{0,24})\Z|"
+    r"(?:好的?|谢谢|感谢|多谢|不客气|不用谢|不用客气|再见|收到|嗯+|是的|您好|你好|可以|没问题|好啊|当然|对|欢迎|祝您|OK)"
+    r"[^\d]{0,9}\Z|.{0,8}(?:谢谢|不客气|感谢|再见|祝您生活愉快|欢迎下次).{0,8}\Z",
+    re.I,
+)
+# Words that tell nothing by themselves.
+_STOP_WORDS = """
+    the and for that this with from have has had was were are been being not but you your they them their
+    there here what when where which who whom how why can could would should will shall may might must does
+    did doing done just only also very really much many more most some any all each every into onto over under
+    about after before then than now too our out its it's i'm i've i'll we've we'll let's don't doesn't didn't
+    can't couldn't isn't wasn't aren't see seems look looks like need needs want wants get gets got make makes
+    made use uses used using one two way thing things well still even such these those because since while
+    though however maybe perhaps think know sure okay great good first next new old same other another
+    something anything everything nothing let check call called set say says said time come comes came going
+    gone goes take takes took give gives gave keep keeps back wow hey yeah awesome amazing
+"""
+_STOP = frozenset(_STOP_WORDS.split())
+_SIGNS = re.compile(r"[^\w\s,.;:!?'\"()’“”，。！？；：、（）《》-]")
+_WORDS = re.compile(r"[A-Za-z]{2,}|[\u3400-\u9fff]")
+_LATIN = re.compile(r"[a-z0-9_][a-z0-9_'’./:-]*[a-z0-9_]")
+_PAIR = re.compile(r"(?=([\u3400-\u9fff]{2}))")
+
+
+def finds(cue: Cue, sentence: str) -> bool:
+    """Tell whether a sentence has one of the words of a cue, in its own language."""
+    english, chinese = cue
+    return bool(english.search(sentence) or (not sentence.isascii() and chinese.search(sentence)))
+
+
+def trim_opening(sentence: str) -> str:
+    """Return a sentence without bullets, labels and the words that only lead in."""
+    return _OPENING.sub("", sentence, count=1).strip()
+
+
+def is_polite(sentence: str) -> bool:
+    """Tell whether a sentence only keeps up manners."""
+    return len(sentence) <= 60 and _POLITE.match(sentence) is not None
+
+
+def is_prose(sentence: str) -> bool:
+    """Tell whether a sentence is made of words: not code, not a row of a table, not a heading or a lead-in."""
+    if sentence[-1:] in (":", "：") or sentence[:1] in ("|", "<", "{", "$"):
+        return False
+    words = len(_WORDS.findall(sentence[:400]))
+    return words >= 3 and len(_SIGNS.findall(sentence[:400])) <= words
+
+
+def find_words(sentence: str) -> set[str]:
+    """Return the words of a sentence that carry something: pairs of characters in Chinese."""
+    plain = sentence[:400].lower()
+    found = {word for word in _LATIN.findall(plain) if len(word) > 2 and word not in _STOP}
+    return found if plain.isascii() else found | set(_PAIR.findall(plain))

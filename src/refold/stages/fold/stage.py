@@ -16,7 +16,7 @@ from refold.conversation.edit import Edit
 from refold.conversation.turn import Unit
 from refold.conversation.view import View
 from refold.stages.extract.facts import merge_facts
-from refold.stages.extract.frame import CLOSING
+from refold.stages.extract.layout import CLOSING
 from refold.stages.extract.source import Source, find_turn_range
 from refold.stages.extract.summary import Extract, ExtractOptions
 from refold.stages.fold.options import FoldOptions

@@ -4,10 +4,16 @@ Pure text. The conversation always stands behind a line that says it is a record
 is cut to limits, so that a prompt always fits the model it is meant for.
 """
 
-from refold.stages.prompts.archive import write_archive_prompt, write_facts_prompt
 from refold.stages.prompts.demands import Demands, PromptStyle, write_demands
-from refold.stages.prompts.question import Question, write_question, write_repair
-from refold.stages.prompts.record import cut_middle, write_record
+from refold.stages.prompts.question import (
+    Question,
+    cut_middle,
+    write_archive_prompt,
+    write_facts_prompt,
+    write_question,
+    write_record,
+    write_repair,
+)
 
 __all__ = [
     "Demands",

@@ -13,7 +13,7 @@ from typing import Literal
 
 from refold.conversation.edit import FactKind
 from refold.conversation.language import Language
-from refold.stages.extract.sections import HEADINGS, NOTE_HEADINGS, Layout
+from refold.stages.extract.layout import HEADINGS, NOTE_HEADINGS, Layout
 
 PromptStyle = Literal["note", "sections", "archive", "importance", "hybrid", "turns"]
 FACTS_MARK: dict[Language, str] = {"en": "FACTS", "zh": "事实"}
