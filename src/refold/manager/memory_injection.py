@@ -26,7 +26,7 @@ from refold.manager.session import OpenSession
 from refold.memory.daily import MarkdownSync, quiet_line, write_heading
 from refold.recall.facts import find_said, resolve_facts
 from refold.recall.words import find_words, query_words
-from refold.stages.extract.frame import CLOSES, OPENS, neutralise
+from refold.stages.extract.layout import CLOSES, OPENS, neutralise
 
 if TYPE_CHECKING:
     from refold.manager.store import Keeper, Slot
