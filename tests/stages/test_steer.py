@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from refold import CompressionConfig, ContextCompressionManager, compress
+from refold.stages.extract.layout import Line
 from refold.stages.extract.steer import read_wish, steer_lines
-from refold.stages.extract.story import Line
 
 SMALL = CompressionConfig(window=3_000, reserve=300, summariser="extract")
 

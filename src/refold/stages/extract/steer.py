@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from refold.conversation.edit import Artifact
-from refold.stages.extract.story import Line
+from refold.stages.extract.layout import Line
 
 INSTRUCTIONS_CHARS_MAX = 2_000
 WORDS_MAX = 24

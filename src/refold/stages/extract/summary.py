@@ -21,6 +21,7 @@ from refold.stages.extract.index import Meant, find_artifacts, find_useful, merg
 from refold.stages.extract.layout import (
     SMALL_TOKENS,
     Layout,
+    Line,
     choose_lines,
     close_frame,
     neutralise,
@@ -30,7 +31,7 @@ from refold.stages.extract.layout import (
     write_lines,
 )
 from refold.stages.extract.steer import read_wish, steer_lines, steer_values
-from refold.stages.extract.story import Line, Span, quote, tell_story
+from refold.stages.extract.story import Span, quote, tell_story
 from refold.stages.extract.words import find_pending, find_rules, find_sayings, is_polite, shorten_words
 
 Count = Callable[[str], int]

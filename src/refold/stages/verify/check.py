@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from refold.conversation.language import Language
 from refold.conversation.message import Message
-from refold.stages.extract.layout import HEADINGS, NOTE_HEADINGS, Layout, heading_of
-from refold.stages.extract.story import PENDING_CHARS, Span, Topic, quote
+from refold.stages.extract.layout import HEADINGS, NOTE_HEADINGS, Layout, Topic, heading_of
+from refold.stages.extract.story import PENDING_CHARS, Span, quote
 from refold.stages.extract.words import RULE_CHARS_MAX, Saying
 from refold.stages.verify.ground import Ground, find_claims, split_words
 
