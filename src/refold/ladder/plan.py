@@ -136,7 +136,7 @@ def _shorten_oversize(view: View, plan: Plan, goal: Goal) -> Climb:
     # One part is for the newest steps, and one stays free: else the next request would break the prefix again.
     room = min(rest, part + min(records, hard // 4)) + part
     released = replace(view, held=frozenset())
-    cuts = clamp.cut_oversize(released, view.protected, fixed + room - goal.hard, part)
+    cuts = clamp.cut_oversize(released, view.protected, fixed + room - goal.hard, tokens_min=part)
     after, report = take_edits(released, cuts, clamp.name, strict=plan.strict)
     return Climb(replace(after, held=view.held), report.edits, (report,) if report.edits else ())
 

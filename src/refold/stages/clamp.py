@@ -63,11 +63,19 @@ class Clamp:
             return thinner
         return self._fold_rest(view, goal) or thinner
 
-    def cut_oversize(self, view: View, places: Collection[int], over: int, tokens_min: int) -> list[Edit]:
+    def cut_oversize(
+        self,
+        view: View,
+        places: Collection[int],
+        over: int,
+        *,
+        tokens_min: int = 0,
+        kinds: Sequence[str] = ("result", "all"),
+    ) -> list[Edit]:
         """Return cuts of these items that free about ``over`` tokens, of results first, none below ``tokens_min``."""
         least = max(tokens_min, self.tokens_min)
         edits: list[Edit] = []
-        for which in ("result", "all"):
+        for which in kinds:
             pieces = [one for one in self._find_pieces(view, which) if one.at in places and one.tokens > least]
             edits = replace(self, tokens_min=least)._cut(view, pieces, view.tokens - over)
             if _tokens_with(view, edits) <= view.tokens - over:

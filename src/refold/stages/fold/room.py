@@ -6,7 +6,7 @@ on recorded sessions. Nothing here reads a text.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from refold.conversation.turn import Unit, newest_step
 from refold.conversation.view import View
@@ -24,9 +24,11 @@ TIGHT_SHARE = 0.8
 SMALL_ROOM_SHARE = 0.3
 # However small the room, a fold that stands should be able to hold a few dozen values.
 FRESH_TOKENS_MIN = 320
+# So many of the newest units stay verbatim before a record may have its whole share: four exchanges of a chat.
+RECENT_UNITS = 8
 
 
-def summary_room(fold: FoldOptions, view: View, goal: Goal, runs: Iterable[Iterable[Unit]]) -> int:
+def summary_room(fold: FoldOptions, view: View, goal: Goal, runs: Sequence[Sequence[Unit]]) -> int:
     """Return the tokens that summaries may have in all: a share of what the unfoldable leaves of the target."""
     return share_room(fold, view, goal, runs, fold.summary_share, fold.summary_tokens_max)
 
@@ -37,7 +39,7 @@ def part_of(fold: FoldOptions, room: int, share: float) -> int:
 
 
 def share_room(
-    fold: FoldOptions, view: View, goal: Goal, runs: Iterable[Iterable[Unit]], share: float, tokens_max: int
+    fold: FoldOptions, view: View, goal: Goal, runs: Sequence[Sequence[Unit]], share: float, tokens_max: int
 ) -> int:
     """Return the tokens that a part of the summaries may have, given its share of the room."""
     free = sum(item.tokens for run in runs for item in items_of(view, run))
@@ -52,7 +54,8 @@ def share_room(
         # Most of the room is left for the folds to come.
         wanted = max(int(wanted * fold.fresh_share), min(wanted, FRESH_TOKENS_MIN))
     # The target binds, unless the unfoldable alone nearly fills it: then a summary takes a part of what is left.
-    fair = max(goal.target - fixed, int(wanted * TIGHT_SHARE))
+    recent = _count_recent(view, runs, (goal.target - fixed) // 2)
+    fair = goal.target - fixed - recent if recent else max(goal.target - fixed, int(wanted * TIGHT_SHARE))
     # It shrinks further only where that decides whether the view fits; below that a later rung must act anyway.
     least = find_least(goal)
     if least // 3 <= room < least:
@@ -60,7 +63,22 @@ def share_room(
     return min(tokens_max, max(least, min(wanted, fair)))
 
 
-def _count_standing(fold: FoldOptions, view: View, goal: Goal, runs: Iterable[Iterable[Unit]]) -> int:
+def _count_recent(view: View, runs: Sequence[Sequence[Unit]], tokens_max: int) -> int:
+    """Return the tokens of the newest units that stay verbatim, within half of what the target leaves."""
+    tokens = 0
+    for unit in [unit for run in runs for unit in run][: -RECENT_UNITS - 1 : -1]:
+        if (size := count_unit(view, unit)) > tokens_max - tokens:
+            break
+        tokens += size
+    return tokens
+
+
+def count_unit(view: View, unit: Unit) -> int:
+    """Return the tokens of a unit in the view."""
+    return sum(item.tokens for item in view.items[unit.start : unit.stop])
+
+
+def _count_standing(fold: FoldOptions, view: View, goal: Goal, runs: Sequence[Sequence[Unit]]) -> int:
     """Return the tokens of the folds that stay as they are."""
     if not fold.stands(goal):
         return 0

@@ -15,13 +15,14 @@ from refold.conversation import because
 from refold.conversation.edit import Edit
 from refold.conversation.turn import Unit
 from refold.conversation.view import View
+from refold.stages.clamp import Clamp
 from refold.stages.extract.facts import merge_facts
 from refold.stages.extract.layout import CLOSING
 from refold.stages.extract.source import Source, find_turn_range
 from refold.stages.extract.summary import Extract, ExtractOptions
 from refold.stages.fold.options import FoldOptions
 from refold.stages.fold.room import find_least, share_room, summary_room
-from refold.stages.fold.units import choose_spans, foldable_runs
+from refold.stages.fold.units import Choice, choose_units, foldable_runs
 from refold.stages.prompts import Demands
 from refold.stages.prompts.question import Room
 from refold.stages.span import earlier_folds, find_head, items_of
@@ -37,6 +38,8 @@ FRAME_CHARS = 80
 OUTGROWN = 1.25
 # Room that a standing fold does not need for values is better left to the folds after it than filled with words.
 STANDING_WORDS_SHARE = 0.4
+# Records that take less than this share of the room that was set aside for them leave it to what stays verbatim.
+ROOM_USED_MIN = 0.7
 # A fold that saves less is not worth a broken prefix, unless the view would not fit.
 SAVED_TOKENS_MIN = 40
 
@@ -49,10 +52,28 @@ class Fold(FoldOptions):
 
     def propose(self, view: View, goal: Goal) -> list[Edit] | Proposal:
         """Return one fold for each run of old units; with a model configured, ask it for the words first."""
-        spans = choose_spans(self, view, goal)
-        if self.summariser == "llm" and spans:
-            return self._ask_model(view, goal, spans)
-        return self._fold_spans(view, goal, spans)
+        choice = choose_units(self, view, goal)
+        if self.summariser == "llm" and choice.spans:
+            return self._ask_model(view, goal, choice.spans, self._shorten(view, choice))
+        edits = self._fold_choice(view, goal, choice)
+        records = sum(edit.tokens_after for edit in edits if edit.kind == "fold")
+        if not records or choice.room * ROOM_USED_MIN <= records:
+            return edits
+        # The records took much less than was set aside for them: more can stay verbatim.
+        more = choose_units(self, view, goal, room=records * 5 // 4)
+        again = edits if more.spans == choice.spans else self._fold_choice(view, goal, more)
+        return again if view.tokens - _count_freed(again) <= goal.target else edits
+
+    def _fold_choice(self, view: View, goal: Goal, choice: Choice) -> list[Edit]:
+        return [*self._fold_spans(view, goal, choice.spans), *self._shorten(view, choice)]
+
+    def _shorten(self, view: View, choice: Choice) -> list[Edit]:
+        """Cut the results of the one unit that is too large to stay whole and too new to go."""
+        if choice.shortened is None:
+            return []
+        places = range(choice.shortened.start, choice.shortened.stop)
+        cuts = Clamp().cut_oversize(view, places, choice.over, kinds=("result",))
+        return [replace(edit, stage=self.name, id="") for edit in cuts]
 
     def _fold_spans(self, view: View, goal: Goal, spans: Sequence[Sequence[Unit]]) -> list[Edit]:
         edits: list[Edit] = []
@@ -64,7 +85,9 @@ class Fold(FoldOptions):
                 edits.append(edit)
         return edits
 
-    def _ask_model(self, view: View, goal: Goal, spans: Sequence[Sequence[Unit]]) -> Proposal:
+    def _ask_model(
+        self, view: View, goal: Goal, spans: Sequence[Sequence[Unit]], shortened: Sequence[Edit]
+    ) -> Proposal:
         """Ask for each summary; where no words can be trusted the extract takes their place, and the note says why."""
         edits: list[Edit] = []
         notes: list[str] = []
@@ -102,10 +125,10 @@ class Fold(FoldOptions):
             notes.append(f"extractive summary: {why}")
             if plain is not None:
                 edits.append(plain)
-        return Proposed(edits, "; ".join(notes), is_failed)
+        return Proposed([*edits, *(shortened if edits else ())], "; ".join(notes), is_failed)
 
     def _find_place(self, view: View, span: Sequence[Unit]) -> int:
-        """Return where the fold of a span stands: where it begins, but before the important ones that stay (S1.3)."""
+        """Return where the fold of a span goes: where the span begins, but before important units that stay."""
         return span[0].start if self.importance_threshold is None else find_head(view, span)
 
     def _list_kept(self, view: View, goal: Goal, span: Sequence[Unit]) -> tuple[object, ...] | None:
@@ -195,6 +218,10 @@ class Fold(FoldOptions):
         return replace(edit, tokens_after=after)
 
 
+def _count_freed(edits: Sequence[Edit]) -> int:
+    return sum(edit.tokens_freed for edit in edits)
+
+
 def _bind_force(goal: Goal, view: View, span: Sequence[Unit], spans: Sequence[Sequence[Unit]]) -> Goal:
     """Let force hold for the largest span only: who asks for a compression does not ask for small ones that grow."""
     sizes = {id(one): sum(item.tokens for item in items_of(view, one)) for one in spans}
@@ -203,7 +230,7 @@ def _bind_force(goal: Goal, view: View, span: Sequence[Unit], spans: Sequence[Se
 
 def _only_plain_fits(view: View, goal: Goal, told: Sequence[Edit], plain: Sequence[Edit]) -> bool:
     """Tell whether the view fits with the extract but not with a model's longer words."""
-    left, shorter = (view.tokens - sum(edit.tokens_freed for edit in edits) for edits in (told, plain))
+    left, shorter = (view.tokens - _count_freed(edits) for edits in (told, plain))
     return left > goal.hard >= shorter
 
 

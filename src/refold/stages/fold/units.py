@@ -1,40 +1,61 @@
 """Which units a fold takes: the oldest, up to what the counts or the target say, never what is protected.
 
 System, pinned and sealed messages, the newest user message and the newest step stay; so do the first user message
-where it is short, what nobody has answered yet, and earlier folds that have not outgrown their share.
+where it is short, what nobody has answered yet, and earlier records that have not outgrown their share. Of the rest
+the newest units stay. Keeping what an agent may use next (the newest read of an edited file, a failing command, the
+plan) before other units was measured and did not beat recency: see docs/benchmarks.md.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import takewhile
 
 from refold.conversation.message import is_user_turn
 from refold.conversation.turn import Unit, find_turns
 from refold.conversation.view import View
 from refold.stages.fold.options import FoldOptions
-from refold.stages.fold.room import count_lasting, part_of, summary_room
+from refold.stages.fold.room import count_lasting, count_unit, part_of, summary_room
 from refold.stages.score import important_units
-from refold.stages.span import free_runs, is_record, items_of
+from refold.stages.span import free_runs, is_record
 from refold.stages.stage import Goal
 from refold.stages.verify.rejections import SIZE_SHARE_MAX
 
 # A first message larger than this share of the room is not worth its cached place.
 FIRST_USER_SHARE = 0.1
+# A large unit stays shortened if what it may have is at least this share of the target, and so many tokens.
+SHORTENED_SHARE_MIN, SHORTENED_TOKENS_MIN = 0.15, 150
 
 
-def choose_spans(fold: FoldOptions, view: View, goal: Goal) -> list[list[Unit]]:
-    """Return the units to fold, in runs: those before the newest user message, and those after it."""
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The units to fold, in runs, and perhaps one large unit that stays if its results are cut by ``over`` tokens.
+
+    ``room`` is what was set aside for the records.
+    """
+
+    spans: list[list[Unit]]
+    room: int = 0
+    shortened: Unit | None = None
+    over: int = 0
+
+
+def choose_units(fold: FoldOptions, view: View, goal: Goal, room: int | None = None) -> Choice:
+    """Return the units to fold: those before the newest user message and those after it are separate runs.
+
+    ``room`` is what the records are expected to take, if that is known.
+    """
     if view.tokens <= goal.target and not goal.force:
-        return []
+        return Choice([])
     spoken = sum(1 for item in view.items if item.role != "system")
     if spoken <= fold.min_messages or _offload_sufficed(fold, view, goal):
-        return []
+        return Choice([])
     runs = foldable_runs(fold, view, goal)
     if fold.keeps_by_count:
         border = _find_border(fold, view)
-        return _without_empty([[unit for unit in run if unit.stop <= border] for run in runs])
-    return _choose_by_target(fold, view, goal, runs)
+        return Choice(_without_empty([[unit for unit in run if unit.stop <= border] for run in runs]))
+    return _choose_by_target(view, goal, runs, summary_room(fold, view, goal, runs) if room is None else room)
 
 
 def _offload_sufficed(fold: FoldOptions, view: View, goal: Goal) -> bool:
@@ -58,16 +79,23 @@ def foldable_runs(fold: FoldOptions, view: View, goal: Goal) -> list[list[Unit]]
 
 
 def _leave_standing(fold: FoldOptions, view: View, goal: Goal, run: list[Unit]) -> list[Unit]:
-    """Return what of a run may be folded: earlier folds stay as they are, cached, until they grow too large."""
+    """Return what of a run may be folded: earlier records stay as they are, cached, until they grow too large."""
     if not fold.stands(goal):
         return run
     folds = [(at, view.items[unit.start]) for at, unit in enumerate(run) if view.items[unit.start].is_fold]
-    # The one line that a later rung left has no values: it is read anew, and what follows it with it.
+    # A line that a later rung left has no content: its originals are read again, and those of later records with it.
     records = [at for at, _ in takewhile(lambda one: is_record(one[1]), folds)]
     last = max(records, default=-1)
-    standing = sum(item.tokens for item in items_of(view, run[: last + 1]))
-    most = min(fold.summary_tokens_max, part_of(fold, goal.hard - count_lasting(view), fold.summary_share))
-    return run[last + 1 :] if standing <= fold.standing_share * most else run
+    standing = sum(count_unit(view, unit) for unit in run[: last + 1])
+    lasting = count_lasting(view)
+    most = min(fold.summary_tokens_max, part_of(fold, goal.hard - lasting, fold.summary_share))
+    # Half of the target belongs to what stays verbatim, and a record that keeps new content out must shrink.
+    fits = standing <= (goal.target - lasting) // 2 and view.tokens - _count_free(view) + standing <= goal.hard
+    return run[last + 1 :] if fits and standing <= fold.standing_share * most else run
+
+
+def _count_free(view: View) -> int:
+    return sum(count_unit(view, unit) for unit in view.free_units())
 
 
 def _first_user(fold: FoldOptions, view: View, goal: Goal) -> set[int]:
@@ -105,21 +133,35 @@ def _start_of_newest(count: int, starts: Sequence[int], end: int) -> int:
     return starts[-count] if count <= len(starts) else 0
 
 
-def _choose_by_target(fold: FoldOptions, view: View, goal: Goal, runs: Sequence[Sequence[Unit]]) -> list[list[Unit]]:
-    """Take the oldest units until what is kept and the summaries fit the target."""
+def _choose_by_target(view: View, goal: Goal, runs: Sequence[Sequence[Unit]], room: int) -> Choice:
+    """Keep the newest units as far as they and the records fit the target; the last of them may be shortened."""
     target = min(goal.target, view.tokens // 2) if goal.force and view.tokens <= goal.target else goal.target
-    room = summary_room(fold, view, goal, runs)
-    gone = 0
-    chosen: list[list[Unit]] = []
-    for run in runs:
-        taken: list[Unit] = []
-        for unit in run:
-            if view.tokens - gone + min(room, int(gone * SIZE_SHARE_MAX)) <= target:
-                break
-            taken.append(unit)
-            gone += sum(view.items[at].tokens for at in range(unit.start, unit.stop))
-        chosen.append(taken)
-    return _without_empty(chosen)
+    newest = [unit for run in reversed(runs) for unit in reversed(run)]
+    gone = sum(count_unit(view, unit) for unit in newest)
+    left = target - (view.tokens - gone)
+    kept: set[int] = set()
+    for unit in newest:
+        size = count_unit(view, unit)
+        if size + min(room, int((gone - size) * SIZE_SHARE_MAX)) > left:
+            free = left - min(room, int(gone * SIZE_SHARE_MAX))
+            if _can_shorten(view, unit, free, target):
+                spans = [[one for one in run if one.start not in kept and one is not unit] for run in runs]
+                return Choice(_without_empty(spans), room, unit, size - free)
+            break
+        kept.add(unit.start)
+        gone -= size
+        left -= size
+    return Choice(_without_empty([[unit for unit in run if unit.start not in kept] for run in runs]), room)
+
+
+def _can_shorten(view: View, unit: Unit, free: int, target: int) -> bool:
+    """Tell whether a unit is worth keeping in so many tokens: its results are most of it, and can give way."""
+    if free < max(SHORTENED_TOKENS_MIN, SHORTENED_SHARE_MIN * (target - count_lasting(view))):
+        return False
+    items = view.items[unit.start : unit.stop]
+    results = [part for item in items if not item.is_fold for part in item.parts if part.kind == "result"]
+    rest = count_unit(view, unit) - sum(view.lens.count_text(part.text) for part in results)
+    return bool(results) and rest + SHORTENED_TOKENS_MIN * len(results) <= free
 
 
 def _find_unread(view: View) -> set[int]:
