@@ -16,7 +16,7 @@ SCALE_ROOM = 80_000
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Tiers in tokens: *warn* tells, *soft* acts when it suits, *hard* must fit, *target* is where we come down to.
+    """Tiers in tokens: warn at *warn*, compress at *soft*, never exceed *hard*, and compress down to *target*.
 
     ``is_of_room``: the tiers are shares of what the system prompt and the tools leave of the room, see ``above``.
     ``is_ruled``: a document's own rule says when to fold and how much stays; it holds for new messages, too.
@@ -44,7 +44,7 @@ class Budget:
     def above(self, fixed_tokens: int) -> Budget:
         """Return the budget with its tiers above so many tokens that no compression can take away.
 
-        A system prompt that fills half of the window would else leave a target that nothing can reach.
+        Without this, a system prompt that fills half of the window would leave a target that nothing can reach.
         """
         if not self.is_of_room or fixed_tokens <= 0 or fixed_tokens >= self.hard:
             return self

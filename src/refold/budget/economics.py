@@ -28,7 +28,7 @@ REQUESTS_MIN, REQUESTS_MAX = 8, 40
 # The requests within which ``Rereads`` are expected, and what the call that reads something again takes.
 TABLE_REQUESTS = 20
 REREAD_OUTPUT_TOKENS = 60
-# So far ahead is looked for the next fold.
+# How many requests ahead the next fold is searched for.
 NEXT_REQUESTS_MAX = 400
 
 
@@ -127,7 +127,7 @@ def charge_ask(prompt_tokens: int, reply_tokens: int, tariff: Tariff) -> Charge:
 
 @dataclass(frozen=True, slots=True)
 class Carry:
-    """What is known of the requests since the last change of the prefix, the one that carried the change included.
+    """Figures of the requests since the last change of the prefix, including the request that carried the change.
 
     ``first_tokens`` and ``last_tokens`` are the sizes of the first and the last of these ``requests``.
     ``floor_tokens`` is how large the view was after the change (0: there was none yet), ``kept_tokens`` how much of it
@@ -217,7 +217,7 @@ def count_removable(tokens: int, budget: Budget, carry: Carry) -> int:
 def check_economics(counts: Counts, head_tokens: int, budget: Budget, economics: Economics) -> Trigger:
     """Say whether a fold now saves a clear part of the bill. ``head_tokens`` is what no change could touch.
 
-    What no request contained yet is not removable: it must be sent whole first (L11).
+    Messages that no request has contained yet are not removable: they must be sent whole first (L11).
     """
     carry, tariff = economics.carry, economics.tariff
     if not carry.requests:

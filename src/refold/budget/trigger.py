@@ -42,8 +42,8 @@ class Counts:
     """What the view measures: tokens (system prompt and tools included), messages, turns; usage as reported.
 
     ``unsent_tokens`` are those of messages that no request has contained yet. ``spoken`` is how many messages are not
-    system messages; None if nobody counted them. ``since`` is how many messages came since a count last compressed the
-    session; None if none did.
+    system messages; None if they were not counted. ``since`` is how many messages came since a count last compressed
+    the session; None if no count did.
     """
 
     tokens: int

@@ -133,7 +133,7 @@ def _shorten_oversize(view: View, plan: Plan, goal: Goal) -> Climb:
     if clamp is None or fixed + least <= goal.hard:
         return Climb(view, (), ())
     records = sum(item.tokens for item in view.items if item.is_fold)
-    # One part is for the newest steps, and one stays free: else the next request would break the prefix again.
+    # One part is for the newest steps. Another stays free, so that the next request does not break the prefix again.
     room = min(rest, part + min(records, hard // 4)) + part
     released = replace(view, held=frozenset())
     cuts = clamp.cut_oversize(released, view.protected, fixed + room - goal.hard, tokens_min=part)
@@ -178,7 +178,7 @@ def _find_secrets(view: View, plan: Plan) -> frozenset[str]:
 def _count_rewritten(before: View, after: View) -> int:
     """Return the tokens after the earliest change that are written because of it.
 
-    What came since the last request, from the assistant's newest answer on, is in no cache yet: it is written anyway.
+    Messages since the last request, from the assistant's newest answer on, are not cached yet and are written anyway.
     """
     same = common_prefix(before.items, after.items)
     new = next((at for at in range(len(after.items), 0, -1) if after.items[at - 1].role == "assistant"), 1) - 1

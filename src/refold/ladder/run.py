@@ -35,14 +35,14 @@ Result = TypeVar("Result")
 
 
 def climb(view: View, goal: Goal, stages: Sequence[Stage], *, strict: bool = False) -> Climbing:
-    """Run each stage while the goal is not met; count anew after each; hold each to the laws."""
+    """Run the stages in order until the goal is met. Tokens are counted and the laws are checked after each stage."""
     edits: list[Edit] = []
     reports: list[StageReport] = []
     tokens_before = view.tokens
     is_forced = goal.force
     for stage in stages:
         limit = goal.hard if stage.when == "hard" else goal.target
-        # Who asks by a count or by hand asks for the fold; the other rungs follow the tokens.
+        # Count and manual triggers force only the fold; other stages run on token pressure.
         forces = is_forced and stage.name == FOLD
         if view.tokens <= limit and not forces:
             continue
@@ -114,9 +114,9 @@ def _refuse_growth(view: View, proposed: Sequence[Edit], *, is_forced: bool) -> 
 
 
 def _find_idle(view: View, proposed: Sequence[Edit]) -> list[Edit]:
-    """Return the folds that stand for one earlier fold and nothing else.
+    """Return the folds that replace one earlier fold and nothing else.
 
-    A count that stays reached would else wear a summary down with every request, and break the prefix each time.
+    Otherwise a count that stays reached would rewrite the summary, and break the prefix, with every request.
     """
     alone = {item.ids for item in view.items if item.is_fold}
     return [edit for edit in proposed if edit.kind == "fold" and edit.covers in alone]
@@ -145,5 +145,5 @@ async def drive_async(asking: Generator[Ask, Reply, Result], answer: AnswerAsync
 
 
 def answer_nothing(_ask: Ask) -> Reply:
-    """Answer for callers who have no model: stages fall back to what is mechanical."""
+    """Answer for callers without a model: stages fall back to rules."""
     return Reply(error="no model is configured")

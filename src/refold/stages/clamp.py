@@ -1,8 +1,8 @@
-"""clamp: the last resort. What is too large even alone is cut in the middle, with its handle, and says so.
+"""clamp: the last resort. A text that is too large even alone is cut in the middle and marked with its handle.
 
-Only here may the newest step and pinned messages be touched, and only when the view is over *hard* and every other
-rung has been taken. The system prompt and the newest user message are not cut (unless ``newest_user`` allows it):
-if they alone are too large, the caller gets a typed error instead.
+Only this stage may touch the newest step and pinned messages: as the last rung when the view is over *hard*, and as
+the first one on new content that would push everything else out of the view. The system prompt and the newest user
+message are not cut (unless ``newest_user`` allows it): if they alone are too large, the caller gets a typed error.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class Clamp:
         runs = [run for run in (before, after) if run]
         reason = because.STEP_TOO_LARGE()
         sizes = [sum(item.tokens for item in items_of(view, run)) for run in runs]
-        # What the step was is told as far as there is room; the line alone is for where there is none.
+        # The record describes the step as far as there is room; without room one line is left.
         room = goal.hard - (view.tokens - sum(sizes)) - _FRAME_TOKENS * len(runs)
         return [
             fold_units(
@@ -210,7 +210,7 @@ class _Cutter:
             return f"[{part.name or part.kind}, too large for the budget: {mark(self.handle)}]"
         best, low, high = _cut_middle(part, 0, self.handle), 0.0, min(1.0, size / max(1, tokens))
         share = high
-        # Cuts fall on lines and tokens do not follow characters evenly: what is still free is looked for by halves.
+        # Cuts fall on lines, and tokens do not follow characters evenly: bisect for the longest cut that fits.
         for _ in range(_TRIES):
             text = self._cut(int(len(part.text) * share))
             if (found := self.view.lens.count_text(text)) <= size:

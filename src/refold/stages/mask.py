@@ -88,7 +88,7 @@ class Mask:
 
 
 class _Writer:
-    """Writes what stands in the place of a part, for one view, and remembers which values it has shown."""
+    """Writes the placeholders of one view, and remembers which values they show."""
 
     def __init__(self, options: Mask, view: View, language: Language) -> None:
         self._options = options
@@ -98,7 +98,7 @@ class _Writer:
         self._shown = _find_shown(view) if options.values else set()
 
     def write(self, at: int, index: int) -> str | None:
-        """Return the text for one part of an item; None if it stays as it is."""
+        """Return the placeholder for one part of an item; None if the part does not change."""
         item, options = self._view.items[at], self._options
         part, seen = item.message.parts[index], seen_part(item, index)
         edit = item.edited_parts().get(index)
@@ -136,7 +136,7 @@ class _Writer:
 
 
 def mask_line(result: Part, call: Part | None, handle: str, language: Language, values: Sequence[str] = ()) -> str:
-    """Return the line that stands for a result, and after it, verbatim, how the tool ended if not simply well."""
+    """Return the line that replaces a result, followed by the lines that say how the tool failed, if it did."""
     tool = (call.name if call else "") or result.name
     facts = [describe_size(result.text, language), *(describe_media(media, language) for media in result.inside)]
     if result.is_error:

@@ -1,7 +1,7 @@
-"""Spans: which units a fold may take, and how it stands for them.
+"""Spans: which units a fold may take, and what it covers.
 
-What lies before the newest user message and what lies after it are separate runs: a summary must never tell
-of later events before the question they answer. System, pinned and sealed messages inside a run stay where they are.
+Units before the newest user message and units after it are separate runs: a summary must never describe later events
+before the question they answer. System, pinned and sealed messages inside a run stay where they are.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def items_of(view: View, units: Iterable[Unit]) -> list[Item]:
 
 
 def covered_messages(view: View, items: Iterable[Item]) -> tuple[Message, ...]:
-    """Return every message that these items stand for, in the order of the conversation."""
+    """Return every message behind these items, in the order of the conversation."""
     wanted = {message.id for item in items for message in item.messages}
     return tuple(message for message in view.messages if message.id in wanted)
 
@@ -48,11 +48,11 @@ def earlier_folds(items: Sequence[Item]) -> list[Edit]:
 
 
 def find_head(view: View, span: Sequence[Unit]) -> int:
-    """Return where the run begins that a span was taken from, be it that other units of it stay."""
+    """Return where the run of a span begins, even if its first units stay."""
     first = span[0].start
     return next((run[0].start for run in free_runs(view) if any(unit.start == first for unit in run)), first)
 
 
 def name_place(item: Item) -> str:
-    """Return the id of the message before which a fold stands that takes the place of this item."""
+    """Return the id of the message before which a fold is placed that replaces this item."""
     return (item.edits[0].before if item.is_fold else "") or item.message.id

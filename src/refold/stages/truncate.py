@@ -1,6 +1,6 @@
 """truncate: one tool output over its limit keeps its head, its tail and the lines that say what went wrong.
 
-Every kept piece is verbatim. Between two pieces stands one marker line that says exactly how many characters
+Every kept piece is verbatim. Between two pieces there is one marker line that says exactly how many characters
 of the source are not shown, and the handle that brings them back. What comes out is within the limit, so
 truncating again changes nothing. It never rewrites a line and never looks at budget, position or query.
 """
@@ -122,7 +122,7 @@ class Truncate(OutputStage):
         return self.cut_read(OutputText(text, tool), handle)
 
     def cut_read(self, source: OutputText, handle: str) -> str:
-        """The same for a text that may be cut again, to another size: what was read of it is kept."""
+        """Like ``cut``, for a text that may be cut again to another size: its landmarks are found only once."""
         text = source.text
         room = Room(self.lines_max, self.bytes_max, len(text) if self.chars_max is None else self.chars_max)
         if _fits(text, room):
@@ -235,7 +235,7 @@ def _choose_landmarks(
         line = text[start:stop]
         cost = Room(marker.lines + 1, marker.bytes + _count_bytes(line), marker.chars + len(line))
         after = Room(used.lines + cost.lines, used.bytes + cost.bytes, used.chars + cost.chars)
-        # The same complaint a second time tells nothing; a longer one may leave room for a shorter.
+        # A repeated complaint adds nothing. If a long line does not fit, a shorter one still may.
         if line.strip() in seen or not room.holds(after):
             continue
         seen.add(line.strip())

@@ -1,7 +1,7 @@
 """window: the last turns only, and a small mechanical summary of what went before them.
 
-The rung before the last, taken only when the view is over *hard*. It asks nobody and cannot fail: every unit that
-is not protected may go. What it hides is behind one handle.
+The second to last rung, taken only when the view is over *hard*. It asks no model and cannot fail: every unit that is
+not protected may go. One handle leads to everything it hides.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ROLE_NAMES: dict[Language, dict[Role, str]] = {
 
 
 _FRAME_TOKENS = 5
-# What the one line takes that stands for messages without a record.
+# Tokens of the one line that replaces messages where there is no room for a record.
 _LINE_TOKENS = 60
 _EXTRACT_TOKENS_MIN = 160
 _REASON = because.WINDOWED()
@@ -68,7 +68,7 @@ class Window:
             units = _choose_units(view, run, left, border or 0)
             edit = self._fold_units(view, goal, units, least, over) if units else None
             if edit is not None and edit.tokens_freed < over and len(units) < len(run):
-                # In a small window the line that stands for them takes more than the share it was given.
+                # In a small window the line that replaces them takes more than its share.
                 units = _choose_units(view, run, left + edit.tokens_after, border or 0)
                 edit = self._fold_units(view, goal, units, least, over)
             if edit is not None:

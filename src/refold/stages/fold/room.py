@@ -1,7 +1,7 @@
 """How long the records of a fold may be: shares of the room, in a small room more, never all of it.
 
-Every token of a record is read again with every request, and what it leaves out may be needed: the shares were chosen
-on recorded sessions. Nothing here reads a text.
+Every token of a record is read again with every request, and content that it leaves out may be needed. The shares were
+chosen on recorded sessions. Nothing here reads a text.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from refold.stages.stage import Goal
 
 # The least a summary gets, however small the room: a frame and a line or two.
 SUMMARY_TOKENS_MIN = 60
-# Who asks for a fold by a count gets one that says something, be it that little is freed.
+# A fold that a count or a person asks for gets this much, even if it then frees little.
 FORCED_TOKENS_MIN = 160
 # However tight it is, a part of what is left stays free for the next step.
 TIGHT_SHARE = 0.8
 # What summaries may take of a small room to have their least.
 SMALL_ROOM_SHARE = 0.3
-# However small the room, a fold that stands should be able to hold a few dozen values.
+# However small the room, a record that stays cached should be able to hold a few dozen values.
 FRESH_TOKENS_MIN = 320
 # So many of the newest units stay verbatim before a record may have its whole share: four exchanges of a chat.
 RECENT_UNITS = 8
@@ -45,7 +45,7 @@ def share_room(
     free = sum(item.tokens for run in runs for item in items_of(view, run))
     fixed = view.tokens - free
     room = goal.hard - fixed
-    # The newest step moves on with the next request, the summary stays: what passes takes nothing of its share.
+    # The newest step moves on with the next request and the summary stays, so the step does not reduce its share.
     lasting = room + _count_passing(view)
     standing = int(_count_standing(fold, view, goal, runs) * share / fold.summary_share)
     part = min(part_of(fold, lasting + standing, share), tokens_max)
@@ -56,7 +56,7 @@ def share_room(
     # The target binds, unless the unfoldable alone nearly fills it: then a summary takes a part of what is left.
     recent = _count_recent(view, runs, (goal.target - fixed) // 2)
     fair = goal.target - fixed - recent if recent else max(goal.target - fixed, int(wanted * TIGHT_SHARE))
-    # It shrinks further only where that decides whether the view fits; below that a later rung must act anyway.
+    # It shrinks further only if that makes the view fit; with even less room a later rung must act anyway.
     least = find_least(goal)
     if least // 3 <= room < least:
         least = room

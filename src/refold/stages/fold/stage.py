@@ -1,6 +1,6 @@
 """fold: old units become one summary with facts and an index of exact values; every original stays behind a handle.
 
-Cuts fall only between units. What lies before the newest user message and what lies after it get folds of their own;
+Cuts fall only between units. Units before the newest user message and units after it get separate folds;
 system, pinned and sealed messages stay in place. A new fold takes adjacent earlier ones in. The stage never touches
 what is protected, and proposes nothing that is not smaller than what it replaces unless it is forced.
 """
@@ -30,13 +30,13 @@ from refold.stages.stage import Goal, Proposal, Proposed, When
 from refold.stages.summarise import Told, ask_words
 from refold.stages.verify.rejections import SIZE_SHARE_MAX
 
-# A model's words need so many to say anything.
+# The least tokens in which a model can say anything.
 WORDS_TOKENS_MIN = 80
 # What the frame and the handle take of a summary that is bounded by characters as a whole.
 FRAME_CHARS = 80
-# A fold that stands alone is written again only if it has outgrown its room by this much.
+# A lone earlier record is rewritten only if it has outgrown its room by this factor.
 OUTGROWN = 1.25
-# Room that a standing fold does not need for values is better left to the folds after it than filled with words.
+# In a record that will stay cached, words take at most this share: later records need the rest of the room.
 STANDING_WORDS_SHARE = 0.4
 # Records that take less than this share of the room that was set aside for them leave it to what stays verbatim.
 ROOM_USED_MIN = 0.7
@@ -158,7 +158,7 @@ class Fold(FoldOptions):
     def _write_told(
         self, view: View, goal: Goal, source: Source, extract: Extract, options: ExtractOptions, told: Told
     ) -> Edit | None:
-        """Return the fold with a model's words; None if it would not be smaller than what it stands for."""
+        """Return the fold with a model's words; None if it would not be smaller than what it replaces."""
         left = max(0, options.tokens_max * 6 // 5 - view.lens.count_text(told.text))
         written = source.write(
             view, extract, replace(options, index_tokens_max=min(options.index_tokens_max, left)), goal, told.text
@@ -196,7 +196,7 @@ class Fold(FoldOptions):
         return planned
 
     def _make_edit(self, view: View, source: Source, extract: Extract, goal: Goal) -> Edit | None:
-        """Return the fold, or None if it would not be smaller than what it stands for."""
+        """Return the fold, or None if it would not be smaller than what it replaces."""
         earlier = earlier_folds(source.items)
         edit = Edit(
             kind="fold",
@@ -223,7 +223,7 @@ def _count_freed(edits: Sequence[Edit]) -> int:
 
 
 def _bind_force(goal: Goal, view: View, span: Sequence[Unit], spans: Sequence[Sequence[Unit]]) -> Goal:
-    """Let force hold for the largest span only: who asks for a compression does not ask for small ones that grow."""
+    """Force only the largest span: small spans whose records would be longer than they are stay as they are."""
     sizes = {id(one): sum(item.tokens for item in items_of(view, one)) for one in spans}
     return replace(goal, force=goal.force and sizes[id(span)] == max(sizes.values()))
 

@@ -1,7 +1,7 @@
 """Which units a fold takes: the oldest, up to what the counts or the target say, never what is protected.
 
 System, pinned and sealed messages, the newest user message and the newest step stay; so do the first user message
-where it is short, what nobody has answered yet, and earlier records that have not outgrown their share. Of the rest
+where it is short, messages without an answer, and earlier records that have not outgrown their share. Of the rest
 the newest units stay. Keeping what an agent may use next (the newest read of an edited file, a failing command, the
 plan) before other units was measured and did not beat recency: see docs/benchmarks.md.
 """
@@ -127,7 +127,7 @@ def _find_border(fold: FoldOptions, view: View) -> int:
 
 
 def _start_of_newest(count: int, starts: Sequence[int], end: int) -> int:
-    """Return where the newest so many begin: the whole view if there are fewer, its end if none are wanted."""
+    """Return where the newest ``count`` begin: at the start if there are fewer, at the end if ``count`` is 0."""
     if not count:
         return end
     return starts[-count] if count <= len(starts) else 0
@@ -165,7 +165,7 @@ def _can_shorten(view: View, unit: Unit, free: int, target: int) -> bool:
 
 
 def _find_unread(view: View) -> set[int]:
-    """Return where the messages stand that came after the assistant spoke last: nobody has answered them yet."""
+    """Return the places of the messages after the assistant's last one: they are not answered yet."""
     spoken = (at for at in range(len(view.items) - 1, -1, -1) if view.items[at].role == "assistant")
     return set(range(next(spoken, -1) + 1, len(view.items)))
 
