@@ -134,7 +134,8 @@ def _shorten_oversize(view: View, plan: Plan, goal: Goal) -> Climb:
         return Climb(view, (), ())
     records = sum(item.tokens for item in view.items if item.is_fold)
     # One part is for the newest steps. Another stays free, so that the next request does not break the prefix again.
-    room = min(rest, part + min(records, hard // 4)) + part
+    free = part if goal.target < goal.hard else 0
+    room = min(rest, part + min(records, hard // 4)) + free
     released = replace(view, held=frozenset())
     cuts = clamp.cut_oversize(released, view.protected, fixed + room - goal.hard, tokens_min=part)
     after, report = take_edits(released, cuts, clamp.name, strict=plan.strict)
