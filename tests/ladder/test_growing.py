@@ -105,7 +105,7 @@ def test_a_chat_is_folded_when_its_window_is_full_or_half_full_if_that_saves(
 
 @pytest.mark.parametrize("window", [10_000, 12_000, 20_000])
 def test_an_agent_in_a_small_window_rewrites_its_prefix_rarely(window: int, tmp_path: Path) -> None:
-    messages = work(60)
+    messages = work(window // 150)
     sent = list(grow(tmp_path, messages, window=window, reserve=0))
     folds = [one for one in sent if one.is_folded]
     assert folds
