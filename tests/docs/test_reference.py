@@ -77,6 +77,7 @@ def test_llms_txt_follows_the_convention_and_lists_every_page_but_translations()
         for page in DOCS.rglob("*.md")
         if page.name != "index.md" and "zh" not in page.parts and "stages" not in page.parts
     }
-    assert sorted(page.name for page in pages - listed) == []
+    # A folder that is listed stands for its pages.
+    assert sorted(page.name for page in pages - listed if not listed & set(page.parents)) == []
     for line in lines[lines.index("## Quickstart") :]:
         assert not line or line.startswith("## ") or re.fullmatch(r"- \[[^\]]+\]\([^)]+\): .+", line), line
