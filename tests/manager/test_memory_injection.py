@@ -9,6 +9,8 @@ import pytest
 
 from refold import CompressionConfig, ContextCompressionManager
 from refold.manager.memory_injection import CarriedNote, choose_notes
+from refold.testing import ScriptedProvider
+from tests.cli.running import Shell
 from tests.seeds.growing import say
 from tests.server.running import make_body, start_rig
 
@@ -195,3 +197,23 @@ def test_nothing_is_cut_in_the_middle_and_nothing_without_room_is_written() -> N
     assert len(text) <= 600
     assert all(note.text in text for note in chosen)
     assert choose_notes(notes, "en", 50, count) == ((), "")
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_s0_10_a_new_chat_in_the_terminal_knows_what_an_earlier_one_decided(tmp_path: Path, language: str) -> None:
+    pytest.importorskip("openai", reason="needs refold[llm]: the official clients")
+    said, asked = SAID[language]
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "refold.yaml").write_text("memory:\n  inject: on\n")
+    shell = Shell(tmp_path)
+    with ScriptedProvider("fine") as provider:
+        for lines in ([said, "ok"], [asked, "ok", "ok"]):
+            stdin = "\n".join(lines).encode() + b"\n"
+            ran = shell.refold("chat", "-m", "gpt-4o", "--base-url", provider.openai_url, stdin=stdin)
+            assert ran.code == 0, ran.err
+        sent = [request.messages for request in provider.requests]
+    firsts = [next(one["content"] for one in messages if one["role"] == "user") for messages in sent]
+    assert firsts[:2] == [said, said], "the first session has nothing to remember"
+    assert "PostgreSQL 16" in firsts[2]
+    assert firsts[2].startswith(asked)
+    assert firsts[2:] == [firsts[2]] * 3
