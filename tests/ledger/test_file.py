@@ -43,7 +43,7 @@ def test_the_file_and_its_log_are_for_their_owner_only(ledger: SqliteLedger, tmp
         os.umask(before)
     assert stat.S_IMODE((tmp_path / ".refold").stat().st_mode) == 0o700
     files = list((tmp_path / ".refold").iterdir())
-    assert len(files) == 3
+    assert len(files) == 4  # The file, its log, the log's index, and the marker of this process.
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
 
 

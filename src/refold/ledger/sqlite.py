@@ -106,6 +106,9 @@ class SqliteLedger(SqlLedger):
             for (line,) in db.fetch_all("PRAGMA integrity_check(100)")
             if line != "ok"
         ]
+        if self._file.beside("-lost").exists():
+            what = "the write-ahead log was missing when the file was opened: its newest changes may be lost"
+            findings.append(Finding("", f"{what} (confirm with --repair)", is_derived=True))
         sql = "SELECT count(*) FROM raw WHERE key NOT IN (SELECT raw FROM message WHERE raw IS NOT NULL)"
         if lost := db.fetch_value(sql):
             findings.append(Finding("", f"{lost} raw contents belong to no message", is_derived=False))
@@ -114,6 +117,7 @@ class SqliteLedger(SqlLedger):
     def _repair(self, names: Iterable[str]) -> None:
         with self._file.write() as connection:
             connection.execute("REINDEX")
+        self._file.beside("-lost").unlink(missing_ok=True)
         super()._repair(names)
 
 

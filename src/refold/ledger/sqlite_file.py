@@ -7,7 +7,9 @@ in the child.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import logging
 import os
 import threading
 import time
@@ -25,6 +27,7 @@ from refold.ledger.sql.migrations import SQLITE_STEPS, check_version
 APPLICATION_ID = 0x7266_6C64  # "rfld", so that no other program's file is taken for a ledger.
 Synchronous = Literal["off", "normal", "full", "extra"]
 
+_log = logging.getLogger("refold.ledger")
 _LOG_BYTES_MAX = 64 * 1024 * 1024
 _LOG_PAGES = 1_000  # Pages in the log before a checkpoint, as in SQLite's default.
 _QUICK_WAIT_MS = 3  # Most writers finish within this time; handing the work to a thread costs more.
@@ -32,7 +35,7 @@ _FLAGS = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
 _INHERITED: list[object] = []  # Kept for ever, so that a child never closes its parent's connections.
 _FILES: weakref.WeakSet[LedgerFile] = weakref.WeakSet()
 _FORK_WAIT_S = 1.0
-_DAMAGED = "the file is damaged; stop, copy it away, and run verify on the copy"
+_DAMAGED = "the file is damaged; stop, and run 'refold verify --repair', which copies what can be read to a new file"
 _NEXT_STEP: tuple[tuple[type[apsw.Error], str], ...] = (
     (
         apsw.FullError,
@@ -49,7 +52,7 @@ _NEXT_STEP: tuple[tuple[type[apsw.Error], str], ...] = (
 )
 
 
-class _Opened:
+class OpenedFile:
     """A connection with the process that opened it, and a lock while it is in use."""
 
     def __init__(self, connection: apsw.Connection, file_id: tuple[int, int]) -> None:
@@ -65,7 +68,14 @@ class _Opened:
 
 
 class LedgerFile:
-    """Opens, locks and closes one database file."""
+    """Opens, locks and closes one database file.
+
+    While a process has the file open, its marker is beside it (``-open-PID``). If a process has ended without removing
+    its marker and the write-ahead log is missing, the log was lost, and with it the newest changes. A note (``-lost``)
+    then stays until ``verify`` has reported it.
+    """
+
+    notes_log = True
 
     def __init__(
         self,
@@ -84,10 +94,11 @@ class LedgerFile:
         self._bytes_max = bytes_max
         self._vfs = vfs
         self._own = threading.local()
-        self._opened: weakref.WeakSet[_Opened] = weakref.WeakSet()
+        self._opened: weakref.WeakSet[OpenedFile] = weakref.WeakSet()
         self._mover: threading.Thread | None = None
-        if not _FILES and hasattr(os, "register_at_fork"):
-            _watch_forks()
+        self._marked_by = 0
+        if not _FILES:
+            _watch_process()
         _FILES.add(self)
 
     @contextlib.contextmanager
@@ -163,6 +174,7 @@ class LedgerFile:
                         opened.close()
         self._opened.clear()
         self._own = threading.local()
+        self._note_closing()
 
     def close_idle(self) -> None:
         """Close the connections that no thread is using now; they are opened again when needed."""
@@ -182,23 +194,62 @@ class LedgerFile:
                     yield opened.connection
                     return
 
-    def _find_opened(self) -> _Opened:
+    def _find_opened(self) -> OpenedFile:
         """Return this thread's connection, opened if it has none."""
-        opened: _Opened | None = getattr(self._own, "opened", None)
+        opened: OpenedFile | None = getattr(self._own, "opened", None)
         if opened is not None and opened.pid != os.getpid():
             _INHERITED.extend(self._opened)
             self._opened = weakref.WeakSet()
             opened = None
         if opened is None or opened.is_closed:
-            opened = _Opened(self._open(), _identify(self.path))
+            opened = OpenedFile(self._open(), identify_file(self.path))
             self._own.opened = opened
             self._opened.add(opened)
-        elif opened.file_id != _identify(self.path):
+        elif opened.file_id != identify_file(self.path):
             raise LedgerError(f"{self.path} was moved or deleted while it was open; put it back, or start again")
         return opened
 
+    def beside(self, suffix: str) -> Path:
+        """Return the path of a file that belongs to this one."""
+        return self.path.with_name(f"{self.path.name}{suffix}")
+
+    def _note_opening(self) -> None:
+        """Leave this process's marker. If a process that has ended left one, and there is no log, note the loss."""
+        if self._marked_by == os.getpid() or not self.notes_log:
+            return
+        with contextlib.suppress(OSError):
+            stale = self._list_stale()
+            if stale and not self.beside("-wal").exists() and self.path.stat().st_size:
+                self.beside("-lost").touch(mode=0o600)
+                _log.warning(
+                    "%s: the write-ahead log is missing, though a process ended while it was in use; its newest "
+                    "changes may be lost. 'refold verify' reports it until 'refold verify --repair' confirms it",
+                    self.path,
+                )
+            for marker in stale:
+                marker.unlink(missing_ok=True)
+            self.beside(f"-open-{os.getpid()}").touch(mode=0o600)
+            self._marked_by = os.getpid()
+
+    def _note_closing(self) -> None:
+        """Remove this process's marker, and those of ended processes if everything is in the file itself."""
+        if self._marked_by != os.getpid():
+            return
+        self._marked_by = 0
+        with contextlib.suppress(OSError):
+            self.beside(f"-open-{os.getpid()}").unlink(missing_ok=True)
+            if not self.beside("-wal").exists():
+                for marker in self._list_stale():
+                    marker.unlink(missing_ok=True)
+
+    def _list_stale(self) -> list[Path]:
+        """Return the markers of processes that have ended."""
+        marked = ((one, one.name.removeprefix(f"{self.path.name}-open-")) for one in self.path.parent.iterdir())
+        return [one for one, pid in marked if pid != one.name and pid.isdigit() and not _is_running(int(pid))]
+
     def _open(self) -> apsw.Connection:
         self._make_file()
+        self._note_opening()
         connection = apsw.Connection(str(self.path), flags=_FLAGS, vfs=self._vfs)
         try:
             self._set_up(connection)
@@ -266,7 +317,25 @@ class LedgerFile:
             raise LedgerError(f"{self.path}: {_DAMAGED} ({error})") from error
 
 
-def _identify(path: Path) -> tuple[int, int]:
+def is_damaged(error: BaseException) -> bool:
+    """Return whether an error says that a file is damaged, rather than locked, missing or full."""
+    return isinstance(error.__cause__, (apsw.CorruptError, apsw.NotADBError, UnicodeDecodeError, JSONDecodeError))
+
+
+def _is_running(pid: int) -> bool:
+    if os.name == "nt":
+        return True  # There is no way to ask that does not end the process.
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def identify_file(path: Path) -> tuple[int, int]:
+    """Return device and inode of a file; zeros if it does not exist."""
     try:
         status = path.stat()
     except OSError:
@@ -274,12 +343,22 @@ def _identify(path: Path) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def _watch_forks() -> None:
-    def close_all() -> None:
+def _watch_process() -> None:
+    """Close connections before a fork, and when the process ends."""
+
+    def close_idle() -> None:
         for file in list(_FILES):
             file.close_idle()
 
-    os.register_at_fork(before=close_all)
+    def close_all() -> None:
+        for file in list(_FILES):
+            with contextlib.suppress(LedgerError):
+                file.close_idle()
+                file.close()
+
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=close_idle)
+    atexit.register(close_all)
 
 
 @contextlib.contextmanager

@@ -137,7 +137,7 @@ def _check_edits(db: Database, session: int) -> Iterator[str]:
     rows = read_rows(db, session, active_only=False)
     ids = read_ids(db, session, 1, max((span[1] for row in rows for span in row.spans), default=0))
     for row in rows:
-        yield from (f"edit {row.id}: {what}" for what in _check_edit(row, ids))
+        yield from (f"edit {row.id}: {what}" for what in check_edit(row, ids))
     sql = (
         "SELECT count(*) FROM edit WHERE session = ? AND batch IS NOT NULL "
         "AND NOT EXISTS (SELECT 1 FROM batch WHERE batch.key = edit.batch AND batch.session = edit.session)"
@@ -146,7 +146,8 @@ def _check_edits(db: Database, session: int) -> Iterator[str]:
         yield f"{lost} edits belong to a batch that is not stored"
 
 
-def _check_edit(row: EditRow, ids: Sequence[str]) -> Iterator[str]:
+def check_edit(row: EditRow, ids: Sequence[str]) -> Iterator[str]:
+    """Check one edit against the ids of the session's messages."""
     if not row.spans or row.spans[0][0] < 1 or max(span[1] for span in row.spans) > len(ids):
         yield "it covers messages that are not stored"
         return

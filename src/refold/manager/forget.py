@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from refold.conversation.message import Message
 from refold.conversation.view import Lens
-from refold.errors import LedgerError
+from refold.errors import ConfigError, LedgerError
 from refold.formats import digest_message
+from refold.ledger.place import find_file, find_place
 from refold.ledger.records import Finding, SessionRow, StoredMessage
+from refold.ledger.salvage import Salvaged, salvage
 from refold.ledger.scrub import GONE, Words
 from refold.manager.commit import find_files, remove_others, write_named
 from refold.manager.lease import leased
@@ -83,6 +86,18 @@ def verify(keeper: Keeper, session_id: str | None, *, repair: bool) -> list[Find
     for row in _list_rows(keeper, session_id):
         findings += _verify_files(keeper, row, repair=repair)
     return findings
+
+
+def salvage_ledger(keeper: Keeper) -> Salvaged:
+    """Copy what can be read of a damaged ledger file into a new one beside it."""
+    place = find_place(keeper.ledger, keeper.config.ledger)
+    if place is not None and place.kind != "file":
+        raise ConfigError("only a ledger in a file can be salvaged; restore the server's database from a backup")
+    keeper.ledger.close()
+    path = find_file(keeper.workspace, place)
+    when = datetime.fromtimestamp(keeper.clock(), UTC)
+    target = path.with_name(f"{path.stem}.salvaged-{when:%Y%m%d-%H%M%S}{path.suffix}")
+    return salvage(path, target, _digest, keeper.clock())
 
 
 def _verify_files(keeper: Keeper, row: SessionRow, *, repair: bool) -> list[Finding]:

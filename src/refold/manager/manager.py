@@ -22,6 +22,7 @@ from refold.formats import Beside, Codec, read_intake
 from refold.ledger.place import choose_ledger
 from refold.ledger.port import Ledger
 from refold.ledger.records import Event, Extension, Finding
+from refold.ledger.salvage import Salvaged
 from refold.llm.summariser import AskedModel, Summariser
 from refold.manager import compress, export, forget, pages, prepare, undo, usage
 from refold.manager.append import Request, append_new, check_session, choose_messages, make_request
@@ -48,9 +49,9 @@ from refold.manager.usage import SessionFigures
 from refold.memory import CompressionFolder, ContextSummary, MarkdownSync
 from refold.memory.daily import Entry
 from refold.prepared import PreparedContext, hand_over
-from refold.recall.facade import Recall
 from refold.recall.facts import KnownFact
 from refold.recall.inject import Injection
+from refold.recall.recall import Recall
 from refold.recall.search import Recalled
 from refold.tokens import TokenCounter
 
@@ -200,15 +201,22 @@ class ContextCompressionManager:
         """Compress a session now, because a person asks; ``dry_run`` says what would go and changes nothing."""
         return run_flow(self._compress_flow(session_id, instructions, dry_run))
 
-    async def compress_async(self, session_id: str, instructions: str = "", dry_run: bool = False) -> CompactResult:
-        """The same as ``compress``, for callers with an event loop."""
-        return await run_flow_async(self._compress_flow(session_id, instructions, dry_run))
+    async def compress_async(
+        self, session_id: str, instructions: str = "", dry_run: bool = False, *, by_tool: bool = False
+    ) -> CompactResult:
+        """The same as ``compress``, for callers with an event loop; ``by_tool`` if a model asked, not a person."""
+        return await run_flow_async(self._compress_flow(session_id, instructions, dry_run, by_tool=by_tool))
 
-    def _compress_flow(self, session_id: str, instructions: str, dry_run: bool) -> Flow[CompactResult]:
+    def _compress_flow(
+        self, session_id: str, instructions: str, dry_run: bool, *, by_tool: bool = False
+    ) -> Flow[CompactResult]:
         # A manual compression does not wait for an automatic one.
         yield from self._background.cancel_flow(check_session(session_id))
-        asked = compress.compress_flow(self._keeper, session_id, instructions, self._remember, dry_run=dry_run)
-        return (yield from asked)
+        return (
+            yield from compress.compress_flow(
+                self._keeper, session_id, instructions, self._remember, dry_run=dry_run, by_tool=by_tool
+            )
+        )
 
     def undo(self, session_id: str, edit_id: str | None = None) -> Switched:
         """Take the last compression back, or one edit by its id; what was made from it goes with it."""
@@ -357,6 +365,10 @@ class ContextCompressionManager:
         """Recompute all that is derived, files included, and say what differs; ``repair`` rebuilds it."""
         findings = forget.verify(self._keeper, session_id, repair=repair)
         return findings + self.recalling.verify_index(session_id, repair=repair)
+
+    def salvage(self) -> Salvaged:
+        """Copy what can be read of a damaged ledger into a new file beside it; the damaged file is not changed."""
+        return forget.salvage_ledger(self._keeper)
 
     def find_language(self, session_id: str) -> Language:
         """Return the language of a conversation: what the settings say, else what its people speak."""

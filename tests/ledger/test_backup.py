@@ -1,0 +1,74 @@
+"""Backups that operators make with the databases' own tools, while a manager writes, can be restored and verify."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import apsw
+import pytest
+
+from refold import CompressionConfig, ContextCompressionManager
+from refold.ledger.place import LedgerPlace
+from refold.ledger.port import Ledger
+from refold.ledger.sqlite import SqliteLedger
+from refold.manager.forget import _digest
+from refold.testing.postgres import find_binaries
+from tests.postgres import empty_database
+
+CONFIG = CompressionConfig(window=8_000, reserve=500, model="gpt-4o")
+
+
+def talk(manager: ContextCompressionManager, turns: int) -> None:
+    history: list[dict[str, object]] = []
+    for turn in range(turns):
+        history.append({"role": "user", "content": f"Question {turn} about berth {turn * 7}. " + "More words. " * 60})
+        manager.prepare_context_sync("s", history)
+        history.append({"role": "assistant", "content": f"Answer {turn}: {turn * 3} m."})
+
+
+def check(ledger: Ledger, original: Ledger) -> None:
+    assert ledger.verify(digest=_digest) == []
+    whole = ledger.read_whole("s")
+    assert whole is not None
+    assert whole == original.read_whole("s")
+    assert any(one.edit.kind == "fold" for one in whole.edits)
+
+
+@pytest.mark.parametrize("how", ["backup", "vacuum"])
+def test_a_copy_by_sqlites_own_means_is_whole_while_the_ledger_is_open(tmp_path: Path, how: str) -> None:
+    with ContextCompressionManager(CONFIG, tmp_path) as manager:
+        talk(manager, 60)
+        live = apsw.Connection(str(tmp_path / ".refold" / "ledger.db"))
+        copy = tmp_path / "copy.db"
+        if how == "vacuum":
+            live.execute("VACUUM INTO ?", (str(copy),))
+        else:
+            target = apsw.Connection(str(copy))
+            with target.backup("main", live, "main") as backup:
+                while not backup.done:
+                    backup.step(100)
+            target.close()
+        live.close()
+        restored = SqliteLedger(copy)
+        check(restored, manager.ledger)
+        restored.close()
+
+
+@pytest.mark.slow
+def test_a_dump_of_postgresql_can_be_restored_into_an_empty_database(tmp_path: Path) -> None:
+    binaries = find_binaries()
+    if binaries is None or not (binaries / "pg_restore").exists():
+        pytest.skip("no tools of PostgreSQL here: install its server")
+    with empty_database() as address, empty_database() as other:
+        from refold.ledger.postgres import PostgresLedger
+
+        ledger = PostgresLedger(LedgerPlace(address))
+        with ContextCompressionManager(CONFIG, tmp_path, ledger=ledger) as manager:
+            talk(manager, 40)
+            dump = tmp_path / "ledger.dump"
+            subprocess.run([binaries / "pg_dump", "-Fc", "-f", dump, address], check=True, timeout=120)
+            subprocess.run([binaries / "pg_restore", "--no-owner", "-d", other, dump], check=True, timeout=120)
+            restored = PostgresLedger(LedgerPlace(other))
+            check(restored, ledger)
+            restored.close()
