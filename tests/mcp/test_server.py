@@ -84,12 +84,11 @@ async def test_every_context_tool_answers_over_stdio(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_a_session_is_named_by_argument_by_option_by_environment_or_is_the_newest(tmp_path: Path) -> None:
+async def test_a_session_is_named_by_argument_by_option_or_by_environment(tmp_path: Path) -> None:
     fill(tmp_path, "older")
     with make_manager(tmp_path) as manager:
         manager.append("newer", [{"role": "user", "content": "hello"}], format="openai-chat")
     async with connect(tmp_path) as client:
-        assert "1 of 1 message," in await call(client, "context_status")
         assert "60 of 60 messages" in await call(client, "context_status", session="older")
     async with connect(tmp_path, REFOLD_SESSION="older") as client:
         assert "60 of 60 messages" in await call(client, "context_status")
@@ -98,6 +97,33 @@ async def test_a_session_is_named_by_argument_by_option_by_environment_or_is_the
         assert "60 of 60 messages" in await call(client, "context_status")
     async with connect(tmp_path, "--session", "newer", REFOLD_SESSION="older") as client:
         assert "1 of 1 message," in await call(client, "context_status")
+
+
+async def test_where_several_sessions_exist_one_has_to_be_named(tmp_path: Path) -> None:
+    fill(tmp_path, "mine")
+    async with connect(tmp_path) as client:
+        assert "60 of 60 messages" in await call(client, "context_status")
+        with make_manager(tmp_path) as manager:
+            manager.append("somebody else's", [{"role": "user", "content": "secret"}], format="openai-chat")
+        for tool, given in (("context_status", {}), ("context_recall", {"query": "secret"}), ("context_compress", {})):
+            refused = await client.call_tool(tool, given)
+            assert refused.is_error
+            told = "".join(block.text for block in refused.content)
+            assert "several sessions exist" in told
+            assert "'mine'" in told
+            assert '"somebody else\'s"' in told
+        assert "60 of 60 messages" in await call(client, "context_status", session="mine")
+
+
+async def test_a_compression_that_a_tool_asked_for_is_not_logged_as_a_persons(tmp_path: Path) -> None:
+    fill(tmp_path)
+    async with connect(tmp_path, "--session", "s") as client:
+        assert (await call(client, "context_compress")).startswith("Compressed: ")
+    with make_manager(tmp_path) as manager:
+        manager.compress("s")
+        events = [one.fields for one in manager.ledger.read_events("s") if one.kind == "compressed"]
+    assert [(one.get("by"), one["is_manual"]) for one in events][:1] == [("tool", False)]
+    assert "trigger.tool" in json.dumps(events[0])
 
 
 async def test_messages_are_stored_prepared_and_found(tmp_path: Path) -> None:

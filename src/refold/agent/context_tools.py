@@ -88,7 +88,7 @@ class ContextTools:
             return texts.nothing_to_compress
         before = len(await asyncio.to_thread(self.manager.read_view, self.session_id))
         try:
-            done = await self.manager.compress_async(self.session_id, instructions[:4_000])
+            done = await self.manager.compress_async(self.session_id, instructions[:4_000], by_tool=True)
         except LedgerError as error:
             return str(error)
         if not done.success:

@@ -91,6 +91,7 @@ CUT_OFF = define_reason(
     "上一次回答因长度限制被截断",
 )
 MANUAL = define_reason("trigger.manual", "", "requested manually", "手动要求")
+BY_TOOL = define_reason("trigger.tool", "", "requested by a tool", "由工具要求")
 
 # When a change of the cached prefix pays.
 CLIFF = define_reason(

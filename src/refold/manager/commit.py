@@ -48,6 +48,7 @@ class Wish:
     fixed_tokens: int
     instructions: str = ""
     is_manual: bool = False
+    by_tool: bool = False
     note: Reason = NO_REASON
     is_background: bool = False
     asks_no_model: bool = False
@@ -92,7 +93,8 @@ def describe_made(
     stages = {report.stage: report.tokens_freed for report in outcome.stages if report.edits}
     fields: dict[str, object] = {
         "model": wish.model,
-        "is_manual": wish.is_manual,
+        "is_manual": wish.is_manual and not wish.by_tool,
+        **({"by": "tool"} if wish.by_tool else {}),
         "strength": wish.trigger.strength,
         "stages": stages,
         "edits": len(outcome.edits),

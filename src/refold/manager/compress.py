@@ -217,9 +217,9 @@ class CompactResult:
 
 
 def compress_flow(
-    keeper: Keeper, session_id: str, instructions: str, remember: Remember, *, dry_run: bool
+    keeper: Keeper, session_id: str, instructions: str, remember: Remember, *, dry_run: bool, by_tool: bool = False
 ) -> Flow[CompactResult]:
-    """Compress a session by hand."""
+    """Compress a session because a person asks for it, or a tool."""
     keeper.need_row(session_id)
     slot = yield from keeper.hold(session_id)
     try:
@@ -227,7 +227,7 @@ def compress_flow(
         while True:
             rounds.begin()
             session = keeper.open_stored(slot, session_id)
-            wish = _make_wish(keeper, session, slot.fixed_tokens, instructions)
+            wish = _make_wish(keeper, session, slot.fixed_tokens, instructions, by_tool=by_tool)
             tokens = session.item_tokens + slot.fixed_tokens
             if not session.items:
                 return _unchanged(session, tokens, because.EMPTY())
@@ -243,10 +243,11 @@ def compress_flow(
         keeper.let_go(slot)
 
 
-def _make_wish(keeper: Keeper, session: OpenSession, fixed: int, instructions: str) -> Wish:
+def _make_wish(keeper: Keeper, session: OpenSession, fixed: int, instructions: str, *, by_tool: bool) -> Wish:
     model = session.row.model
     budget = keeper.find_budget(session.row, session.counter)
-    return Wish(Trigger("soft", because.MANUAL(), True), model, budget, fixed, instructions, is_manual=True)
+    trigger = Trigger("soft", because.BY_TOOL() if by_tool else because.MANUAL(), True)
+    return Wish(trigger, model, budget, fixed, instructions, is_manual=True, by_tool=by_tool)
 
 
 def _try_out(keeper: Keeper, session: OpenSession, wish: Wish) -> Flow[CompactResult]:

@@ -20,8 +20,8 @@ from refold.ledger.place import find_index_file, find_place
 from refold.ledger.records import Event
 from refold.manager.session import OpenSession
 from refold.recall.expand import find_handle
-from refold.recall.facade import Recall
 from refold.recall.inject import Injection, find_cause
+from refold.recall.recall import Recall
 
 if TYPE_CHECKING:
     from refold.manager.store import Keeper

@@ -1,7 +1,8 @@
 """An MCP server with the context tools of a workspace's sessions, over stdio or HTTP on loopback.
 
-The session is an argument of every call; without one it is the server's own, else the session that changed last. The
-server keeps nothing between calls but the manager: the record is the workspace's. It answers in words.
+The session is an argument of every call; without one it is the server's own, or the only one of the workspace. Where
+several exist, a call that names none is refused with a list of them. The server keeps nothing between calls except the
+manager: the record belongs to the workspace. It answers in words.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from refold import __version__
 from refold.agent.context_tools import PAGE_CHARS, ContextTools
 from refold.cli.exit import describe_error
 from refold.cli.words import tr
-from refold.errors import RefoldError
+from refold.errors import FormatError, RefoldError
 from refold.manager import ContextCompressionManager
 
 INSTRUCTIONS = (
@@ -26,8 +27,10 @@ INSTRUCTIONS = (
     "handle, context_append stores messages, context_prepare returns a context that fits."
 )
 MESSAGES_MAX = 10_000
+LISTED_MAX = 20
 Session = Annotated[
-    str, Field(description="the session's name; empty: the server's own, else the newest", max_length=256)
+    str,
+    Field(description="the session's name; not needed if the server has one, or only one exists", max_length=256),
 ]
 
 
@@ -39,11 +42,18 @@ class Sessions:
         self.default = default
 
     def find(self, session: str) -> ContextTools:
-        """Return the tools of a session by name, of the server's own, or of the one that changed last."""
+        """Return the tools of a session by name, of the server's own, or of the only one that exists.
+
+        FormatError if several exist: the one that changed last may belong to somebody else.
+        """
         name = session or self.default
         if not name:
-            newest = self.manager.ledger.list_sessions(limit=1)
-            name = newest[0].id if newest else "default"
+            rows = self.manager.ledger.list_sessions(limit=LISTED_MAX + 1)
+            if len(rows) > 1:
+                listed = ", ".join(repr(row.id[:80]) for row in rows[:LISTED_MAX])
+                more = ", …" if len(rows) > LISTED_MAX else ""
+                raise FormatError(f"several sessions exist; name one with the argument session: {listed}{more}")
+            name = rows[0].id if rows else "default"
         return ContextTools(self.manager, name)
 
 
