@@ -33,7 +33,7 @@ from refold.ledger.codec import dump_json
 from refold.ledger.records import Splice, StoredMessage
 from refold.ledger.sqlite import SqliteLedger
 from refold.recall import Recall, RecallOptions, index_path
-from refold.recall.rows import Mark
+from refold.recall.index_file import Mark
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 QUESTIONS = {"locomo": 1.0, "bfcl_memory": 1.0, "zh_long_concat": 0.12}

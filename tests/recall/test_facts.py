@@ -5,8 +5,8 @@ import pytest
 from refold.conversation.edit import Fact
 from refold.conversation.reason import text_reason
 from refold.ledger.records import Batch
-from refold.recall.contradict import contradicts
 from refold.recall.facts import resolve_facts
+from refold.recall.newer import contradicts
 from tests.recall.building import Workspace
 
 

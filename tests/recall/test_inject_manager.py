@@ -192,15 +192,19 @@ def test_where_the_window_shrinks_the_quote_gives_way_before_the_request_fails(t
         assert text_of(prepared.messages[-1]) == long_question
 
 
-def test_a_damaged_index_fails_no_request(manager, tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", [b"not a database at all" * 100, b""], ids=["overwritten", "emptied"])
+def test_a_damaged_index_is_made_again_without_being_asked(manager, tmp_path: Path, damage: bytes) -> None:
+    manager.configure(fold=BARE_RECORD)
     prepare(manager, talk())
-    manager.recalling.upkeep.join()
+    assert manager.recalling.upkeep.join()
     manager.recalling.close()
     for path in (tmp_path / ".refold").glob("*recall*"):
-        path.write_bytes(b"not a database at all" * 100)
+        path.write_bytes(damage)
     prepared = prepare(manager, [*talk(), {"role": "user", "content": QUESTION}])
-    assert text_of(prepared.messages[-1]) == QUESTION
-    assert any("nothing added: LedgerError" in note for note in prepared.report.notes)
+    assert PARROT in text_of(prepared.messages[-1])
+    assert manager.recalling.upkeep.join()
+    assert manager.recall("s", "captain's parrot")
+    assert manager.verify() == []
 
 
 @pytest.mark.parametrize(

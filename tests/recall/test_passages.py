@@ -1,16 +1,97 @@
 """Passages join to the text they came from, and none is too large."""
 
+import gzip
+import json
+import re
+from pathlib import Path
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.recall.passages import PASSAGE_WEIGHT_MAX, has_number, is_question, split_passages
+from refold.recall.passages import (
+    PASSAGE_WEIGHT_MAX,
+    find_starts,
+    has_number,
+    is_inside_word,
+    is_question,
+    split_passages,
+)
+from refold.recall.search import Recalled, fit_texts
+from refold.recall.words import query_words
+from refold.tokens import counter_for
+
+DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
+SAMPLES = {
+    "english": "The harbour is deep. It holds forty ships, and more in winter! Who pays for that? " * 60,
+    "chinese": "港口很深，能停四十条船。冬天更多！谁来付钱？" * 120,
+    "code": "def load(row):\n    return table[row.key]  # slow, see worker.py\n" * 60,
+    "json": json.dumps([{"name": f"berth_{at}", "depth_m": at * 3, "is_free": at % 2 == 0} for at in range(120)]),
+    "minified": "a=1;b=function(c){return c+1};" * 200,
+}
+_BEGINS = re.compile(r"(?:\A|\n\s*|[.!?;][\"'”’)]?\s+|[。！？；][”’」』）\"]?\s*)\Z")
+
+
+def begins_well(text: str, start: int) -> bool:
+    """Return whether a line or a sentence begins at a place."""
+    return _BEGINS.search(text[max(0, start - 40) : start]) is not None
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_no_passage_begins_inside_a_word_and_prose_begins_at_a_line_or_sentence(name: str) -> None:
+    text = SAMPLES[name]
+    passages = list(split_passages(text))
+    assert len(passages) > 2
+    assert not any(is_inside_word(text, one.start) for one in passages)
+    if name in ("english", "chinese", "code"):
+        assert all(begins_well(text, one.start) for one in passages)
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("tokens_max", [40, 90, 160])
+def test_a_passage_that_is_shortened_begins_and_ends_between_words(name: str, tokens_max: int) -> None:
+    text = SAMPLES[name]
+    count = counter_for(None).count_text
+    for asked in ("who pays", "forty ships", "谁来付钱", "berth_77", "return", "nothing of this"):
+        for passage in list(split_passages(text))[:3]:
+            whole = Recalled(text[passage.start : passage.stop], "m:00000000", "user", 1.0, start=passage.start)
+            (one,) = fit_texts([whole], tokens_max, count, list(query_words(asked)))
+            assert one.text == text[one.start : one.stop]
+            assert not is_inside_word(text, one.start)
+            assert not is_inside_word(text, one.stop)
+            if name in ("english", "chinese", "code"):
+                assert begins_well(text, one.start)
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason=f"recorded sessions are not at {DATA}")
+@pytest.mark.parametrize("name", ["locomo", "swe_mini", "bfcl_long_replay", "zh_long_concat", "agent_native_misc"])
+def test_passages_of_recorded_sessions_begin_between_words(name: str) -> None:
+    count = counter_for(None).count_text
+    with gzip.open(DATA / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
+        messages = [one for _, line in zip(range(4), lines, strict=False) for one in json.loads(line)["messages"]]
+    texts = sorted({str(one["content"]) for one in messages if one.get("content")}, key=len)[-20:]
+    for text in texts:
+        for passage in list(split_passages(text[:20_000]))[:8]:
+            part = text[passage.start : passage.stop]
+            longest = max(map(len, re.findall(r"\w+", part)), default=0)
+            assert longest > PASSAGE_WEIGHT_MAX or not is_inside_word(text, passage.start)
+            words = list(query_words(part[len(part) // 2 :][:80]))
+            for one in fit_texts([Recalled(part, "m:00000000", "user", 1.0)], 60, count, words):
+                assert longest > 100 or not is_inside_word(part, one.start)
+                assert longest > 100 or not is_inside_word(part, one.stop)
+
+
+def test_starts_are_those_of_lines_and_sentences() -> None:
+    assert find_starts("One. Two!\nThree 3.5 and e\u00e9") == [0, 5, 10]
+    assert find_starts("一。二！三") == [0, 2, 4]
+    assert find_starts("") == [0]
 
 
 @given(st.text(alphabet="ab \n.。端口", max_size=4_000), st.integers(20, 900))
 def test_passages_join_to_the_whole_without_gap_or_overlap(text: str, weight_max: int) -> None:
     passages = list(split_passages(text, weight_max))
     assert "".join(text[one.start : one.stop] for one in passages) == text
-    assert all(0 < one.stop - one.start <= weight_max for one in passages)
+    assert all(0 < one.stop - one.start <= 2 * weight_max for one in passages)
 
 
 def test_a_short_text_is_one_passage_and_a_long_one_ends_at_lines() -> None:

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refold import CompressionConfig, ContextCompressionManager
+from refold.recall.hits import PENDING_MAX
 from refold.recall.index import RecallIndex
-from refold.recall.pending import PENDING_MAX
 from refold.recall.words import WordSieve, find_words, query_words
 from tests.recall.building import Workspace
 from tests.recall.test_inject_manager import BARE_RECORD, CONFIG, PARROT, QUESTION, prepare, talk, text_of

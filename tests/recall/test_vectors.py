@@ -13,8 +13,7 @@ import pytest
 from refold.config import CompressionConfig, load_config
 from refold.errors import ConfigError, Unavailable
 from refold.recall import EmbeddingService, Recall, RecallOptions
-from refold.recall.embed import ServiceEmbedder, make_embedder
-from refold.recall.vectors import compare, quantise
+from refold.recall.vectors import ServiceEmbedder, compare, make_embedder, quantise
 from refold.testing.embedding import embed_text
 from refold.testing.server import ScriptedProvider
 from tests.recall.building import Workspace
@@ -222,7 +221,7 @@ def test_static_vectors_load_offline_and_know_no_chinese() -> None:
 def test_static_vectors_leave_the_logging_of_the_program_alone() -> None:
     pytest.importorskip("wordllama")
     script = (
-        "import logging; from refold.recall.embed import make_embedder; make_embedder('offline').embed(['a heron']);"
+        "import logging; from refold.recall.vectors import make_embedder; make_embedder('offline').embed(['a heron']);"
         "assert not logging.getLogger().handlers, logging.getLogger().handlers;"
         "assert logging.getLogger().level == logging.WARNING; logging.getLogger('mine').info('not shown')"
     )

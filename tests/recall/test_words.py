@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.recall.dates import find_relative_days, name_day
-from refold.recall.words import QUERY_WORDS_MAX, find_words, piece_words, query_words
+from refold.recall.words import QUERY_WORDS_MAX, find_relative_days, find_words, name_day, piece_words, query_words
 
 SAFE = re.compile(r"[^\s\"'*()\x00-\x1f\ud800-\udfff|^]{1,64}")
 FRIDAY_2024_05_17 = 1_715_940_000.0

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from refold.ledger.place import index_path
-    from refold.recall.facade import Recall
     from refold.recall.options import EmbeddingService, RecallOptions
+    from refold.recall.recall import Recall
     from refold.recall.search import Recalled
 
 __all__ = ["EmbeddingService", "Recall", "RecallOptions", "Recalled", "index_path"]
 
 _HOMES = {
     "EmbeddingService": "refold.recall.options",
-    "Recall": "refold.recall.facade",
+    "Recall": "refold.recall.recall",
     "RecallOptions": "refold.recall.options",
     "Recalled": "refold.recall.search",
     "index_path": "refold.ledger.place",

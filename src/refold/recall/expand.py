@@ -1,6 +1,6 @@
 """Expand: page through the exact original behind a handle. The answer to an unknown handle ends the search.
 
-A message's handle gives its text whole, that of a part the part, that of a fold every message it stands for. Pages
+A message's handle gives its text whole, that of a part the part, that of a fold every message it replaces. Pages
 join to the whole without a gap.
 """
 
@@ -12,7 +12,7 @@ from refold.conversation.handle import mark, read_handle
 from refold.errors import HandleUnknown, Sentence
 from refold.ledger.port import Ledger
 from refold.ledger.records import SessionRow, StoredMessage, format_of
-from refold.recall.originals import Original, read_original
+from refold.recall.passages import Original, read_original
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ def expand_handle(ledger: Ledger, row: SessionRow, handle: str, offset: int = 0,
 
 
 def find_handle(ledger: Ledger, row: SessionRow, handle: str) -> list[StoredMessage]:
-    """Return the stored messages behind a handle: all with that content, or all that a fold stands for."""
+    """Return the stored messages behind a handle: all with that content, or all that a fold covers."""
     name = _read_name(handle)
     if name.startswith("f:"):
         return ledger.read_messages(row.id, _covered_ids(ledger, row, name))
@@ -105,7 +105,7 @@ def _read_fold(ledger: Ledger, row: SessionRow, name: str) -> str:
 
 
 def _covered_ids(ledger: Ledger, row: SessionRow, name: str) -> tuple[str, ...]:
-    """Return the messages behind a fold, switched off or not: its handle may stand in an older context."""
+    """Return the messages behind a fold, switched off or not: its handle may be in an older context."""
     folds = {
         stored.edit.fold.handle: stored.edit.covers
         for stored in ledger.read_edits(row.id, active_only=False)

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from refold.conversation.edit import Fact, FactKind
 from refold.ledger.port import Ledger
 from refold.ledger.records import SessionRow, format_of
-from refold.recall.contradict import contradicts
-from refold.recall.originals import read_original
+from refold.recall.newer import contradicts
+from refold.recall.passages import read_original
 from refold.stages.extract.facts import find_facts
 from refold.stages.extract.words import Saying
 

@@ -1,7 +1,9 @@
-"""Hits: the places of a session that answer a query, best first, read from the index alone.
+"""Hits: the places of a session that answer a query, best first.
 
-Words lead; meaning moves what is close together and adds what shares no word. Deterministic, and bounded by blocks of
-places that hold most of what is sought.
+Words lead; meaning reorders what is close together and adds what shares no word. Messages that the index does not hold
+yet are read from the ledger and searched as if it did: places continue where the index ends, so the result is the same
+whether the background work is done or not. Deterministic, and bounded by blocks of places that hold most of what is
+sought.
 """
 
 from __future__ import annotations
@@ -12,16 +14,72 @@ from dataclasses import dataclass, field, replace
 
 import apsw
 
-from refold.recall import rows
-from refold.recall.dates import find_relative_days
-from refold.recall.index import NUMBER, QUESTION, RecallIndex
-from refold.recall.pending import Pending
+from refold.ledger.port import Ledger
+from refold.ledger.records import SessionRow, StoredMessage, format_of
+from refold.recall import index_file
+from refold.recall.index import NUMBER, QUESTION, RecallIndex, split_original
+from refold.recall.index_file import NOTES_FROM, PLACES_MAX, Mark, PassageRow, Source
+from refold.recall.passages import Original, read_original
 from refold.recall.rank import BLOCK, Said, Sought, choose_blocks, join_ranges, score_places, wants_number, weigh_word
-from refold.recall.rows import NOTES_FROM, PLACES_MAX, Mark, PassageRow
 from refold.recall.vectors import Scorer
-from refold.recall.words import piece_words, query_words
+from refold.recall.words import WordSieve, find_relative_days, piece_words, query_words
 
-# Summaries and facts are about originals, so they stand behind them when both tell the same, and never crowd them out.
+PENDING_MAX = 600
+_CHARS_MAX = 2_000_000
+
+
+@dataclass(slots=True)
+class Pending:
+    """What follows the indexed passages of a session, for the words of one query."""
+
+    passages: dict[int, PassageRow] = field(default_factory=dict)
+    places: dict[str, list[int]] = field(default_factory=dict)
+    sources: dict[int, Source] = field(default_factory=dict)
+    originals: dict[str, Original] = field(default_factory=dict)
+    weight: int = 0
+
+    def read_passages(self, low: int, high: int) -> Iterable[PassageRow]:
+        """Yield the passages at places ``low`` to ``high``, without the latter."""
+        return (self.passages[place] for place in range(low, high) if place in self.passages)
+
+
+def read_pending(
+    ledger: Ledger, row: SessionRow, mark: Mark | None, hidden: Sequence[str], words: Iterable[str]
+) -> Pending:
+    """Read the messages behind the watermark; if there are too many, the newest of those that are ``hidden``."""
+    pending = Pending()
+    messages = ledger.list_messages(row.id, after=mark.seq if mark else 0, limit=PENDING_MAX + 1)
+    if not messages:
+        return pending
+    if len(messages) > PENDING_MAX:
+        messages = _read_newest(ledger, row, messages[0].seq, hidden)
+    form = format_of(row)
+    sieve = WordSieve(words)
+    place = mark.passages if mark else 0
+    room = _CHARS_MAX
+    for stored in messages:
+        original = read_original(stored, form)
+        room -= len(original.text)
+        if room < 0:
+            break
+        pending.originals[original.id] = original
+        pending.sources[original.seq] = Source(original.seq, original.id, original.digest, original.role)
+        for piece in split_original(original):
+            passage = PassageRow(place, original.seq, piece.start, piece.stop, piece.weight, piece.flags)
+            pending.passages[place] = passage
+            pending.weight += piece.weight
+            for word in sieve.find(piece.text).union(sieve.wanted.intersection(piece.beside)):
+                pending.places.setdefault(word, []).append(place)
+            place += 1
+    return pending
+
+
+def _read_newest(ledger: Ledger, row: SessionRow, from_seq: int, hidden: Sequence[str]) -> list[StoredMessage]:
+    newest = ledger.read_messages(row.id, hidden[-PENDING_MAX:])
+    return sorted((one for one in newest if one.seq >= from_seq), key=lambda one: one.seq)
+
+
+# Summaries and facts describe originals, so they rank below originals that say the same and never crowd them out.
 NOTE_SHARE = 0.8
 NOTES_MAX = 2
 SPARE = 3
@@ -42,12 +100,12 @@ class Hit:
     place: int
     score: float
     row: PassageRow | None = None
-    note: rows.Note | None = None
+    note: index_file.Note | None = None
     is_early: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class HitList:
     """The hits of a query, and the messages among them that the index does not hold yet."""
 
     hits: Sequence[Hit] = ()
@@ -63,20 +121,20 @@ def find_hits(
     vectors: Scorer | None = None,
     words_share: float = 1.0,
     read_pending: Callable[[Mark | None, Iterable[str]], Pending] | None = None,
-) -> Found:
+) -> HitList:
     """Return the places of a session that answer a query, best first; those of ``read_pending`` among them."""
     if not query.strip():
-        return Found()
+        return HitList()
     words = query_words(query)
     words.update((day, 1.0) for day in find_relative_days(query, now))
     with index.file.read() as db:
-        stored = rows.find_mark(db, session_id)
+        stored = index_file.find_mark(db, session_id)
         pending = read_pending(stored, words) if read_pending else Pending()
         mark = stored or Mark(0)
         mark = replace(mark, passages=mark.passages + len(pending.passages), weight=mark.weight + pending.weight)
         if not mark.passages:
-            return Found()
-        indexed = {word: rows.find_places(db, mark, word) for word in words}
+            return HitList()
+        indexed = {word: index_file.find_places(db, mark, word) for word in words}
         # Notes come last in the order of places.
         places = {word: _insert(found, pending.places.get(word, ())) for word, found in indexed.items()}
         sought = _weigh(db, mark, words, places)
@@ -88,7 +146,7 @@ def find_hits(
         found_rows = {
             one.place: one
             for low, high in join_ranges(near)
-            for one in (*rows.read_passages(db, mark, low, high), *pending.read_passages(low, high))
+            for one in (*index_file.read_passages(db, mark, low, high), *pending.read_passages(low, high))
         }
         said = {
             place: Said(one.weight, bool(one.flags & QUESTION), bool(one.flags & NUMBER))
@@ -105,7 +163,7 @@ def find_hits(
         early = _spread_messages(early, found_rows)
         hits = [replace(hit, is_early=hit.place in early) if hit.is_early else hit for hit in hits]
         hits += _find_notes(db, mark, sought)
-    return Found(sorted(hits, key=lambda hit: (-round(hit.score, SCORE_DIGITS), -hit.place)), pending)
+    return HitList(sorted(hits, key=lambda hit: (-round(hit.score, SCORE_DIGITS), -hit.place)), pending)
 
 
 def _insert(indexed: list[int], pending: Sequence[int]) -> list[int]:
@@ -119,11 +177,11 @@ def _insert(indexed: list[int], pending: Sequence[int]) -> list[int]:
 def _weigh(
     db: apsw.Connection, mark: Mark, words: Mapping[str, float], places: Mapping[str, Sequence[int]]
 ) -> list[Sought]:
-    """Return the words with what each tells; one that stands in most places only if there is no better one."""
+    """Return the words with their weights; a word that is in most places only if there is no better one."""
     sought: list[Sought] = []
     dull: list[Sought] = []
     for word, found in places.items():
-        count = len(found) if len(found) < PLACES_MAX else rows.count_places(db, mark, word)
+        count = len(found) if len(found) < PLACES_MAX else index_file.count_places(db, mark, word)
         weighed = Sought(words[word] * weigh_word(count, mark.passages), found)
         (dull if count >= _DULL_MIN and 2 * count > mark.passages else sought).append(weighed)
     return sought if any(one.places for one in sought) else dull
@@ -182,5 +240,5 @@ def _find_notes(db: apsw.Connection, mark: Mark, sought: Sequence[Sought]) -> li
             if place >= NOTES_FROM:
                 scores[place] = scores.get(place, 0.0) + NOTE_SHARE * word.weight / most
     best = sorted(scores, key=lambda place: (-scores[place], -place))[: NOTES_MAX * SPARE]
-    notes = ((place, rows.read_note(db, mark, place)) for place in best)
+    notes = ((place, index_file.read_note(db, mark, place)) for place in best)
     return [Hit(place, scores[place], note=note) for place, note in notes if note is not None]

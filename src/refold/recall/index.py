@@ -1,30 +1,133 @@
 """The index: which passages of which messages hold a word. It follows the ledger by a watermark, session by session.
 
-One batch of messages is one transaction, with the watermark in it: after a crash the next call goes on where the last
-one ended. The index holds words and places, never a message's text: results are read from the ledger, so what is
-forgotten there cannot come back from here.
+A batch of messages is one transaction, with the watermark in it: after a crash the next call continues where the last
+one ended. The index holds words and places, never a message's text: results are read from the ledger, so that forgotten
+text cannot come back from here. Erased words are gone from the file, not only from the answers.
 """
 
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import apsw
 
-from refold.errors import LedgerError
 from refold.ledger.codec import decode_text, encode_text
 from refold.ledger.port import Ledger
 from refold.ledger.records import SessionRow, format_of
-from refold.recall import erase
-from refold.recall.dates import name_day
-from refold.recall.file import IndexFile
-from refold.recall.originals import Original, read_original
-from refold.recall.passages import has_number, is_question, measure_weight, split_passages
-from refold.recall.rows import NOTES_FROM, Mark, find_mark, read_notes, read_source
-from refold.recall.words import find_words
+from refold.recall.index_file import (
+    NOTES_FROM,
+    SESSION_BITS,
+    IndexFile,
+    IndexReplaced,
+    Mark,
+    find_mark,
+    read_note,
+    read_notes,
+    read_source,
+)
+from refold.recall.passages import Original, has_number, is_question, measure_weight, read_original, split_passages
+from refold.recall.words import find_words, name_day
+
+# Above so many passages, rewriting the whole index once is cheaper than cutting each out of it.
+_CUT_MAX = 500
+
+
+def erase_messages(db: apsw.Connection, mark: Mark, ids: Sequence[str]) -> int:
+    """Erase the passages, words and vectors of messages; return how many of them were indexed."""
+    keys: list[int] = []
+    count = 0
+    for message_id in ids:
+        sql = "SELECT first, count FROM source WHERE no = ? AND id = ?"
+        found = db.execute(sql, (mark.no, message_id)).fetchone()
+        if found is not None:
+            keys.extend(range(mark.key(found[0]), mark.key(found[0]) + found[1]))
+            db.execute("UPDATE source SET count = 0 WHERE no = ? AND id = ?", (mark.no, message_id))
+            count += 1
+    _erase_keys(db, mark, keys)
+    return count
+
+
+def erase_notes(db: apsw.Connection, mark: Mark, keys: Sequence[int]) -> None:
+    """Erase notes of a session. Their text is here, so their words are known without searching the index for them."""
+    sql = "INSERT INTO word (word, rowid, words) VALUES ('delete', ?, ?)"
+    for key in keys:
+        note = read_note(db, mark, key - mark.key(0))
+        words = mark.add_prefix(find_words(note.text)) if note else ""
+        if words:
+            db.execute(sql, (key, words))
+        db.execute("DELETE FROM note WHERE key = ?", (key,))
+
+
+def erase_session(db: apsw.Connection, mark: Mark) -> None:
+    """Erase a whole session."""
+    low, high = mark.key(0), mark.key(0) + (1 << SESSION_BITS)
+    _erase_words(db, mark, None)
+    for table in ("passage", "note", "vector"):
+        db.execute(f"DELETE FROM {table} WHERE key >= ? AND key < ?", (low, high))
+    db.execute("DELETE FROM source WHERE no = ?", (mark.no,))
+    db.execute("DELETE FROM indexed WHERE no = ?", (mark.no,))
+
+
+def erase_all(db: apsw.Connection) -> None:
+    """Erase every session."""
+    db.execute("INSERT INTO word (word) VALUES ('delete-all')")
+    for table in ("passage", "note", "vector", "source", "indexed"):
+        db.execute(f"DELETE FROM {table}")
+
+
+def _erase_keys(db: apsw.Connection, mark: Mark, keys: Sequence[int]) -> None:
+    _erase_words(db, mark, set(keys))
+    for table in ("passage", "vector"):
+        db.executemany(f"DELETE FROM {table} WHERE key = ?", ((key,) for key in keys))
+
+
+def _erase_words(db: apsw.Connection, mark: Mark, keys: set[int] | None) -> None:
+    """Erase the words at these rows, or all of the session's."""
+    if keys is not None and not keys:
+        return
+    found = collect_words(db, mark, keys)
+    cuts = len(found) <= _CUT_MAX
+    if not cuts:
+        db.execute("INSERT INTO word (word, rank) VALUES ('secure-delete', 0)")
+    sql = "INSERT INTO word (word, rowid, words) VALUES ('delete', ?, ?)"
+    db.executemany(sql, ((key, " ".join(words)) for key, words in found.items()))
+    if not cuts:
+        db.execute("INSERT INTO word (word) VALUES ('optimize')")
+        db.execute("INSERT INTO word (word, rank) VALUES ('secure-delete', 1)")
+
+
+def collect_words(db: apsw.Connection, mark: Mark, keys: Iterable[int] | None = None) -> dict[int, list[str]]:
+    """Return the words of a session as the index has them, with their prefix, by row."""
+    wanted = None if keys is None else set(keys)
+    found: defaultdict[int, list[str]] = defaultdict(list)
+    # '}' is what follows '|'.
+    sql = "SELECT term, doc FROM word_list WHERE term >= ? AND term < ?"
+    for word, key in db.execute(sql, (mark.prefix, f"{mark.no:x}}}")):
+        if wanted is None or key in wanted:
+            found[key].append(word)
+    return found
+
+
+NOTE_CHARS_MAX = 20_000
+
+
+def list_notes(ledger: Ledger, session_id: str) -> list[tuple[str, str, str]]:
+    """Return (kind, handle, text) of every summary in force and every fact, each text once."""
+    found: dict[str, tuple[str, str, str]] = {}
+    for stored in ledger.read_edits(session_id):
+        fold = stored.edit.fold
+        if fold is not None and fold.summary.strip():
+            found.setdefault(fold.summary, ("summary", fold.handle, fold.summary[:NOTE_CHARS_MAX]))
+    for fact in ledger.read_facts(session_id):
+        text = fact.fact.text
+        if text.strip():
+            found.setdefault(text, ("fact", fact.fact.handle, text[:NOTE_CHARS_MAX]))
+    return list(found.values())
+
 
 BATCH_MESSAGES = 200
 QUESTION = 1
@@ -113,7 +216,7 @@ class RecallIndex:
                 return CaughtUp(mark, added, is_done=False)
 
     def is_another(self, ledger: Ledger, row: SessionRow, mark: Mark) -> bool:
-        """Tell whether a session is not the one that was indexed under its name.
+        """Return whether a session is not the one that was indexed under its name.
 
         An imported session keeps its creation time but has its own version of edits. If the versions differ, the id of
         the last indexed message decides, because it depends on all messages before it.
@@ -131,8 +234,8 @@ class RecallIndex:
         """Take messages out, with all notes of their session; return how many there were. Gone from the file too."""
 
         def purge(db: apsw.Connection, mark: Mark) -> int:
-            count = erase.erase_messages(db, mark, ids)
-            erase.erase_notes(db, mark, [key for key, _ in read_notes(db, mark)])
+            count = erase_messages(db, mark, ids)
+            erase_notes(db, mark, [key for key, _ in read_notes(db, mark)])
             db.execute("UPDATE indexed SET edits_version = -1 WHERE no = ?", (mark.no,))
             return count
 
@@ -151,15 +254,15 @@ class RecallIndex:
         """Take a whole session out; False if it was not there."""
 
         def purge(db: apsw.Connection, mark: Mark) -> int:
-            erase.erase_session(db, mark)
+            erase_session(db, mark)
             return 1
 
         return bool(self._purge(session_id, purge))
 
     def clear(self) -> None:
-        """Take everything out. Sessions are indexed anew when somebody asks."""
+        """Erase everything. Sessions are indexed again when somebody searches."""
         with self.file.write() as db:
-            erase.erase_all(db)
+            erase_all(db)
         self.file.empty_log()
 
     def _purge(self, session_id: str, purge: Callable[[apsw.Connection, Mark], int]) -> int:
@@ -169,12 +272,8 @@ class RecallIndex:
             with self.file.write() as db:
                 mark = find_mark(db, session_id)
                 count = purge(db, mark) if mark is not None else 0
-        except LedgerError as error:
-            if not isinstance(error.__cause__, apsw.CorruptError):
-                raise
-            # What must go has to go, also from an index that is damaged. All of it can be made again.
-            self.clear()
-            return 1
+        except IndexReplaced:
+            return 1  # The whole index was damaged and is gone.
         self.file.empty_log()
         return count
 
@@ -191,7 +290,7 @@ class RecallIndex:
             stored = dict(read_notes(db, mark))
             gone = [key for key, note in stored.items() if note not in wanted]
             new = [note for note in wanted if note not in set(stored.values())]
-            erase.erase_notes(db, mark, gone)
+            erase_notes(db, mark, gone)
             key = max(stored, default=mark.key(NOTES_FROM) - 1)
             for kind, handle, text in new:
                 key += 1

@@ -1,6 +1,6 @@
 """Injection: whether the newest user message refers to what left the view, and the words that are put at the tail.
 
-The decision is pure and says why. What is added stands between two marked lines, is exact, and is never longer than its
+The decision is pure and says why. The added text is between two marked lines, is exact, and is never longer than its
 budget; it goes after everything else, so that no cached prefix changes.
 """
 
@@ -14,11 +14,10 @@ from refold.conversation import because
 from refold.conversation.handle import mark
 from refold.conversation.language import detect_language
 from refold.conversation.reason import Reason
-from refold.recall.english import STOP_WORDS
 from refold.recall.options import InjectMode
 from refold.recall.passages import is_question
 from refold.recall.search import Recalled
-from refold.recall.words import find_words, query_words, value_words
+from refold.recall.words import STOP_WORDS, find_words, query_words, value_words
 from refold.stages.extract.layout import CLOSES, OPENS, neutralise
 
 # Scores are shares of what the message asks about. Tuned by the tests' conversations: rather too quiet than too loud.
@@ -28,9 +27,9 @@ SCORE_ASKED = 0.5
 SCORE_ALWAYS = 0.05
 SNIPPETS_MAX = 3
 NEVER = 9.0
-# Who writes this much says what it is about.
+# A message this long says itself what it is about.
 MESSAGE_CHARS_MAX = 2_000
-# A snippet that mostly repeats the message tells nothing.
+# A snippet that mostly repeats the message adds nothing.
 NEW_SHARE = 0.25
 _WORDS_MIN = 2
 _SAID = "said|told|mentioned|discussed|talked|suggested|recommended|noted"
@@ -73,7 +72,7 @@ _WORDING = {
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """What in a message speaks for looking at hidden messages: the score that a snippet needs, by cause.
+    """The reason in a message to search hidden messages, and the score that a snippet needs.
 
     ``query`` is what to look for. ``values`` are exact values that the message names: they count if only hidden
     messages have them.
@@ -102,7 +101,7 @@ class Injection:
 
 
 def find_cause(newest: str, mode: InjectMode) -> Cause:
-    """Say what in the newest user message speaks for adding snippets: by the message alone, before anything is read."""
+    """Say what in the newest user message is a reason to add snippets, before anything else is read."""
     if mode == "off":
         return Cause(because.RECALL_OFF())
     if not newest.strip():
@@ -128,7 +127,7 @@ def find_cause(newest: str, mode: InjectMode) -> Cause:
 
 
 def _asks_for_record(newest: str) -> bool:
-    """Tell whether the last question names enough, and asks for what was said rather than for a deed or an opinion."""
+    """Return whether the last question is specific, and asks for what was said rather than for an action or opinion."""
     asked = next((one for one in reversed(_SENTENCES.findall(newest)) if one.strip()), "")
     if _REQUEST.search(newest) and not _ASKS.search(newest):
         return False
@@ -147,7 +146,7 @@ def decide_injection(
     count_text: Callable[[str], int],
 ) -> Injection:
     """Say whether snippets of hidden messages go to the tail. ``in_view`` is the text that the model sees anyway."""
-    # What only stands near a match may answer a search; unasked, it would be noise.
+    # A passage that is only near a match may answer a search; unasked, it would be noise.
     asked, said = query_words(cause.query).keys(), frozenset(find_words(newest))
     matching = [one for one in found if one.role != "system" and not asked.isdisjoint(find_words(one.text))]
     unseen = [one for one in matching if one.text.strip() not in in_view and _tells_more(one.text, said)]
@@ -168,7 +167,7 @@ def decide_injection(
 
 
 def _tells_more(text: str, said: frozenset[str]) -> bool:
-    """Tell whether a text says something that the message does not say itself."""
+    """Return whether a text says something that the message does not."""
     words = frozenset(find_words(text))
     return len(words - said) >= NEW_SHARE * len(words)
 

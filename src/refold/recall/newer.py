@@ -1,24 +1,139 @@
-"""Of two statements about the same thing the newer one is the answer: it stands before the one that it replaced.
+"""Statements that replace earlier ones: a newer result goes before the older one that it contradicts. Pure.
 
-Looks at the few best results only, and only moves a later one up to the place of an earlier one: nothing is added,
-nothing is left out. A question about how things were before is answered in the order of the match. Pure.
+Only the best few results are compared, and a later one only moves up to the place of an earlier one: nothing is added
+and nothing is left out. A question about the past keeps the order of the match.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from refold.recall.contradict import contradicts
-from refold.recall.words import find_words, is_value, query_words
+from refold.recall.words import STOP_WORDS, find_words, is_value, query_words, stem
 
 if TYPE_CHECKING:
     from refold.recall.search import Recalled
 
+
+_SENTENCE_CHARS_MAX = 400
+_VALUE = re.compile(r"v?\d[\w.:/-]*|(?<![\w.-])[\w.-]*+/[\w./-]+|`[^`]{1,60}`|\"[^\"]{1,60}\"|“[^”]{1,60}”")
+_FILLER = re.compile(
+    r"(?:\s|[=:：]|\b(?:is|are|was|were|to|at|on|be|will|now|the|a|an|number|version|of|as|set|use|using|changed|moved|"
+    r"switched|updated|from)\b|是|为|改为|改成|改到|换成|用|在|到|号|了|现在|定为)+$",
+    re.I,
+)
+_NAME = re.compile(r"([A-Za-z][\w-]*|[\u3400-\u9fff]{1,4})$")
+_SUBJECT = re.compile(
+    r"^(?P<who>(?:my|our|the|his|her|their) [\w' -]{2,50}?|i|call me) "
+    r"(?:(?:is|are|was|live in|work at|work as|am)(?: now)? |(?<=call me )(?=\w))(?P<what>.+)|"
+    r"^(?P<who_zh>我(?:的[\u3400-\u9fff\w]{1,8}?)?|[\u3400-\u9fff\w]{2,8}?)(?:是|叫|住在|改为|改成|换成)(?P<what_zh>.+)",
+    re.I,
+)
+# What these are may be many things at once.
+_OPEN_SUBJECTS = frozenset(
+    ("i", "issue", "problem", "bug", "cause", "fix", "error", "step", "result", "next", "tests", "我")
+)
+_REPLACES = re.compile(
+    r"\b(?:instead of|rather than|no longer|not|replaces?|from)\s+(?:the\s+|port\s+|version\s+)?$|"
+    r"(?:不再用|不用|而不是|代替|从)\s*$",
+    re.I,
+)
+_NEUTRAL = STOP_WORDS | {
+    stem(word)
+    for word in re.findall(
+        r"\w+",
+        """use using decide decided go going choose chosen chose set change changed move moved switch switched instead
+        now prefer preferred keep run runs listen listens new old number update updated agree agreed pick
+        settle settled""",
+    )
+}
+
+
+def contradicts(earlier: str, later: str, kind: str = "key") -> bool:
+    """Return whether the later of two statements replaces the earlier one."""
+    if earlier == later or max(len(earlier), len(later)) > _SENTENCE_CHARS_MAX:
+        return False
+    before, after = _slots(earlier), _slots(later)
+    for name, value in after.items():
+        if name in before and before[name] != value and _same_matter(earlier, later, {name}):
+            return True
+    if any(_is_renounced(later, value) and _share_words(earlier, later) for value in before.values()):
+        return True
+    if _differ_in_predicate(earlier, later):
+        return True
+    return kind == "preference" and _differ_in_one_word(earlier, later)
+
+
+@lru_cache(maxsize=8_192)
+def _slots(text: str) -> dict[str, str]:
+    """Return the named values of a statement: the word before each value, and the value."""
+    found: dict[str, str] = {}
+    for match in _VALUE.finditer(text):
+        before = text[max(0, match.start() - 60) : match.start()]
+        if _REPLACES.search(before):
+            continue
+        name = _NAME.search(_FILLER.sub("", before))
+        if name is not None and not _NEUTRAL.issuperset({stem(name.group().lower())}):
+            found[_shape(match.group()) + stem(name.group().lower())] = match.group().strip('`"“”.,:;/ ')
+    return found
+
+
+def _shape(value: str) -> str:
+    return "1 " if value[0].isdigit() else "x "
+
+
+def _same_matter(earlier: str, later: str, slots: set[str]) -> bool:
+    """Return whether two statements with a value of the same name are about the same thing."""
+    names = {slot.partition(" ")[2] for slot in slots}
+    before, after = _content(earlier) - names, _content(later) - names
+    if not before or not after:
+        return True
+    return 2 * len(before & after) >= min(len(before), len(after))
+
+
+@lru_cache(maxsize=8_192)
+def _content(text: str) -> frozenset[str]:
+    """Return the words that say what a statement is about, values left out."""
+    words = find_words(_VALUE.sub(" ", text))
+    return frozenset(word for word in words if word not in _NEUTRAL and len(word) > (2 if word.isascii() else 1))
+
+
+def _is_renounced(later: str, value: str) -> bool:
+    """Return whether a statement says that this value no longer holds."""
+    return any(_REPLACES.search(later[max(0, at - 40) : at]) for at in _find_all(later, value))
+
+
+def _find_all(text: str, value: str) -> Iterator[int]:
+    return (match.start() for match in re.finditer(rf"(?<!\w){re.escape(value)}(?!\w)", text)) if value else iter(())
+
+
+def _share_words(earlier: str, later: str) -> bool:
+    return bool(_content(earlier) & _content(later)) or not _content(earlier)
+
+
+def _differ_in_predicate(earlier: str, later: str) -> bool:
+    before, after = _SUBJECT.match(earlier.strip()), _SUBJECT.match(later.strip())
+    if before is None or after is None:
+        return False
+    who = [(found["who"] or found["who_zh"] or "").casefold() for found in (before, after)]
+    what = [(found["what"] or found["what_zh"] or "").strip(" .。!！").casefold() for found in (before, after)]
+    if who[0] != who[1] or what[0] == what[1] or who[0].split()[-1] in _OPEN_SUBJECTS:
+        return False
+    # A long predicate tells a story; only a short one is a value.
+    return all(len(one.split()) <= 4 and len(one) <= 40 for one in what)
+
+
+def _differ_in_one_word(earlier: str, later: str) -> bool:
+    before, after = _content(earlier), _content(later)
+    shared = before & after
+    return bool(shared) and len(before - shared) == 1 and len(after - shared) == 1 and len(shared) <= 4
+
+
 LOOKED_AT = 8
-# Who answers much worse is about something else, whatever words it has in common.
+# A result that scores much lower is about something else, whatever words it shares.
 SCORE_SHARE = 0.5
 # A statement about what is sought holds most of its words.
 HELD_SHARE = 0.6

@@ -99,7 +99,7 @@ def read_recall(value: object) -> object:
 
 
 def _read_service(given: dict[object, object]) -> EmbeddingService:
-    """Return the service that a table names; the first thing that is wrong with it is told by its name."""
+    """Return the service that a table describes; an error names the first setting that is wrong."""
     kinds: dict[object, tuple[type, ...]] = {
         **dict.fromkeys(("url", "model", "key_env"), (str,)),
         **dict.fromkeys(("dimensions", "batch"), (int,)),

@@ -1,7 +1,8 @@
 """Passages: a long text in pieces that can be found and shown, each with its place. Pure and linear.
 
-A piece ends at a border of lines, sentences or words wherever there is one. Pieces follow each other without a gap and
-without overlap, so that joining them gives the text back.
+A piece begins at a line or a sentence; where a sentence is too long for one piece, at a clause or a word; inside a word
+only if the word alone is larger than two pieces. Pieces follow each other without a gap and without overlap, so that
+joining them gives the text back.
 """
 
 from __future__ import annotations
@@ -10,11 +11,67 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from refold.conversation.format import Format
+from refold.conversation.handle import DIGITS
+from refold.conversation.message import Message, join_parts
+from refold.errors import FormatError
+from refold.ledger.codec import load_json
+from refold.ledger.records import StoredMessage
+
+
+@dataclass(frozen=True, slots=True)
+class Original:
+    """What was said in one message, ready to be read."""
+
+    id: str
+    digest: str
+    role: str
+    text: str
+    name: str = ""
+    seq: int = 0
+    created_at: float = 0.0
+    parts: tuple[str, ...] = ()
+
+    @property
+    def handle(self) -> str:
+        """The short name that placeholders carry."""
+        return f"m:{self.digest[:DIGITS]}"
+
+
+def read_original(stored: StoredMessage, form: Format) -> Original:
+    """Return a stored message as text; a forgotten one has none."""
+    if stored.is_forgotten:
+        return Original(stored.id, stored.digest, stored.role, "", "", stored.seq, stored.created_at)
+    try:
+        # The parts alone: hashing the content again, as ``parse`` does, costs as much as all the rest.
+        raw = load_json(stored.raw)
+        parts = form.parse_parts(raw)
+    except (FormatError, ValueError, RecursionError):
+        text = stored.raw.decode("utf-8", "replace")
+        return Original(stored.id, stored.digest, stored.role, text, "", stored.seq, stored.created_at, (text,))
+    name = raw.get("name") if isinstance(raw, dict) else None
+    names = dict.fromkeys((name if isinstance(name, str) else "", *(one.name for one in parts if one.kind == "result")))
+    return Original(
+        stored.id,
+        stored.digest,
+        stored.role,
+        join_parts(Message(raw, stored.role, parts, stored.digest, stored.id)),
+        " ".join(filter(None, names)),
+        stored.seq,
+        stored.created_at,
+        tuple(part.text for part in parts),
+    )
+
+
 # About 200 tokens. A Chinese character weighs about three Latin ones.
 PASSAGE_WEIGHT_MAX = 900
 _WIDE_WEIGHT = 3
 _WIDE = re.compile(r"[\u0e00-\u0e7f\u3000-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef]")
-_BORDERS = (re.compile(r"\n"), re.compile(r"[.!?;。！？；][\s\"'”’)]|[。！？；]"), re.compile(r"[\s,，、|]"))
+_LINE = re.compile(r"\n+")
+_SENTENCE = re.compile(r"[.!?;][\"'”’)]?\s+|[。！？；][”’」』）\"]?")
+_CLAUSE = re.compile(r"[\s,，、：|]+|[)}\]]+")
+_JOINT = re.compile(r"\W")
+_WORD_SIGN = re.compile(r"\w")
 _QUESTION = re.compile(r"[?？]\W{0,4}(?:\[[^\]]{0,300}\]\W?)?$|[吗呢么][。.!！]?$")
 _DIGIT = re.compile(r"\d|[一二两三四五六七八九十百千万]{1,6}[年月日号点分元块个岁]")
 
@@ -28,16 +85,37 @@ class Passage:
 
 
 def split_passages(text: str, weight_max: int = PASSAGE_WEIGHT_MAX) -> Iterator[Passage]:
-    """Cut a text into passages of about the same weight; a short one is a single passage."""
+    """Cut a text into passages of about the same weight, none above twice of it; a short text is a single passage."""
     start, length = 0, len(text)
     while start < length:
         room = _measure_room(text, start, weight_max)
         if start + room >= length:
             yield Passage(start, length)
             return
-        stop = _find_border(text, start + room // 2, start + room) or start + room
+        stop = _find_stop(text, start, room)
         yield Passage(start, stop)
         start = stop
+
+
+def find_starts(text: str) -> list[int]:
+    """Return where the lines and sentences of a text begin, in order, from 0."""
+    found = {0, *(one.end() for one in _LINE.finditer(text)), *(one.end() for one in _SENTENCE.finditer(text))}
+    return sorted(found - {len(text)}) or [0]
+
+
+def is_inside_word(text: str, at: int) -> bool:
+    """Return whether a cut before ``text[at]`` goes through a word. Scripts without spaces can be cut anywhere."""
+    if not 0 < at < len(text):
+        return False
+    return all(_WORD_SIGN.match(sign) and not _WIDE.match(sign) for sign in text[at - 1 : at + 1])
+
+
+def skip_word(text: str, at: int, stop: int) -> int:
+    """Return the first place from ``at`` on that is not inside a word; ``at`` if there is none before ``stop``."""
+    place = at
+    while place < stop and is_inside_word(text, place):
+        place += 1
+    return place if place < stop else at
 
 
 def measure_weight(text: str) -> int:
@@ -51,27 +129,39 @@ def _measure_room(text: str, start: int, weight_max: int) -> int:
     wide = len(_WIDE.findall(window))
     if not wide:
         return weight_max
-    # The share of wide characters in the window stands for the piece: one look is enough.
+    # The share of wide characters in the window is taken for the whole piece.
     share = wide / len(window)
     return max(1, int(weight_max / (1 + (_WIDE_WEIGHT - 1) * share)))
 
 
-def _find_border(text: str, low: int, high: int) -> int | None:
-    """Return the place after the last border of the best kind in ``text[low:high]``."""
-    for pattern in _BORDERS:
-        last = None
-        for match in pattern.finditer(text, low, high):
-            last = match.end()
-        if last is not None:
+def _find_stop(text: str, start: int, room: int) -> int:
+    """Return where a passage that begins at ``start`` ends: the best border at about ``room`` characters."""
+    low, high = start + room // 3, start + room
+    for pattern in (_LINE, _SENTENCE):
+        if last := _find_last(pattern, text, low, high):
             return last
-    return None
+    ends = (pattern.search(text, high - 1, high + room // 2) for pattern in (_LINE, _SENTENCE))
+    if nearest := min((end.end() for end in ends if end), default=None):
+        return nearest
+    for pattern in (_CLAUSE, _JOINT):
+        if last := _find_last(pattern, text, low, high):
+            return last
+    later = _CLAUSE.search(text, high, high + room // 2)
+    return later.end() if later else skip_word(text, high, min(len(text), start + 2 * room))
+
+
+def _find_last(pattern: re.Pattern[str], text: str, low: int, high: int) -> int | None:
+    last = None
+    for match in pattern.finditer(text, low, high):
+        last = match.end()
+    return last
 
 
 def is_question(text: str) -> bool:
-    """Tell whether a text ends as a question: it asks for what is looked for rather than telling it."""
+    """Return whether a text ends as a question: it asks for the answer instead of giving it."""
     return _QUESTION.search(text[-320:].rstrip()) is not None
 
 
 def has_number(text: str) -> bool:
-    """Tell whether a text names a number, a date or an amount."""
+    """Return whether a text names a number, a date or an amount."""
     return _DIGIT.search(text) is not None

@@ -47,19 +47,19 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Sought:
-    """One word of a query: how much it tells, and where it stands, in order."""
+    """One word of a query: its weight, and its places in order."""
 
     weight: float
     places: Sequence[int]
 
 
 def weigh_word(count: int, total: int) -> float:
-    """Return how much a word tells that stands in ``count`` of ``total`` places."""
+    """Return the weight of a word that is in ``count`` of ``total`` places."""
     return math.log(1 + (max(total, count) - count + 0.5) / (count + 0.5))
 
 
 def wants_number(query: str) -> bool:
-    """Tell whether a query asks for a number, a date, an amount."""
+    """Return whether a query asks for a number, a date, an amount."""
     return _WANTS_NUMBER.search(query) is not None
 
 

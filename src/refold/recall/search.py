@@ -1,31 +1,34 @@
-"""Search: a question in plain text to the few originals that answer it, bounded, exact, each with its handle.
+"""Search: from a question in plain text to the few originals that answer it, bounded, exact, each with its handle.
 
-The query is text, never a pattern. The order is the same every time. What is shown is read from the ledger, not from
-the index. A session that is named is the only one that is searched.
+The query is text, never a pattern. The order is the same every time. Texts are read from the ledger, not from the
+index. If a session is named, no other is searched. Results that do not fit are shortened to the exact part around what
+was sought, which begins at a line or a sentence if one with the sought words fits, and never inside a word.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from refold.ledger.port import Ledger
 from refold.ledger.records import SessionRow, format_of
-from refold.recall import rows
-from refold.recall.hits import NOTES_MAX, SCORE_DIGITS, SPARE, Found, Hit, find_hits
+from refold.recall.hits import NOTES_MAX, SCORE_DIGITS, SPARE, HitList, Hit, Pending, find_hits, read_pending
 from refold.recall.index import RecallIndex
+from refold.recall.index_file import Mark, PassageRow, Source, find_mark, read_source
 from refold.recall.newer import put_newer_first
-from refold.recall.originals import Original, read_original
-from refold.recall.pending import Pending, read_pending
-from refold.recall.rows import PassageRow
-from refold.recall.snippets import fit_texts
+from refold.recall.passages import Original, find_starts, is_inside_word, read_original, skip_word
 from refold.recall.vectors import Scorer
-from refold.recall.words import clip_query, is_value, query_words
+from refold.recall.words import WordSieve, clip_query, is_value, query_words
+
+if TYPE_CHECKING:
+    from refold.recall.search import Recalled
+
 
 NOTE_ROLES = ("summary", "fact")
 LITERAL_BONUS = 0.5
-# Where a value was said first is where it came from: what people and tools brought stands before its uses, in order,
-# and with it the newest that holds it.
+# A value comes from where it was said first: messages of people and tools rank before later uses, in order, and with
+# them the newest message that holds it.
 FIRST_BONUS = 1.0
 _BROUGHT_BY = ("user", "tool")
 _BROUGHT_MAX = 8
@@ -73,7 +76,7 @@ def search_session(
     clipped = clip_query(query)
     allowed = None if hidden is None else frozenset(hidden)
 
-    def read_rest(mark: rows.Mark | None, words: Iterable[str]) -> Pending:
+    def read_rest(mark: Mark | None, words: Iterable[str]) -> Pending:
         return read_pending(ledger, row, mark, hidden or (), words)
 
     rest = None if hidden is None else read_rest
@@ -87,7 +90,7 @@ def _read_hits(
     index: RecallIndex,
     ledger: Ledger,
     row: SessionRow,
-    answer: Found,
+    answer: HitList,
     query: str,
     count: int,
     allowed: frozenset[str] | None,
@@ -120,7 +123,7 @@ def _read_hits(
     return put_newer_first(list(ranked.values()), query)
 
 
-def _rank_quotes(quoting: Sequence[Hit], sources: Mapping[int, rows.Source]) -> dict[int, float]:
+def _rank_quotes(quoting: Sequence[Hit], sources: Mapping[int, Source]) -> dict[int, float]:
     """Return what it adds to a place that it holds the query letter by letter.
 
     The first place leads, then the messages of people and tools in order, then the newest; the others by their score.
@@ -145,14 +148,14 @@ def _pick_hits(
     index: RecallIndex,
     session_id: str,
     hits: Sequence[Hit],
-    sources: dict[int, rows.Source],
+    sources: dict[int, Source],
     count: int,
     allowed: frozenset[str] | None,
 ) -> dict[str, Hit]:
     """Return the best hits, one for each content, and put the messages they are in into ``sources``."""
     best: dict[str, Hit] = {}
     with index.file.read() as db:
-        mark = rows.find_mark(db, session_id)
+        mark = find_mark(db, session_id)
         for hit in (*(hit for hit in hits if hit.is_early), *hits):
             if len(best) >= count:
                 break
@@ -160,7 +163,7 @@ def _pick_hits(
                 if allowed is None:
                     best.setdefault(f"note {hit.place}", hit)
                 continue
-            source = sources.get(hit.row.seq) or (rows.read_source(db, mark, hit.row.seq) if mark else None)
+            source = sources.get(hit.row.seq) or (read_source(db, mark, hit.row.seq) if mark else None)
             if source is None or (allowed is not None and source.id not in allowed):
                 continue
             sources[hit.row.seq] = source
@@ -169,8 +172,8 @@ def _pick_hits(
     return best
 
 
-def _quotes(hit: Hit, originals: Mapping[str, Original], sources: Mapping[int, rows.Source], literal: str) -> bool:
-    """Tell whether a passage holds the query letter by letter."""
+def _quotes(hit: Hit, originals: Mapping[str, Original], sources: Mapping[int, Source], literal: str) -> bool:
+    """Return whether a passage holds the query letter by letter."""
     if hit.row is None or not literal or len(literal) > _LITERAL_CHARS_MAX:
         return False
     original = originals.get(sources[hit.row.seq].id)
@@ -194,7 +197,7 @@ def _show(original: Original, row: PassageRow, score: float, session_id: str) ->
 
 
 def _cut_tail(found: Sequence[Recalled], query: str) -> Sequence[Recalled]:
-    """Leave out what only stands near, where the query is one exact value and some results hold it."""
+    """Drop results that are only near a match if the query is one exact value and some results hold it."""
     if not is_value(query):
         return found
     literal = query.strip().casefold()
@@ -202,7 +205,7 @@ def _cut_tail(found: Sequence[Recalled], query: str) -> Sequence[Recalled]:
 
 
 def _choose(found: Sequence[Recalled], limit: int) -> list[Recalled]:
-    """Return the first results, notes among them only so far as they do not crowd out originals."""
+    """Return the first results, with only a few notes among them."""
     chosen: list[Recalled] = []
     notes = 0
     for one in found:
@@ -214,3 +217,68 @@ def _choose(found: Sequence[Recalled], limit: int) -> list[Recalled]:
         if len(chosen) == limit:
             break
     return chosen
+
+
+# What the line above each result costs when results are written out.
+HEAD_TOKENS = 14
+_TOKENS_MIN = 8
+_STEP = 24
+
+
+def fit_texts(
+    found: Sequence[Recalled], tokens_max: int, count_text: Callable[[str], int], words: Sequence[str]
+) -> list[Recalled]:
+    """Return results that have at most ``tokens_max`` tokens together; the last ones go if there is no room at all."""
+    fitted: list[Recalled] = []
+    left = tokens_max
+    for at, one in enumerate(found):
+        share = left // (len(found) - at) - HEAD_TOKENS
+        if share < _TOKENS_MIN:
+            # Few whole results say more than many shreds.
+            share = min(left - HEAD_TOKENS, _TOKENS_MIN * 4)
+            if share < _TOKENS_MIN:
+                break
+        fitting, tokens = _fit(one, share, count_text, words)
+        left -= tokens + HEAD_TOKENS
+        fitted.append(fitting)
+    return fitted
+
+
+def _fit(one: Recalled, share: int, count_text: Callable[[str], int], words: Sequence[str]) -> tuple[Recalled, int]:
+    tokens = count_text(one.text)
+    if tokens <= share:
+        return one, tokens
+    width = max(1, len(one.text) * share // tokens)
+    while True:
+        start, stop = _find_window(one.text, width, words)
+        text = one.text[start:stop]
+        tokens = count_text(text)
+        if tokens <= share or width == 1:
+            begin = one.start + start
+            return replace(one, text=text, start=begin, stop=begin + len(text), is_whole=False), tokens
+        width = max(1, min(width - 1, width * share // tokens))
+
+
+def _find_window(text: str, width: int, words: Sequence[str]) -> tuple[int, int]:
+    """Return the part of about this width that holds most of the words, with some text on both sides of them."""
+    sieve = WordSieve(words)
+    stops = range(0, max(1, len(text) - width + 1), _STEP)
+    spoken = [start for start in find_starts(text) if start <= stops[-1]]
+    any_word = [skip_word(text, start, len(text)) for start in stops]
+    best, most = 0, -1
+    for starts in (spoken, any_word):
+        held = [len(sieve.find(text[start : start + width])) for start in starts]
+        if max(held) > most:
+            most = max(held)
+            first = held.index(most)
+            last = next((at for at in range(first, len(held)) if held[at] < most), len(held)) - 1
+            best = starts[(first + last) // 2]
+    return best, _trim_end(text, best, min(len(text), best + width))
+
+
+def _trim_end(text: str, start: int, stop: int) -> int:
+    """Return the last place up to ``stop`` that is not inside a word; ``stop`` itself if that would leave nothing."""
+    end = stop
+    while end > start and is_inside_word(text, end):
+        end -= 1
+    return end if end > start else stop

@@ -1,8 +1,10 @@
 """What the index and a query call a word. Pure and linear, the same for both sides.
 
 Chinese, Japanese, Korean and Thai become single characters and pairs, so that a word of two characters is found without
-a dictionary. Paths, versions, dates, error codes and identifiers stand whole and in pieces. English is stemmed lightly.
-A word never holds a space, a quote or a control character: it can be handed to a search engine as it is.
+a dictionary. Paths, versions, dates, error codes and identifiers are kept whole and in pieces. English is stemmed
+lightly: a stem need not be a word, it only has to be the same on both sides. Days that a question names by their
+distance (yesterday, 上周五) become the words of their date. A word never holds a space, a quote or a control character:
+it can be passed to a search engine as it is.
 """
 
 from __future__ import annotations
@@ -12,12 +14,146 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable
+from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 
-from refold.recall.english import FAINT_STEMS, STOP_WORDS, list_forms, stem
+STOP_WORDS = frozenset(
+    re.findall(
+        r"\w+",
+        """a about again all also am an and any are as at be because been before being both but by can cannot could did
+        do doe does doing done for from further get give got had has have having he her here hers him his how
+        i if in into is it its itself just kind let like may me might mine more most much must my need no nor
+        not now of off on once one only or other our out over own please remember said same say shall she
+        should so some such tell than that the their them then there these they thing this those through to
+        too type under until up us use very want was way we well were what when where which while who whom
+        whose why will with would yes you your im ive id dont didnt doesnt isnt wasnt cant wont thats whats""",
+    )
+)
+
+_IRREGULAR = {
+    form: base
+    for base, forms in {
+        "go": "went gone goes going", "buy": "bought", "bring": "brought", "think": "thought", "teach": "taught",
+        "catch": "caught", "find": "found", "make": "made", "take": "took taken", "give": "gave given", "come": "came",
+        "become": "became", "begin": "began begun", "break": "broke broken", "build": "built", "choose": "chose chosen",
+        "draw": "drew drawn", "drink": "drank", "drive": "drove driven", "eat": "ate eaten", "fall": "fell fallen",
+        "feel": "felt", "fight": "fought", "fly": "flew flown", "forget": "forgot forgotten", "get": "got gotten",
+        "grow": "grew grown", "hear": "heard", "hold": "held", "keep": "kept", "know": "knew known", "lead": "led",
+        "learn": "learnt", "leave": "left", "lend": "lent", "lose": "lost", "mean": "meant", "meet": "met",
+        "pay": "paid", "ride": "rode ridden", "ring": "rang", "run": "ran", "say": "said", "see": "saw seen",
+        "sell": "sold", "send": "sent", "sing": "sang sung", "sit": "sat", "sleep": "slept", "speak": "spoke spoken",
+        "spend": "spent", "stand": "stood", "steal": "stole stolen", "swim": "swam", "tell": "told", "throw": "threw",
+        "understand": "understood", "wake": "woke", "wear": "wore worn", "win": "won", "write": "wrote written",
+        "child": "children kid kids", "man": "men", "woman": "women", "person": "people", "wife": "wives",
+        "life": "lives", "mother": "mom mum", "father": "dad", "photo": "photograph photos pic picture",
+        "die": "died dying", "movie": "film films",
+    }.items()
+    for form in forms.split()
+}  # fmt: skip
+
+
+@lru_cache(maxsize=65_536)
+def stem(word: str) -> str:
+    """Return the stem of a lower-case word."""
+    if len(word) <= 3 or not word.isascii() or not word.isalpha():
+        return _IRREGULAR.get(word, word)
+    if word in _IRREGULAR:
+        return _cut_end(_IRREGULAR[word])
+    return _cut_end(word)
+
+
+def list_forms(stemmed: str) -> tuple[str, ...]:
+    """Return the irregular forms of a stem."""
+    return _FORMS.get(stemmed, ())
+
+
+def _cut_end(word: str) -> str:
+    word = _cut_plural(word)
+    for ending in ("ing", "ed"):
+        if word.endswith(ending) and len(word) - len(ending) >= 3 and any(c in "aeiouy" for c in word[: -len(ending)]):
+            word = word[: -len(ending)]
+            if word[-1] == word[-2] and word[-1] not in "aeiouls":
+                word = word[:-1]
+            break
+    if word.endswith("ly") and len(word) > 5:
+        word = word[:-2]
+    if word.endswith("e") and len(word) > 3:
+        word = word[:-1]
+    return f"{word[:-1]}i" if word.endswith("y") and len(word) > 3 else word
+
+
+def _cut_plural(word: str) -> str:
+    if word.endswith(("ies", "ied")) and len(word) > 4:
+        return f"{word[:-3]}y"
+    if word.endswith(("sses", "shes", "ches", "xes", "zes")):
+        return word[:-2]
+    return word[:-1] if word.endswith("s") and not word.endswith(("ss", "us", "is")) and len(word) > 3 else word
+
+
+# The stems of common words tell next to nothing, unless they are words of their own ("Sam", "Don", minutes) or say
+# enough after all: what somebody likes, gives or had before, more or once (benchmarks/bench_recall.py --half tune).
+_TELLING = frozenset(("sam", "don", "min", "lik", "giv", "typ", "mor", "onc", "befor", "hav", "som"))
+FAINT_STEMS = frozenset(stem(word) for word in STOP_WORDS) - STOP_WORDS - _TELLING
+_FORMS: dict[str, tuple[str, ...]] = {}
+for _form in _IRREGULAR:
+    _FORMS[stem(_form)] = (*_FORMS.get(stem(_form), ()), _form)
+
+
+_DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_DAYS_ZH = "一二三四五六日"
+_NUMBERS = {"one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "两": 2} | {
+    character: at for at, character in enumerate("一二三四五六七", 1)
+}
+_NEAR = {
+    "today": 0, "yesterday": 1, "the day before yesterday": 2, "今天": 0, "昨天": 1, "前天": 2, "昨晚": 1,
+}  # fmt: skip
+_NEAR_WORD = re.compile("|".join(sorted(_NEAR, key=len, reverse=True)), re.I)
+_LAST_DAY = re.compile(rf"\b(?:last|on|this past) ({'|'.join(_DAYS)})\b", re.I)
+_LAST_DAY_ZH = re.compile(r"上(?:周|星期|个星期|礼拜)([一二三四五六日天])")
+_AGO = re.compile(r"\b(\d{1,3}|one|two|three|four|five|six|seven|a) (day|week)s? ago\b", re.I)
+_AGO_ZH = re.compile(r"(\d{1,3}|[一两二三四五六七])(天|周|个星期)前")
+
+
+def name_day(moment: float) -> tuple[str, ...]:
+    """Return the words of the day of a moment, as the index has them; none for a moment that is not set."""
+    return _name_day(int(moment // 86_400)) if 0 < moment < 32_503_680_000 else ()
+
+
+@lru_cache(maxsize=1_024)
+def _name_day(day: int) -> tuple[str, ...]:
+    return tuple(_write(datetime.fromtimestamp(day * 86_400, UTC).date()))
+
+
+def find_relative_days(query: str, now: float) -> list[str]:
+    """Return the words of every day that a query names by its distance from ``now``."""
+    if not 0 < now < 32_503_680_000:
+        return []
+    today = datetime.fromtimestamp(now, UTC).date()
+    found: list[str] = []
+    near = _NEAR_WORD.search(query)
+    if near:
+        found += _write(today - timedelta(_NEAR[near.group().lower()]))
+    for name in _LAST_DAY.findall(query):
+        found += _write(_last_weekday(today, _DAYS.index(name.lower())))
+    for character in _LAST_DAY_ZH.findall(query):
+        monday = today - timedelta(today.weekday() + 7)
+        found += _write(monday + timedelta(_DAYS_ZH.index("日" if character == "天" else character)))
+    for number, unit in (*_AGO.findall(query), *_AGO_ZH.findall(query)):
+        days = 1 if number.lower() == "a" else _NUMBERS.get(number.lower()) or int(number)
+        found += _write(today - timedelta(days * (1 if unit.lower() in ("day", "天") else 7)))
+    return found
+
+
+def _last_weekday(today: date, weekday: int) -> date:
+    return today - timedelta((today.weekday() - weekday - 1) % 7 + 1)
+
+
+def _write(day: date) -> list[str]:
+    return [f"@{day:%m-%d}", f"@{day:%Y-%m-%d}"]
+
 
 WORD_CHARS_MAX = 64
-# A query is a question or a value; who pastes a megabyte means its beginning and its end.
+# A query is a question or a value; of a pasted megabyte, the beginning and the end count.
 QUERY_CHARS_MAX = 8_000
 QUERY_WORDS_MAX = 64
 FAINT_WEIGHT = 0.3
@@ -30,7 +166,7 @@ _LETTERS = rf"[^\W{_UNSPACED}]"
 _RUN = re.compile(
     rf"(?P<run>[{_UNSPACED}]+)|(?P<word>{_LETTERS}+(?:(?:[.:/\\@+#%~'’-]{{1,3}}|,(?=\d)){_LETTERS}+)*)|(?P<symbol>[{_SYMBOLS}])"
 )
-# A pair with one of these crosses the border of a word, or is none.
+# A pair with one of these crosses a word border, or is no word.
 _STOP_CHARACTERS = frozenset("的是了吗呢么吧啊")
 _STOP_PAIRS = frozenset(
     re.findall(r"\w+", "多少 哪个 哪些 哪里 怎样 之前 刚才 上次 我们 你们 他们 请问 可以 一下 这个 那个 没有 记得")
@@ -88,7 +224,7 @@ def query_words(query: str) -> dict[str, float]:
 
 
 def _is_common(word: str) -> bool:
-    """Tell whether a word is in every other question, and so says nothing about what this one is after."""
+    """Return whether a word is in every other question, and so says nothing about this one."""
     return word in STOP_WORDS or word in _STOP_PAIRS or (len(word) == 2 and not _STOP_CHARACTERS.isdisjoint(word))
 
 
@@ -99,7 +235,7 @@ def value_words(text: str) -> list[str]:
 
 
 def is_value(query: str) -> bool:
-    """Tell whether a query is one exact value, such as a path, an id or a version, and no question."""
+    """Return whether a query is one exact value, such as a path, an id or a version, and no question."""
     value = query.strip()
     return value.isascii() and len(value.split()) == 1 and _VALUE_MARK.search(value) is not None
 
@@ -150,7 +286,7 @@ class WordSieve:
 
 
 def _walk(text: str, *, with_singles: bool) -> list[str]:
-    """Return the words of a text; single characters of an unspaced script only if asked, or if they stand alone."""
+    """Return the words of a text; single characters of an unspaced script only if asked for, or if they are alone."""
     if text.isascii():
         return [*itertools.chain.from_iterable(map(_split_compound, _ASCII_WORD.findall(text))), *find_dates(text)]
     found: list[str] = []
@@ -204,7 +340,7 @@ def _split_compound(compound: str) -> tuple[str, ...]:
     lowered = compound.lower().replace("\\", "/")
     parts = [lowered]
     if len(lowered) > 2:
-        # path:12, host/path, user@host, key:value: what stands between the joints is a name of its own.
+        # path:12, host/path, user@host, key:value: each piece between the joints is a name of its own.
         parts += (segments := re.split(r"[,:@]+", lowered))
         parts += (component for segment in segments if "/" in segment for component in segment.split("/"))
     for part in parts:

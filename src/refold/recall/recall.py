@@ -1,7 +1,7 @@
 """Recall: one object beside a ledger that finds what left the view, pages through it, and keeps the index up to date.
 
-The index follows the ledger by itself: whoever asks gets answers over all that is stored. Nothing here writes to the
-ledger, and nothing that is found is ever shortened without saying so.
+The index follows the ledger by itself, and a search covers everything that is stored. Nothing here writes to the
+ledger, and a shortened result always says so.
 """
 
 from __future__ import annotations
@@ -10,24 +10,22 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
 from refold.conversation import because
 from refold.errors import FormatError, LedgerError
 from refold.ledger.port import Ledger
 from refold.ledger.records import Finding, SessionRow
-from refold.recall.embed import Embedder, make_embedder
 from refold.recall.expand import Page, expand_handle
 from refold.recall.facts import KnownFact, collect_facts
-from refold.recall.index import RecallIndex
+from refold.recall.index import RecallIndex, list_notes
+from refold.recall.index_file import IndexReplaced
 from refold.recall.inject import SNIPPETS_MAX, Injection, decide_injection, find_cause
-from refold.recall.notes import list_notes
 from refold.recall.options import LIMIT_MAX, EmbeddingService, RecallOptions
-from refold.recall.search import Recalled, search_session
-from refold.recall.snippets import fit_texts
-from refold.recall.upkeep import Upkeep
-from refold.recall.vectors import VectorTable
-from refold.recall.verify import verify_index
+from refold.recall.search import Recalled, fit_texts, search_session
+from refold.recall.upkeep import Upkeep, verify_index
+from refold.recall.vectors import Embedder, VectorTable, make_embedder
 from refold.recall.words import clip_query, query_words
 from refold.tokens import counter_for
 
@@ -41,6 +39,20 @@ VECTORS_PER_QUERY = 5_000
 
 
 _Work = TypeVar("_Work")
+_Given = ParamSpec("_Given")
+
+
+def _with_sound_index(method: Callable[_Given, _Work]) -> Callable[_Given, _Work]:
+    """Make a method try once more if it found the index damaged: an empty one is then in its place."""
+
+    @wraps(method)
+    def call(*given: _Given.args, **named: _Given.kwargs) -> _Work:
+        try:
+            return method(*given, **named)
+        except IndexReplaced:
+            return method(*given, **named)
+
+    return call
 
 
 class Recall:
@@ -69,6 +81,7 @@ class Recall:
         self._is_swept = False
         self._guard = threading.Lock()
 
+    @_with_sound_index
     def recall(
         self,
         session_id: str | None,
@@ -104,6 +117,7 @@ class Recall:
         stored = [] if session_id is None else [self._need(session_id)]
         return collect_facts(self.ledger, stored[0] if stored else None, with_history=with_history)
 
+    @_with_sound_index
     def inject(
         self,
         session_id: str,
@@ -144,6 +158,7 @@ class Recall:
         seen = in_view() if callable(in_view) else in_view
         return decide_injection(newest, found, cause, in_view=seen, tokens_max=room, count_text=self.count_text)
 
+    @_with_sound_index
     def refresh(self, row: SessionRow | str) -> int:
         """Bring a session's index up to date; return how many messages were new. Cheap when there is nothing new."""
         session = self._need(row) if isinstance(row, str) else row
@@ -152,7 +167,7 @@ class Recall:
         return done.added
 
     def _is_behind(self, row: SessionRow) -> bool:
-        """Tell whether the index lacks something of a session; forget what it holds of another one of that name."""
+        """Return whether the index lacks something of a session; purge an earlier session of the same name."""
         mark = self.index.find_mark(row.id)
         if mark is None:
             return True
@@ -179,8 +194,9 @@ class Recall:
             self.index.purge_messages(session.id, gone)
         self.index.update_notes(session.id, list_notes(self.ledger, session.id), session.edits_version)
 
+    @_with_sound_index
     def keep_up(self, session_id: str) -> bool:
-        """Do one slice of what a session's index lacks; True if nothing is left. For whoever works in the background.
+        """Do one slice of what a session's index lacks; True if nothing is left. For background workers.
 
         Vectors are made of a service that was configured, or offline if somebody has asked for them before.
         """
@@ -202,6 +218,7 @@ class Recall:
                 if self.ledger.read_session(name) is None:
                     self.index.purge_session(name)
 
+    @_with_sound_index
     def embed_pending(self, session_id: str, limit: int = 2_000) -> int:
         """Compute missing vectors, at most ``limit``; return how many were made. May be stopped at any time."""
         table = self._open_vectors()
@@ -216,8 +233,11 @@ class Recall:
         return self.index.purge_session(session_id)
 
     def verify_index(self, session_id: str | None = None, *, repair: bool = False) -> list[Finding]:
-        """Compare the index with the ledger; ``repair`` indexes anew what differs."""
-        return verify_index(self.index, self.ledger, session_id, repair=repair)
+        """Compare the index with the ledger; ``repair`` indexes again what differs."""
+        try:
+            return verify_index(self.index, self.ledger, session_id, repair=repair)
+        except IndexReplaced as error:
+            return [Finding("", f"recall index: {error}", is_derived=True)]
 
     @property
     def count_text(self) -> Callable[[str], int]:
@@ -286,7 +306,7 @@ def _yield_to_others(done: _Work) -> _Work:
 
 
 def _check_query(query: object, limit: object, tokens_max: object) -> None:
-    """Refuse what no search can be made of; who asks may be a model."""
+    """Raise FormatError for arguments that are not a query; they may come from a model."""
     if not isinstance(query, str):
         raise FormatError(f"a query is a text, not {type(query).__name__}")
     for name, value in (("limit", limit), ("tokens_max", tokens_max)):

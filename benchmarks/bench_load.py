@@ -1,0 +1,331 @@
+"""Gateways under load, on one PostgreSQL: many sessions with folds, a killed gateway, slow clients, memory, capacity.
+
+    python benchmarks/bench_load.py load --sessions 100 --requests 20    two gateways, one killed and restarted
+    python benchmarks/bench_load.py slow --connections 1000              clients that send one byte a second
+    python benchmarks/bench_load.py soak --count 10000                   memory while requests come
+    python benchmarks/bench_load.py capacity --gateways 1 2 4            requests per second by size, bytes per message
+
+Everything runs on this machine, on loopback: PostgreSQL, the provider's stand-in, the gateways and the clients, so the
+figures are those of all of them together. A client whose connection breaks sends the same request to another gateway,
+as a load balancer does. Nothing may be refused, and what was answered must be in the ledger.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from bench_gateway import BARE, UPSTREAM, find_port, pick, read_cpu_s, read_memory_mb, run_process
+
+from refold.ledger.place import LedgerPlace
+from refold.ledger.postgres import PostgresLedger
+from refold.testing.postgres import PostgresServer, find_binaries
+
+WINDOW = 3_000
+WORDS = 120
+RETRIES_MAX = 60
+CONCURRENT = 40
+Message = dict[str, str]
+
+
+@dataclass(slots=True)
+class Figures:
+    latencies: list[float] = field(default_factory=list)
+    refused: list[int] = field(default_factory=list)
+    broken: int = 0
+    histories: dict[str, list[Message]] = field(default_factory=dict)
+
+
+class Gateway:
+    """One gateway process, which can be killed and started again on the same port."""
+
+    def __init__(self, url: str, upstream: int, folder: Path, window: int = WINDOW) -> None:
+        self.port = find_port()
+        self._stack = ExitStack()
+        self._environment = {"REFOLD_LEDGER": url, "REFOLD_WINDOW": str(window), "REFOLD_RESERVE": "500"}
+        self._command = [sys.executable, "-m", "refold", "serve", "--quiet", "--port", str(self.port)]
+        self._command += ["-w", str(folder), "--openai-upstream", f"http://127.0.0.1:{upstream}/v1"]
+        self.process: Any = None
+
+    def start(self) -> None:
+        self.process = self._stack.enter_context(run_process(self._command, self.port, **self._environment))
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self._stack.close()
+
+    def close(self) -> None:
+        self._stack.close()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+
+@contextmanager
+def run_all(gateways: int, window: int = WINDOW) -> Iterator[tuple[list[Gateway], str, str]]:
+    """Start a server, a provider, the bare pass-through and gateways; yield gateways, bare address, ledger address."""
+    binaries = find_binaries()
+    if binaries is None:
+        sys.exit("no PostgreSQL here: install its server")
+    server = PostgresServer(binaries)
+    server.start()
+    with ExitStack() as stack:
+        stack.callback(server.remove)
+        upstream, bare = find_port(), find_port()
+        stack.enter_context(run_process([sys.executable, "-c", UPSTREAM, str(upstream)], upstream))
+        stack.enter_context(run_process([sys.executable, "-c", BARE, str(bare), str(upstream)], bare))
+        made = []
+        for _ in range(gateways):
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            gateway = Gateway(server.url(), upstream, folder, window)
+            gateway.start()
+            stack.callback(gateway.close)
+            made.append(gateway)
+        yield made, f"http://127.0.0.1:{bare}", server.url()
+
+
+def read_database_cpu_s() -> float:
+    """Return the processor time of all PostgreSQL processes that this script started; Linux only."""
+    own = set(_list_children(os.getpid()))
+    return sum(map(read_cpu_s, own)) if own else 0.0
+
+
+def _list_children(pid: int) -> Iterator[int]:
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            name, _, rest = file.read_text().rpartition(")")
+        except OSError:
+            continue
+        if int(rest.split()[1]) == pid:
+            child = int(file.parent.name)
+            if "postgres" in name:
+                yield child
+            yield from _list_children(child)
+
+
+def say(session: str, turn: int) -> str:
+    return f"Turn {turn} of {session}: " + " ".join(f"value{turn}x{number}" for number in range(WORDS // 3))
+
+
+async def ask(
+    client: aiohttp.ClientSession, urls: Sequence[str], session: str, history: list[Message], found: Figures
+) -> None:
+    """Send one request, to the next gateway if a connection breaks."""
+    body = json.dumps({"model": "bench-1m", "messages": history}).encode()
+    headers = {"content-type": "application/json", "x-refold-session": session, "authorization": "Bearer sk-bench"}
+    first = hash(session) % len(urls)
+    begun = time.perf_counter()
+    for attempt in range(RETRIES_MAX):
+        url = urls[(first + attempt) % len(urls)]
+        try:
+            async with client.post(f"{url}/v1/chat/completions", data=body, headers=headers) as answer:
+                await answer.read()
+                if answer.status != 200:
+                    found.refused.append(answer.status)
+                    return
+                break
+        except (TimeoutError, aiohttp.ClientError, ConnectionError):
+            found.broken += 1
+            await asyncio.sleep(0.2)
+    else:
+        found.refused.append(0)
+        return
+    found.latencies.append(time.perf_counter() - begun)
+    found.histories[session] = list(history)
+
+
+async def run_load(urls: Sequence[str], sessions: int, requests: int, name: str, halfway: Any = None) -> Figures:
+    """Let every session send its requests one after the other, many sessions at the same time."""
+    found = Figures()
+    gate = asyncio.Semaphore(CONCURRENT)
+    total, done = sessions * requests, 0
+    is_told = halfway is None
+
+    async def talk(number: int) -> None:
+        nonlocal done, is_told
+        session, history = f"{name}-{number}", []
+        for turn in range(requests):
+            history += [{"role": "user", "content": say(session, turn)}]
+            async with gate:
+                await ask(client, urls, session, history, found)
+            history += [{"role": "assistant", "content": "ok"}]
+            done += 1
+            if not is_told and done >= total // 2:
+                is_told = True
+                asyncio.get_running_loop().run_in_executor(None, halfway)
+
+    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=2)
+    timeout = aiohttp.ClientTimeout(total=300)
+    async with aiohttp.ClientSession(connector=connector, timeout=timeout) as client:
+        await asyncio.gather(*map(talk, range(sessions)))
+    return found
+
+
+def check_ledger(url: str, histories: dict[str, list[Message]]) -> tuple[int, int, int, int]:
+    """Return the numbers of distinct texts stored, of answered messages that are missing, of folds and of findings."""
+    ledger = PostgresLedger(LedgerPlace(url))
+    stored = missing = folds = 0
+    for row in ledger.list_sessions(limit=100_000):
+        name = row.id.rpartition("/")[2]
+        texts = {json.loads(one.raw)["content"] for one in ledger.list_messages(row.id, limit=100_000) if one.raw}
+        stored += len(texts)
+        folds += sum(one.edit.kind == "fold" for one in ledger.read_edits(row.id, active_only=False))
+        missing += sum(one["content"] not in texts for one in histories.pop(name, ()))
+    missing += sum(len(history) for history in histories.values())
+    findings = len(ledger.verify())
+    ledger.close()
+    return stored, missing, folds, findings
+
+
+def measure_load(sessions: int, requests: int) -> None:
+    with run_all(2) as (gateways, bare, url):
+        plain = asyncio.run(run_load([bare], sessions, requests, "bare"))
+
+        def kill_one() -> None:
+            gateways[0].kill()
+            time.sleep(3)
+            gateways[0].start()
+
+        begun = time.perf_counter()
+        found = asyncio.run(run_load([one.url for one in gateways], sessions, requests, "load", kill_one))
+        took = time.perf_counter() - begun
+        for gateway in gateways:
+            gateway.close()
+        stored, missing, folds, findings = check_ledger(url, dict(found.histories))
+    count = sessions * requests
+    print(f"{sessions} sessions x {requests} requests, window {WINDOW:,}, {CONCURRENT} at a time, two gateways, one")
+    print("killed (SIGKILL) at half of the requests and started again three seconds later")
+    answered, broken = len(found.latencies), found.broken
+    print(f"answered {answered:,} of {count:,}, refused {len(found.refused)}, connections broken {broken}")
+    print(f"distinct texts stored {stored:,}, answered and not stored {missing}, folds {folds:,}, findings {findings}")
+    own50, own99 = pick(found.latencies, 0.5), pick(found.latencies, 0.99)
+    print(f"{count / took:.0f} requests/s; p50 {own50:.0f} ms, p99 {own99:.0f} ms, retries included")
+    p50, p99 = pick(plain.latencies, 0.5), pick(plain.latencies, 0.99)
+    print(f"bare pass-through: p50 {p50:.0f} ms, p99 {p99:.0f} ms; ratios {own50 / p50:.1f} and {own99 / p99:.1f}")
+
+
+async def hold_slow(port: int, count: int, seconds: float) -> tuple[int, list[float]]:
+    """Open connections that send one byte a second; return how many were open at the end, and others' latencies."""
+    writers = []
+    for _ in range(count):
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 100000\r\n\r\n")
+        writers.append(writer)
+    latencies: list[float] = []
+    ends = time.perf_counter() + seconds
+    async with aiohttp.ClientSession() as client:
+        while time.perf_counter() < ends:
+            for writer in writers:
+                if not writer.is_closing():
+                    writer.write(b"x")
+            begun = time.perf_counter()
+            async with client.get(f"http://127.0.0.1:{port}/livez") as answer:
+                assert answer.status == 200
+            latencies.append(time.perf_counter() - begun)
+            await asyncio.sleep(1)
+    still = sum(not writer.is_closing() for writer in writers)
+    for writer in writers:
+        writer.close()
+    return still, latencies
+
+
+def measure_slow(count: int) -> None:
+    with run_all(1) as (gateways, _, _):
+        before = read_memory_mb(gateways[0].process.pid)
+        still, latencies = asyncio.run(hold_slow(gateways[0].port, count, 15.0))
+        after = read_memory_mb(gateways[0].process.pid)
+    print(f"{count} slow connections for 15 s: {still} still open, memory {before:.0f} -> {after:.0f} MB")
+    print(f"/livez meanwhile: median {1e3 * statistics.median(latencies):.1f} ms, worst {1e3 * max(latencies):.1f} ms")
+
+
+def measure_soak(count: int, steps: int = 8) -> None:
+    with run_all(1) as (gateways, _, _):
+        pid = gateways[0].process.pid
+        told = [f"start {read_memory_mb(pid):.0f} MB"]
+        for step in range(steps):
+            sessions = count // steps // 10
+            asyncio.run(run_load([gateways[0].url], sessions, 10, f"soak{step}"))
+            told.append(f"{(step + 1) * sessions * 10:,}: {read_memory_mb(pid):.0f} MB")
+    print("memory of one gateway by requests: " + ", ".join(told))
+
+
+def measure_capacity(gateways: Sequence[int], seconds_of: int) -> None:
+    print(
+        "| gateways | request tokens | requests/s | p50 ms | p99 ms | CPU ms of gateways per request | of PostgreSQL |"
+    )
+    print("|---|---|---|---|---|---|---|")
+    for count in gateways:
+        for turns, words in ((12, "about 200"),):
+            with run_all(count, window=1_000_000) as (made, _, url):
+                pids = [one.process.pid for one in made]
+                cpu, database = sum(map(read_cpu_s, pids)), read_database_cpu_s()
+                begun = time.perf_counter()
+                found = asyncio.run(run_load([one.url for one in made], seconds_of, turns, f"cap{count}"))
+                took = time.perf_counter() - begun
+                spent, asked = sum(map(read_cpu_s, pids)) - cpu, read_database_cpu_s() - database
+                rate = len(found.latencies) / took
+                row = f"{pick(found.latencies, 0.5):.0f} | {pick(found.latencies, 0.99):.0f}"
+                print(
+                    f"| {count} | {words} per turn | {rate:.0f} | {row} | {1e3 * spent / len(found.latencies):.1f} | "
+                    f"{1e3 * asked / len(found.latencies):.1f} |"
+                )
+                if count == gateways[-1]:
+                    print(f"\n{describe_bytes(url)}")
+
+
+def describe_bytes(url: str) -> str:
+    """Return how many bytes a message takes in PostgreSQL, with its indexes."""
+    import psycopg
+
+    with psycopg.connect(url) as db:
+        sizes = dict(
+            db.execute(
+                "SELECT relname, pg_total_relation_size(oid) FROM pg_class WHERE relkind = 'r' AND relnamespace = "
+                "(SELECT relnamespace FROM pg_class WHERE relname = 'message' AND relkind = 'r' LIMIT 1)"
+            ).fetchall()
+        )
+        count, body = db.execute("SELECT count(*), coalesce(avg(length(body)), 0) FROM message").fetchone() or (0, 0)
+    total = sum(sizes.values())
+    each = total / max(1, count)
+    return f"{count:,} messages of {float(body):.0f} bytes take {each:.0f} bytes each in PostgreSQL, with indexes"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("load", "slow", "soak", "capacity"))
+    parser.add_argument("--sessions", type=int, default=100)
+    parser.add_argument("--requests", type=int, default=20)
+    parser.add_argument("--connections", type=int, default=1_000)
+    parser.add_argument("--count", type=int, default=8_000)
+    parser.add_argument("--gateways", type=int, nargs="+", default=[1, 2, 4])
+    wish = parser.parse_args(arguments)
+    load = ", ".join(f"{one:.1f}" for one in os.getloadavg())
+    print(f"## Load: {wish.what} (`benchmarks/bench_load.py`)\n\n```text\nload average at the start: {load}")
+    if wish.what == "load":
+        measure_load(wish.sessions, wish.requests)
+    elif wish.what == "slow":
+        measure_slow(wish.connections)
+    elif wish.what == "soak":
+        measure_soak(wish.count)
+    else:
+        measure_capacity(wish.gateways, wish.sessions)
+    print("```")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
