@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from refold.ledger.port import Ledger
 from refold.ledger.records import SessionRow, format_of
-from refold.recall.hits import NOTES_MAX, SCORE_DIGITS, SPARE, HitList, Hit, Pending, find_hits, read_pending
+from refold.recall.hits import NOTES_MAX, SCORE_DIGITS, SPARE, Hit, HitList, Pending, find_hits, read_pending
 from refold.recall.index import RecallIndex
 from refold.recall.index_file import Mark, PassageRow, Source, find_mark, read_source
 from refold.recall.newer import put_newer_first
