@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import argparse
 import math
-import random
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 MINUTES = 24 * 60
 DAYS_KEPT = 30
+LENGTHS = (0.5, 0.75, 1.0, 1.25, 1.5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,18 +69,17 @@ def fit_shared(rates: dict[int, float]) -> tuple[float, float]:
     return alone, max(0.0, sum(found) / len(found)) if found else 0.0
 
 
-def simulate(sessions: int, shape: Shape, costs: Costs, seed: int = 1) -> Day:
+def simulate(sessions: int, shape: Shape, costs: Costs) -> Day:
     """Return what a day of so many sessions needs."""
-    chance = random.Random(seed)
     weights = [1 - math.cos(2 * math.pi * minute / MINUTES) for minute in range(MINUTES)]
     total = sum(weights)
     starting = [sessions * weight / total for weight in weights]
     requests = [0.0] * MINUTES
     for minute, count in enumerate(starting):
-        # Sessions of one minute are alike, but not in length.
-        length = max(1, int(shape.minutes * chance.uniform(0.5, 1.5)))
-        for later in range(length):
-            requests[(minute + later) % MINUTES] += count * shape.requests / length
+        for share in LENGTHS:
+            length = max(1, int(shape.minutes * share))
+            for later in range(length):
+                requests[(minute + later) % MINUTES] += count * shape.requests / length / len(LENGTHS)
     folds = [one * shape.folds / shape.requests for one in requests]
     spent = [count * costs.request_ms + fold * costs.fold_ms for count, fold in zip(requests, folds, strict=True)]
     messages = sessions * shape.requests * shape.messages_per_request
@@ -132,11 +131,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-REQUEST_MS = 6.0
+REQUEST_MS = 7.0
 FOLD_MS = 300.0
-DATABASE_MS = 2.0
-MESSAGE_BYTES = 1_200.0
-INDEX_BYTES = 900.0
+DATABASE_MS = 2.2
+MESSAGE_BYTES = 1_532.0
+INDEX_BYTES = 217.0
 
 if __name__ == "__main__":
     sys.exit(main())

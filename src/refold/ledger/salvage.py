@@ -23,7 +23,7 @@ from refold.errors import LedgerError, RefoldError
 from refold.ledger.chain import chain_tail
 from refold.ledger.codec import checksum, load_json
 from refold.ledger.records import Finding, SessionRow, StoredMessage, WholeSession
-from refold.ledger.runs import find_runs, has_overlap
+from refold.ledger.runs import Span, find_runs, has_overlap
 from refold.ledger.sql.edits import read_rows
 from refold.ledger.sql.messages import read_ids
 from refold.ledger.sql.sessions import delete_session, find_session
@@ -203,14 +203,14 @@ def _list_sessions(new: apsw.Connection, made: Salvaged) -> list[tuple[int, str]
     _drop_unreadable(new, made)
     for table in ("path", "batch", "edit", "cover", "fact", "event", "usage"):
         new.execute(f"DELETE FROM {table} WHERE session NOT IN (SELECT key FROM session)")
-    return [(key, db.decode(name)) for key, name in new.execute("SELECT key, id FROM session ORDER BY key").fetchall()]
+    return [(key, db.decode(name)) for key, name in db.fetch_all("SELECT key, id FROM session ORDER BY key")]
 
 
 def _take_unassigned(new: apsw.Connection, digest: DigestOf, made: Salvaged) -> WholeSession | None:
     """Return contents whose messages are lost as a session of their own. Nothing is left to check them against."""
     sql = "SELECT key, body FROM raw WHERE key NOT IN (SELECT raw FROM message WHERE raw IS NOT NULL) ORDER BY key"
     found: list[StoredMessage] = []
-    for key, body in new.execute(sql).fetchall():
+    for key, body in SqliteDatabase(new).fetch_all(sql):
         try:
             value = load_json(body)
             found.append(StoredMessage("", "", digest(value), _find_role(value), body))
@@ -226,7 +226,7 @@ def _take_unassigned(new: apsw.Connection, digest: DigestOf, made: Salvaged) -> 
 
 def _find_role(value: object) -> Role:
     role = value.get("role") if isinstance(value, dict) else None
-    return role if role in get_args(Role) else "user"
+    return next((known for known in get_args(Role) if known == role), "user")
 
 
 def _drop_unreadable(new: apsw.Connection, made: Salvaged) -> None:
@@ -355,7 +355,8 @@ def _drop_edits(db: SqliteDatabase, key: int, lose: Callable[[str], None]) -> No
 
 def _mend_path(new: apsw.Connection, key: int, ids: Sequence[str], lose: Callable[[str], None]) -> None:
     """Replace a path that is not one by all messages in the order of arrival."""
-    runs = new.execute("SELECT first, last FROM path WHERE session = ? ORDER BY rank", (key,)).fetchall()
+    sql = "SELECT first, last FROM path WHERE session = ? ORDER BY rank"
+    runs: list[Span] = [(first, last) for first, last in SqliteDatabase(new).fetch_all(sql, (key,))]
     is_sound = all(1 <= first <= last <= len(ids) for first, last in runs) and not has_overlap(runs)
     if (is_sound and runs) or not ids:
         return

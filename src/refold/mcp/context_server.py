@@ -12,13 +12,14 @@ import json
 from typing import Annotated, Any
 
 from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import Field
 
 from refold import __version__
 from refold.agent.context_tools import PAGE_CHARS, ContextTools
 from refold.cli.exit import describe_error
 from refold.cli.words import tr
-from refold.errors import FormatError, RefoldError
+from refold.errors import RefoldError
 from refold.manager import ContextCompressionManager
 
 INSTRUCTIONS = (
@@ -44,7 +45,7 @@ class Sessions:
     def find(self, session: str) -> ContextTools:
         """Return the tools of a session by name, of the server's own, or of the only one that exists.
 
-        FormatError if several exist: the one that changed last may belong to somebody else.
+        ToolError if several exist: the one that changed last may belong to somebody else.
         """
         name = session or self.default
         if not name:
@@ -52,7 +53,7 @@ class Sessions:
             if len(rows) > 1:
                 listed = ", ".join(repr(row.id[:80]) for row in rows[:LISTED_MAX])
                 more = ", …" if len(rows) > LISTED_MAX else ""
-                raise FormatError(f"several sessions exist; name one with the argument session: {listed}{more}")
+                raise ToolError(f"several sessions exist; name one with the argument session: {listed}{more}")
             name = rows[0].id if rows else "default"
         return ContextTools(self.manager, name)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from refold.ledger.port import Ledger
 from refold.ledger.records import SessionRow, format_of
@@ -20,10 +19,6 @@ from refold.recall.newer import put_newer_first
 from refold.recall.passages import Original, find_starts, is_inside_word, read_original, skip_word
 from refold.recall.vectors import Scorer
 from refold.recall.words import WordSieve, clip_query, is_value, query_words
-
-if TYPE_CHECKING:
-    from refold.recall.search import Recalled
-
 
 NOTE_ROLES = ("summary", "fact")
 LITERAL_BONUS = 0.5
