@@ -14,7 +14,7 @@ from refold.errors import Sentence
 from refold.testing import ScriptedProvider
 from tests.cli.conftest import make_session
 from tests.cli.running import Shell
-from tests.cli.words_in_use import list_words_in_use
+from tests.cli.words_in_use import list_untranslated, list_words_in_use
 
 ZH = {"LC_ALL": "zh_CN.UTF-8"}
 # Four words in a row are a sentence; commands, options, names of settings and what users wrote are not.
@@ -202,3 +202,7 @@ def test_a_sentence_is_the_english_text_and_remembers_its_values() -> None:
 
 def test_the_words_are_in_the_package() -> None:
     assert (Path(__file__).resolve().parents[2] / "src" / "refold" / "cli" / "locale" / "zh.json").is_file()
+
+
+def test_every_sentence_that_is_printed_goes_through_the_words() -> None:
+    assert list_untranslated() == [], "write tr(…) around it, and its Chinese into cli/locale/zh.json"

@@ -108,3 +108,29 @@ def _list_tables_of_words() -> Iterator[str]:
     yield from (means for _, means in LEGEND)
     yield from (CompressionConfig.model_fields[name].description or "" for name in SETTINGS.values())
     yield from errors.__all__
+
+
+def list_untranslated() -> list[str]:
+    """Return the places in the command line that print an English sentence which is not an argument of ``tr``."""
+    prints = {"write_line", "print_line", "note", "show", "echo", "fail", "BadParameter", "confirm"}
+    found = []
+    for path in sorted((SOURCE / "cli").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Call):
+                continue
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            if name not in prints and not name.endswith("Error"):
+                continue
+            texts = filter(_is_sentence, map(_read_literal, node.args))
+            found += [f"{path.relative_to(SOURCE)}:{node.lineno} {text[:60]}" for text in texts]
+    return found
+
+
+def _read_literal(node: ast.expr) -> str:
+    """Return the fixed text of a string or an f-string; empty for anything else."""
+    parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+    return " ".join(one.value for one in parts if isinstance(one, ast.Constant) and isinstance(one.value, str))
+
+
+def _is_sentence(text: str) -> bool:
+    return len([word for word in text.split() if word.isalpha()]) >= 2
