@@ -81,7 +81,7 @@ def _dump(value: object) -> Mapping[str, Any] | None:
     if callable(dump):
         if hasattr(value, "to_dict"):
             # The SDKs of the providers send what they were given or received, and no default beside it.
-            kept = dict(dump(mode="json", exclude_unset=True))
+            kept = dict(dump(mode="json", exclude_unset=True, warnings=False))
             hidden = getattr(value, "__api_exclude__", None) or ()
             return {key: one for key, one in kept.items() if key not in hidden}
         return dict(dump(mode="json", exclude_none=True))

@@ -65,10 +65,11 @@ def _send(session: ManagedSession, post: Callable[..., Any], path: str, rest: di
     if body is None:
         return post(path, **rest)
     reply = session.call(lambda prepared: post(path, **{**rest, "body": prepared.body}), body, **options)
-    if hasattr(reply, "_iterator"):
-        reply._iterator = follow(reply._iterator, session)
+    answer = reply.parse() if hasattr(reply, "http_response") else reply
+    if hasattr(answer, "_iterator"):
+        answer._iterator = follow(answer._iterator, session)
     else:
-        session.commit(reply.parse() if hasattr(reply, "http_response") else reply)
+        session.commit(answer)
     return reply
 
 
@@ -77,17 +78,18 @@ async def _send_async(session: ManagedSession, post: Callable[..., Any], path: s
     if body is None:
         return await post(path, **rest)
     reply = await session.call_async(lambda prepared: post(path, **{**rest, "body": prepared.body}), body, **options)
-    if hasattr(reply, "_iterator"):
-        reply._iterator = follow_async(reply._iterator, session)
+    answer = reply.parse() if hasattr(reply, "http_response") else reply
+    answer = await answer if inspect.isawaitable(answer) else answer
+    if hasattr(answer, "_iterator"):
+        answer._iterator = follow_async(answer._iterator, session)
     else:
-        parsed = reply.parse() if hasattr(reply, "http_response") else reply
-        await session.commit_async(await parsed if inspect.isawaitable(parsed) else parsed)
+        await session.commit_async(answer)
     return reply
 
 
 def _read_body(session: ManagedSession, path: str, body: Any) -> tuple[dict[str, Any] | None, dict[str, Any]]:
     """Return a request's body and the options to prepare it with; None if it is none of ours."""
-    wire = _WIRES.get(path)
+    wire = _WIRES.get(path.partition("?")[0])
     if wire is None or not isinstance(body, Mapping) or any(body.get(name) for name in _STORED_FIELDS):
         return None, {}
     given = {key: value for key, value in body.items() if type(value).__name__ not in ("Omit", "NotGiven")}
