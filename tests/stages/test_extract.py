@@ -481,3 +481,78 @@ def test_a_decision_stays_in_a_small_record_before_small_talk() -> None:
             messages += [{"role": "user", "content": said}, {"role": "assistant", "content": "Understood."}]
     prepared = refold.compress(messages, budget=800)
     assert said in "\n".join(str(message["content"]) for message in prepared.messages)  # type: ignore[index]
+
+
+def test_a_long_chinese_sentence_is_quoted_clause_by_clause() -> None:
+    filler = "这家店离地铁站很近，周末人也不算多，停车还算方便，服务员态度不错，上菜的速度也可以接受，"
+    talk = [
+        user("周末去哪里吃饭？"),
+        assistant(f"{filler}最后大家决定周日晚上去海碗居吃炸酱面，因为可以提前订座。"),
+    ] * 12
+    options = ExtractOptions(tokens_max=120, index_tokens_max=20)
+    text = extract(talk, options, language="zh").text
+    assert "决定周日晚上去海碗居吃炸酱面，" in text
+    assert filler not in text
+
+
+def test_an_answer_is_worth_more_than_the_request_for_it() -> None:
+    pairs = {
+        "酒店": "湖北大厦",
+        "公园": "卧龙公园",
+        "火锅店": "葫芦娃一家人",
+        "博物馆": "自然博物馆",
+        "面馆": "海碗居",
+        "咖啡馆": "站点比萨",
+        "书店": "万圣书园",
+        "剧场": "人艺实验剧场",
+    }
+    asks = [f"麻烦给我推荐一个评分高而且附近有停车场的{sort}吧" for sort in pairs]
+    answers = [f"推荐您去{name}。" for name in pairs.values()]
+    talk = [one for ask, answer in zip(asks, answers, strict=True) for one in (user(ask), assistant(answer))]
+    text = extract([*talk, user("谢谢"), assistant("不客气")], ExtractOptions(tokens_max=150), language="zh").text
+    assert sum(answer in text for answer in answers) >= 4 > sum(ask in text for ask in asks)
+
+
+def test_numbers_without_a_label_and_attributes_that_nobody_named_are_no_values() -> None:
+    source = "total: 4711\nself.items.extend(rows)\n8231 9077 5512\nstore.claim_due()\n" + lines(20)
+    text = extract([user("Read it."), *step("read_file", {"path": "src/a.py"}, source), assistant("Read.")]).text
+    assert "total: 4711" in text
+    assert not [value for value in ("9077", "5512", "self.items.extend", "store.claim_due") if value in text]
+
+
+def test_an_attribute_that_the_assistant_named_is_a_value() -> None:
+    talk = [
+        user("Find the cause."),
+        *step("bash", {"command": "grep -n store.claim_due src/a.py"}, "12: store.claim_due()"),
+    ]
+    assert "store.claim_due" in {one.value for one in extract(talk).fold.artifacts}
+
+
+def test_beside_a_record_with_the_full_frame_another_has_a_short_one() -> None:
+    messages = messages_of(CODING)
+    first = extract_summary(messages, (), LARGE, COUNT)
+    second = extract_summary(messages, (), LARGE, COUNT, seen=first.text)
+    assert first.text.endswith(close_frame())
+    assert second.text.startswith("⟦record of 12 earlier messages")
+    assert find_marks(second.text.split("\n")[0]) == [second.fold.handle]
+
+
+def test_the_users_older_wishes_come_before_the_rest_of_the_story() -> None:
+    wishes = ["Invoices are due by 2025-11-28, the month is closed then. " + "It has been like that for years. " * 6]
+    wishes += [
+        f"Now do part {n} of the list with the same care as always, and show me what it looks like." for n in range(8)
+    ]
+    said = "The run failed because the cache was cold and the pool was empty, so the fix is to warm it up first."
+    talk = [
+        message for wish in wishes for message in (user(wish), *step("run", {"part": wish[:9]}, "ok"), assistant(said))
+    ]
+    text = extract(talk, ExtractOptions(tokens_max=420, index_tokens_max=40)).text
+    assert "Invoices are due by 2025-11-28, the month is closed then." in text
+
+
+def test_the_outcome_of_a_run_is_told_without_its_ruler() -> None:
+    run = step("bash", {"command": "pytest -q"}, "...\n======= 8 passed in 0.28s =======\n<returncode>0</returncode>")
+    made = step("bash", {"command": "mkdir out"}, "<returncode>0</returncode>\n<output>\n</output>")
+    text = extract([user("Run."), *run, *made, assistant("All tests pass.")]).text
+    assert "$ pytest -q → 8 passed in 0.28s" in text
+    assert "$ mkdir out → 0" not in text
