@@ -88,7 +88,7 @@ class Dedupe:
         return replace_part(older.item, older.part, text, view=view, stage=self.name, reason=reason)
 
     def _describe(self, older: Observation, newer: Observation, language: Language) -> str | None:
-        """Return what stands where the older copy was; None if the two are too different to point."""
+        """Return the replacement of the older copy; None if the two are too different to point."""
         here, there = (mark(message_handle(seen.item.message, seen.part)) for seen in (older, newer))
         what = describe_call(older.tool, older.call.text if older.call else "")
         size = describe_size(older.result.text, language)

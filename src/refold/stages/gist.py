@@ -1,4 +1,4 @@
-"""Gists: what a tool call was, in a few of its own words, for the one line that stands where its result was.
+"""Gists: what a tool call was, in a few of its own words, for the one line that replaces its result.
 
 Finds each result's call by position within its unit, never by id alone: real traces use an id twice. What it quotes
 is verbatim and bounded. It must never invent a word about a call, and never look further than the unit.
@@ -30,7 +30,7 @@ _CHANGED_FILE = ("diff --git ", "Index: ", "+++ ", "rename ", "copy ", "Binary f
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Observation:
-    """One result in a view: where it stands, and the call it answers, if that is there."""
+    """One result in a view: its position, and the call it answers, if that is there."""
 
     at: int
     part: int

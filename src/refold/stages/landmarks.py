@@ -1,4 +1,4 @@
-"""Landmarks: the lines of a long output that a reader must not miss, wherever they stand.
+"""Landmarks: the lines of a long output that a reader must not miss, wherever they are.
 
 Failures, errors, exit statuses, summaries of test runs and builds, and the file headers of a diff. The rules
 know the common tools, English and Chinese, never one particular output. Linear: each line is looked at once; what is

@@ -129,7 +129,7 @@ def read_path(text: str) -> str:
 
 
 def files_of(edits: Iterable[Edit], messages: Sequence[Message]) -> list[OffloadFile]:
-    """Return the files that these edits name, each once, with the full text of the results they stand for."""
+    """Return the files that these edits name, each once, with the full text of the results they replace."""
     by_id = {message.id: message for message in messages}
     files: dict[str, OffloadFile] = {}
     for edit in edits:

@@ -27,7 +27,7 @@ class OutputStage(ABC):
 
     @abstractmethod
     def rewrite(self, text: str, handle: str, tool: str) -> str | None:
-        """Return what stands in the place of an output; None if it stays."""
+        """Return the replacement of an output; None if it stays."""
 
     @abstractmethod
     def write_reason(self, chars_before: int, chars_after: int) -> Reason:

@@ -38,7 +38,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The answer to an Ask. ``error`` says why there is none; ``finish_reason`` as the provider named it.
+    """The answer to an Ask. ``error`` says why there is no answer; ``finish_reason`` as the provider named it.
 
     ``declined``: there is no model, and none was expected. The extract is wanted; nothing failed.
     """

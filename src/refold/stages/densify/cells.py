@@ -1,4 +1,4 @@
-"""Cells: how one value stands in a table row, and how it is read back.
+"""Cells: how one value is written in a table row, and how it is read back.
 
 A string stands bare where nothing could be mistaken for something else, else as JSON. Numbers, true, false and
 null stand as they are; lists and objects as JSON on one line; an absent key is an empty cell.
@@ -13,7 +13,7 @@ from refold.stages.densify.values import Num, Value, dump, parse, parse_at, quot
 
 
 class Whole:
-    """A cell that stands for itself where the column has a recipe."""
+    """A cell with a value of its own in a column that has a recipe."""
 
     __slots__ = ("value",)
 
@@ -69,7 +69,7 @@ def write_leaf(value: Value, *, inside: bool, typed: bool = False) -> str:
 
 
 def guard(json_text: str) -> str:
-    """Return JSON in which no split of a row stands raw: in JSON it can only be inside a string."""
+    """Return JSON in which no separator of a row occurs raw: in JSON it can only be inside a string."""
     return json_text.replace(SPLIT, "\\u007c") if SPLIT in json_text else json_text
 
 
@@ -83,7 +83,7 @@ def read_leaf(text: str, *, typed: bool = False) -> Value:
 
 
 def read_bare(text: str) -> Value:
-    """Read what stands without quotes: a word, a number or a string."""
+    """Read an unquoted value: a word, a number or a string."""
     if text in _WORDS:
         return _WORDS[text]
     return Num(text) if _NUMBER.fullmatch(text) else text
@@ -102,7 +102,7 @@ def read_leaf_at(text: str, at: int, *, typed: bool = False) -> tuple[Value, int
 
 
 def write_key(key: str) -> str:
-    """Return a key as it stands in a list of columns."""
+    """Return a key as it is written in a list of columns."""
     if _KEY.fullmatch(key) and key.isprintable() and key[-1] != " " and "⟨" not in key:
         return key
     return guard(quote(key))

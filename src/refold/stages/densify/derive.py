@@ -99,11 +99,11 @@ def _shorten(column: Column, values: list[Value]) -> bool:
 
 
 def _find_recipe(values: list[str], texts: list[str]) -> tuple[str, str] | None:
-    """Return what stands before and after the other column's text, if that is so in every row."""
+    """Return the text before and after the other column's text, if it is the same in every row."""
     first, inner = values[0], texts[0]
     if not inner:
         return None
-    # Only an address may be put together from pieces; anything else is the other column's text or stands whole.
+    # Only an address may be put together from pieces; anything else is the other column's text or is written whole.
     if values == texts:
         return "", ""
     if not _ADDRESS.match(first):
@@ -118,7 +118,7 @@ def _find_recipe(values: list[str], texts: list[str]) -> tuple[str, str] | None:
 
 def _find_address(values: list[str]) -> str:
     """Return the begin that most of these addresses may share, up to a border; empty if they are none."""
-    # Sorted, addresses of one kind stand together; what is left out at both ends may be of another kind.
+    # Sorted, addresses of one kind are adjacent; what is left out at both ends may be of another kind.
     ranked = sorted(values)
     low, high = ranked[len(ranked) // 10], ranked[-1 - len(ranked) // 10]
     size = next((at for at, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), min(len(low), len(high)))

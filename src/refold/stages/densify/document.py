@@ -39,7 +39,7 @@ def write_lines(values: list[Value]) -> list[str]:
 
 
 def read_block(lines: list[str]) -> str:
-    """Return the JSON text that a block stands for, canonical: one line, or one line per value for lines of JSON.
+    """Return the JSON text that a block encodes, canonical: one line, or one line per value for lines of JSON.
 
     Raises ValueError, KeyError, IndexError or TypeError if the lines are not what was written.
     """
@@ -68,7 +68,7 @@ def read_block(lines: list[str]) -> str:
 
 
 class _DocumentWriter:
-    """Writes one document, twice where strings turn out to come often enough to be told once."""
+    """Writes one document, twice where strings turn out to occur often enough to be written once."""
 
     def __init__(self, value: Value) -> None:
         self._words = {text: f"&{at}" for at, text in enumerate(find_words(value), 1)}
@@ -88,7 +88,7 @@ class _DocumentWriter:
         return [self._explain(), *words, *lines, *(line for table in self.tables for line in table)]
 
     def write_skeleton(self, value: Value, depth: int = 0) -> str:
-        """Return a value as JSON in which places stand for the tables that were worth writing."""
+        """Return a value as JSON with placeholders for the tables that were worth writing."""
         kind = type(value)
         if kind is not dict and kind is not list:
             return dump(value)
@@ -103,7 +103,7 @@ class _DocumentWriter:
         return "{" + ",".join(pairs) + "}"
 
     def write_place(self, container: Value, kind: str) -> str:
-        """Write a table and return what stands in its place."""
+        """Write a table and return its placeholder."""
         table = plan_table([container], keyed=kind == "map")
         place = f"⟨{len(self.tables) + 1}⟩"
         by_key = " by key" if kind == "map" else ""

@@ -1,8 +1,8 @@
-"""Logs: what consecutive lines all begin with is told once; and back, byte for byte.
+"""Logs: the common beginning of consecutive lines is written once; and back, byte for byte.
 
 Only what logs and searches print counts as a beginning: times, levels, names in brackets, ``path:`` of a search. A
 source file is never taken for a log. A line that comes several times in a row is said once, with how often; a long one
-that comes again and again is told once and named.
+that occurs again and again is written once and named.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def find_prefixes(line: str) -> list[str]:
 
 
 def write_log(text: str) -> list[str] | None:
-    """Return the lines of a block for a log; None if the text is none or nothing in it repeats."""
+    """Return the lines of a block for a log; None if the text is not a log or nothing in it repeats."""
     source = text.split("\n")
     if len(source) < _LINES_MIN or "⟨" in text or any(line.startswith(_SIGN) for line in source):
         return None
@@ -83,7 +83,7 @@ def write_log(text: str) -> list[str] | None:
 
 
 def read_log(lines: list[str]) -> str:
-    """Return the text that the lines of a block stand for."""
+    """Return the text that the lines of a block encode."""
     head = _HEAD.fullmatch(lines[0])
     if head is None:
         raise ValueError("the first line of a log is not ours")

@@ -139,7 +139,7 @@ def merge_orders(dicts: Iterable[dict[str, Value]]) -> list[str]:
                 after.setdefault(before, []).append(key)
             before = key
     order: list[str] = []
-    # A key that came later stands closer to the one it follows.
+    # A key that came later is placed closer to the one it follows.
     stack = after.get(None, [])[:]
     while stack:
         key = stack.pop()

@@ -12,7 +12,7 @@ KEY = "@key"
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How a text is made: what stands before and after the key of its row (``KEY``) or another column's text."""
+    """How a text is made: the text before and after the key of its row (``KEY``) or another column's text."""
 
     before: str
     source: Path | str | None

@@ -1,4 +1,4 @@
-"""Where structured data stands in a text, and the text with blocks in its place; and back.
+"""Finds structured data in a text and replaces it by blocks; and back.
 
 JSON counts where its borders are clear: it begins a line and ends one, fenced or not, or is the whole text. A block
 opens with the line ``⟨handle⟩ JSON ...`` or ``⟨handle⟩ log ...`` and closes with the line ``⟨/handle⟩``. All else stays
@@ -114,7 +114,7 @@ def find_spans(text: str, chars_min: int) -> Iterator[Span]:
         try:
             value, stop = parse_at(text, start)
         except ValueError as error:
-            # JSON that cannot be kept, such as a key that stands twice, does not tell where it ends.
+            # JSON that cannot be kept, such as a key that occurs twice, does not tell where it ends.
             at, failures = max(start + 1, getattr(error, "pos", 0)), failures + 1
             continue
         except RecursionError:

@@ -42,7 +42,7 @@ _DECODER = json.JSONDecoder(
 
 
 def parse(text: str) -> Value:
-    """Read one JSON value, all of the text; raise ValueError or RecursionError if it is none or cannot be kept."""
+    """Read one JSON value, all of the text; raise ValueError or RecursionError if it is invalid or cannot be kept."""
     return _DECODER.decode(text)
 
 

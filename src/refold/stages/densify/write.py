@@ -2,7 +2,7 @@
 
 A list of records inside a cell stands as ``[cell,cell;cell,cell]``. A row that does not follow the columns stands as
 JSON after ``!``, so that any list can be written; a cell that does not follow its column as JSON after ``=``.
-Strings that come often stand as ``&1``, ``&2``, … and are told once.
+Frequent strings are written as ``&1``, ``&2``, … and defined once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from refold.stages.densify.values import Value, dump
 
 
 class RowWriter:
-    """Writes the rows of tables; ``words`` are the strings that stand as a short code."""
+    """Writes the rows of tables; ``words`` are the strings that are written as a short code."""
 
     def __init__(self, words: Mapping[str, str]) -> None:
         self._words = words
@@ -44,7 +44,7 @@ class RowWriter:
             while cells and not cells[-1]:
                 cells.pop()
             text = split.join(head + cells)
-            # A row of nothing could not be told from no row.
+            # An empty row would be indistinguishable from a missing one.
             if text:
                 return text
         return split.join([*head, ROW_AS_JSON + guard(dump(row))])

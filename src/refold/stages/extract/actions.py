@@ -47,7 +47,7 @@ _PATH = r"['\"]?((?:[\w.@+~-]|/){2,200}\w)['\"]?"
 _START = r"(?:^|[;&|\n])[^\S\n]*+"
 _OPTIONS = r"(?:-\w++\s++)*+"
 _QUOTED = r"(?:'[^'\n]{0,2000}'|\"[^\"\n]{0,2000}\"|\S{1,200})"
-# What a redirection points to must look like a file: "a > b" also stands in code.
+# What a redirection points to must look like a file: "a > b" also occurs in code.
 _FILE = re.compile(r"[\w.@+~/-]*(?:/[A-Za-z_.]|[A-Za-z_-]\.[A-Za-z]|^\.[A-Za-z]|[A-Z]\w+file$)[\w.@+~/-]*")
 _SHELL_TOUCHES: tuple[tuple[Touch, re.Pattern[str]], ...] = (
     ("deleted", re.compile(rf"{_START}(?:git\s++)?rm\s++{_OPTIONS}{_PATH}")),

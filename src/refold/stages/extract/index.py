@@ -27,7 +27,7 @@ ARTIFACTS_MAX = 3_000
 # What an earlier fold knew counts less with each fold over it, unless it is seen again.
 CARRIED_SHARE = 0.85
 
-# So many ids of one shape in one output, none of them used again, are told as one.
+# So many ids of one shape in one output, none of them used again, are written as one line.
 CROWD_MIN = 12
 CROWDED = frozenset(("id", "number", "address", "time", "date", "money"))
 
@@ -130,7 +130,7 @@ def weigh(seen: Evidence, *, note: str, kinship: float, size: int) -> float:
     """Return the odds that a value is needed again.
 
     The figures are rounded from what later calls of recorded agents really used: what a person names, what the agent
-    has put into calls and files it has written come back; what stands in a crowd of values, or long ago, seldom does.
+    has put into calls and files it has written come back; a value among many others, or an old one, seldom does.
     """
     odds = 1.0 * (seen.by_user > 0) + 0.4 * (seen.by_assistant > 0) + 0.3 * (seen.by_assistant > 1)
     odds += 1.0 * (seen.by_call > 0) + 0.9 * (seen.by_call > 1) + 0.4 * (seen.by_call > 3)
@@ -165,7 +165,7 @@ def _stems(value: str) -> set[str]:
 
 
 def _kinship(seen: Evidence, spoken: Counter[str]) -> float:
-    """Return which share of a value's words also stands in other values that a person or the assistant used."""
+    """Return the share of a value's words that also occur in other values that a person or the assistant used."""
     stems = _stems(seen.value)
     own = 1 if seen.is_spoken else 0
     return sum(spoken[stem] > own for stem in stems) / len(stems) if stems else 0.0

@@ -42,7 +42,7 @@ _SMALL = {
 }
 _END = {"en": "end of record", "zh": "记录结束"}
 
-# The sentence after a summary that stands among system messages, where a reader could take it for a rule.
+# The sentence after a summary that is placed among system messages, where a reader could take it for a rule.
 CLOSING: dict[Language, str] = {
     "zh": "（以上为较早对话的摘要，回答时请与下面的对话一并考虑。）",
     "en": "(The above sums up the earlier conversation; read it together with what follows.)",
@@ -109,7 +109,7 @@ class Line:
 
     @property
     def written(self) -> str:
-        """The line as it stands in a record."""
+        """The line as it is written in a record."""
         return f"{self.who}> {self.text}" if self.who else self.text
 
 
@@ -135,7 +135,7 @@ NOTE_HEADINGS: dict[str, dict[Language, str]] = {
     "open": {"en": "Open", "zh": "未完成"},
     "changed": {"en": "Files changed", "zh": "改动的文件"},
 }
-# Where each topic stands in the two layouts.
+# The section of each topic in the two layouts.
 _PLACES: dict[Layout, dict[Topic, str]] = {
     "note": {
         "rule": "asked",
@@ -163,7 +163,7 @@ COST_MIN = 10
 # A line worth less than this for its cost is noise even where there is room.
 PRICE_MIN = 0.02
 NOVELTY_SHARE = 0.4
-# A line of which less than this is new is not told at all; rules and open asks always count.
+# A line of which less than this is new is left out; rules and open asks always count.
 KNOWN_SHARE = 0.3
 HEADING_TOKENS = 6
 _MISSES_MAX = 60
@@ -176,7 +176,7 @@ def headings_of(layout: Layout) -> Mapping[str, dict[Language, str]]:
 
 
 def heading_of(topic: Topic, layout: Layout) -> Mapping[Language, str]:
-    """Return the heading under which a topic stands."""
+    """Return the heading of a topic."""
     return headings_of(layout)[_PLACES[layout][topic]]
 
 
@@ -219,7 +219,7 @@ def _fresh_share(line: Line, known: set[str], taken: Counter[float]) -> float:
     words = _words(line.text)
     new = sum(word not in known for word in words) / len(words) if words else 1.0
     if new < KNOWN_SHARE and line.topic not in ("rule", "open"):
-        # Steps are told again, cheaply: that a command was run once more matters.
+        # A repeated step keeps half of its worth: that a command was run once more matters.
         return 0.0 if line.who else 0.5
     again = SAME_MESSAGE ** taken[int(line.at)] if line.who else 1.0
     return (1 - NOVELTY_SHARE + NOVELTY_SHARE * new) * again
@@ -230,7 +230,7 @@ def _words(text: str) -> set[str]:
 
 
 def write_lines(lines: Sequence[Line], layout: Layout, language: Language) -> str:
-    """Write lines under their headings in the order of the conversation; sentences of one message stand together."""
+    """Write lines under their headings in the order of the conversation; sentences of one message share a line."""
     blocks = []
     for section, names in headings_of(layout).items():
         mine = [line for line in lines if _PLACES[layout][line.topic] == section]

@@ -1,4 +1,4 @@
-"""What one fold stands for: its items, its originals, the earlier folds it takes in, and what stays around it.
+"""The source of one fold: its items, its originals, the earlier folds it takes in, and what stays around it.
 
 Only collects; what is written for it is decided elsewhere.
 """
@@ -19,7 +19,7 @@ from refold.stages.stage import Goal
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What one fold stands for, and what stands around it."""
+    """What one fold replaces, and what is around it."""
 
     items: tuple[Item, ...]
     messages: tuple[Message, ...]
@@ -28,7 +28,7 @@ class Source:
     seen: str
     role_before: Role | None
     role_after: Role | None
-    # The message before which the fold stands.
+    # The message before which the fold is placed.
     before: str
     # What people asked before the span and what stays in view: a summary needs to know what it is all about.
     asked: str = ""
@@ -44,7 +44,7 @@ class Source:
     ) -> Source:
         """Collect the originals of a span, the folds it takes in, and the text that stays in view.
 
-        ``place`` is the item in whose place, or before which, its fold will stand.
+        ``place`` is the item that its fold replaces, or before which it is placed.
         """
         taken = {at for one in spans for unit in one for at in range(unit.start, unit.stop)}
         kept = [at for at in range(len(view.items)) if at not in taken]

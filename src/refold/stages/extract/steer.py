@@ -86,7 +86,7 @@ def read_wish(instructions: str) -> Wish:
     for found in _WORD.findall(text):
         if found[0] >= "\u3400":
             for piece in _STOP_ZH.sub(" ", found).split():
-                # Chinese sets no words apart: pairs of characters stand for them.
+                # Chinese has no spaces between words: pairs of characters are used instead.
                 words.update(dict.fromkeys(piece[at : at + 2] for at in range(len(piece) - 1)))
         elif len(found) > 2 and found.lower() not in _STOP:
             words[found.lower()] = None

@@ -43,7 +43,7 @@ PLAN_MAX = 30
 
 _LINE_END = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
 _LEFT_OUT = {"en": "[… {count} characters left out, {handle}]", "zh": "[…… 省略 {count} 字，{handle}]"}
-# A longer Chinese sentence is told clause by clause.
+# A longer Chinese sentence is quoted clause by clause.
 WHOLE_CHARS_ZH, CLAUSE_CHARS_ZH = 60, 6
 _CLAUSE_ZH = re.compile(r"[，；]")
 _HAN = re.compile(r"[\u3400-\u9fff]")
@@ -225,7 +225,7 @@ def _shorten_sentence(sentence: str) -> str:
 
 
 def _tell_actions(span: Span) -> Iterator[Line]:
-    """One line for each step, like steps in a row on one; what failed for good is told apart."""
+    """Yield one line for each step; similar steps in a row share one. Final failures have their own section."""
     mended = _find_mended(span.actions)
     for run in _group_actions(span.actions):
         action = run[-1]
@@ -235,7 +235,7 @@ def _tell_actions(span: Span) -> Iterator[Line]:
 
 
 def _found_nothing(action: Action) -> bool:
-    """True for a search without a hit: that fails by its status, and is none."""
+    """True for a search without a hit: its exit status says failure, but nothing failed."""
     return action.is_look and not action.error
 
 

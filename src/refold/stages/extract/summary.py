@@ -84,7 +84,7 @@ class ExtractOptions:
 
 @dataclass(frozen=True, slots=True)
 class Extract:
-    """A fold and the text that stands in the view for it."""
+    """A fold and the text that represents it in the view."""
 
     fold: Fold
     text: str
@@ -278,7 +278,7 @@ def _write_words(lines: Sequence[Line], span: Span, options: ExtractOptions, roo
     whole = {int(line.at) for line in asked}
     rest = [line for line in lines if line.who != "U" or int(line.at) not in whole]
     if not span.is_talk:
-        # What is left of their quarter goes to the best sentences of older messages, before anything else is told.
+        # What is left of their quarter goes to the best sentences of older messages, before anything else.
         older = [line for line in rest if line.who == "U"]
         asked += choose_lines(older, quarter - _cost(asked, count), count, told=_tell(asked))
     taken = set(map(id, asked))

@@ -35,7 +35,7 @@ def write_record(
 ) -> str:
     """Return the messages as a record that cannot pose as instructions, within its limits.
 
-    ``restored`` has the content of offloaded results by the text that stands in their place.
+    ``restored`` has the content of offloaded results by the text that replaces them.
     """
     spoken = "\n".join(_write_message(message, tool_chars_max, tool_share, restored or {}) for message in messages)
     return f"{RECORD[language]}\n{neutralise(cut_middle(spoken, chars_max))}\n{RECORD_END[language]}"

@@ -31,7 +31,7 @@ _ORDER = re.compile(
 SHOWN_CHARS_MAX = 160
 # So many words in a row are no accident.
 RUN_WORDS, RUN_CHARS, RUNS_MAX = 5, 9, 400
-# Under these headings stands what people want and what was decided: nothing there may be a tool's word.
+# These sections hold what people want and what was decided: nothing there may come from a tool.
 _WISHES = frozenset(
     name.casefold()
     for heading in (
@@ -176,7 +176,7 @@ def _drop_bare_headings(lines: list[str]) -> str:
 RULES_MAX = 12
 OLD_ASK_CHARS = 240
 PENDING_MAX = 6
-# So much of an ask must be in the summary for it to count as told.
+# So much of an ask must be in the summary for it to count as covered.
 TOLD_CHARS = 80
 
 

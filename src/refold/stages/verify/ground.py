@@ -152,18 +152,18 @@ class Ground:
         return cls([*(text for message in messages for text in _read_texts(message)), *also])
 
     def has(self, claim: str) -> bool:
-        """Tell whether a claim stands in the source as a whole word."""
+        """Tell whether the source contains a claim as a whole word."""
         known = self._known.get(claim)
         if known is None:
             known = self._known[claim] = self._look_up(claim)
         return known
 
     def has_text(self, text: str) -> bool:
-        """Tell whether a text stands in the source as it is."""
+        """Tell whether the source contains a text as it is."""
         return normalise(text) in self._text
 
     def has_run(self, words: Sequence[str]) -> bool:
-        """Tell whether words stand in the source one after the other, whatever is between them but other words."""
+        """Tell whether the source contains these words in a row, with any signs but no other words between them."""
         if self._plain is None:
             self._plain = f" {' '.join(split_words(self._text))} "
         return f" {' '.join(words)} " in self._plain
