@@ -9,7 +9,7 @@ import pytest
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SAYS = {
     "long_chat.py": ["120 messages were said", "INV-20417", "compressions: "],
-    "agent_with_tools.py": ["folded: ", "Day 7 had three errors."],
+    "agent_with_tools.py": ["folded: ", "Day 7 had three errors.", "29 of 31 requests repeat the one before them"],
     "gateway_client.py": ["answer: Noted.", "->"],
 }
 
