@@ -22,7 +22,7 @@ from refold.testing import Fault, RecordedRequest, ScriptedProvider, ScriptedRep
 
 IMAGES = Path(__file__).parent / "images"
 CHROMIUM = "/usr/bin/chromium"
-WIDE, NARROW = (1280, 800), (390, 844)
+WIDE, NARROW, LARGE = (1280, 800), (390, 844), (1440, 900)
 SAMPLE = "sample-harbour-billing"
 
 
@@ -49,7 +49,26 @@ def scroll_until(page: Any, wanted: str, top: int) -> None:
 
 def look_at_fold(page: Any) -> None:
     """Bring the first fold into view."""
-    scroll_until(page, ".fold", 0)
+    page.locator(".gauge-share").wait_for()
+    page.locator(".timeline").wait_for()
+    page.locator(".fold").first.wait_for()
+
+
+def compare(page: Any) -> None:
+    """Show one request before and after."""
+    page.locator(".timeline").wait_for()
+    page.get_by_role("button", name="Before / after").click()
+    page.locator(".pane-before .turn:not(.waiting)").first.wait_for()
+    page.locator(".pane-after .fold").first.wait_for()
+
+
+def ask_for_folded(page: Any) -> None:
+    """Ask for something that was folded away, and open what recall found."""
+    page.get_by_role("button", name="Ask about something folded").click()
+    page.locator(".recalled").last.wait_for()
+    page.get_by_role("button", name="To the newest").click()
+    page.locator(".recalled").last.click()
+    page.locator(".q-notification").wait_for(state="detached")
 
 
 def look_at_difference(page: Any) -> None:
@@ -123,6 +142,7 @@ PICTURES = (
     Picture("page-session-dark", f"/session?name={SAMPLE}", colours="dark", act=look_at_fold),
     Picture("page-session-phone", f"/session?name={SAMPLE}", NARROW, act=look_at_fold),
     Picture("page-session-zh", f"/session?name={SAMPLE}", language="zh-CN", act=look_at_fold),
+    Picture("page-compare", f"/session?name={SAMPLE}", LARGE, act=compare),
     Picture("page-difference", f"/session?name={SAMPLE}", act=look_at_difference),
     Picture("page-compress", f"/session?name={SAMPLE}", act=preview_compression),
     Picture("page-statistics", "/statistics", act=see_curves),
@@ -131,7 +151,9 @@ PICTURES = (
     Picture("page-memory", "/memory"),
     Picture("page-settings", "/settings", act=change_settings),
     Picture("page-settings-phone", "/settings", NARROW, "dark", "zh-CN"),
-    Picture("page-chat", "/chat", act=talk),  # Last: its session would stand in the other pictures.
+    Picture("page-chat", "/chat", act=talk),
+    # Last: what is said in them would be in the other pictures.
+    Picture("page-recalled", f"/session?name={SAMPLE}", act=ask_for_folded),
 )
 
 

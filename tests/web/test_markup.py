@@ -110,3 +110,8 @@ def test_a_summary_keeps_its_lines_and_headings() -> None:
 
 def test_half_a_character_becomes_a_mark() -> None:
     assert clean("a\ud800b") == "a\ufffdb"
+
+
+def test_a_python_name_between_underscores_stays_as_it_is() -> None:
+    assert to_tree("reads __init__ first") == [["p", None, ["reads ", "__init__", " first"]]]
+    assert to_tree("it is __very bold__ here") == [["p", None, ["it is ", ["strong", None, ["very bold"]], " here"]]]

@@ -12,7 +12,7 @@ from refold import CompressionConfig, ContextCompressionManager
 from refold.agent.models import Chosen, make_chat_model
 from refold.errors import ConfigError
 from refold.testing import RecordedRequest, ScriptedProvider, ScriptedReply, call_tool, find_violations, never_end, say
-from refold.web.talking import Room, Rooms
+from refold.web.talking import Room, Rooms, is_repeating
 
 
 def answer(request: RecordedRequest) -> object:
@@ -156,3 +156,16 @@ async def test_closing_stops_every_run_and_idle_rooms_are_forgotten_first(
         assert rooms.find("busy") is busy
         await rooms.close()
         assert not busy.is_running
+
+
+@pytest.mark.parametrize(
+    ("words", "is_stuck"),
+    [
+        ("the same again. " * 30, True),
+        ("哈" * 300, True),
+        ("a" * 200, False),
+        (" ".join(f"step {number} of the plan" for number in range(60)), False),
+    ],
+)
+def test_a_model_that_only_repeats_itself_is_noticed(words: str, is_stuck: bool) -> None:
+    assert is_repeating(words) is is_stuck

@@ -47,6 +47,7 @@ FILES_MAX = 400
 BYTES_MAX = 256_000_000
 PROBLEMS_MAX = 20
 STEP_S = 20.0
+HOUR_S = 3_600.0
 MODEL_CHARS_MAX = 200
 _MILLION = 1_000_000
 
@@ -245,11 +246,11 @@ def _name_session(session: Session) -> str:
 
 
 class _Recorded:
-    """The time within a recording: that of the message at hand, or evenly spaced up to now."""
+    """The time within a recording: that of the message at hand, or evenly spaced, the last one an hour ago."""
 
     def __init__(self, session: Session) -> None:
         count = len(session.messages)
-        begin = time.time() - STEP_S * count
+        begin = time.time() - HOUR_S - STEP_S * count
         self._times = session.times if len(session.times) == count else [begin + STEP_S * at for at in range(count)]
         self._last = 0.0
         self.at = 0

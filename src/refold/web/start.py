@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 from nicegui import ui
 
+from refold.conversation import because
 from refold.llm.conversation_model import GATEWAY
 from refold.server.api.interface import Access
 from refold.web.bring import BYTES_MAX, FILES_MAX, PATH, Bringing, Brought, find_bringing
@@ -15,6 +17,9 @@ from refold.web.markup import clean
 from refold.web.shell import button, heading, set_text, text, to_script, write_dollars
 from refold.web.visit import find_visit, say
 from refold.web.words import list_words
+
+if TYPE_CHECKING:
+    from refold.server.app import Application
 
 ROWS_MAX = 50
 _PREFIX = "start.drop_"
@@ -49,6 +54,15 @@ def find_connection(access: Access) -> tuple[str, float] | None:
     return None
 
 
+def count_held_back(application: Application) -> int:
+    """Return how many requests could not be compressed because the provider holds their earlier messages."""
+    found = (
+        application.metrics.registry.get_sample_value("refold_reasons_total", {"code": kind.code})
+        for kind in (because.PREVIOUS_RESPONSE, because.CONVERSATION)
+    )
+    return int(sum(one or 0 for one in found))
+
+
 class ConnectPanel:
     """Lines to copy for each client, and a light that turns green at the first request."""
 
@@ -69,6 +83,8 @@ class ConnectPanel:
                     text("option", say("start.any") if name == "*" else name)._props["value"] = name
             choice.on("change", lambda event: self._draw(str(event.args)), js_handler="(e) => emit(e.target.value)")
             self.lines = ui.element("div").classes("stack lines")
+            self.held_back = text("p", "", "warning").props("role=status")
+            self.held_back.set_visibility(False)
         self._draw(next(iter(CLIENTS)))
 
     def _draw(self, client: str) -> None:
@@ -78,7 +94,11 @@ class ConnectPanel:
                 draw_copyable(line.format(url=self.url))
 
     def show(self, connection: tuple[str, float] | None) -> None:
-        """Turn the light green once a request came."""
+        """Turn the light green once a request came; warn if some of them cannot be compressed."""
+        source = find_visit().source
+        count = 0 if source.access.tenant else count_held_back(source.application)
+        set_text(self.held_back, say("start.held_back", count=count) if count else "")
+        self.held_back.set_visibility(bool(count))
         if connection is None:
             return
         self.light.classes(add="good")
