@@ -233,7 +233,7 @@ def test_a_reload_in_the_middle_of_an_answer_loses_nothing(browser: Browser, url
 def test_without_any_model_one_sentence_says_how_to_get_one(browser: Browser, tmp_path: Path) -> None:
     with serve(tmp_path, PYTHONPATH=str(hide_local_model(tmp_path))) as address:
         page = browser.open(f"{address}/ui/chat")
-        page.wait_for_selector("text=There is no model to talk to yet")
+        page.wait_for_selector("text=No model is connected yet")
         assert "OPENAI_API_KEY" in page.inner_text(".why")
         assert page.is_disabled(".composer-field")
         assert page.is_visible("text=Look again")
@@ -245,7 +245,7 @@ def test_without_a_key_the_small_local_model_answers_and_says_what_it_is(browser
         pytest.skip("the small local model is not installed; 'refold local install' gets it")
     with serve(tmp_path) as address:
         page = browser.open(f"{address}/ui/chat")
-        page.wait_for_selector("text=a very small model on this machine")
+        page.wait_for_selector("text=is a tiny model on this machine")
         start(page, "Hello!")
         page.wait_for_selector(".turn:not(.by-user)", timeout=120_000)
         rest(page)

@@ -103,6 +103,7 @@ def test_a_session_of_any_name_is_listed_opened_talked_to_and_exported(
     before = {path.name for path in workspace.parent.iterdir()}
     page = browser.open(f"{url}/ui/session?name={quote(name, safe='')}")
     page.locator(".turn", has_text="I am").wait_for()
+    page.get_by_role("button", name="Continue this conversation").click()
     send(page, "hello")
     page.locator(".turn.by-assistant", has_text="Well.").wait_for()
     assert is_within(page)

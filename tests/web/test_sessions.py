@@ -41,7 +41,7 @@ def list_titles(page: Any) -> list[str]:
 def test_an_empty_workspace_says_what_to_do_next(browser: Browser, url: str) -> None:
     page = browser.open(url)
     page.get_by_role("heading", name="No sessions yet").wait_for()
-    assert "OPENAI_BASE_URL=http://127.0.0.1:" in page.locator("#main").inner_text()
+    assert "ANTHROPIC_BASE_URL=http://127.0.0.1:" in page.locator("#main").inner_text()
     page.get_by_role("link", name="Start a chat").wait_for()
 
 

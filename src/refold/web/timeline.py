@@ -20,8 +20,9 @@ from refold.web.shell import guarded
 from refold.web.visit import find_visit
 from refold.web.words import list_words
 
-MOMENTS_MAX = 2_000
-MESSAGES_MAX = 20_000
+MOMENTS_MAX = 1_000
+# Counting a session that no provider reported on reads all of its messages.
+MESSAGES_MAX = 3_000
 EVENTS_MAX = 2_000
 _PREFIX = "session.time_"
 _SWITCHES = ("undone", "redone", "recalled")
@@ -42,6 +43,12 @@ class Moment:
     dollars_raw: float | None = None
     folds: int = 0
     is_counted: bool = False
+
+
+def has_moments(access: Access, seen: Seen) -> bool:
+    """Tell whether a session has a timeline, without reading it."""
+    count = len(seen.path.ids)
+    return 1 < count <= MESSAGES_MAX or (count > 1 and bool(access.ledger.read_usage(seen.row.id, limit=1)))
 
 
 def read_moments(access: Access, seen: Seen) -> list[Moment]:
@@ -138,7 +145,6 @@ class Timeline(ui.element, component="parts/timeline.js"):
             return
         self.moments = moments
         self._props["moments"] = [asdict(one) for one in moments]
-        self.set_visibility(len(moments) > 1)
         self.update()
 
     def show(self, at: int) -> None:

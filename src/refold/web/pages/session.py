@@ -21,12 +21,14 @@ from refold.web.sample import SampleBar, is_sample
 from refold.web.shell import button, empty, frame, go, guarded, heading, link, notify, set_text, text, write_dollars
 from refold.web.source import NoLongerAllowed
 from refold.web.talking import find_rooms
-from refold.web.timeline import Moment, Timeline, read_moments, read_switches, rewind
+from refold.web.timeline import Moment, Timeline, has_moments, read_moments, read_switches, rewind
 from refold.web.visit import find_visit, say
 
 POLL_S = 1.0
 # A session that changed this recently is opened at its newest message: somebody watches it.
 FRESH_S = 600.0
+# An agent at work adds a request every few seconds; the timeline need not follow each of them.
+TIMELINE_S = 4.0
 CHAT_PREFIX = "chat-"
 COMPARE = "compare"
 ROLES = ("user", "assistant", "tool", "system")
@@ -41,9 +43,11 @@ async def show(name: str = "", at: str = "") -> None:
     except NotFound:
         raise NotFound(say("session.none", name=clean(name[:80]))) from None
     title = find_title(seen.row) or await source.run(read_opening, seen.row) or name
+    has_timeline = await source.run(has_moments, seen)
     with frame("session", title, wide=True) as main:
         main.classes("session")
         tab = SessionTab(name, title, seen, at)
+        tab.tools.timeline.set_visibility(has_timeline)
         await tab.talk.give_first()
 
 
@@ -270,7 +274,7 @@ class SessionTools:
         self.at = -1
         with ui.element("div").classes("session-tools"):
             self.timeline = Timeline(tab.seek)
-            self.timeline.set_visibility(False)
+            self.filled_at = 0.0
             with ui.element("div").classes("row tools"):
                 self._draw_find()
                 with ui.element("select").classes("input small-choice") as choice:
@@ -313,7 +317,9 @@ class SessionTools:
 
     async def fill(self, seen: Seen) -> None:
         """Show the requests there are now, and what can be undone or redone."""
-        if not self.tab.request:
+        now = time.monotonic()
+        if not self.tab.request and self.timeline.visible and now > self.filled_at + TIMELINE_S:
+            self.filled_at = now
             self.timeline.fill(await self.source.run(read_moments, seen))
         is_folded = any(one.is_active and one.batch_id for one in seen.edits)
         for made, is_on in ((self.fold, is_folded), (self.undo, is_folded), (self.redo, bool(seen.redoable))):

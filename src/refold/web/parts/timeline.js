@@ -105,7 +105,7 @@ export default {
   },
   render() {
     const count = this.moments.length;
-    if (!count) return h("div");
+    if (!count) return h("div", { class: "timeline" });
     const told = this.tell();
     const hasFolds = this.moments.some((one) => one.folds);
     return h("div", { class: "timeline" }, [
