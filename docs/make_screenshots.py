@@ -54,6 +54,11 @@ def look_at_fold(page: Any) -> None:
     page.locator(".fold").first.wait_for()
 
 
+def open_start(page: Any) -> None:
+    """Open the ways to begin."""
+    page.locator(".start > summary").click()
+
+
 def compare(page: Any) -> None:
     """Show one request before and after."""
     page.locator(".timeline").wait_for()
@@ -66,7 +71,6 @@ def ask_for_folded(page: Any) -> None:
     """Ask for something that was folded away, and open what recall found."""
     page.get_by_role("button", name="Ask about something folded").click()
     page.locator(".recalled").last.wait_for()
-    page.get_by_role("button", name="To the newest").click()
     page.locator(".recalled").last.click()
     page.locator(".q-notification").wait_for(state="detached")
 
@@ -136,7 +140,7 @@ def answer(request: RecordedRequest) -> ScriptedReply | Fault:
 
 
 PICTURES = (
-    Picture("page-sessions", "/"),
+    Picture("page-sessions", "/", act=open_start),
     Picture("page-sessions-phone", "/", NARROW, "dark"),
     Picture("page-session", f"/session?name={SAMPLE}", act=look_at_fold),
     Picture("page-session-dark", f"/session?name={SAMPLE}", colours="dark", act=look_at_fold),

@@ -5,6 +5,7 @@ A page that throws, logs an error or asks for anything outside fails the test th
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import re
@@ -13,6 +14,7 @@ import sys
 import threading
 import time
 import urllib.request
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -147,12 +149,18 @@ def browse() -> Iterator[Browser]:
     """Start a browser; it is closed before the module ends, since it has an event loop of its own."""
     from playwright.sync_api import sync_playwright
 
-    with sync_playwright() as playwright:
-        browser = Browser(playwright)
-        try:
-            yield browser
-        finally:
-            browser.close()
+    try:
+        with sync_playwright() as playwright:
+            browser = Browser(playwright)
+            try:
+                yield browser
+            finally:
+                browser.close()
+    finally:
+        # The driver's pipes hang in cycles with its event loop: collect them here, not in whichever test comes next.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
 
 
 def is_harmless(page: Any) -> bool:

@@ -252,11 +252,14 @@ def _find_stop(messages: Sequence[Any], start: int) -> int:
 
 
 class SampleBar:
-    """The strip below the sample, in one tab: play on, ask, start over. ``on_step`` lets the view catch up."""
+    """The strip below the sample, in one tab: play on, ask, start over.
 
-    def __init__(self, row: SessionRow, on_step: Callable[[], Awaitable[object]]) -> None:
+    ``on_step`` lets the view catch up; ``follow`` moves it to the newest message.
+    """
+
+    def __init__(self, row: SessionRow, on_step: Callable[[], Awaitable[object]], follow: Callable[[], object]) -> None:
         self.source = find_visit().source
-        self.on_step = on_step
+        self.on_step, self.follow = on_step, follow
         self.client = ui.context.client
         self.is_busy = self.is_playing = False
         self.asked = 0
@@ -288,6 +291,7 @@ class SampleBar:
         if self.is_busy:
             return
         self.is_busy = self.is_playing = True
+        self.follow()
         try:
             player = await self.source.run(_open_player)
             while self.is_playing and self.client.has_socket_connection:
@@ -310,6 +314,8 @@ class SampleBar:
             asked = QUESTIONS[self.asked % len(QUESTIONS)]
             self.asked += 1
             is_added = await self.source.run(_ask, asked)
+            await self.on_step()
+            self.follow()
             notify(say("session.sample_recalled" if is_added else "session.sample_looked_up", value=asked.value))
         finally:
             self.is_busy = False

@@ -71,7 +71,7 @@ class SessionTab:
         with ui.element("div").classes("session-body"):
             with ui.element("div").classes("session-talk"):
                 self._draw_talk(name, seen, at)
-                SampleBar(seen.row, self.refresh)
+                SampleBar(seen.row, self.refresh, lambda: self.talk.run_method("to_end"))
                 with ui.element("div").classes("session-chat") as self.chat_place:
                     self._draw_chat(seen)
             with ui.element("aside").classes("session-side"):
