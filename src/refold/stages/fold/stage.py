@@ -22,7 +22,7 @@ from refold.stages.extract.source import Source, find_turn_range
 from refold.stages.extract.summary import Extract, ExtractOptions
 from refold.stages.fold.options import FoldOptions
 from refold.stages.fold.room import find_least, share_room, summary_room
-from refold.stages.fold.units import Choice, choose_units, foldable_runs
+from refold.stages.fold.units import UnitChoice, choose_units, foldable_runs
 from refold.stages.prompts import Demands
 from refold.stages.prompts.question import Room
 from refold.stages.span import earlier_folds, find_head, items_of
@@ -64,10 +64,10 @@ class Fold(FoldOptions):
         again = edits if more.spans == choice.spans else self._fold_choice(view, goal, more)
         return again if view.tokens - _count_freed(again) <= goal.target else edits
 
-    def _fold_choice(self, view: View, goal: Goal, choice: Choice) -> list[Edit]:
+    def _fold_choice(self, view: View, goal: Goal, choice: UnitChoice) -> list[Edit]:
         return [*self._fold_spans(view, goal, choice.spans), *self._shorten(view, choice)]
 
-    def _shorten(self, view: View, choice: Choice) -> list[Edit]:
+    def _shorten(self, view: View, choice: UnitChoice) -> list[Edit]:
         """Cut the results of the one unit that is too large to stay whole and too new to go."""
         if choice.shortened is None:
             return []

@@ -29,7 +29,7 @@ SHORTENED_SHARE_MIN, SHORTENED_TOKENS_MIN = 0.15, 150
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class UnitChoice:
     """The units to fold, in runs, and perhaps one large unit that stays if its results are cut by ``over`` tokens.
 
     ``room`` is what was set aside for the records.
@@ -41,20 +41,20 @@ class Choice:
     over: int = 0
 
 
-def choose_units(fold: FoldOptions, view: View, goal: Goal, room: int | None = None) -> Choice:
+def choose_units(fold: FoldOptions, view: View, goal: Goal, room: int | None = None) -> UnitChoice:
     """Return the units to fold: those before the newest user message and those after it are separate runs.
 
     ``room`` is what the records are expected to take, if that is known.
     """
     if view.tokens <= goal.target and not goal.force:
-        return Choice([])
+        return UnitChoice([])
     spoken = sum(1 for item in view.items if item.role != "system")
     if spoken <= fold.min_messages or _offload_sufficed(fold, view, goal):
-        return Choice([])
+        return UnitChoice([])
     runs = foldable_runs(fold, view, goal)
     if fold.keeps_by_count:
         border = _find_border(fold, view)
-        return Choice(_without_empty([[unit for unit in run if unit.stop <= border] for run in runs]))
+        return UnitChoice(_without_empty([[unit for unit in run if unit.stop <= border] for run in runs]))
     return _choose_by_target(view, goal, runs, summary_room(fold, view, goal, runs) if room is None else room)
 
 
@@ -133,7 +133,7 @@ def _start_of_newest(count: int, starts: Sequence[int], end: int) -> int:
     return starts[-count] if count <= len(starts) else 0
 
 
-def _choose_by_target(view: View, goal: Goal, runs: Sequence[Sequence[Unit]], room: int) -> Choice:
+def _choose_by_target(view: View, goal: Goal, runs: Sequence[Sequence[Unit]], room: int) -> UnitChoice:
     """Keep the newest units as far as they and the records fit the target; the last of them may be shortened."""
     target = min(goal.target, view.tokens // 2) if goal.force and view.tokens <= goal.target else goal.target
     newest = [unit for run in reversed(runs) for unit in reversed(run)]
@@ -146,12 +146,12 @@ def _choose_by_target(view: View, goal: Goal, runs: Sequence[Sequence[Unit]], ro
             free = left - min(room, int(gone * SIZE_SHARE_MAX))
             if _can_shorten(view, unit, free, target):
                 spans = [[one for one in run if one.start not in kept and one is not unit] for run in runs]
-                return Choice(_without_empty(spans), room, unit, size - free)
+                return UnitChoice(_without_empty(spans), room, unit, size - free)
             break
         kept.add(unit.start)
         gone -= size
         left -= size
-    return Choice(_without_empty([[unit for unit in run if unit.start not in kept] for run in runs]), room)
+    return UnitChoice(_without_empty([[unit for unit in run if unit.start not in kept] for run in runs]), room)
 
 
 def _can_shorten(view: View, unit: Unit, free: int, target: int) -> bool:
