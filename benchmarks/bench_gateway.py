@@ -9,6 +9,7 @@ Other gateways are found by BENCH_LITELLM and BENCH_HEADROOM, the paths of their
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import os
 import resource
@@ -265,6 +266,35 @@ def print_rows(servers: dict[str, tuple[str, int]]) -> None:
                 print(f"{head} | {slower:.2f} | {faster:.2f} |", flush=True)
 
 
+async def probe_while_large(url: str, megabytes: int = 30) -> tuple[int, float, float, float]:
+    """Send one large body and ask for /livez meanwhile; return the count, median and slowest in ms, and the seconds.
+
+    The body needs compression: its conversation is far larger than the window.
+    """
+    words = "the build of module seven printed a warning about line endings and went on. " * 12
+    turns = [{"role": ("user", "assistant")[at % 2], "content": f"{at} {words}"} for at in range(megabytes * 1_000)]
+    body = json.dumps({"model": "gpt-4o", "messages": [*turns, {"role": "user", "content": "and now?"}]}).encode()
+    latencies: list[float] = []
+    async with aiohttp.ClientSession() as session:
+        begun = time.perf_counter()
+        sending = asyncio.ensure_future(session.post(f"{url}/v1/chat/completions", data=io.BytesIO(body)))
+        while not sending.done():
+            asked = time.perf_counter()
+            async with session.get(f"{url}/livez") as answer:
+                await answer.read()
+            latencies.append(time.perf_counter() - asked)
+            await asyncio.sleep(0.005)
+        (await sending).close()
+    return len(latencies), pick(latencies, 0.5), max(latencies) * 1_000, time.perf_counter() - begun
+
+
+def print_probes(url: str) -> None:
+    """Print how /livez answers while one large body is parsed and compressed."""
+    count, middle, slowest, seconds = asyncio.run(probe_while_large(url))
+    print(f"\nWhile a body of 30 MB was prepared ({seconds:.1f} s), `/livez` answered {count} times:")
+    print(f"p50 {middle:.1f} ms, slowest {slowest:.0f} ms.")
+
+
 def find_peer(name: str) -> str | None:
     """The program of another gateway: named by the environment, or in a virtual environment beside the project."""
     named = os.environ.get(f"BENCH_{name.upper()}", f".venv-{name}/bin/{name}")
@@ -301,6 +331,7 @@ PEERS = dict(zip(("litellm", "headroom"), zip(PEER_NAMES, (run_litellm, run_head
 
 
 def main() -> None:
+    only_large = "--large" in sys.argv
     upstream, bare, gateway = find_port(), find_port(), find_port()
     many = int(os.environ.get("BENCH_REQUESTS", "10000"))
     missing: list[str] = []
@@ -328,11 +359,15 @@ def main() -> None:
             servers[title] = (f"http://127.0.0.1:{port}", peer.pid)
             memory = read_memory_mb(peer.pid)
             starts.append(f"{title} {peer.start_seconds:.1f} s, {memory:.0f} MB")  # type: ignore[attr-defined]
+        if only_large:
+            print_probes(servers["refold gateway"][0])
+            return
         print("## Gateway\n")
         print("`benchmarks/bench_gateway.py`: a warm session that grows by one turn per request, nothing to compress.")
         print(f"Every process on the same machine; ratios are medians of {ROUNDS} rounds in turns.\n")
         print_rows(servers)
         asyncio.run(ask_many(servers["refold gateway"][0], many))
+        print_probes(servers["refold gateway"][0])
         print(f"\nStart to first connection and resident memory then: {'; '.join(starts)}.")
         print(f"refold after the requests above and {many:,} more: {read_memory_mb(process.pid):.0f} MB.")
     if missing:

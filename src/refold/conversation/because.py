@@ -255,12 +255,6 @@ BYPASS = define_reason("bypass", "", "the client asked to bypass compression", "
 COMPRESSION_OFF = define_reason("compression-off", "", "compression is off in the gateway", "网关已关闭压缩")
 NO_MESSAGES = define_reason("no-messages", "", "the request has no messages", "请求中没有消息")
 NOT_JSON = define_reason("not-json", "", "the request is not valid JSON", "请求不是有效的 JSON")
-TOO_MANY_VALUES = define_reason(
-    "too-many-values",
-    "",
-    "the request holds more JSON values than a conversation does; it was not read",
-    "请求包含的 JSON 值过多，不像一段对话，因此未读取",
-)
 NOT_AN_OBJECT = define_reason("not-an-object", "", "the request is not a JSON object", "请求不是 JSON 对象")
 UNREADABLE_MESSAGE = define_reason(
     "unreadable-message", "", "a message of the request cannot be read", "请求中有无法读取的消息"

@@ -48,6 +48,12 @@ def name_conversation(endpoint: Endpoint | None) -> None:
     _current.set(endpoint)
 
 
+def read_conversation_model() -> Endpoint | None:
+    """Return the model that was named for the running task; None if none was, or none may be asked."""
+    current = _current.get()
+    return None if isinstance(current, _Unsaid) else current
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """The provider and URL of a session's model. Stored with the session, without the key."""

@@ -76,7 +76,10 @@ class ContextCompressionManager:
         self.token_counter = TokenCounter()
         self.compressor = ContextCompressor(AskedModel(lambda: self._keeper.summariser), self.token_counter)
         self.md_sync = MarkdownSync(self.workspace_path)
+        # Names the ledger for another process; empty: the settings do; None: it is an object of this process.
+        self.ledger_place: str | None = None
         if ledger is None or isinstance(ledger, str):
+            self.ledger_place = ledger or ""
             ledger = choose_ledger(self.workspace_path, ledger or self.config.ledger)
         self._keeper = Keeper(
             self.config,

@@ -4,8 +4,8 @@ The gateway sends untouched messages upstream byte for byte, so it needs offsets
 a JSON scanner over the bytes decoded as Latin-1: one character is one byte, and JSON's own syntax is ASCII. A body that
 cannot be read passes through unchanged, and the upstream reports what is wrong with it.
 
-A parser creates an object for every value and holds the interpreter lock meanwhile. ``has_too_many_values`` counts
-values without parsing, piece by piece, so that other requests are answered in between.
+A parser holds the interpreter lock for as long as its input is long: large bodies are read in a worker process
+(``worker.py``).
 """
 
 from __future__ import annotations
@@ -141,8 +141,6 @@ def read_request(wire: Wire, body: bytes, *, is_tail: bool = False) -> ReadReque
 
     ``is_tail``: its first messages were left out, so there may be no message and no leading system message.
     """
-    if has_too_many_values(body):
-        raise Unreadable(because.TOO_MANY_VALUES())
     parsed = parse_json(body)
     if not isinstance(parsed, dict):
         raise Unreadable(because.NOT_AN_OBJECT())
@@ -211,55 +209,6 @@ def _digest_system(system: object, lead: Sequence[str]) -> str:
         ]
     stated = dump_json([system, list(lead)])
     return hashlib.blake2b(stated, digest_size=16).hexdigest()
-
-
-# Smaller bodies cannot contain enough values to matter.
-BYTES_MIN = 1_000_000
-VALUES_MAX = 500_000
-_PIECE_BYTES = 262_144
-_SIGNS = (b",", b"[", b"{")
-_INSIDE = re.compile(rb'(?:[^"\\]++|\\.)*+', re.S)
-_OUTSIDE = re.compile(rb'[^"]*+')
-
-
-def has_too_many_values(body: bytes, values_max: int = VALUES_MAX) -> bool:
-    """Tell whether a body has more values than any conversation, so that parsing it would take too long."""
-    if len(body) < BYTES_MIN:
-        return False
-    pieces = range(0, len(body), _PIECE_BYTES)
-    # This count includes strings; only if it is too high are strings skipped.
-    if sum(_count_signs(body, at, at + _PIECE_BYTES) for at in pieces) <= values_max:
-        return False
-    return _exceeds(body, values_max)
-
-
-def _count_signs(body: bytes, start: int, stop: int) -> int:
-    return sum(body.count(sign, start, stop) for sign in _SIGNS)
-
-
-def _exceeds(body: bytes, values_max: int) -> bool:
-    """Count the signs outside strings, piece by piece."""
-    found = at = 0
-    while at < len(body) and found <= values_max:
-        outside = _OUTSIDE.match(body, at, min(len(body), at + _PIECE_BYTES))
-        stop = outside.end() if outside is not None else at
-        found += _count_signs(body, at, stop)
-        at = stop
-        if body[at : at + 1] == b'"':
-            at = _find_end(body, at + 1)
-    return found > values_max
-
-
-def _find_end(body: bytes, at: int) -> int:
-    """Return the offset after a string's closing quote, or the end of the body."""
-    while at < len(body):
-        inside = _INSIDE.match(body, at, min(len(body), at + _PIECE_BYTES))
-        stop = inside.end() if inside is not None else at
-        if body[stop : stop + 1] == b'"':
-            return stop + 1
-        # A backslash at the end of a piece escapes the first byte of the next.
-        at = stop + 2 if body[stop : stop + 1] == b"\\" else max(stop, at + 1)
-    return len(body)
 
 
 _BLOCK = 65_536

@@ -12,8 +12,8 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from refold.conversation import because
 from refold.conversation.reason import NO_REASON, Reason
@@ -22,11 +22,17 @@ from refold.errors import LedgerError, RefoldError
 from refold.ledger.records import Event
 from refold.llm.overflow import find_overflow
 from refold.manager import ContextCompressionManager
+from refold.manager.append import Request
+from refold.manager.prepare import PreparedNow
+from refold.manager.session import FORGOTTEN
 from refold.manager.usage import ReportedUsage
 from refold.manager.write_behind import Ticket
 from refold.server.body import Places, ReadRequest
 from refold.server.session_lookup import KnownSession
 from refold.server.wires import Answered
+
+if TYPE_CHECKING:
+    from refold.server.overflow import Limits
 
 
 @dataclass(slots=True)
@@ -136,6 +142,43 @@ def make_outgoing(
 
 
 log = logging.getLogger("refold.server")
+
+
+def make_request(session: KnownSession, request: ReadRequest, limits: Limits) -> Request:
+    """Return the manager's request for messages that are all in the ledger."""
+    return Request(
+        session.id,
+        system="" if request.system is None else request.system,
+        tools=request.tools,
+        model=request.model or None,
+        format=request.wire.name,
+        window=limits.window,
+        reserve=limits.reserve,
+    )
+
+
+def make_tail_request(session: KnownSession, request: ReadRequest, limits: Limits, due: list[ReportedUsage]) -> Request:
+    """Return the manager's request for new messages that follow known ones."""
+    known = request.known - request.lead
+    last = request.digests[known - 1] if known > 0 else request.lead_digests[-1]
+    return replace(
+        make_request(session, request, limits),
+        messages=request.messages,
+        follows=(request.known, last),
+        digests=request.digests[known:],
+        reports=due,
+    )
+
+
+def read_now(now: PreparedNow) -> Ready | None:
+    """Return a session that was prepared in memory; None if something still has to be decided."""
+    if not now.is_ready:
+        return None
+    items = now.items if now.edits else ()
+    has_forgotten = FORGOTTEN in now.row.settings
+    return Ready(now.tokens, now.messages, len(now.edits), NO_REASON, items, now.original_tokens, has_forgotten)
+
+
 WAIT_S = 5.0
 # An agent's next request often follows at once; then one transaction stores both.
 LINGER_S = 0.1

@@ -28,12 +28,15 @@ from refold.conversation.edit import Edit
 from refold.errors import BudgetTooSmall, ContextOverflow, RefoldError
 from refold.formats import make_format, parse_messages
 from refold.ladder.run import answer_nothing
+from refold.llm.conversation_model import read_conversation_model
 from refold.manager import ContextCompressionManager
 from refold.prepared import PreparedContext
 from refold.server.body import ReadRequest, Unreadable, dump_json, parse_json, read_request, write_request
 from refold.server.outgoing import Outgoing
 from refold.server.session_lookup import KnownSession
-from refold.server.settings import GatewaySettings
+from refold.server.settings import LARGE_BYTES, GatewaySettings
+from refold.server.wires import Wire
+from refold.server.worker import BodyWorkers, PrepareJob, WorkerFailed
 from refold.tokens import counter_for
 
 if TYPE_CHECKING:
@@ -209,18 +212,34 @@ def find_margin(manager: ContextCompressionManager, model: str) -> float:
     return counter_for(model or None, manager.config.tokenizer).margin
 
 
+def make_job(manager: ContextCompressionManager, session_id: str, limits: Limits) -> PrepareJob:
+    """Return what a worker process needs to prepare a request as this process would."""
+    return PrepareJob(
+        session_id,
+        manager.config,
+        str(manager.workspace_path),
+        manager.ledger_place,
+        limits.window,
+        limits.reserve,
+        read_conversation_model(),
+    )
+
+
 class Fallback:
     """Prepares requests in memory when the normal way failed."""
 
-    def __init__(self, settings: GatewaySettings, manager: ContextCompressionManager) -> None:
+    def __init__(self, settings: GatewaySettings, manager: ContextCompressionManager, workers: BodyWorkers) -> None:
         self._settings = settings
         self._manager = manager
+        self._workers = workers
 
     async def prepare(
         self, session: KnownSession, request: ReadRequest, limits: Limits, body: bytes, why: str
     ) -> Outgoing:
         """Return a request that fits; the original if it fits or cannot be compressed. Never raises."""
         original = Outgoing(body, because.FAILED_OPEN(error=why), session, request, is_failed_open=True)
+        if len(body) > self._settings.worker_bytes_min:
+            return await self.cut_down(session.tenant, original, request.wire, limits, why)
         work = asyncio.ensure_future(asyncio.to_thread(self._compress, session, request, limits, body))
         done, _ = await asyncio.wait({work}, timeout=self._settings.prepare_s_max)
         if not done:
@@ -245,6 +264,25 @@ class Fallback:
             tokens_after=prepared.total_tokens,
             edits=len(prepared.edits),
             is_failed_open=True,
+        )
+
+    async def cut_down(self, tenant: str, original: Outgoing, wire: Wire, limits: Limits, why: str) -> Outgoing:
+        """Return a large request cut down in a worker process; the original if that fails, too."""
+        job = make_job(self._manager, "", limits)
+        try:
+            result = await self._workers.cut_down(tenant, wire, original.body, job)
+        except (WorkerFailed, Unreadable) as error:
+            log.error("a large request could not be cut down", extra={"fields": {"error": str(error)[:100]}})
+            return original
+        if result.written is None:
+            return original
+        return replace(
+            original,
+            body=result.written,
+            reason=because.IN_MEMORY(error=why),
+            tokens_before=result.tokens_before,
+            tokens_after=result.tokens,
+            edits=result.edits,
         )
 
     def _compress(
@@ -383,7 +421,7 @@ def _lower_output(outgoing: Outgoing, request: ReadRequest, window: int) -> Outg
     wanted = request.output_tokens_max
     # Our count may be an estimate: keep a tenth of the request free.
     room = window - int(outgoing.tokens_after * 1.1) - 64
-    if not window or room < _OUTPUT_MIN or room >= wanted:
+    if not window or room < _OUTPUT_MIN or room >= wanted or len(outgoing.body) > LARGE_BYTES:
         return None
     try:
         body = parse_json(outgoing.body)

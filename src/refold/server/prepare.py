@@ -18,15 +18,33 @@ from refold.conversation import because
 from refold.conversation.reason import NO_REASON
 from refold.errors import BudgetTooSmall, RefoldError
 from refold.manager import ContextCompressionManager
-from refold.manager.append import Request
-from refold.manager.prepare import PreparedNow
 from refold.manager.session import FORGOTTEN
 from refold.manager.usage import ReportedUsage
 from refold.manager.write_behind import WriteBehind
 from refold.prepared import PreparedContext
 from refold.server.body import ReadRequest, Unreadable, dump_json, find_places, read_request, write_request
-from refold.server.outgoing import Outgoing, Ready, Reporter, Spliced, make_outgoing, splice_body, store_billed
-from refold.server.overflow import Fallback, LearnedLimits, Limits, find_limit_key, find_margin, limit_exactly
+from refold.server.outgoing import (
+    Outgoing,
+    Ready,
+    Reporter,
+    Spliced,
+    make_outgoing,
+    make_request,
+    make_tail_request,
+    read_now,
+    splice_body,
+    store_billed,
+)
+from refold.server.overflow import (
+    NO_LIMITS,
+    Fallback,
+    LearnedLimits,
+    Limits,
+    find_limit_key,
+    find_margin,
+    limit_exactly,
+    make_job,
+)
 from refold.server.request import Asked
 from refold.server.request_memory import Continued, RequestMemory
 from refold.server.session_lookup import (
@@ -43,6 +61,7 @@ from refold.server.session_lookup import (
 )
 from refold.server.settings import GatewaySettings, name_payer
 from refold.server.wires import Answered, Wire, move_marks
+from refold.server.worker import BodyWorkers, WorkerFailed
 
 log = logging.getLogger("refold.server")
 # Reading a small body takes less time than handing it to a thread.
@@ -68,7 +87,8 @@ class Preparer:
         self._identities = identities
         self.reporter = self._reporter = Reporter(manager)
         self._memory = RequestMemory(self._reporter, settings.memory_bytes_max)
-        self._fallback = Fallback(settings, manager)
+        self._workers = BodyWorkers(settings.prepare_s_max)
+        self._fallback = Fallback(settings, manager, self._workers)
         self._writes = WriteBehind(manager.store_prepared)
         self._in_flight = 0
 
@@ -93,9 +113,12 @@ class Preparer:
             self._identities.go_on(session, request, len(continued.remembered.request.digests))
         else:
             try:
-                request = await self._read(wire, body)
+                request = await self._read(asked.tenant, wire, body)
             except Unreadable as error:
                 return Outgoing(body, error.reason)
+            except WorkerFailed as error:
+                original = Outgoing(body, because.FAILED_OPEN(error=str(error)), is_failed_open=True)
+                return await self._fallback.cut_down(asked.tenant, original, wire, NO_LIMITS, str(error))
             if not origin.conversation:
                 origin = replace(origin, conversation=read_conversation(request.body))
             session = await self._choose(asked.tenant, named, request, origin)
@@ -133,10 +156,19 @@ class Preparer:
     def _find_limits(self, session: KnownSession, request: ReadRequest) -> Limits:
         return self._limits.find(find_limit_key(session, request), request.output_tokens_max)
 
-    async def _read(self, wire: Wire, body: bytes) -> ReadRequest:
+    async def _read(self, tenant: str, wire: Wire, body: bytes) -> ReadRequest:
+        """Return a parsed request; a large one comes without its messages, which stay in a worker process."""
         if len(body) <= INLINE_BYTES_MAX:
             return read_request(wire, body)
-        return await asyncio.to_thread(read_request, wire, body)
+        if len(body) <= self._settings.worker_bytes_min:
+            return await asyncio.to_thread(read_request, wire, body)
+        return await self._workers.read(tenant, wire, body)
+
+    async def _read_whole(self, session: KnownSession, request: ReadRequest, body: bytes) -> ReadRequest:
+        """Return a request with all its messages, if only its tail was read; a large one as it is."""
+        if not request.known:
+            return request
+        return await self._read(session.tenant, request.wire, body)
 
     async def prepare_again(self, outgoing: Outgoing, original: bytes, limits: Limits) -> Outgoing:
         """Prepare a refused request again, under other limits.
@@ -148,7 +180,7 @@ class Preparer:
         assert request is not None, "only a prepared request can be prepared again"
         manager = self._manager
         await self._reporter.run(session, lambda: manager.observe_usage(session.id, 0, is_overflow=True))
-        whole = await self._read(request.wire, original) if request.known else request
+        whole = await self._read_whole(session, request, original)
         again = await self._run_bounded(session, whole, limits, original)
         return replace(again, tokens_before=max(again.tokens_before, outgoing.tokens_before))
 
@@ -159,13 +191,13 @@ class Preparer:
             return None
         due = self._reporter.take_due(session)
         try:
-            now = self._manager.prepare_now(_make_tail_request(session, continued.request, limits, due))
+            now = self._manager.prepare_now(make_tail_request(session, continued.request, limits, due))
             if now is None:
                 session.due = due
                 return None
             session.generation += 1
             ticket = self._writes.add(now.extension, is_alone=self._in_flight == 1)
-            ready = _read_now(now)
+            ready = read_now(now)
             outgoing = None
             if ready is not None and len(ready.items) <= ITEMS_MAX:
                 outgoing = self._finish(session, continued, ready, self._splice(continued, ready, body), body)
@@ -219,8 +251,9 @@ class Preparer:
                 if continued is not None and _is_synced(session, continued):
                     outgoing = await self._run_tail(session, continued, limits, body, due)
                 if outgoing is None:
-                    whole = await self._read(request.wire, body) if request.known else request
-                    outgoing = await self._run_to_fit(session, whole, limits, body, due)
+                    whole = await self._read_whole(session, request, body)
+                    run = self._run_large if len(body) > self._settings.worker_bytes_min else self._run_to_fit
+                    outgoing = await run(session, whole, limits, body, due)
                 return outgoing
         except Exception as error:  # noqa: BLE001 - a failure in refold must not fail the client's request
             session.synced = ()
@@ -235,17 +268,17 @@ class Preparer:
         request, manager = continued.request, self._manager
         ready = None
         if continued.ticket is None:
-            wanted = _make_tail_request(session, request, limits, due)
+            wanted = make_tail_request(session, request, limits, due)
             now = await asyncio.to_thread(manager.prepare_now, wanted)
             if now is None:
                 return None
             due.clear()
             continued.ticket = self._writes.add(now.extension, is_alone=self._in_flight == 1)
-            ready = _read_now(now)
+            ready = read_now(now)
         if ready is None:
             if not await self._writes.wait(continued.ticket):
                 return None
-            prepared = await manager.prepare(_make_request(session, request, limits))
+            prepared = await manager.prepare(make_request(session, request, limits))
             ready = await asyncio.to_thread(self._read_prepared, session, prepared)
         if ready is None:
             return None
@@ -276,6 +309,30 @@ class Preparer:
             outgoing = await self._run_whole(session, request, smallest, body, [])
             return replace(outgoing, reason=reason, is_over=True)
 
+    async def _run_large(
+        self, session: KnownSession, request: ReadRequest, limits: Limits, body: bytes, due: list[ReportedUsage]
+    ) -> Outgoing:
+        """Prepare a large request in a worker process, which opens the same ledger."""
+        generation, manager = session.generation, self._manager
+        if due:
+            await asyncio.to_thread(store_billed, manager, session.id, due)
+        job = make_job(manager, session.id, limits)
+        result = await self._workers.prepare(session.tenant, request.wire, body, job)
+        if job.ledger is not None:
+            self._reporter.note_written()
+            if not session.is_stored:
+                await asyncio.to_thread(store_known, manager.ledger, session, request)
+        self._memory.forget(session.id)
+        ready = Ready(result.tokens, request.count, result.edits, result.reason, (), result.tokens_before)
+        outgoing = replace(make_outgoing(session, request, ready, body, result.written), generation=generation)
+        session.synced = ()  # The worker changed the session, not the copy in this process.
+        if result.over is not None:
+            reason = because.OVER_BUDGET(tokens=result.over[0], limit=result.over[1])
+            return replace(outgoing, reason=reason, is_over=True)
+        if job.ledger is None and result.written is not None:
+            return replace(outgoing, reason=because.IN_MEMORY(error="no shared ledger"))
+        return outgoing
+
     async def _run_whole(
         self, session: KnownSession, request: ReadRequest, limits: Limits, body: bytes, due: list[ReportedUsage]
     ) -> Outgoing:
@@ -284,7 +341,7 @@ class Preparer:
         if due:
             await asyncio.to_thread(store_billed, manager, session.id, due)
         digests = (*request.lead_digests, *request.digests)
-        wanted = replace(_make_request(session, request, limits), messages=request.messages, digests=digests)
+        wanted = replace(make_request(session, request, limits), messages=request.messages, digests=digests)
         prepared = await manager.prepare(wanted)
         self._reporter.note_written()
         written = None
@@ -381,8 +438,8 @@ class Preparer:
             return
         session.synced = ()
         try:
-            whole = await self._read(request.wire, body)
-        except Unreadable:
+            whole = await self._read(session.tenant, request.wire, body)
+        except (Unreadable, WorkerFailed):
             return
         again = await self._run_bounded(session, whole, self._find_limits(session, request), body)
         if again.is_failed_open:
@@ -392,6 +449,7 @@ class Preparer:
         """Wait, within a limit, until requests and reports are stored."""
         await self._writes.drain()
         await self._reporter.drain()
+        await asyncio.to_thread(self._workers.close)
 
     def forget(self, session_id: str) -> None:
         """Forget a session that was erased."""
@@ -410,43 +468,6 @@ class Preparer:
 def _is_synced(session: KnownSession, continued: Continued) -> bool:
     """Tell whether the session is as the previous request left it."""
     return session.is_stored and session.synced is continued.remembered.request.digests
-
-
-def _make_request(session: KnownSession, request: ReadRequest, limits: Limits) -> Request:
-    """Return the manager's request for messages that are all in the ledger."""
-    return Request(
-        session.id,
-        system="" if request.system is None else request.system,
-        tools=request.tools,
-        model=request.model or None,
-        format=request.wire.name,
-        window=limits.window,
-        reserve=limits.reserve,
-    )
-
-
-def _make_tail_request(
-    session: KnownSession, request: ReadRequest, limits: Limits, due: list[ReportedUsage]
-) -> Request:
-    """Return the manager's request for new messages that follow known ones."""
-    known = request.known - request.lead
-    last = request.digests[known - 1] if known > 0 else request.lead_digests[-1]
-    return replace(
-        _make_request(session, request, limits),
-        messages=request.messages,
-        follows=(request.known, last),
-        digests=request.digests[known:],
-        reports=due,
-    )
-
-
-def _read_now(now: PreparedNow) -> Ready | None:
-    """Return a session that was prepared in memory; None if something still has to be decided."""
-    if not now.is_ready:
-        return None
-    items = now.items if now.edits else ()
-    has_forgotten = FORGOTTEN in now.row.settings
-    return Ready(now.tokens, now.messages, len(now.edits), NO_REASON, items, now.original_tokens, has_forgotten)
 
 
 def _forget_result(task: asyncio.Future[Any]) -> None:

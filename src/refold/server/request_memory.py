@@ -22,6 +22,7 @@ from refold.manager.write_behind import Ticket
 from refold.server.body import Places, ReadRequest, Unreadable, dump_json, find_places, parse_json, read_request
 from refold.server.outgoing import Outgoing, Reporter
 from refold.server.session_lookup import KnownSession, continues
+from refold.server.settings import LARGE_BYTES
 from refold.server.wires import Answered, Wire
 
 CANDIDATES_MAX = 32
@@ -116,8 +117,11 @@ def _continue(remembered: Remembered, kept: int, wire: Wire, body: bytes, *, is_
     before, session = remembered.request, remembered.session
     if session.digests is not before.digests or kept <= before.lead:
         return None
+    rest = remembered.places.leave_out(body, kept)
+    if len(rest) > LARGE_BYTES:
+        return None  # Too much is new to be read on the event loop.
     try:
-        tail = read_request(wire, remembered.places.leave_out(body, kept), is_tail=True)
+        tail = read_request(wire, rest, is_tail=True)
     except Unreadable:
         return None
     known = before.digests[kept - before.lead :]
@@ -233,7 +237,7 @@ class Chains:
 
     def unroll(self, tenant: str, body: bytes) -> Chained | None:
         """Return a chained request with its whole conversation; None if its chain is unknown."""
-        if b'"previous_response_id"' not in body:
+        if len(body) > LARGE_BYTES or b'"previous_response_id"' not in body:
             return None
         try:
             asked = parse_json(body)
@@ -258,10 +262,8 @@ class Chains:
 
     def remember(self, tenant: str, whole: bytes, answered: Answered) -> None:
         """Remember a response, with the whole conversation that it answers."""
-        if not answered.response_id or _NOT_HELD.search(whole):
-            return
         size = len(whole) + 2_000 * len(answered.output)
-        if size > self._bytes_max // 4:
+        if not answered.response_id or size > self._bytes_max // 4 or _NOT_HELD.search(whole):
             return
         key = (tenant, answered.response_id)
         if key not in self._known:

@@ -43,6 +43,8 @@ VARIABLES = {
 }
 # Held keys belong in the environment: a file that contains them is soon committed.
 _NOT_IN_FILES = frozenset({"openai_key", "anthropic_key"})
+# Bodies above this size are read and prepared in a worker process: they would hold up other requests.
+LARGE_BYTES = 2_000_000
 _SWITCHES = {"on": True, "true": True, "yes": True, "1": True, "off": False, "false": False, "no": False, "0": False}
 
 
@@ -73,13 +75,14 @@ class GatewaySettings:
     shutdown_s: float = 30.0
     sessions_known_max: int = 2_000
     memory_bytes_max: int = 64_000_000
+    worker_bytes_min: int = LARGE_BYTES
 
     def __post_init__(self) -> None:
         for name in ("openai_upstream", "anthropic_upstream"):
             check_upstream(name, getattr(self, name))
         for one in fields(self):
             value = getattr(self, one.name)
-            if one.name.endswith(("_max", "_s", "_s_max")) and not value > 0:
+            if one.name.endswith(("_max", "_min", "_s", "_s_max")) and not value > 0:
                 raise ConfigError(f"gateway.{one.name} must be more than 0, not {value}")
         for path in self.paths_for_tenants:
             if not path.startswith("/v1/"):

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,12 +36,14 @@ from refold.server.request import (
     decode_headers,
     make_decoder,
 )
-from refold.server.settings import GatewaySettings
+from refold.server.settings import LARGE_BYTES, GatewaySettings
 from refold.server.wires import Answered, Side
 
 HEADER_BYTES_MAX = 65_536
 # Shorter than servers' keep-alive, so that we never send into a connection that is closing.
 KEEPALIVE_S = 15.0
+# A larger body is written in pieces, so that other requests are answered in between.
+_WRITTEN_WHOLE = 1_000_000
 _CREDENTIALS = frozenset((b"authorization", b"x-api-key", b"api-key"))
 _AUTO_HEADERS = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
 
@@ -98,10 +101,9 @@ class Upstreams:
         headers = decode_headers(self._choose_headers(side, asked, is_read))
         url = self.make_url(side, path, asked.query)
         has_body = bool(body) or asked.method in ("POST", "PUT", "PATCH")
+        data = io.BytesIO(body) if len(body) > _WRITTEN_WHOLE else body if has_body else None
         try:
-            return await self._session.request(
-                asked.method, url, data=body if has_body else None, headers=headers, allow_redirects=False
-            )
+            return await self._session.request(asked.method, url, data=data, headers=headers, allow_redirects=False)
         except (TimeoutError, aiohttp.ServerTimeoutError):
             raise UpstreamSlow(f"the {side} upstream did not answer in time") from None
         except (aiohttp.ClientError, OSError) as error:
@@ -213,8 +215,11 @@ async def _classify(status: int, text: bytes, request: bytes) -> ContextOverflow
     if not isinstance(error, ContextOverflow):
         return None
     # Providers quote what they refuse. A limit that the request itself contains must not be learned as theirs.
-    said = await asyncio.to_thread(_read_plain, request)
-    error = classify_response(status, text, is_quoted=lambda piece: _make_plain(piece.encode()) in said)
+    if len(request) > LARGE_BYTES:  # Searching it would hold up other requests: believe nothing.
+        error = classify_response(status, text, is_quoted=lambda _: True)
+    else:
+        said = await asyncio.to_thread(_read_plain, request)
+        error = classify_response(status, text, is_quoted=lambda piece: _make_plain(piece.encode()) in said)
     return error if isinstance(error, ContextOverflow) else None
 
 

@@ -199,6 +199,7 @@ ANTHROPIC = Wire(
     _find_anthropic_pass_reason,
     _read_anthropic_payload,
 )
+WIRES = {wire.name: wire for wire in (CHAT, RESPONSES, ANTHROPIC)}
 _COMPRESSED = {"/v1/chat/completions": CHAT, "/v1/responses": RESPONSES, "/v1/messages": ANTHROPIC}
 # Clients whose base URL was given without /v1.
 _ALIASES = {"/chat/completions": "/v1/chat/completions", "/responses": "/v1/responses", "/models": "/v1/models"}

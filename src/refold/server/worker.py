@@ -1,0 +1,414 @@
+"""Worker processes for large bodies: parsing, hashing and preparing them never holds up other requests.
+
+A parser or a pattern holds the interpreter lock for as long as its input is long, so a body above ``worker_bytes_min``
+is handled in a separate process, which opens the same ledger as another gateway would. Processes are started on first
+use; there are few of them, and each is bounded in memory and killed at its time limit. A body that could not be
+prepared in time is cut down by sizes alone (``cut_down``) and compressed in memory, within a time limit, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import multiprocessing
+import os
+import threading
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from refold.compressing import compress
+from refold.config import CompressionConfig
+from refold.conversation.reason import NO_REASON, Reason
+from refold.errors import BudgetTooSmall
+from refold.ladder.run import answer_nothing
+from refold.llm.choose import Endpoint
+from refold.llm.conversation_model import converse_with
+from refold.server.body import ReadRequest, Unreadable, read_request, write_request
+from refold.server.wires import WIRES, Wire
+from refold.tokens import model_info
+
+if TYPE_CHECKING:
+    from refold.manager import ContextCompressionManager
+
+WORKERS_MAX = 2
+MEMORY_BYTES_MAX = 3_000_000_000
+READ_S_MAX = 20.0
+# What the main process keeps of a body that a worker has parsed.
+_KEPT_FIELDS = ("model", "metadata", "max_completion_tokens", "max_tokens", "max_output_tokens")
+# No provider's tokens are longer than this on average, whatever the text: a cut by bytes keeps at least the budget.
+_BYTES_PER_TOKEN = 6
+# The smallest piece of a message that is worth keeping.
+_PIECE_CHARS_MIN = 200
+
+
+class WorkerFailed(Exception):
+    """A worker died, ran out of memory or took too long; the text says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareJob:
+    """What a worker needs to prepare the body that it has read. ``ledger`` None: compress in memory, store nothing."""
+
+    session_id: str
+    config: CompressionConfig
+    workspace: str
+    ledger: str | None
+    window: int | None
+    reserve: int | None
+    endpoint: Endpoint | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class LargeResult:
+    """A large request as prepared by a worker; ``written`` is its new body, None if it goes upstream unchanged."""
+
+    tokens: int
+    tokens_before: int
+    edits: int
+    reason: Reason
+    written: bytes | None = field(default=None, repr=False)
+    over: tuple[int, int] | None = None
+
+
+class _Process:
+    """One worker process and the connection to it. Calls block and are made in threads, one at a time."""
+
+    def __init__(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, other = context.Pipe()
+        self._process = context.Process(target=_serve, args=(other,), daemon=True, name="refold-body-worker")
+        self._process.start()
+        other.close()
+
+    def call(self, job: tuple[str, str, PrepareJob | None], body: bytes, until: float) -> Any:
+        """Send a job and return its result; WorkerFailed if the process died or the time is over."""
+        try:
+            self._pipe.send(job)
+            self._pipe.send_bytes(body)
+            if not self._pipe.poll(max(0.0, until - time.monotonic())):
+                raise WorkerFailed("timeout")
+            ending, value, has_bytes = self._pipe.recv()
+            written = self._pipe.recv_bytes() if has_bytes else None
+        except (EOFError, OSError):
+            raise WorkerFailed("the worker died") from None
+        if ending == "failed":
+            raise WorkerFailed(value)
+        if ending == "unreadable":
+            raise Unreadable(value)
+        return replace(value, written=written) if has_bytes else value
+
+    def kill(self) -> None:
+        """End the process at once; a thread that waits for it sees the end of the connection."""
+        self._process.kill()
+
+    def join(self) -> None:
+        """Wait until the process has ended. Blocks."""
+        self._process.join(5)
+
+
+class BodyWorkers:
+    """A small pool of worker processes. For one event loop; a tenant has one job at a time."""
+
+    def __init__(self, seconds_max: float) -> None:
+        self._seconds_max = seconds_max
+        self._free: list[_Process] = []
+        self._room = asyncio.Semaphore(max(1, min(WORKERS_MAX, os.cpu_count() or 1)))
+        self._tenants: dict[str, asyncio.Lock] = {}
+        self._guard = threading.Lock()
+        self._all: set[_Process] = set()
+        self.started = 0
+
+    async def read(self, tenant: str, wire: Wire, body: bytes) -> ReadRequest:
+        """Return a body parsed and hashed, without its messages; raise Unreadable or WorkerFailed."""
+        seconds = min(READ_S_MAX, self._seconds_max)
+        request: ReadRequest = await self._run(tenant, ("read", wire.name, None), body, seconds)
+        return replace(request, wire=wire)
+
+    async def prepare(self, tenant: str, wire: Wire, body: bytes, job: PrepareJob) -> LargeResult:
+        """Return a body prepared for a session; raise Unreadable or WorkerFailed."""
+        result: LargeResult = await self._run(tenant, ("prepare", wire.name, job), body, self._seconds_max)
+        return result
+
+    async def cut_down(self, tenant: str, wire: Wire, body: bytes, job: PrepareJob) -> LargeResult:
+        """Return a request that fits, cut by sizes alone and compressed in memory; raise WorkerFailed if that fails."""
+        result: LargeResult = await self._run(tenant, ("cut", wire.name, job), body, self._seconds_max)
+        return result
+
+    async def _run(self, tenant: str, job: tuple[str, str, PrepareJob | None], body: bytes, seconds: float) -> Any:
+        """Run a job in a process, waiting in a thread; a process that fails is killed."""
+        turn = self._tenants.setdefault(tenant, asyncio.Lock())
+        try:
+            async with turn, self._hold() as process:
+                try:
+                    return await asyncio.to_thread(process.call, job, body, time.monotonic() + seconds)
+                except (WorkerFailed, asyncio.CancelledError):
+                    self._drop(process)
+                    raise
+        finally:
+            if not turn.locked():
+                self._tenants.pop(tenant, None)
+
+    @contextlib.asynccontextmanager
+    async def _hold(self) -> AsyncIterator[_Process]:
+        async with self._room:
+            process = self._free.pop() if self._free else await asyncio.to_thread(self._start)
+            try:
+                yield process
+            finally:
+                if process in self._all:
+                    self._free.append(process)
+
+    def _start(self) -> _Process:
+        made = _Process()
+        with self._guard:
+            self._all.add(made)
+            self.started += 1
+        return made
+
+    def _drop(self, process: _Process) -> None:
+        with self._guard:
+            self._all.discard(process)
+        process.kill()
+
+    def close(self) -> None:
+        """End every process. Blocks."""
+        ended = list(self._all)
+        for process in ended:
+            self._drop(process)
+        for process in ended:
+            process.join()
+        self._free.clear()
+
+
+def _serve(pipe: Connection) -> None:
+    """Run jobs until the other end closes."""
+    _limit_memory()
+    jobs = _Jobs()
+    while True:
+        try:
+            kind, wire, job = pipe.recv()
+            body = pipe.recv_bytes()
+        except (EOFError, OSError):
+            return
+        try:
+            value = jobs.run(kind, WIRES[wire], body, job)
+            written = getattr(value, "written", None)
+            small = replace(value, written=None) if written is not None else value
+            ending: tuple[str, object, bool] = ("done", small, written is not None)
+        except Unreadable as error:
+            ending, written = ("unreadable", error.reason, False), None
+        except MemoryError:
+            ending, written = ("failed", "out of memory", False), None
+        except Exception as error:  # noqa: BLE001 - the other side decides what to do about it
+            ending, written = ("failed", type(error).__name__, False), None
+        with contextlib.suppress(OSError):
+            pipe.send(ending)
+            if written is not None:
+                pipe.send_bytes(written)
+
+
+def _limit_memory() -> None:
+    try:
+        import resource
+    except ImportError:
+        return  # Not on Windows.
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
+
+
+class _Jobs:
+    """What a worker process does; it keeps the last body that it read, and its manager."""
+
+    def __init__(self) -> None:
+        self._last: tuple[bytes, ReadRequest] | None = None
+        self._manager: ContextCompressionManager | None = None
+        self._opened: tuple[object, ...] = ()
+
+    def run(self, kind: str, wire: Wire, body: bytes, job: PrepareJob | None) -> Any:
+        """Return what a job makes of a body."""
+        if kind == "cut":
+            assert job is not None, "a job says how large the request may be"
+            return _cut_down(wire, body, job)
+        request = self._read(wire, body)
+        if job is None:
+            kept = {name: request.body[name] for name in _KEPT_FIELDS if name in request.body}
+            return replace(request, body=kept, messages=[])
+        self._last = None
+        return _compress(request, job) if job.ledger is None else self._prepare(request, job)
+
+    def _read(self, wire: Wire, body: bytes) -> ReadRequest:
+        """Parse a body, unless it is the last one."""
+        digest = hashlib.blake2b(body, digest_size=16).digest()
+        if self._last is None or self._last[0] != digest:
+            self._last = None
+            self._last = digest, read_request(wire, body)
+        return self._last[1]
+
+    def _prepare(self, request: ReadRequest, job: PrepareJob) -> LargeResult:
+        from refold.manager.append import Request
+
+        manager = self._find_manager(job)
+        digests = (*request.lead_digests, *request.digests)
+        wanted = Request(
+            job.session_id,
+            system="" if request.system is None else request.system,
+            tools=request.tools,
+            model=request.model or None,
+            format=request.wire.name,
+            window=job.window,
+            reserve=job.reserve,
+            messages=request.messages,
+            digests=digests,
+        )
+        over = None
+        with converse_with(job.endpoint):
+            try:
+                prepared = asyncio.run(manager.prepare(wanted))
+            except BudgetTooSmall as error:
+                if not error.tokens:
+                    raise
+                over = (error.tokens, error.budget)
+                smallest = replace(wanted, window=int(error.tokens * 1.25) + 2, reserve=0)
+                prepared = asyncio.run(manager.prepare(smallest))
+        report = prepared.report
+        return LargeResult(
+            prepared.total_tokens,
+            max(prepared.total_tokens, prepared.original_tokens),
+            len(prepared.edits),
+            report.reason if report is not None and report.stages else NO_REASON,
+            write_request(request, prepared.messages) if prepared.edits else None,
+            over,
+        )
+
+    def _find_manager(self, job: PrepareJob) -> ContextCompressionManager:
+        from refold.manager import ContextCompressionManager
+
+        opened = (job.config, job.workspace, job.ledger)
+        if self._manager is None or self._opened != opened:
+            if self._manager is not None:
+                self._manager.close()
+            self._manager = ContextCompressionManager(job.config, job.workspace, ledger=job.ledger or None)
+            self._opened = opened
+        return self._manager
+
+
+def _compress(request: ReadRequest, job: PrepareJob) -> LargeResult:
+    """Compress a request in memory, without a model and without storing anything."""
+    changes = {name: value for name, value in (("window", job.window), ("reserve", job.reserve)) if value is not None}
+    config = job.config.model_copy(update=changes) if changes else job.config
+
+    def run(config: CompressionConfig) -> Any:
+        return compress(
+            request.messages,
+            system=request.system,
+            tools=request.tools,
+            model=request.model or None,
+            config=config,
+            format=request.wire.name,
+            answer=answer_nothing,
+        )
+
+    over = None
+    try:
+        prepared = run(config)
+    except BudgetTooSmall as error:
+        if not error.tokens:
+            raise
+        over = (error.tokens, error.budget)
+        prepared = run(config.model_copy(update={"window": int(error.tokens * 1.25) + 2, "reserve": 0}))
+    written = write_request(request, prepared.messages)
+    tokens = prepared.total_tokens
+    return LargeResult(tokens, max(tokens, prepared.original_tokens), len(prepared.edits), NO_REASON, written, over)
+
+
+def _cut_down(wire: Wire, body: bytes, job: PrepareJob) -> LargeResult:
+    """Cut a request down to about its budget by sizes alone, then compress what is left in memory."""
+    whole = orjson.loads(body)
+    found = whole[wire.key]
+    messages = [{"role": "user", "content": found}] if isinstance(found, str) else list(found)
+    model = whole.get("model")
+    window = job.window or job.config.budget(model_info(model if isinstance(model, str) else None)).window
+    kept = choose_by_size(messages, window * _BYTES_PER_TOKEN)
+    small = orjson.dumps({**whole, wire.key: kept})
+    made = _compress(read_request(wire, small), job)
+    return replace(made, written=small if made.written is None else made.written, edits=max(1, made.edits))
+
+
+def choose_by_size(messages: list[Any], bytes_max: int) -> list[Any]:
+    """Return leading system messages and the newest messages within a limit, long strings in them shortened.
+
+    The newest part begins with a user message, if need be the last one before it, and never with a tool result.
+    """
+    lead = 0
+    while lead < len(messages) - 1 and _role_of(messages[lead]) in ("system", "developer"):
+        lead += 1
+    piece = max(_PIECE_CHARS_MIN, bytes_max // 4)
+    head = [shorten(message, piece // 2) for message in messages[:lead]]
+    room = bytes_max - sum(map(_measure, head))
+    kept: list[Any] = []
+    start = len(messages)
+    while start > lead:
+        message = shorten(messages[start - 1], piece)
+        room -= _measure(message)
+        if kept and room < 0:
+            break
+        kept.insert(0, message)
+        start -= 1
+    while len(kept) > 1 and _is_result(kept[0]):
+        del kept[0]
+        start += 1
+    if not _starts_turn(kept[0]):
+        opener = next((one for one in reversed(messages[lead:start]) if _starts_turn(one)), None)
+        kept = kept if opener is None else [shorten(opener, piece // 2), *kept]
+    return [*head, *kept]
+
+
+def shorten(value: Any, chars_max: int) -> Any:
+    """Return a value with long strings and long lists cut in the middle, so that it stays near a size."""
+    if isinstance(value, str):
+        if len(value) <= chars_max:
+            return value
+        half = max(_PIECE_CHARS_MIN, chars_max) // 2
+        gone = len(value) - 2 * half
+        return f"{value[:half]}\n[… {gone:,} characters left out: the request was too large …]\n{value[-half:]}"
+    if isinstance(value, list):
+        if len(value) > 1_000:
+            value = [*value[:500], *value[-500:]]
+        return [shorten(one, max(_PIECE_CHARS_MIN, chars_max // max(1, len(value)))) for one in value]
+    if isinstance(value, dict):
+        return {name: shorten(one, chars_max) for name, one in list(value.items())[:1_000]}
+    return value
+
+
+def _measure(value: Any) -> int:
+    try:
+        return len(orjson.dumps(value))
+    except TypeError:
+        return len(repr(value))
+
+
+def _role_of(message: Any) -> str:
+    role = message.get("role") if isinstance(message, dict) else ""
+    return role if isinstance(role, str) else ""
+
+
+def _starts_turn(message: Any) -> bool:
+    return _role_of(message) == "user" and not _is_result(message)
+
+
+def _is_result(message: Any) -> bool:
+    """Tell whether a message answers a tool call, in any wire format."""
+    if not isinstance(message, dict):
+        return False
+    content = message.get("content")
+    if isinstance(content, list) and any(
+        isinstance(block, dict) and block.get("type") == "tool_result" for block in content
+    ):
+        return True
+    return _role_of(message) == "tool" or str(message.get("type", "")).endswith("_output")

@@ -1,0 +1,151 @@
+"""Large bodies are read and prepared in a worker process: other requests are answered meanwhile, and they still fit."""
+
+import json
+import threading
+import time
+
+import httpx2
+import pytest
+
+from refold.server import worker
+from refold.server.worker import choose_by_size, shorten
+from tests.server.running import make_body, make_dialog
+
+LARGE_BYTES = 200_000
+LARGE = {"worker_bytes_min": LARGE_BYTES, "prepare_s_max": 20.0}
+SMALL = {"window": 20_000}
+WIRES = ["openai-chat", "openai-responses", "anthropic"]
+
+
+def make_large(size: int = LARGE_BYTES) -> list[dict[str, object]]:
+    """Return a conversation of ordinary turns, larger than the limit."""
+    talk, words = [], "the build of module seven printed a warning about line endings and went on. " * 12
+    while len(talk) * len(words) < size * 1.1:
+        at = len(talk)
+        talk += [
+            {"role": "user", "content": f"question {at}: {words}"},
+            {"role": "assistant", "content": f"answer {at}: {words}"},
+        ]
+    return [*talk, {"role": "user", "content": "what was question 4?"}]
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_a_large_request_is_stored_and_fits_and_the_next_one_keeps_its_prefix(start, wire):
+    rig = start(config=SMALL, window=20_000, settings=LARGE)
+    messages = make_large()
+    answer = rig.post(wire, make_body(wire, messages), x_refold_session="mine")
+    assert answer.status_code == 200, answer.text
+    before, after = map(int, answer.headers["x-refold-tokens"].split("->"))
+    assert after < 20_000 < before
+    assert rig.application.preparer._workers.started >= 1
+    assert rig.manager.ledger.read_session("mine").messages == len(messages)
+    key = "input" if wire == "openai-responses" else "messages"
+    first = json.loads(rig.provider.requests[-1].body)[key]
+    longer = [
+        *messages,
+        {"role": "assistant", "content": "it was about line endings"},
+        {"role": "user", "content": "thanks"},
+    ]
+    again = rig.post(wire, make_body(wire, longer), x_refold_session="mine")
+    assert again.status_code == 200
+    second = json.loads(rig.provider.requests[-1].body)[key]
+    assert second[: len(first)] == first
+    assert rig.http.get("/api/sessions/mine/recall", params={"query": "question 4"}).json()["results"]
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        {"content": json.dumps([[]] * 300_000)},
+        {"content": '\\u0000[{"' * 60_000},
+        {"content": "\n" * 600_000},
+        {"content": [{"type": "text", "text": "a,"} for _ in range(20_000)]},
+    ],
+    ids=["values", "escapes", "newlines", "blocks"],
+)
+def test_the_upstream_accepts_what_is_left_of_a_hostile_large_request(start, hostile):
+    rig = start(config=SMALL, window=20_000, settings=LARGE)
+    messages = [
+        {"role": "user", **hostile},
+        {"role": "assistant", "content": "yes"},
+        {"role": "user", "content": "now?"},
+    ]
+    answer = rig.post("openai-chat", make_body("openai-chat", messages))
+    assert answer.status_code == 200, answer.headers
+    sent = json.loads(rig.provider.requests[-1].body)["messages"]
+    assert sent[-1]["content"] == "now?"
+
+
+def test_the_gateway_answers_others_while_a_large_body_is_read(start):
+    rig = start(config=SMALL, window=20_000, settings=LARGE)
+    rig.post("openai-chat", make_body("openai-chat", make_large()))  # The worker process is started.
+    body = json.dumps(make_body("openai-chat", make_large(12_000_000))).encode()
+    done = threading.Event()
+    statuses = []
+
+    def send() -> None:
+        statuses.append(rig.post("openai-chat", body).status_code)
+        done.set()
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    answered, slowest = 0, 0.0
+    with httpx2.Client(base_url=rig.url, trust_env=False) as client:
+        while not done.is_set():
+            begun = time.perf_counter()
+            assert client.get("/livez").status_code == 200
+            slowest = max(slowest, time.perf_counter() - begun)
+            answered += 1
+    thread.join()
+    assert statuses == [200]
+    # No limit on the clock: on an idle machine there are hundreds.
+    assert answered >= 10, (answered, slowest)
+
+
+def test_a_worker_that_takes_too_long_is_killed_and_the_request_is_cut_down(start, monkeypatch):
+    monkeypatch.setattr(worker, "READ_S_MAX", 0.001)
+    rig = start(config=SMALL, window=20_000, settings=LARGE)
+    answer = rig.post("openai-chat", make_body("openai-chat", make_large()))
+    assert answer.status_code == 200
+    assert answer.headers["x-refold-reason"] == "compressed-in-memory; error=timeout"
+    assert len(rig.provider.requests[-1].body) < LARGE_BYTES
+    assert rig.application.preparer._workers.started == 2
+
+
+def test_where_the_ledger_is_an_object_of_this_process_a_large_request_is_compressed_in_memory(start, tmp_path):
+    from refold.ledger.sqlite import SqliteLedger
+
+    rig = start(config=SMALL, window=20_000, settings=LARGE, ledger=SqliteLedger(tmp_path / "own.db"))
+    answer = rig.post("openai-chat", make_body("openai-chat", make_large()))
+    assert answer.status_code == 200
+    assert answer.headers["x-refold-reason"].startswith("compressed-in-memory")
+
+
+def test_a_cut_by_size_begins_with_a_user_message_and_never_with_a_tool_result():
+    call = {"id": "c", "type": "function", "function": {"name": "run", "arguments": "{}"}}
+    steps = [
+        one
+        for at in range(50)
+        for one in (
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "c", "content": f"{at} " * 500},
+        )
+    ]
+    messages = [{"role": "system", "content": "be kind"}, {"role": "user", "content": "go"}, *steps]
+    kept = choose_by_size(messages, 20_000)
+    assert [one["role"] for one in kept[:3]] == ["system", "user", "assistant"]
+    assert kept[-1] == messages[-1]
+    assert len(json.dumps(kept)) < 25_000
+
+
+def test_shortening_keeps_both_ends_and_says_how_much_is_missing():
+    made = shorten({"role": "user", "content": "a" * 50_000 + "b" * 50_000}, 2_000)["content"]
+    assert made.startswith("aaa")
+    assert made.endswith("bbb")
+    assert "98,000 characters left out" in made
+
+
+def test_small_dialogs_start_no_process(start):
+    rig = start()
+    assert rig.post("openai-chat", make_body("openai-chat", make_dialog(3))).status_code == 200
+    assert rig.application.preparer._workers.started == 0
