@@ -70,7 +70,9 @@ def test_a_chain_that_was_not_seen_from_its_beginning_is_left_alone_with_one_war
         answer = rig.post("openai-responses", body)
         assert answer.headers["x-refold-reason"] == "previous-response-id"
         assert json.loads(rig.provider.requests[-1].body) == body
-    assert sum("not seen from its beginning" in record.getMessage() for record in caplog.records) == 1
+    assert (
+        sum("beginning of a chain of responses was not seen" in record.getMessage() for record in caplog.records) == 1
+    )
 
 
 def test_a_chain_that_holds_results_of_the_providers_own_tools_is_never_replayed(start):

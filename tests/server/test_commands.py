@@ -109,7 +109,7 @@ def test_upstreams_come_from_the_file_the_environment_and_the_command_line(tmp_p
         ("port: 77.5", "must be a int"),
         ("port: 99999", "refold.yaml:2: gateway.port must be 0 to 65535"),
         ("cache_marks: sometimes", "client or auto"),
-        ("openai_upstream: ftp://x", "no address"),
+        ("openai_upstream: ftp://x", "not an address"),
         ("openai_upstream: https://user:pw@x/v1", "bare address"),
         ("compress: perhaps", "must be a bool"),
     ],

@@ -304,15 +304,15 @@ class ContextCompressionManager:
         *,
         finish_reason: str | None = None,
         is_overflow: bool = False,
+        is_extra: bool = False,
     ) -> None:
         """Report what the provider billed for the last prepared context: input tokens, or its usage object.
 
         ``finish_reason`` "length" and ``is_overflow`` (the provider refused the request as too long) force a
-        compression before the next request.
+        compression before the next request. ``is_extra``: a request that held more than the prepared context.
         """
-        usage.observe_usage(
-            self._keeper, check_session(session_id), reported, finish_reason=finish_reason, is_overflow=is_overflow
-        )
+        report = usage.ReportedUsage(reported, finish_reason, is_overflow, is_extra)
+        usage.observe_usage(self._keeper, check_session(session_id), report)
 
     @property
     def recalling(self) -> Recall:

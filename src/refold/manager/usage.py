@@ -38,22 +38,23 @@ NEAR_WINDOW = 0.9
 
 @dataclass(frozen=True, slots=True)
 class ReportedUsage:
-    """What a provider reported about a request: its usage object, and how the answer ended."""
+    """What a provider reported about a request: its usage object, and how the answer ended.
+
+    ``is_extra``: the request was not the prepared context alone, so it is billed and teaches nothing about counting.
+    """
 
     usage: object
     finish_reason: str | None = None
     is_overflow: bool = False
+    is_extra: bool = False
 
 
-def observe_usage(
-    keeper: Keeper, session_id: str, reported: object, *, finish_reason: str | None, is_overflow: bool
-) -> None:
+def observe_usage(keeper: Keeper, session_id: str, report: ReportedUsage) -> None:
     """Record what a provider billed; correct counting by it, and remember what it says about the view."""
     keeper.need_row(session_id)
     with keeper.held(session_id) as slot:
         session = keeper.open_stored(slot, session_id)
-        reports = (ReportedUsage(reported, finish_reason, is_overflow),)
-        (usage,), changes = describe_reports(keeper, slot, session, reports)
+        (usage,), changes = describe_reports(keeper, slot, session, (report,))
         keeper.ledger.add_usage(session_id, usage)
         if changes:
             keeper.update_settings(session, changes)
@@ -68,6 +69,8 @@ def describe_reports(
     for report in reports:
         usage = _record_usage(keeper, slot, session, report)
         usages.append(usage)
+        if report.is_extra:
+            continue
         changes |= _learn(slot, {**session.row.settings, **changes}, usage)
         if forced := _find_force(keeper, session, usage, report):
             changes[FORCED] = forced.to_json()

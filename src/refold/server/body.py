@@ -59,6 +59,7 @@ class ReadRequest:
     system_digest: str
     model: str
     known: int = 0
+    own_tools: tuple[Any, ...] = ()
 
     def follow(self, before: ReadRequest, seen: int) -> ReadRequest:
         """Return this tail joined to the previous request, which contains the first ``seen`` of its messages."""
@@ -87,8 +88,9 @@ class ReadRequest:
 
     @property
     def tools(self) -> Any:
-        """The tools of the request."""
-        return self.body.get("tools")
+        """The tools of the request, with those that the gateway adds."""
+        given = self.body.get("tools")
+        return [*given, *self.own_tools] if self.own_tools and isinstance(given, list) else given
 
     @property
     def is_text(self) -> bool:
@@ -283,6 +285,20 @@ def find_places(body: bytes, key: str, known: Places | None = None, kept: int = 
     if body.find(f'"{key}"'.encode(), at) >= 0:
         return None
     return Places(body, start, (known.spans[:kept] if known is not None and skipped else ()) + tuple(spans))
+
+
+def add_to_array(body: bytes, key: str, value: bytes) -> bytes | None:
+    """Return a body with one more value at the end of an array of the outermost object; None if that is empty."""
+    text = body.decode("latin-1")
+    spans: list[tuple[int, int]] = []
+    try:
+        _find_spans(text, _find_array(text, key), spans, 0)
+    except (ValueError, IndexError, RecursionError):
+        return None
+    if not spans:
+        return None
+    end = spans[-1][1]
+    return b"".join((body[:end], b",", value, body[end:]))
 
 
 def _find_array(text: str, key: str) -> int:

@@ -19,6 +19,7 @@ from refold.server.monitoring import Metrics, log_request
 from refold.server.outgoing import Outgoing
 from refold.server.overflow import OverflowRecovery
 from refold.server.prepare import Preparer
+from refold.server.recall_tool import ROUNDS_MAX, RecallTool, TurnRelay, make_recall_tool
 from refold.server.request import (
     Asked,
     BodyTooLarge,
@@ -61,6 +62,8 @@ class Passage:
     problem: str = ""
     retries: int = 0
     has_begun: bool = False
+    recall: RecallTool | None = None
+    sent: bytes = field(default=b"", repr=False)
 
 
 class Gateway:
@@ -162,12 +165,16 @@ class Gateway:
             else:
                 passage.coded, body = (body, plain), plain
         if wire is RESPONSES:
+            body = self._chains.resolve(passage.asked.tenant, body)
+            passage.outgoing = Outgoing(body)
             passage.chained = self._chains.unroll(passage.asked.tenant, body)
             body = body if passage.chained is None else passage.chained.whole
             passage.whole = body
         if wire is not None:
             prepared = self._overflow.fit_output(await self._preparer.prepare(passage.asked, wire, body))
             passage.outgoing = prepared if passage.chained is None else passage.chained.settle(prepared)
+            if self._settings.recall_tool and prepared.session is not None:
+                passage.recall = make_recall_tool(wire)
         response = await self._send(passage, path)
         look = Look()
         try:
@@ -182,13 +189,22 @@ class Gateway:
                 response = await self._send(passage, path)
             if response.status == 200 and look.overflow is None:
                 self._overflow.note_accepted(passage.outgoing)
-            await self._relay(passage, response, look.head, send, watch)
+            if passage.recall is not None and response.status == 200:
+                await self._relay_turn(passage, path, response, look.head, send, watch)
+            else:
+                await self._relay(passage, response, look.head, send, watch)
         finally:
             response.close()
 
     async def _send(self, passage: Passage, path: str) -> aiohttp.ClientResponse:
         is_read = passage.outgoing.session is not None
         body, asked = passage.outgoing.body, passage.asked
+        passage.sent = (passage.recall.add_to(body) if passage.recall is not None else None) or b""
+        if passage.sent:
+            # The answer is read and may be continued: no client's coding on either way.
+            asked = replace(asked, drop=asked.drop | {b"content-encoding", b"accept-encoding"})
+            return await self._upstreams.send(passage.side, asked, path, passage.sent, is_read=is_read)
+        passage.recall = None
         if passage.coded is not None:
             coded, plain = passage.coded
             if body is plain:
@@ -227,6 +243,45 @@ class Gateway:
             )
         finally:
             finish()
+
+    async def _relay_turn(
+        self, passage: Passage, path: str, response: aiohttp.ClientResponse, head: bytes, send: Send, watch: Watch
+    ) -> None:
+        """Relay an answer, and run the recall calls in it until there is one without."""
+        tool, outgoing, wire = passage.recall, passage.outgoing, passage.wire
+        assert tool is not None, "the tool was offered"
+        assert wire is not None, "the request was read"
+        assert outgoing.session is not None, "the request was prepared"
+        relay = TurnRelay(tool, response, send, watch, write_own(outgoing.own_headers()))
+        passage.status = response.status
+        for turn in range(ROUNDS_MAX + 1):
+            reader = AnswerReader(wire.read_payload, response.headers.get("content-type", ""))
+            await relay.read(response, head, reader)
+            passage.has_begun, head = relay.has_begun, b""
+            answered = reader.finish()
+            self._preparer.observe(outgoing, answered, is_extra=turn > 0)
+            calls = tool.find_calls(relay.answer)
+            if not calls:
+                self._chains.remember(passage.asked.tenant, passage.whole, answered)
+                self._chains.rename(passage.asked.tenant, relay.shown_id, answered.response_id)
+                break
+            if turn == ROUNDS_MAX:
+                why = "the model did not stop calling the recall tool"
+                raise BrokenOff(why) if relay.has_begun else ProviderError(why)
+            self._metrics.recalls.inc(len(calls))
+            results = await self._preparer.recall(outgoing.session, calls)
+            exchange = tool.write_exchange(relay.answer, results)
+            passage.sent = tool.follow_up(passage.sent, exchange, is_last=turn == ROUNDS_MAX - 1)
+            response.close()
+            asked = replace(passage.asked, drop=passage.asked.drop | {b"content-encoding", b"accept-encoding"})
+            response = await self._upstreams.send(passage.side, asked, path, passage.sent, is_read=True)
+            if response.status != 200:
+                await relay.fail(response)
+                passage.status = response.status
+                return
+            relay.go_on()
+        passage.bytes_out = await relay.finish()
+        response.close()
 
     async def _refuse(self, passage: Passage, send: Send, status: int, message: str, retry_after_s: int = 0) -> None:
         passage.status, passage.problem = status, passage.problem or message

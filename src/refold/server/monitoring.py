@@ -59,6 +59,7 @@ class Metrics:
         )
         self._by_code: dict[str, Counter] = {}
         self._by_label: dict[tuple[str, str], Counter] = {}
+        self.recalls = Counter("refold_recalls", "Recall calls that the gateway answered.", registry=registry)
         self.compressions = Counter("refold_compressions", "Compressions that were made.", registry=registry)
 
     def count_passage(self, passage: Passage) -> None:

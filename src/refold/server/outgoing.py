@@ -215,13 +215,14 @@ class Reporter:
         elif self.problem is None and isinstance(error, LedgerError):
             self.problem = LedgerProblem(time.time(), str(error)[:300])
 
-    def observe(self, outgoing: Outgoing, answered: Answered) -> None:
-        """Record what an answer cost."""
+    def observe(self, outgoing: Outgoing, answered: Answered, *, is_extra: bool = False) -> None:
+        """Record what an answer cost; ``is_extra``: its request held more than the prepared context."""
         session = outgoing.session
         if session is None or outgoing.is_failed_open or session.generation != outgoing.generation:
             return  # Another request was prepared since, or this one was not.
         if answered.has_usage:
-            session.due.append(ReportedUsage(answered.usage, answered.finish_reason or None))
+            finish_reason = None if is_extra else answered.finish_reason or None
+            session.due.append(ReportedUsage(answered.usage, finish_reason, is_extra=is_extra))
         elif answered.error_text and find_overflow(answered.error_text) is not None:
             session.due.append(ReportedUsage(0, is_overflow=True))
         else:
@@ -321,7 +322,13 @@ def store_billed(manager: ContextCompressionManager, session_id: str, due: list[
     """Store what answers cost; log what cannot be stored. Blocks."""
     for one in due:
         try:
-            manager.observe_usage(session_id, one.usage, finish_reason=one.finish_reason, is_overflow=one.is_overflow)
+            manager.observe_usage(
+                session_id,
+                one.usage,
+                finish_reason=one.finish_reason,
+                is_overflow=one.is_overflow,
+                is_extra=one.is_extra,
+            )
         except Exception as error:  # noqa: BLE001 - figures that cannot be stored cost nothing but their use
             _tell_lost(error)
 

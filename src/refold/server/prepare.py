@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -45,6 +46,7 @@ from refold.server.overflow import (
     limit_exactly,
     make_job,
 )
+from refold.server.recall_tool import RecallCall, make_recall_tool
 from refold.server.request import Asked
 from refold.server.request_memory import Continued, RequestMemory
 from refold.server.session_lookup import (
@@ -122,6 +124,10 @@ class Preparer:
             if not origin.conversation:
                 origin = replace(origin, conversation=read_conversation(request.body))
             session = await self._choose(asked.tenant, named, request, origin)
+        if self._settings.recall_tool and request.tools:
+            request = replace(request, own_tools=(make_recall_tool(wire).definition,))
+            if continued is not None:
+                continued.request = request
         session.in_flight += 1
         self._in_flight += 1
         name_payer(self._settings, asked, wire, request.model)
@@ -416,9 +422,17 @@ class Preparer:
         self._memory.remember(session, continued.request, spliced.places)
         return make_outgoing(session, continued.request, ready, body, spliced.written)
 
-    def observe(self, outgoing: Outgoing, answered: Answered) -> None:
+    def observe(self, outgoing: Outgoing, answered: Answered, *, is_extra: bool = False) -> None:
         """Record what an answer cost."""
-        self._reporter.observe(outgoing, answered)
+        self._reporter.observe(outgoing, answered, is_extra=is_extra)
+
+    async def recall(self, session: KnownSession, calls: Sequence[RecallCall]) -> dict[str, str]:
+        """Return the results of recall calls by the ids of the calls."""
+
+        def answer() -> dict[str, str]:
+            return {call.id: call.answer(self._manager, session.id) for call in calls}
+
+        return await asyncio.to_thread(answer)
 
     def leave(self, outgoing: Outgoing) -> None:
         """Note that a request has ended."""

@@ -194,6 +194,7 @@ class RequestMemory:
 log = logging.getLogger("refold.server")
 BYTES_MAX = 32_000_000
 _WARNED_MAX = 1_000
+_PREVIOUS = re.compile(rb'"previous_response_id"\s*:\s*"([^"\\]{1,200})"')
 # The provider does not store this response, so it cannot be continued by its id.
 _NOT_HELD = re.compile(rb'"store"\s*:\s*false')
 # Items that can be sent again; everything else exists only at the provider.
@@ -234,6 +235,7 @@ class Chains:
         self._bytes = 0
         self._known: OrderedDict[tuple[str, str], tuple[bytes, list[Any]]] = OrderedDict()
         self._warned: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._renamed: OrderedDict[tuple[str, str], str] = OrderedDict()
 
     def unroll(self, tenant: str, body: bytes) -> Chained | None:
         """Return a chained request with its whole conversation; None if its chain is unknown."""
@@ -259,6 +261,21 @@ class Chains:
             self._warn(tenant, before, "a chain of responses contains items that only the provider holds")
         rest = {name: value for name, value in asked.items() if name != "previous_response_id"}
         return Chained(body, dump_json({**rest, "input": items}), is_replayable)
+
+    def rename(self, tenant: str, shown: str, held: str) -> None:
+        """Note that the client knows a response by another id than the provider, after a recall in a stream."""
+        if shown and held and shown != held:
+            self._renamed[tenant, shown] = held
+            while len(self._renamed) > _WARNED_MAX:
+                self._renamed.popitem(last=False)
+
+    def resolve(self, tenant: str, body: bytes) -> bytes:
+        """Return a request that names its previous response as the provider does."""
+        found = _PREVIOUS.search(body) if self._renamed else None
+        held = self._renamed.get((tenant, found[1].decode("utf-8", "replace"))) if found is not None else None
+        if found is None or held is None:
+            return body
+        return body[: found.start(1)] + held.encode() + body[found.end(1) :]
 
     def remember(self, tenant: str, whole: bytes, answered: Answered) -> None:
         """Remember a response, with the whole conversation that it answers."""

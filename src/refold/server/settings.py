@@ -60,6 +60,7 @@ class GatewaySettings:
     anthropic_key: str = field(default="", repr=False)
     compress: bool = True
     arrival: bool = False
+    recall_tool: bool = False
     cache_marks: Literal["client", "auto"] = "client"
     summaries: Literal["own", "client", "off"] = "own"
     body_bytes_max: int = 32_000_000

@@ -1,0 +1,298 @@
+"""Streamed answers that may contain a recall call: what the client sees of them, and how the next one continues them.
+
+Text is relayed as it arrives. From the first tool call on, events are held until the answer ends; if none of the calls
+is ours they are released unchanged. After a recall the held events are dropped, and the events of the next answer get
+the ids and numbers that make them the continuation of what the client has already seen.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from abc import ABC, abstractmethod
+from typing import Any
+
+import orjson
+
+from refold.server.body import dump_json
+
+_EVENT_END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
+
+
+def read_arguments(given: object) -> dict[str, Any]:
+    """Return a call's arguments; empty if they are not an object."""
+    if isinstance(given, str):
+        try:
+            given = json.loads(given)
+        except ValueError:
+            return {}
+    return given if isinstance(given, dict) else {}
+
+
+def list_of(value: object) -> list[Any]:
+    """Return a list, empty if the value is not one."""
+    return value if isinstance(value, list) else []
+
+
+class RecallStream(ABC):
+    """Reads a streamed answer event by event and decides what the client sees of it."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._held: list[bytes] = []
+        self._is_holding = False
+        self.is_continued = False
+
+    def feed(self, chunk: bytes) -> bytes:
+        """Return what of the stream may be relayed now."""
+        self._rest += chunk
+        out: list[bytes] = []
+        while (end := _EVENT_END.search(self._rest)) is not None:
+            event, self._rest = self._rest[: end.end()], self._rest[end.end() :]
+            payload = _read_data(event)
+            if payload is not None:
+                self._note(payload)
+                self._is_holding = self._is_holding or self._begins_call(payload) or self._ends(payload)
+            elif b"[DONE]" in event:
+                self._is_holding = True
+            if self.is_continued and payload is not None:
+                event = self._rewrite(payload)
+            if event and not self._is_holding:
+                self._forwarded(payload)
+                out.append(event)
+            elif event:
+                self._held.append(event)
+        return b"".join(out)
+
+    def release(self) -> bytes:
+        """Return what was held, the end of the stream included."""
+        held, rest = b"".join(self._held), self._rest
+        self._held, self._rest = [], b""
+        return held + rest
+
+    def go_on(self) -> None:
+        """Drop what was held, and read the next answer as the continuation of this one."""
+        self._held, self._rest, self._is_holding, self.is_continued = [], b"", False, True
+        self._reset()
+
+    @property
+    def shown_id(self) -> str:
+        """The id of the answer that the client sees, if later requests refer to it."""
+        return ""
+
+    @property
+    @abstractmethod
+    def answer(self) -> dict[str, Any]:
+        """The whole answer that was read, in the shape of an answer that is not streamed."""
+
+    @abstractmethod
+    def _reset(self) -> None: ...
+
+    @abstractmethod
+    def _note(self, payload: dict[str, Any]) -> None: ...
+
+    @abstractmethod
+    def _begins_call(self, payload: dict[str, Any]) -> bool: ...
+
+    @abstractmethod
+    def _ends(self, payload: dict[str, Any]) -> bool: ...
+
+    @abstractmethod
+    def _forwarded(self, payload: dict[str, Any] | None) -> None: ...
+
+    @abstractmethod
+    def _rewrite(self, payload: dict[str, Any]) -> bytes: ...
+
+
+def _read_data(event: bytes) -> dict[str, Any] | None:
+    data = b"\n".join(line[5:].strip() for line in event.splitlines() if line.startswith(b"data:"))
+    try:
+        payload = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return None
+    return payload if isinstance(payload, dict) else None
+
+
+class ChatStream(RecallStream):
+    def __init__(self) -> None:
+        super().__init__()
+        self._id: object = None
+        self._reset()
+
+    def _reset(self) -> None:
+        self._text: list[str] = []
+        self._calls: dict[int, dict[str, Any]] = {}
+        self._usage: object = None
+
+    @property
+    def answer(self) -> dict[str, Any]:
+        message = {"role": "assistant", "content": "".join(self._text) or None, "tool_calls": [*self._calls.values()]}
+        return {"choices": [{"message": message}], "usage": self._usage}
+
+    def _note(self, payload: dict[str, Any]) -> None:
+        self._usage = payload.get("usage") or self._usage
+        delta = _find_delta(payload)
+        if isinstance(delta.get("content"), str):
+            self._text.append(delta["content"])
+        for piece in list_of(delta.get("tool_calls")):
+            call = self._calls.setdefault(
+                int(piece.get("index", 0)), {"id": "", "type": "function", "function": {"name": "", "arguments": ""}}
+            )
+            call["id"] = piece.get("id") or call["id"]
+            for name in ("name", "arguments"):
+                call["function"][name] += (piece.get("function") or {}).get(name) or ""
+
+    def _begins_call(self, payload: dict[str, Any]) -> bool:
+        return bool(_find_delta(payload).get("tool_calls"))
+
+    def _ends(self, payload: dict[str, Any]) -> bool:
+        return any(isinstance(one, dict) and one.get("finish_reason") for one in list_of(payload.get("choices")))
+
+    def _forwarded(self, payload: dict[str, Any] | None) -> None:
+        if payload is not None and self._id is None:
+            self._id = payload.get("id")
+
+    def _rewrite(self, payload: dict[str, Any]) -> bytes:
+        if self._id is not None:
+            payload["id"] = self._id
+            _find_delta(payload).pop("role", None)
+        return b"data: " + dump_json(payload) + b"\n\n"
+
+
+def _find_delta(payload: dict[str, Any]) -> dict[str, Any]:
+    choices = list_of(payload.get("choices"))
+    delta = choices[0].get("delta") if choices and isinstance(choices[0], dict) else None
+    return delta if isinstance(delta, dict) else {}
+
+
+class AnthropicStream(RecallStream):
+    def __init__(self) -> None:
+        super().__init__()
+        self._sent = 0
+        self._has_begun = False
+        self._has_thought = False
+        self._reset()
+
+    def _reset(self) -> None:
+        self._blocks: dict[int, dict[str, Any]] = {}
+        self._json: dict[int, str] = {}
+        self._usage: dict[str, Any] = {}
+        self._shift = self._sent
+        self._dropped: set[int] = set()
+
+    @property
+    def answer(self) -> dict[str, Any]:
+        blocks = []
+        for at, block in sorted(self._blocks.items()):
+            whole = dict(block)
+            if block.get("type") == "tool_use":
+                whole["input"] = read_arguments(self._json.get(at) or "{}")
+            blocks.append(whole)
+        return {"content": blocks, "usage": self._usage}
+
+    def _note(self, payload: dict[str, Any]) -> None:
+        kind, at = payload.get("type"), int(payload.get("index") or 0)
+        if kind == "message_start":
+            self._usage |= (payload.get("message") or {}).get("usage") or {}
+        elif kind == "message_delta":
+            self._usage |= payload.get("usage") or {}
+        elif kind == "content_block_start":
+            self._blocks[at] = dict(payload.get("content_block") or {})
+        elif kind == "content_block_delta":
+            self._add(self._blocks.setdefault(at, {}), payload.get("delta") or {}, at)
+
+    def _add(self, block: dict[str, Any], delta: dict[str, Any], at: int) -> None:
+        for name in ("text", "thinking", "signature"):
+            if isinstance(delta.get(name), str):
+                block[name] = (block.get(name) or "") + delta[name]
+        if isinstance(delta.get("partial_json"), str):
+            self._json[at] = self._json.get(at, "") + delta["partial_json"]
+
+    def _begins_call(self, payload: dict[str, Any]) -> bool:
+        block = payload.get("content_block")
+        return isinstance(block, dict) and block.get("type") == "tool_use"
+
+    def _ends(self, payload: dict[str, Any]) -> bool:
+        return payload.get("type") in ("message_delta", "message_stop")
+
+    def _forwarded(self, payload: dict[str, Any] | None) -> None:
+        kind = payload.get("type") if payload is not None else ""
+        self._has_begun = self._has_begun or kind == "message_start"
+        if payload is not None and kind == "content_block_start":
+            self._sent = max(self._sent, int(payload.get("index") or 0) + 1)
+            block = payload.get("content_block") or {}
+            self._has_thought = self._has_thought or "thinking" in str(block.get("type"))
+
+    def _rewrite(self, payload: dict[str, Any]) -> bytes:
+        """Continue the numbers of the blocks; a message begins once and has its thinking at its beginning."""
+        kind = str(payload.get("type"))
+        if kind == "message_start" and self._has_begun:
+            return b""
+        if "index" in payload:
+            at = int(payload["index"])
+            block = payload.get("content_block") or {}
+            if kind == "content_block_start" and self._has_thought and "thinking" in str(block.get("type")):
+                self._dropped.add(at)
+            if at in self._dropped:
+                return b""
+            payload["index"] = at - sum(one < at for one in self._dropped) + self._shift
+        return f"event: {kind}\ndata: ".encode() + dump_json(payload) + b"\n\n"
+
+
+class ResponsesStream(RecallStream):
+    def __init__(self) -> None:
+        super().__init__()
+        self._sent: list[Any] = []
+        self._has_begun = False
+        self._number = -1
+        self._id: object = None
+        self._reset()
+
+    def _reset(self) -> None:
+        self._response: dict[str, Any] = {}
+        self._shift = len(self._sent)
+
+    @property
+    def answer(self) -> dict[str, Any]:
+        return self._response
+
+    @property
+    def shown_id(self) -> str:
+        return str(self._id or "")
+
+    def _note(self, payload: dict[str, Any]) -> None:
+        if payload.get("type") in ("response.completed", "response.incomplete", "response.failed"):
+            self._response = dict(payload.get("response") or {})
+
+    def _begins_call(self, payload: dict[str, Any]) -> bool:
+        item = payload.get("item")
+        return isinstance(item, dict) and str(item.get("type")).endswith("_call")
+
+    def _ends(self, payload: dict[str, Any]) -> bool:
+        return payload.get("type") in ("response.completed", "response.incomplete", "response.failed")
+
+    def _forwarded(self, payload: dict[str, Any] | None) -> None:
+        if payload is None:
+            return
+        if payload.get("type") == "response.created":
+            self._has_begun = True
+            self._id = self._id or (payload.get("response") or {}).get("id")
+        self._number = max(self._number, int(payload.get("sequence_number") or 0))
+        if payload.get("type") == "response.output_item.done":
+            self._sent.append(payload.get("item"))
+
+    def _rewrite(self, payload: dict[str, Any]) -> bytes:
+        kind = str(payload.get("type"))
+        if kind in ("response.created", "response.in_progress", "response.queued") and self._has_begun:
+            return b""
+        if isinstance(payload.get("output_index"), int):
+            payload["output_index"] += self._shift
+        if "sequence_number" in payload:
+            self._number += 1
+            payload["sequence_number"] = self._number
+        response = payload.get("response")
+        if isinstance(response, dict) and isinstance(response.get("output"), list):
+            payload["response"] = {**response, "output": [*self._sent[: self._shift], *response["output"]]}
+            if self._id is not None:
+                payload["response"]["id"] = self._id
+        return f"event: {kind}\ndata: ".encode() + dump_json(payload) + b"\n\n"
