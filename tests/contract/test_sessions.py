@@ -112,3 +112,15 @@ def test_a_test_write_leaves_no_trace(ledger: Ledger) -> None:
     ledger.check_write()
     assert ledger.read_session(SESSION) == before
     assert ledger.verify() == []
+
+
+def test_the_bytes_of_sessions_are_measured_by_how_their_ids_begin(ledger: Ledger) -> None:
+    assert ledger.measure() == 0
+    send(ledger, ["hello" * 100], session="@a/1")
+    send(ledger, ["hello" * 100, "more" * 100], session="@a/2")
+    send(ledger, ["hello" * 100], session="@b/1")
+    one = ledger.measure("@b/")
+    assert one > 500
+    assert ledger.measure("@a/") > 2 * one
+    assert ledger.measure() == ledger.measure("@a/") + one
+    assert ledger.measure("@c/") == 0

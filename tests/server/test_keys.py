@@ -273,3 +273,28 @@ def test_content_of_a_conversation_is_not_in_the_log(start, caplog):
 def test_a_held_key_does_not_show_in_a_representation():
     settings = GatewaySettings(openai_key="sk-held", anthropic_key="sk-held")
     assert "sk-held" not in repr(settings)
+
+
+def test_a_tenant_at_its_storage_limit_is_served_without_being_stored(start):
+    rig = start(config={"window": 8_000, "reserve": 1_000}, window=8_000, settings={"tenant_bytes": 20_000})
+    alice, bob = (rig.application.keys.add(name)[1] for name in ("alice", "bob"))
+    messages = make_dialog(30)
+    first = rig.post("openai-chat", make_body("openai-chat", messages), x_refold_key=alice, x_refold_session="one")
+    assert not first.headers["x-refold-reason"].startswith("not-stored")
+    rig.application.preparer.storage._known.clear()
+    second = rig.post("openai-chat", make_body("openai-chat", messages), x_refold_key=alice, x_refold_session="two")
+    assert second.status_code == 200
+    assert second.headers["x-refold-reason"] == "not-stored; limit=20000"
+    before, after = map(int, second.headers["x-refold-tokens"].split("->"))
+    assert after < 7_000 < before
+    assert rig.manager.ledger.read_session("@alice/two") is None
+    status = rig.http.get("/api/status", headers={"x-refold-key": alice}).json()["storage"]
+    assert status["bytes"] > status["bytes_max"] == 20_000
+    sidecar = {"model": "scripted-1", "messages": messages, "session_id": "three"}
+    assert rig.http.post("/v1/compress", json=sidecar, headers={"x-refold-key": alice}).status_code == 507
+    other = rig.post("openai-chat", make_body("openai-chat", messages), x_refold_key=bob, x_refold_session="one")
+    assert not other.headers["x-refold-reason"].startswith("not-stored")
+    rig.http.delete("/api/sessions/one", headers={"x-refold-key": alice})
+    rig.application.preparer.storage._known.clear()
+    again = rig.post("openai-chat", make_body("openai-chat", make_dialog(2)), x_refold_key=alice)
+    assert again.headers["x-refold-reason"] == "unchanged"

@@ -245,6 +245,12 @@ IN_MEMORY = define_reason(
     "preparation failed ({error}), so the request was compressed without the ledger",
     "准备失败（{error}），未使用账本，在内存中压缩",
 )
+NOT_STORED = define_reason(
+    "not-stored",
+    "limit",
+    "the request was not stored: the tenant has reached its limit of {limit:,} bytes",
+    "请求未保存：租户已达到 {limit:,} 字节的存储上限",
+)
 OVER_BUDGET = define_reason(
     "over-budget",
     "tokens limit",

@@ -42,6 +42,10 @@ class Ledger(Protocol):
         """Return the session; it is made if there is none."""
         ...
 
+    def measure(self, prefix: str = "") -> int:
+        """Return how many bytes of messages the sessions have whose id begins with ``prefix``."""
+        ...
+
     def check_write(self) -> None:
         """Write something that leaves no trace; raise LedgerError if the store cannot be written now."""
         ...

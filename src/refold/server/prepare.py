@@ -53,6 +53,7 @@ from refold.server.session_lookup import (
     Identities,
     KnownSession,
     Origin,
+    TenantStorage,
     check_name,
     find_origin,
     make_id,
@@ -92,6 +93,7 @@ class Preparer:
         self._workers = BodyWorkers(settings.prepare_s_max)
         self._fallback = Fallback(settings, manager, self._workers)
         self._writes = WriteBehind(manager.store_prepared)
+        self.storage = TenantStorage(manager.ledger, settings.tenant_bytes)
         self._in_flight = 0
 
     async def prepare(self, asked: Asked, wire: Wire, body: bytes) -> Outgoing:
@@ -133,6 +135,9 @@ class Preparer:
         name_payer(self._settings, asked, wire, request.model)
         try:
             limits = self._find_limits(session, request)
+            new_bytes = len(body) - (continued.remembered.places.end if continued is not None else 0)
+            if await self.storage.is_full(asked.tenant, new_bytes):
+                return await self._prepare_unstored(session, request, limits, body)
             outgoing = self._prepare_now(session, continued, limits, body) if continued is not None else None
             if outgoing is None:
                 outgoing = await self._run_bounded(session, request, limits, body, continued)
@@ -142,6 +147,16 @@ class Preparer:
             raise
         outgoing.seconds = time.perf_counter() - started
         return outgoing
+
+    async def _prepare_unstored(
+        self, session: KnownSession, request: ReadRequest, limits: Limits, body: bytes
+    ) -> Outgoing:
+        """Prepare a request of a tenant whose storage is full: compressed in memory if necessary, never stored."""
+        session.synced = ()
+        outgoing = await self._fallback.prepare(session, request, limits, body, "storage-limit")
+        reason = because.NOT_STORED(limit=self.storage.bytes_max)
+        log.warning(reason.code, extra={"fields": {"session": session.id}})
+        return replace(outgoing, reason=reason, is_failed_open=True)
 
     async def _choose(self, tenant: str, named: str, request: ReadRequest, origin: Origin) -> KnownSession:
         """Return the session that a request names or continues, or a new one."""

@@ -23,7 +23,7 @@ from itertools import compress
 from typing import Any
 
 from refold.conversation.edit import Edit
-from refold.errors import FormatError
+from refold.errors import FormatError, RefoldError
 from refold.ledger.align import count_common
 from refold.ledger.port import Ledger
 from refold.ledger.records import SessionRow
@@ -96,6 +96,9 @@ TENANT_MARK = "@"
 # A client that trims its oldest messages is recognised by the replies it still has: at least so many, and this share.
 REPLIES_MIN, REPLIES_SHARE = 2, 0.6
 REPLIES_KEPT = 200_000
+# A tenant's storage is measured this often, and again this soon before a tenant at its limit is refused.
+MEASURE_S, MEASURE_AGAIN_S = 60.0, 1.0
+TENANTS_MAX = 10_000
 
 
 @dataclass(slots=True, eq=False)
@@ -352,3 +355,44 @@ def _read_rows(ledger: Ledger, rows: list[SessionRow]) -> list[KnownSession]:
         known.client, known.conversation, known.parent = client, conversation, parent
         found.append(known)
     return found
+
+
+class StorageFull(RefoldError):
+    """The tenant has stored as many bytes as it may."""
+
+    http_status = 507
+
+
+class TenantStorage:
+    """How many bytes each tenant has stored: measured in the ledger now and then, estimated in between.
+
+    ``bytes_max`` 0 means no limit. For one event loop.
+    """
+
+    def __init__(self, ledger: Ledger, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self._ledger = ledger
+        self._known: dict[str, tuple[float, int]] = {}
+
+    async def is_full(self, tenant: str, more: int) -> bool:
+        """Tell whether a tenant has reached its limit; ``more`` bytes are about to be stored."""
+        if not self.bytes_max or not tenant:
+            return False
+        measured_at, stored = self._known.get(tenant, (0.0, self.bytes_max))
+        age = time.monotonic() - measured_at
+        if age > MEASURE_S or (stored >= self.bytes_max and age > MEASURE_AGAIN_S):
+            measured_at, stored = time.monotonic(), await asyncio.to_thread(self.measure, tenant)
+        is_full = stored >= self.bytes_max
+        self._known[tenant] = measured_at, stored + (0 if is_full else more)
+        while len(self._known) > TENANTS_MAX:
+            del self._known[next(iter(self._known))]
+        return is_full
+
+    def measure(self, tenant: str) -> int:
+        """Return the bytes that a tenant has stored. Blocks."""
+        return self._ledger.measure(make_id(tenant, ""))
+
+    def check(self, tenant: str) -> None:
+        """Raise StorageFull if a tenant has reached its limit. Blocks."""
+        if self.bytes_max and tenant and self.measure(tenant) >= self.bytes_max:
+            raise StorageFull(f"this tenant has stored its limit of {self.bytes_max:,} bytes; delete sessions")

@@ -67,6 +67,7 @@ class GatewaySettings:
     requests_max: int = 1_000
     tenant_requests_max: int = 200
     tenant_streams_max: int = 16
+    tenant_bytes: int = 0
     tenant_paths: str = ""
     connect_timeout_s: float = 10.0
     upstream_stall_s: float = 600.0
@@ -85,6 +86,8 @@ class GatewaySettings:
             value = getattr(self, one.name)
             if one.name.endswith(("_max", "_min", "_s", "_s_max")) and not value > 0:
                 raise ConfigError(f"gateway.{one.name} must be more than 0, not {value}")
+        if self.tenant_bytes < 0:
+            raise ConfigError(f"gateway.tenant_bytes must be 0 (no limit) or more, not {self.tenant_bytes}")
         for path in self.paths_for_tenants:
             if not path.startswith("/v1/"):
                 raise ConfigError(f"gateway.tenant_paths holds {path[:40]!r}; a path begins with /v1/")

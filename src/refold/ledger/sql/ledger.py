@@ -79,6 +79,10 @@ class SqlLedger(ABC):
         """Return sessions whose id begins with the prefix, the last changed first."""
         return self._ask(lambda db: session_rows.list_sessions(db, limit=limit, offset=offset, prefix=prefix))
 
+    def measure(self, prefix: str = "") -> int:
+        """Return how many bytes of messages the sessions have whose id begins with ``prefix``."""
+        return self._ask(lambda db: session_rows.measure(db, prefix))
+
     def update_session(self, session_id: str, changes: Mapping[str, object], now: float) -> None:
         """Set wire, model or, key by key, settings."""
         self._change(

@@ -82,6 +82,13 @@ def list_sessions(db: Database, *, limit: int, offset: int, prefix: str = "") ->
     return [_read_session(db, row).row for row in rows]
 
 
+def measure(db: Database, prefix: str) -> int:
+    """Return how many bytes of messages the sessions have whose id begins with the prefix."""
+    which, values = ("WHERE session.id >= ? AND session.id < ?", (prefix, end_prefix(prefix))) if prefix else ("", ())
+    joined = f"session JOIN message ON message.session = session.key{db.join_body}"
+    return int(db.fetch_value(f"SELECT coalesce(sum(length(body)), 0) FROM {joined} {which}", values))
+
+
 def list_keys(db: Database) -> list[tuple[int, str]]:
     """Return the key and the id of every session."""
     return [(key, db.decode(session_id)) for key, session_id in db.fetch_all("SELECT key, id FROM session")]

@@ -165,6 +165,7 @@ _STATUSES = {
     502: "The upstream refused or failed.",
     503: "The upstream is not available.",
     504: "The upstream did not answer in time.",
+    507: "The tenant's storage is full.",
 }
 
 

@@ -73,6 +73,7 @@ def _prepare_session(
     wish: CompressRequest, access: Access, messages: list[Any], key: str, budget: int | None
 ) -> PreparedContext:
     session_id = make_id(access.tenant, check_name(wish.session_id or ""))
+    access.application.preparer.storage.check(access.tenant)
     limits = (
         access.application.limits.find(LimitKey(access.tenant, "", wish.model or ""))
         if budget is None

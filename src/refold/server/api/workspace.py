@@ -41,8 +41,16 @@ def read_status(access: Asker) -> Json:
             "keys": application.keys.is_required,
             "ledger": _describe_ledger(access),
             "tenant": access.tenant,
+            "storage": _describe_storage(access),
         }
     )
+
+
+def _describe_storage(access: Access) -> dict[str, object]:
+    """Return the bytes that the caller has stored, and its limit (0: none)."""
+    storage = access.application.preparer.storage
+    stored = storage.measure(access.tenant) if access.tenant and storage.bytes_max else None
+    return {"bytes": stored, "bytes_max": storage.bytes_max if access.tenant else 0}
 
 
 def _describe_ledger(access: Access) -> dict[str, object]:
