@@ -69,9 +69,9 @@ class CarriedNote:
     holds: bool = True
 
 
-def is_memory_due(keeper: Keeper, session: OpenSession) -> bool:
-    """Tell whether notes may be carried into this session now: it is new, and nothing of it was sent yet."""
-    if not keeper.config.memory.inject or MEMORY in session.row.settings or not session.ids:
+def is_memory_due(session: OpenSession) -> bool:
+    """Tell whether notes may be carried into this session now, if settings allow it: nothing of it was sent yet."""
+    if MEMORY in session.row.settings or not session.ids:
         return False
     return session.ids[0] in session.unsent and not session.row.compression_count
 

@@ -162,7 +162,7 @@ def _find_quiet_note(keeper: Keeper, slot: Slot, session: OpenSession, judged: J
     What is logged when it begins or ends (a wait until a change pays) is logged by the long way.
     """
     decision = judged.decision
-    if is_memory_due(keeper, session):
+    if keeper.config.memory.inject and is_memory_due(session):
         return None
     fits = session.item_tokens + judged.fixed <= judged.budget.hard
     if decision.acts or decision.is_held or not fits or slot.reported != name_wait(decision.trigger.reason):
@@ -181,7 +181,7 @@ def _prepare_held(
         rounds.begin()
         judged = judge(keeper, slot, session, request)
         decision, fixed, hard = judged.decision, judged.fixed, judged.budget.hard
-        if is_memory_due(keeper, session):
+        if keeper.config.memory.inject and is_memory_due(session):
             session = add_memory(keeper, slot, session, judged.budget.soft - session.item_tokens - fixed)
             continue
         if make_room(keeper, session, fixed, hard):
