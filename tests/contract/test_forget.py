@@ -104,3 +104,22 @@ def test_a_compression_covers_a_forgotten_message_only_if_it_was_made_without_it
     assert ledger.commit(SESSION, replace(make_batch(fold), forgotten=(ids[1],)), now=NOW)
     assert [item.edit for item in ledger.read_edits(SESSION)] == [fold]
     assert is_sound(ledger)
+
+
+def test_erased_edits_go_with_what_was_made_from_them_and_the_messages_stay(ledger: Ledger) -> None:
+    ids = send(ledger, ["a", "b", "c", "d"])
+    inner = make_fold(ids[:2], "a summary with a secret", level=1)
+    outer = make_fold(ids[:3], "a summary of that", level=2, made_from=[inner.id])
+    commit(ledger, inner, name="b1")
+    commit(ledger, outer, name="b2", expects=[inner.id])
+    row = ledger.read_session(SESSION)
+    assert row is not None
+    assert ledger.erase_edits(SESSION, [inner.id, "absent"], NOW) == 2
+    assert ledger.read_edits(SESSION, active_only=False) == []
+    assert [message.is_forgotten for message in ledger.read_messages(SESSION)] == [False] * 4
+    assert not any(message.is_compressed for message in ledger.read_messages(SESSION))
+    after = ledger.read_session(SESSION)
+    assert after is not None
+    assert after.edits_version > row.edits_version, "nobody goes on with what he remembers"
+    assert ledger.erase_edits(SESSION, [inner.id], NOW) == 0
+    assert is_sound(ledger)
