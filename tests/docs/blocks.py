@@ -18,7 +18,7 @@ from markdown_it import MarkdownIt
 CONSOLE_LANGUAGES = {"console", "sh", "bash", "shell"}
 TIMEOUT_S = 120
 _OPT_OUT = re.compile(r"^<!--\s*not run:(?P<reason>.*?)-->\s*$", re.S)
-_RUNS_REFOLD = re.compile(r"(?:^|[|;&(]\s*|\bpython -m )refold\b")
+_RUNS_REFOLD = re.compile(r"(?:^|[|;&(]\s*|\bpython -m )(?:\w+=\S*\s+)*refold\b")
 _TOLERANCE = re.compile(r"^<!--\s*figures within (?P<percent>\d+) %\s*-->\s*$")
 _FIGURE = re.compile(r"\d[\d,]*(?:\.\d+)?")
 _PROGRESS = re.compile(r"\w+:(?: [\d,]+ of [\d,]+,)? \d+ s")
