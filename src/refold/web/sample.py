@@ -194,8 +194,9 @@ class SamplePlayer:
         before = self._count()
         prepared = self._prepare()
         self._report(prepared, answer)
-        self.share = prepared.total_tokens / (WINDOW_TOKENS - RESERVE_TOKENS)
-        return SampleStep(before, self._count()) if _is_folded(prepared) else SampleStep()
+        after = self._count()
+        self.share = after / (WINDOW_TOKENS - RESERVE_TOKENS)
+        return SampleStep(before, after) if _is_folded(prepared) else SampleStep()
 
     def _count(self) -> int:
         """Return the tokens in view as the gauge shows them, without the sample's tools."""
