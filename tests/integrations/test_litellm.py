@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -115,7 +116,15 @@ class CallbackAgent(LiteLLMAgent):
             answer = await litellm.acompletion(**self.request(), metadata={"session_id": self.setup.session})
             done = self.take([one async for one in answer] if "stream" in self.setup.mode else answer)
             if done is not None:
+                await self.wait_for_log(done)
                 return done
+
+    async def wait_for_log(self, answer: str) -> None:
+        """Let LiteLLM log the answer: an application's loop goes on, this one ends with the turn."""
+        for _ in range(400):
+            if self.session.messages()[-1].get("content") == answer:
+                return
+            await asyncio.sleep(0.05)
 
     def close(self) -> None:
         litellm.callbacks = self.known

@@ -9,7 +9,7 @@ here do both. In a proxy's settings: ``callbacks: refold.integrations.litellm.ha
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -18,10 +18,11 @@ from litellm.integrations.custom_logger import CustomLogger
 
 from refold.errors import ConfigError
 from refold.integrations import open_session
-from refold.integrations.streamed import StreamedReply, follow, follow_async
+from refold.integrations.streamed import follow, follow_async
 from refold.manager.managed import ManagedSession
 
-STREAMS_MAX = 10_000
+# So many messages may follow a streamed answer before LiteLLM has logged it.
+RESENT_MAX = 50
 _COMPLETIONS = ("completion", "acompletion")
 
 if not hasattr(CustomLogger, "async_pre_call_deployment_hook"):
@@ -36,7 +37,6 @@ class RefoldCallback(CustomLogger):
         self._session = session
         self._base = open_session("unnamed", format="openai-chat", **options)
         self.manager = self._base.manager
-        self._streams: OrderedDict[str, StreamedReply] = OrderedDict()
 
     def session_for(self, request: Mapping[str, Any]) -> ManagedSession:
         """Return the session of a request: as named here, or by its metadata."""
@@ -56,23 +56,16 @@ class RefoldCallback(CustomLogger):
         if is_answer and not hasattr(response, "__aiter__"):
             await self.session_for(request_data).commit_async(response)
 
-    async def async_post_call_streaming_deployment_hook(
-        self, request_data: dict, response_chunk: Any, call_type: Any
-    ) -> None:
-        """Put a streamed answer together and store it when it is complete."""
-        if getattr(call_type, "value", call_type) not in _COMPLETIONS:
+    async def async_log_success_event(self, kwargs: dict[str, Any], response_obj: Any, *_: Any, **__: Any) -> None:
+        """Store a streamed answer: LiteLLM logs it whole, some time after its end."""
+        if kwargs.get("call_type") not in _COMPLETIONS or not kwargs.get("stream") or not response_obj.choices:
             return
-        key = str(request_data.get("litellm_call_id"))
-        reply = self._streams.setdefault(key, StreamedReply())
-        was_done = reply.is_done
-        reply.add(response_chunk)
-        if len(self._streams) > STREAMS_MAX:
-            self._streams.popitem(last=False)
-        if reply.is_done and not was_done:
-            await self.session_for(request_data).commit_async(reply.reply, finish_reason=reply.finish_reason)
-        elif was_done and reply.usage:
-            del self._streams[key]
-            await self.session_for(request_data).commit_async([], reply.usage)
+        session = self.session_for(kwargs)
+        message = response_obj.choices[0].message.model_dump(exclude_none=True)
+        # The next request may have come first, and brought the answer along.
+        newest = (await asyncio.to_thread(session.messages))[-RESENT_MAX:]
+        is_known = any(_is_same(message, one) for one in newest)
+        await session.commit_async([] if is_known else [message], getattr(response_obj, "usage", None))
 
 
 def completion(*, refold: ManagedSession, **request: Any) -> Any:
@@ -93,6 +86,13 @@ async def acompletion(*, refold: ManagedSession, **request: Any) -> Any:
         return follow_async(answer, refold)
     await refold.commit_async(answer)
     return answer
+
+
+def _is_same(message: Mapping[str, Any], stored: Any) -> bool:
+    if not isinstance(stored, Mapping) or stored.get("role") != "assistant":
+        return False
+    ids = [[call.get("id") for call in one.get("tool_calls") or ()] for one in (message, stored)]
+    return ids[0] == ids[1] and (message.get("content") or "") == (stored.get("content") or "")
 
 
 def _read_request(request: Mapping[str, Any]) -> dict[str, Any]:
