@@ -8,7 +8,7 @@ SENTENCES = {
     "zh": "花园需要浇水，也需要一些阴凉，种子要放进温暖的土里。",
 }
 # How often the sentence is said, message by message.
-SIZES = {"short": (1,), "long": (9,), "mixed": (1, 3, 1, 12, 2, 5), "pages": (20, 70, 45, 90)}
+SIZES = {"short": (1,), "long": (9,), "mixed": (1, 3, 1, 12, 2, 5), "pages": (20, 80, 60, 120)}
 
 
 def say(at: int, size: str, language: str) -> dict[str, str]:
