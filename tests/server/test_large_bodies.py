@@ -12,7 +12,7 @@ from refold.server.worker import choose_by_size, shorten
 from tests.server.running import make_body, make_dialog
 
 LARGE_BYTES = 200_000
-LARGE = {"worker_bytes_min": LARGE_BYTES, "prepare_s_max": 20.0}
+LARGE = {"worker_bytes_min": LARGE_BYTES, "prepare_s_max": 120.0}
 SMALL = {"window": 20_000}
 WIRES = ["openai-chat", "openai-responses", "anthropic"]
 
