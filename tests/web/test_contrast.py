@@ -97,6 +97,7 @@ def test_texts_of_all_pages_can_be_read(browser: Browser, url: str, mode: str) -
 def test_texts_of_a_session_its_looks_and_its_toasts_can_be_read(browser: Browser, url: str, mode: str) -> None:
     page = browser.open(f"{url}/session?name={NAME}", color_scheme=mode, width=1440)
     page.locator(".gauge-share").wait_for()
+    page.get_by_role("button", name="Next fold").click()
     page.locator(".fold").first.wait_for()
     page.get_by_role("button", name="Exact values").first.click()
     check(page, f"what the model sees in {mode}")

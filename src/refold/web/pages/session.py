@@ -236,14 +236,21 @@ class SessionTab:
         found = next((one.batch_id for one in self.talk.seen.edits if one.edit.id == edit_id), "")
         return found or edit_id
 
+    async def _return_to_now(self) -> None:
+        """Leave the past: what is changed now must be seen."""
+        if self.request:
+            await self.seek(0)
+
     async def undo(self, which: str = "") -> None:
         """Undo a compression, the last one unless one is named."""
+        await self._return_to_now()
         done = await self.source.run(unfold, self.name, which)
         notify(say("session.unfolded", tokens=max(0, done.tokens_after - done.tokens_before)))
         await self.refresh()
 
     async def redo(self, which: str = "") -> None:
         """Redo what was undone, the last unless one is named."""
+        await self._return_to_now()
         done = await self.source.run(refold, self.name, which)
         notify(say("session.refolded", tokens=max(0, done.tokens_before - done.tokens_after)))
         await self.refresh()
