@@ -106,7 +106,8 @@ def _list_tables_of_words() -> Iterator[str]:
     yield from PRESETS.values()
     yield from EXTRAS.values()
     yield from (means for _, means in LEGEND)
-    yield from (CompressionConfig.model_fields[name].description or "" for name in SETTINGS.values())
+    starts = next(meaning.names for meaning in MEANINGS if "trigger_ratio" in meaning.names)
+    yield from (CompressionConfig.model_fields[name].description or "" for name in (*SETTINGS.values(), *starts))
     yield from errors.__all__
 
 
