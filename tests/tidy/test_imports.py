@@ -37,10 +37,12 @@ report = {"acts": acts, "absent": []}
 for name in json.loads(sys.argv[1]):
     try:
         importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] == "refold":
+    except Exception as error:
+        # An adapter says which version of its framework it needs.
+        missing = error if isinstance(error, ModuleNotFoundError) else error.__cause__
+        if not isinstance(missing, ModuleNotFoundError) or (missing.name or "").split(".")[0] == "refold":
             raise
-        report["absent"].append([name, error.name])
+        report["absent"].append([name, missing.name])
 print(json.dumps(report))
 """
 
@@ -48,7 +50,13 @@ print(json.dumps(report))
 EXTRA_PARTS = {"server", "web", "mcp", "integrations", "llm", "recall"}
 # One release with another, pinned to each other: declaring the first declares the second.
 # What a declared library brings along and shows in its own interface.
-TWINS = {"pydantic-core": "pydantic", "starlette": "fastapi", "yarl": "aiohttp"}
+TWINS = {
+    "pydantic-core": "pydantic",
+    "starlette": "fastapi",
+    "yarl": "aiohttp",
+    "agents": "openai-agents",
+    "pydantic-ai": "pydantic-ai-slim",
+}
 EXTRA_MODULES = ("refold.ledger.postgres", "refold.cli.repl")
 
 
