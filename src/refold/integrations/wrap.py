@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from refold.config import CompressionConfig
 from refold.errors import ConfigError
+from refold.integrations import open_session
 from refold.integrations.streamed import follow, follow_async
 from refold.manager import ContextCompressionManager
 from refold.manager.managed import ManagedSession
@@ -42,10 +42,8 @@ def wrap(
     """
     if not callable(getattr(client, "post", None)) or not callable(getattr(client, "copy", None)):
         raise ConfigError(f"wrap takes a client of the openai or anthropic SDK, not {type(client).__name__}")
-    if manager is not None and settings:
-        raise ConfigError(f"give settings to the manager, not to wrap: {', '.join(sorted(settings))}")
-    chosen = manager or ContextCompressionManager(CompressionConfig(**settings), workspace)
-    patched: Client = _patch(client, chosen.session(session, window=window))
+    opened = open_session(session, workspace=workspace, manager=manager, window=window, **settings)
+    patched: Client = _patch(client, opened)
     return patched
 
 
