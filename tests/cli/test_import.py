@@ -8,8 +8,10 @@ import pytest
 from refold import ContextCompressionManager
 from refold.cli.compact import CompactRequest, compact_file
 from refold.cli.count import count
+from refold.cli.sessions import sessions
 from refold.cli.transfer import export, run_import
 from refold.errors import ConfigError, FormatError
+from refold.manager.status import read_client, read_title
 from refold.testing.convert import to_anthropic
 from tests.replay.files import agent_messages, claude_rows, codex_rows, write_rows
 
@@ -123,3 +125,20 @@ def test_importing_a_log_again_brings_only_what_is_new(folder: Path, capsys: pyt
     told = capsys.readouterr()
     assert "imported 's2': 1 message" in told.out
     assert "there is a session 's0' already" in told.err
+
+
+def test_imported_sessions_are_listed_by_their_agent_and_first_words(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_import(".", [str(folder)], None, as_json=True)
+    capsys.readouterr()
+    sessions(workspace=".")
+    told = capsys.readouterr().out
+    assert "compressions" in told
+    assert "folds" not in told
+    lines = {line.split()[0]: line for line in told.splitlines() if line.split()}
+    assert "claude-code" in lines["s-1"]
+    with ContextCompressionManager(workspace_path=".") as manager:
+        rows = manager.ledger.list_sessions()
+        assert {read_client(row) for row in rows} == {"claude-code", "codex", ""}
+        assert all(read_title(manager.ledger, row) for row in rows)

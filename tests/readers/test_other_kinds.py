@@ -155,3 +155,61 @@ def test_a_folder_stands_for_the_json_below_it(tmp_path: Path) -> None:
     assert read_file(str(tmp_path / "a" / "1.jsonl")).kind == "requests"
     with pytest.raises(FormatError, match="without any"):
         list_files([str(tmp_path / "a" / "b" / ".."), str(tmp_path.joinpath("none").mkdir() or tmp_path / "none")])
+
+
+ANSWERS = {
+    "openai-chat": {
+        "id": "chatcmpl-1",
+        "choices": [
+            {
+                "index": 0,
+                "finish_reason": "stop",
+                "message": {"role": "assistant", "content": "It is 4711.", "refusal": None, "annotations": []},
+            }
+        ],
+    },
+    "anthropic": {
+        "type": "message",
+        "role": "assistant",
+        "content": [{"type": "text", "text": "It is 4711."}],
+        "stop_reason": "end_turn",
+    },
+    "openai-responses": {
+        "id": "resp_1",
+        "status": "completed",
+        "output": [
+            {"type": "reasoning", "id": "rs_1", "summary": []},
+            {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "It is 4711."}]},
+        ],
+    },
+}
+
+
+@pytest.mark.parametrize("wire", sorted(ANSWERS))
+@pytest.mark.parametrize("wraps", [False, True])
+def test_the_answer_beside_the_last_request_of_a_log_ends_the_conversation(wire: str, wraps: bool) -> None:
+    key, answer = ("input" if wire == "openai-responses" else "messages"), ANSWERS[wire]
+    first = [{"role": "user", "content": "Which number?"}]
+    second = [*first, {"role": "assistant", "content": "Which one?"}, {"role": "user", "content": "The id."}]
+    extra = {"max_tokens": 10, "system": "Be brief."} if wire == "anthropic" else {}
+    rows = [
+        {
+            "request": {key: asked, "model": "m", **extra},
+            "response": {"status_code": 200, "body": answer} if wraps else answer,
+        }
+        for asked in (first, second)
+    ]
+    session = read_one(rows)
+    assert session.format == wire
+    assert list(session.messages[:3]) == second
+    assert len(session.messages) == (5 if wire == "openai-responses" else 4)
+    assert "It is 4711." in json.dumps(session.messages[-1])
+    assert "refusal" not in json.dumps(session.messages[-1])
+
+
+@pytest.mark.parametrize(
+    "answer", [None, "text", {"id": 1}, {"error": {"message": "no"}}, {"choices": []}, {"choices": [3]}]
+)
+def test_an_answer_that_is_none_adds_nothing(answer: object) -> None:
+    rows = [{"request": {"messages": [{"role": "user", "content": "Hi"}], "model": "m"}, "response": answer}]
+    assert len(read_one(rows).messages) == 1

@@ -160,3 +160,15 @@ def test_the_number_of_limits_is_bounded(monkeypatch):
         limits.note_refused(LimitKey("", "openai", f"m{number}"), 9_000, ContextOverflow("", tokens_max=8_000))
     assert limits.find(LimitKey("", "openai", "m0")) == NO_LIMITS
     assert limits.find(LimitKey("", "openai", "m99")).window == 8_000
+
+
+@pytest.mark.parametrize("window", [7_000, 13_000])
+def test_a_refusal_without_a_stated_limit_is_answered_by_one_retry_that_keeps_what_fits(start, window):
+    rig = start(config={"window": 400_000}, window=window)
+    answers = grow(rig, "openai-responses", 9)
+    assert [answer.status_code for answer in answers] == [200] * 9
+    sizes = [count_input(request.wire, json.loads(request.body)) for request in rig.provider.requests]
+    refused = [at for at, size in enumerate(sizes) if size > window]
+    assert len(refused) == 1
+    at = refused[0]
+    assert sizes[at + 1] > 0.35 * max(sizes[:at])

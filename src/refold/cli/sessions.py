@@ -23,7 +23,7 @@ def sessions(limit: Limit = 100, workspace: Workspace = "", as_json: AsJson = Fa
     from rich.cells import cell_len
     from rich.text import Text
 
-    from refold.manager.status import read_title
+    from refold.manager.status import read_client, read_title
 
     with open_workspace(workspace) as manager:
         rows = manager.ledger.list_sessions(limit=limit)
@@ -32,14 +32,19 @@ def sessions(limit: Limit = 100, workspace: Workspace = "", as_json: AsJson = Fa
         show_empty(workspace, as_json=as_json)
         return
     if as_json:
-        write_json([{**asdict(row), "settings": dict(row.settings), "title": titles[row.id]} for row in rows])
+        write_json(
+            [
+                {**asdict(row), "settings": dict(row.settings), "title": titles[row.id], "client": read_client(row)}
+                for row in rows
+            ]
+        )
         return
-    columns = ("session", "client", "first words", "messages", "tokens", "folds", "model", "changed")
-    table = make_table(*columns, numbers=("messages", "tokens", "folds"), wide=("session",))
+    columns = ("session", "client", "first words", "messages", "tokens", "compressions", "model", "changed")
+    table = make_table(*columns, numbers=("messages", "tokens", "compressions"), wide=("session",))
     for row, is_below in _put_below(rows):
         table.add_row(
             Text(f"↳ {clean_line(row.id, 500)}" if is_below else clean_line(row.id, 500)),
-            Text(clean_line(_read_origin(row, "client"), 16) or "·"),
+            Text(clean_line(read_client(row), 16) or "·"),
             Text(clean_line(titles[row.id], TITLE_CHARS) or "·"),
             f"{row.messages:,}",
             f"{row.tokens:,}",
@@ -53,12 +58,12 @@ def sessions(limit: Limit = 100, workspace: Workspace = "", as_json: AsJson = Fa
     console.print(table)
 
 
-def _read_origin(row: SessionRow, name: str) -> str:
-    """Return what the gateway recorded about the client of a session: its name, or the parent session."""
+def _read_parent(row: SessionRow) -> str:
+    """Return the session that the gateway recorded as a session's parent."""
     from refold.llm.conversation_model import GATEWAY
 
     made = row.settings.get(GATEWAY)
-    return str(made.get(name, "")) if isinstance(made, dict) else ""
+    return str(made.get("parent", "")) if isinstance(made, dict) else ""
 
 
 def _put_below(rows: Sequence[SessionRow]) -> list[tuple[SessionRow, bool]]:
@@ -67,7 +72,7 @@ def _put_below(rows: Sequence[SessionRow]) -> list[tuple[SessionRow, bool]]:
     roots: list[SessionRow] = []
     below: dict[str, list[SessionRow]] = {}
     for row in rows:
-        parent = _read_origin(row, "parent")
+        parent = _read_parent(row)
         if parent in ids and parent != row.id:
             below.setdefault(parent, []).append(row)
         else:

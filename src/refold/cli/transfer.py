@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from refold.manager.status import SessionStatus
     from refold.readers import Session
 
-TITLE = "title"
 SESSIONS_SHOWN = 20
 _MODEL_CHARS_MAX = 200
 _NAME_CHARS_MAX = 256
@@ -228,6 +227,7 @@ def _store_several(
 def _store_session(manager: ContextCompressionManager, session: Session, name: str) -> str:
     """Store a conversation with its title, model, system prompt and tools."""
     from refold.manager.append import KEPT
+    from refold.manager.status import CLIENT, TITLE
     from refold.readers import find_title
 
     if not session.messages:
@@ -243,7 +243,9 @@ def _store_session(manager: ContextCompressionManager, session: Session, name: s
     manager.append(name, list(session.messages), format=session.format)
     beside = {"system": session.system, "tools": session.tools}
     kept = {key: value for key, value in beside.items() if value}
-    changes: dict[str, object] = {"settings": {TITLE: find_title(session) or None, KEPT: kept or None}}
+    changes: dict[str, object] = {
+        "settings": {TITLE: find_title(session) or None, CLIENT: session.client or None, KEPT: kept or None}
+    }
     manager.ledger.update_session(name, changes, time.time())
     return name
 

@@ -18,16 +18,19 @@ from refold.ladder.plan import count_head, detect_said
 from refold.ledger.codec import load_json
 from refold.ledger.port import Ledger
 from refold.ledger.records import Event, SessionRow
+from refold.llm.conversation_model import GATEWAY
 from refold.manager.append import Request
 from refold.manager.notices import read_all_events
 from refold.manager.prepare import count_fixed, make_economics
-from refold.manager.session import find_brake, parse_stored, read_pinned
+from refold.manager.session import FORGOTTEN, find_brake, parse_stored, read_pinned
 from refold.manager.store import Keeper
 from refold.readers.session import Session, find_title
 from refold.tokens.counter import REPLY_TOKENS
 
 # A title is looked for in so many messages: agents put reminders and their environment before a person's words.
 TITLE_MESSAGES = 6
+# Session settings: the title that a person or an import gave, and the program that an imported session comes from.
+TITLE, CLIENT = "title", "client"
 # The newest decisions are listed one by one.
 DECISIONS_MAX = 20
 # How many messages are read at once when somebody looks for the newest ones.
@@ -250,7 +253,17 @@ def _read_decision(event: Event) -> Told:
 
 
 def read_title(ledger: Ledger, row: SessionRow) -> str:
-    """Return the first words that a person wrote in a session; what was forgotten is not among them."""
+    """Return a session's title: the one it was given, else its first words. Forgotten words are never part of it."""
+    given = row.settings.get(TITLE)
+    if isinstance(given, str) and given and FORGOTTEN not in row.settings:
+        return given
     opening = ledger.list_messages(row.id, limit=TITLE_MESSAGES)
     raws = tuple(load_json(stored.raw) for stored in opening if stored.role == "user" and not stored.is_forgotten)
     return find_title(Session(row.id, raws, row.wire or "openai-chat")) if raws else ""
+
+
+def read_client(row: SessionRow) -> str:
+    """Return the program that a session belongs to: the gateway's client, or where an import comes from."""
+    made = row.settings.get(GATEWAY)
+    found = made.get("client") if isinstance(made, dict) else row.settings.get(CLIENT)
+    return found if isinstance(found, str) else ""

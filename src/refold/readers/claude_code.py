@@ -144,7 +144,7 @@ class _Builder:
         while kept and kept[0]["role"] != "user":
             kept.pop(0)
             times.pop(0)
-        return Session(session_id, tuple(kept), "anthropic", times=settle_times(times), model=self._model)
+        return Session(session_id, tuple(kept), "anthropic", times=settle_times(times), model=self._model, client=KIND)
 
 
 def _keep_paired(messages: list[dict[str, Any]], at: int) -> list[dict[str, Any]]:

@@ -94,6 +94,7 @@ class _Reading:
             self._system,
             times=settle_times([self._times[at] for at in chosen]),
             model=self._model,
+            client=KIND,
         )
 
 

@@ -1,14 +1,16 @@
 """Logs of requests in any of the three formats, and exports: a row is a request, a session or a single message.
 
 Clients resend the whole history, so rows that continue one another become one session. A row may wrap its request in
-``request``, ``body`` or ``json``; an answer beside it (``response``) is not needed. Items of a type that no provider
-has are refused: they would become messages that nobody can read.
+``request``, ``body`` or ``json``. The next request usually repeats the answer beside it (``response``), as the client
+keeps it; only the answer to a session's last request is added. Items of a type that no provider has are refused: they
+would become messages that nobody can read.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from refold.errors import FormatError, RefoldError
@@ -67,6 +69,7 @@ def read_rows(rows: Sequence[Row], name: str) -> tuple[list[Session], list[Broke
     """Read the sessions of a log."""
     broken: list[Broken] = []
     told: list[Session] = []
+    answers: dict[str, list[Any]] = {}
     loose: list[Row] = []
     for row in rows:
         body = _find_body(row.value)
@@ -81,7 +84,9 @@ def read_rows(rows: Sequence[Row], name: str) -> tuple[list[Session], list[Broke
         except RefoldError as error:
             broken.append(Broken(row.line, str(error)[:300]))
             continue
-        told = _join(told, session)
+        told, at = _join(told, session)
+        answers[told[at].id] = _find_answer(row.value, session)
+    told = [_add_answer(session, answers.get(session.id, [])) for session in told]
     if loose:
         told += _read_loose(loose, name, broken)
     return told, broken
@@ -130,8 +135,46 @@ def _find_body(row: dict[str, Any]) -> dict[str, Any] | None:
     return None
 
 
-def _join(told: list[Session], session: Session) -> list[Session]:
-    """Add a session, or replace the newest one that it continues."""
+def _find_answer(row: dict[str, Any], session: Session) -> list[Any]:
+    """Return the messages of the answer that a row has beside its request; none if it has no complete one."""
+    answer = row.get("response")
+    if isinstance(answer, dict) and isinstance(answer.get("body"), dict):
+        answer = answer["body"]  # As in files of batches.
+    if not isinstance(answer, dict):
+        return []
+    if session.format == "openai-responses":
+        output = answer.get("output")
+        found = output if isinstance(output, list) else []
+    elif session.format == "anthropic":
+        content = answer.get("content")
+        found = [{"role": "assistant", "content": content}] if answer.get("role") == "assistant" and content else []
+    else:
+        choices = answer.get("choices")
+        first = choices[0] if isinstance(choices, list) and choices else None
+        message = first.get("message") if isinstance(first, dict) else None
+        found = [_clean_reply(message)] if isinstance(message, dict) and message.get("role") == "assistant" else []
+    try:
+        read = read_conversation(found, session.format)
+        check_known(read)
+    except RefoldError:
+        return []
+    return list(read.messages)
+
+
+def _clean_reply(message: dict[str, Any]) -> dict[str, Any]:
+    """Return a chat reply without its empty fields, as a client sends it back."""
+    return {key: value for key, value in message.items() if key in ("role", "content") or value not in (None, [], {})}
+
+
+def _add_answer(session: Session, answer: list[Any]) -> Session:
+    if not answer:
+        return session
+    times = (*session.times, *session.times[-1:] * len(answer)) if session.times else ()
+    return replace(session, messages=(*session.messages, *answer), times=times)
+
+
+def _join(told: list[Session], session: Session) -> tuple[list[Session], int]:
+    """Add a session, or replace the newest one that it continues; return its index, too."""
     prints = [_print(message) for message in session.messages]
     for at in range(len(told) - 1, max(-1, len(told) - 9), -1):
         known = told[at]
@@ -150,8 +193,8 @@ def _join(told: list[Session], session: Session) -> list[Session]:
                 times,
                 session.model,
             )
-            return [*told[:at], joined, *told[at + 1 :]]
-    return [*told, session]
+            return [*told[:at], joined, *told[at + 1 :]], at
+    return [*told, session], len(told)
 
 
 def _print(message: object) -> str:

@@ -36,7 +36,10 @@ class Probe:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Session:
-    """One recorded session. ``format`` names the wire format; ``system`` and ``tools`` stand beside the messages."""
+    """One recorded session. ``format`` names the wire format, ``client`` the agent whose file it is.
+
+    ``system`` and ``tools`` are those outside the messages.
+    """
 
     id: str
     messages: tuple[object, ...]
@@ -48,6 +51,7 @@ class Session:
     model: str = ""
     source: str = ""
     bytes: int = 0
+    client: str = ""
 
     def idle_before(self, at: int, since: int) -> float:
         """Return the seconds between two messages; 0 where the recording does not tell."""

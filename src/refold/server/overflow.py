@@ -1,8 +1,8 @@
 """Upstream limits: learning them, retrying refused requests, and compressing without the ledger.
 
-A refused request is retried up to three times: within the limit that the upstream stated (or well below the refused
-size), then smaller, then with the smallest possible context. ``max_tokens`` is lowered only if the upstream counts it
-and nothing else helps; a header reports it.
+A refused request is retried up to three times: within the limit that the upstream stated, or halfway between the
+largest accepted size and the refused one; then smaller; then with the smallest possible context. ``max_tokens`` is
+lowered only if the upstream counts it and nothing else helps; a header reports it.
 
 Limits are learned per tenant, upstream and model, and live as long as the process. A stated limit is believed within
 bounds: never below a size that was accepted, nor above the size that was refused. Without a stated limit, accepted and
@@ -338,7 +338,7 @@ def _find_edits(manager: ContextCompressionManager, session: KnownSession) -> Se
 
 
 RETRIES_MAX = 3
-# Without a stated limit: share of the refused size for the first and the second retry.
+# Without a stated limit or an accepted size: share of the refused size for the first and the second retry.
 _SHARES = (0.7, 0.5)
 # A shorter answer would be useless.
 _OUTPUT_MIN = 1_024
@@ -411,8 +411,9 @@ class OverflowRecovery:
             if count_room(limits) < tokens:
                 return limits
         accepted = learned.find_accepted(key)
-        if retry == 0 and tokens // 2 < accepted < tokens:
-            return limit_exactly(accepted)
+        if 0 < accepted < tokens:
+            # The same middle that later requests get, so that they need no compression of their own; then what is safe.
+            return limit_exactly((accepted + tokens) // 2 if retry == 0 else accepted)
         return limit_exactly(int(max(1, tokens) * _SHARES[min(retry, 1)]))
 
 

@@ -27,6 +27,7 @@ from refold.errors import FormatError, RefoldError
 from refold.ledger.records import SESSION_ID_MAX
 from refold.manager import ContextCompressionManager
 from refold.manager.append import KEPT
+from refold.manager.status import CLIENT, TITLE
 from refold.manager.usage import Bill
 from refold.prepared import PreparedContext
 from refold.readers import Session, find_title, list_files, read_files
@@ -34,7 +35,6 @@ from refold.replay.batch import Job
 from refold.server.api.interface import Access
 from refold.server.session_lookup import make_id
 from refold.tokens import model_info
-from refold.web.reading import TITLE
 from refold.web.source import Source
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ def play_session(access: Access, session: Session) -> str:
         raise
     beside = {"system": session.system, "tools": session.tools}
     kept = {key: value for key, value in beside.items() if value}
-    changes = {"settings": {TITLE: find_title(session) or None, KEPT: kept or None}}
+    changes = {"settings": {TITLE: find_title(session) or None, CLIENT: session.client or None, KEPT: kept or None}}
     access.ledger.update_session(session_id, changes, clock())
     return name
 

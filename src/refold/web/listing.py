@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from refold.ledger.records import SessionRow
 from refold.llm.conversation_model import GATEWAY
 from refold.manager.session import FORGOTTEN
+from refold.manager.status import read_client
 from refold.server.api.interface import Access
 from refold.web.figures import read_known
 from refold.web.markup import clean
@@ -86,7 +87,7 @@ def _describe(access: Access, row: SessionRow) -> Listed:
         changed_at=row.updated_at,
         is_sample=bool(row.settings.get(SAMPLE)),
         has_own_title=bool(own),
-        client=clean(str(made.get("client", "")))[:40],
+        client=clean(read_client(row))[:40],
         parent=access.name(str(made.get("parent", ""))),
     )
 

@@ -14,11 +14,10 @@ from refold.conversation.reason import NO_REASON, Reason
 from refold.conversation.view import Lens
 from refold.ledger.records import MessagePath, SessionRow, StoredEdit, StoredMessage, format_of
 from refold.manager.session import REDO, parse_stored
-from refold.manager.status import read_title
+from refold.manager.status import TITLE, read_title
 from refold.manager.undo import read_redo
 from refold.server.api.interface import Access
 
-TITLE = "title"
 SAMPLE = "sample"
 TITLE_CHARS_MAX = 120
 MATCHES_MAX = 500

@@ -27,9 +27,10 @@ from refold.config import CompressionConfig
 from refold.errors import RefoldError
 from refold.ledger.records import SessionRow
 from refold.manager import ContextCompressionManager
+from refold.manager.status import TITLE
 from refold.prepared import PreparedContext
 from refold.server.api.interface import Access
-from refold.web.reading import SAMPLE, TITLE
+from refold.web.reading import SAMPLE
 from refold.web.shell import button, notify, text
 from refold.web.visit import find_visit, say
 

@@ -20,7 +20,7 @@ from refold.errors import RefoldError
 from refold.ledger.records import SESSION_ID_MAX, SessionRow
 from refold.llm.choose import Endpoint
 from refold.llm.conversation_model import GATEWAY
-from refold.manager.status import read_title
+from refold.manager.status import read_client, read_title
 from refold.server.auth import Caller
 from refold.server.body import dump_json
 from refold.server.session_lookup import belongs_to, make_id, name_session
@@ -126,7 +126,7 @@ def describe_row(access: Access, row: SessionRow) -> dict[str, object]:
     return {
         "session": access.name(row.id),
         "title": read_title(access.ledger, row),
-        "client": str(told.get("client", "")),
+        "client": read_client(row),
         "parent": access.name(str(told.get("parent", ""))),
         "wire": row.wire,
         "model": row.model,
