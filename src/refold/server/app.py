@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from refold.conversation import because
@@ -42,6 +42,9 @@ from refold.server.settings import GatewaySettings
 from refold.server.upstream import Upstreams
 from refold.server.wires import find_side, write_error
 
+if TYPE_CHECKING:
+    from refold.otel import Telemetry
+
 _LOCAL_NAMES = frozenset(("127.0.0.1", "localhost", "::1", ""))
 # Content types that a browser sends to any site without a preflight request.
 _FORM_TYPES = frozenset(("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"))
@@ -68,6 +71,17 @@ def _may_be_form(headers: Any) -> bool:
     return kind in _FORM_TYPES and not has_key
 
 
+def _open_telemetry(settings: GatewaySettings, manager: ContextCompressionManager) -> Telemetry | None:
+    """Return what reports to OpenTelemetry; None, and nothing imported, unless the settings turn it on."""
+    if settings.otel == "off":
+        return None
+    from refold.otel import open_telemetry
+
+    telemetry = open_telemetry("" if settings.otel == "on" else settings.otel, has_metrics=settings.otel_metrics)
+    telemetry.listen(manager)
+    return telemetry
+
+
 class Application:
     """The gateway, its interface, its page and the probes."""
 
@@ -84,7 +98,7 @@ class Application:
         self.manager = manager
         self.limits = LearnedLimits()
         self.keys = keys or KeyRing(Path(manager.workspace_path))
-        self.metrics = Metrics()
+        self.metrics = Metrics(_open_telemetry(self.settings, manager))
         manager.on("compressed", lambda _: self.metrics.compressions.inc())
         self.identities = Identities(self.settings.sessions_known_max)
         self.preparer = Preparer(self.settings, manager, self.limits, self.identities)
@@ -115,6 +129,8 @@ class Application:
         await self.preparer.drain()
         await self.upstreams.close()
         await asyncio.to_thread(self.manager.close)
+        if self.metrics.telemetry is not None:
+            await asyncio.to_thread(self.metrics.telemetry.close)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # A request names its own model for summaries; keys in the environment are not spent on clients.

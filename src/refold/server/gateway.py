@@ -37,7 +37,17 @@ from refold.server.request import (
 from refold.server.request_memory import Chained, Chains
 from refold.server.settings import GatewaySettings
 from refold.server.upstream import AnswerReader, BrokenOff, Look, Upstreams, look_for_refusal, relay_answer
-from refold.server.wires import RESPONSES, Side, Wire, find_path, find_side, find_wire, is_for_tenants, write_error
+from refold.server.wires import (
+    RESPONSES,
+    Answered,
+    Side,
+    Wire,
+    find_path,
+    find_side,
+    find_wire,
+    is_for_tenants,
+    write_error,
+)
 
 
 @dataclass(slots=True)
@@ -45,7 +55,8 @@ class Passage:
     """State of one request in flight.
 
     ``coded`` is the body as the client compressed it, and decoded. ``whole`` is a Responses request with the whole
-    conversation in it; ``chained`` is set if the client sent only what is new.
+    conversation in it; ``chained`` is set if the client sent only what is new. ``answers`` has more than one element if
+    the gateway ran recall calls.
     """
 
     asked: Asked
@@ -64,6 +75,7 @@ class Passage:
     has_begun: bool = False
     recall: RecallTool | None = None
     sent: bytes = field(default=b"", repr=False)
+    answers: list[Answered] = field(default_factory=list, repr=False)
 
 
 class Gateway:
@@ -98,17 +110,15 @@ class Gateway:
         )
         self.requests += 1
         self._by_tenant[asked.tenant] += 1
-        self._metrics.in_flight.inc()
         try:
-            await self._serve_limited(passage, path, receive, send)
+            with self._metrics.follow(passage):
+                await self._serve_limited(passage, path, receive, send)
         finally:
             self.requests -= 1
             self._by_tenant[asked.tenant] -= 1
             if not self._by_tenant[asked.tenant]:
                 del self._by_tenant[asked.tenant]
-            self._metrics.in_flight.dec()
             self._preparer.leave(passage.outgoing)
-            self._metrics.count_passage(passage)
             log_request(passage)
 
     async def _serve_limited(self, passage: Passage, path: str | None, receive: Receive, send: Send) -> None:
@@ -234,6 +244,7 @@ class Gateway:
         def finish() -> None:
             if reader is not None and not reader.is_finished:
                 answered = reader.finish()
+                passage.answers.append(answered)
                 self._preparer.observe(outgoing, answered)
                 self._chains.remember(passage.asked.tenant, passage.whole, answered)
 
@@ -259,6 +270,7 @@ class Gateway:
             await relay.read(response, head, reader)
             passage.has_begun, head = relay.has_begun, b""
             answered = reader.finish()
+            passage.answers.append(answered)
             self._preparer.observe(outgoing, answered, is_extra=turn > 0)
             calls = tool.find_calls(relay.answer)
             if not calls:

@@ -1,4 +1,4 @@
-"""Metrics in Prometheus' format, and structured logs: one line of JSON per request.
+"""Metrics in Prometheus' format, what OpenTelemetry gets, and structured logs: one line of JSON per request.
 
 Labels are few and fixed: no client can add one. Logs contain figures and names, never content: no header, query, body
 or key. What a client sent appears as sizes and counts, plus the model's name, shortened.
@@ -8,24 +8,30 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter as Sum
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from refold.conversation.reason import CATALOGUE
+from refold.manager.usage import read_usage
 
 if TYPE_CHECKING:
+    from refold.otel import Telemetry
     from refold.server.gateway import Passage
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
 class Metrics:
-    """Counters of one gateway."""
+    """Counters of one gateway; ``telemetry`` is set if they go to OpenTelemetry too."""
 
-    def __init__(self) -> None:
+    def __init__(self, telemetry: Telemetry | None = None) -> None:
         from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+        self.telemetry = telemetry
         self.registry = registry = CollectorRegistry()
         self.in_flight = Gauge("refold_requests_in_flight", "Requests under way.", registry=registry)
         self.requests = Counter(
@@ -62,6 +68,26 @@ class Metrics:
         self.recalls = Counter("refold_recalls", "Recall calls that the gateway answered.", registry=registry)
         self.compressions = Counter("refold_compressions", "Compressions that were made.", registry=registry)
 
+    @contextmanager
+    def follow(self, passage: Passage) -> Iterator[None]:
+        """Count a request from its beginning to its end, however it ends."""
+        self.in_flight.inc()
+        try:
+            if self.telemetry is None:
+                yield
+            else:
+                names = ("traceparent", "tracestate")
+                with self.telemetry.span_request({name: passage.asked.header(name) for name in names}) as span:
+                    try:
+                        yield
+                    finally:
+                        name, attributes = describe_passage(passage)
+                        seconds = time.perf_counter() - passage.started
+                        self.telemetry.finish_request(span, name, attributes, seconds)
+        finally:
+            self.in_flight.dec()
+            self.count_passage(passage)
+
     def count_passage(self, passage: Passage) -> None:
         """Count a finished request."""
         outgoing = passage.outgoing
@@ -96,6 +122,51 @@ class Metrics:
         from prometheus_client import generate_latest
 
         return generate_latest(self.registry)
+
+
+def describe_passage(passage: Passage) -> tuple[str, dict[str, Any]]:
+    """Return the name and the attributes of a finished request's span."""
+    asked, outgoing = passage.asked, passage.outgoing
+    attributes: dict[str, Any] = {
+        "http.request.method": asked.method,
+        "http.response.status_code": passage.status or None,
+        "refold.tenant": asked.tenant,
+        "refold.reason": outgoing.reason.code,
+        "refold.retries": passage.retries or None,
+    }
+    if passage.status >= 400:
+        attributes["error.type"] = str(passage.status)
+    elif passage.problem or not passage.status:
+        attributes["error.type"] = "interrupted"
+    if passage.wire is None:
+        return f"{asked.method} {asked.path}", attributes
+    model = outgoing.request.model if outgoing.request is not None else ""
+    attributes |= {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": passage.side,
+        "gen_ai.request.model": model,
+    }
+    if outgoing.session is not None:
+        attributes |= {"refold.session": outgoing.session.id, "gen_ai.conversation.id": outgoing.session.id}
+    if outgoing.tokens_after:
+        attributes |= {"refold.tokens.before": outgoing.tokens_before, "refold.tokens.after": outgoing.tokens_after}
+    return f"chat {model}".strip(), attributes | _describe_answers(passage)
+
+
+def _describe_answers(passage: Passage) -> dict[str, Any]:
+    """Return what the provider billed: the sum if the gateway asked it several times."""
+    billed: Sum[str] = Sum()
+    for answered in passage.answers:
+        if answered.has_usage:
+            billed.update(read_usage(answered.usage))
+    ends = tuple(answered.finish_reason for answered in passage.answers if answered.finish_reason)
+    return {
+        "gen_ai.usage.input_tokens": billed.get("input_tokens"),
+        "gen_ai.usage.output_tokens": billed.get("output_tokens"),
+        "gen_ai.usage.cache_read.input_tokens": billed.get("cache_read_tokens"),
+        "gen_ai.usage.cache_creation.input_tokens": billed.get("cache_write_tokens"),
+        "gen_ai.response.finish_reasons": ends[-1:],
+    }
 
 
 log = logging.getLogger("refold.server")
@@ -159,6 +230,10 @@ def set_up_logs(level: str = "info") -> None:
     log.handlers[:] = [handler]
     log.setLevel(level.upper())
     log.propagate = False
+    # An export that fails is worth a line; everything else goes on as before.
+    exports = logging.getLogger("opentelemetry")
+    exports.handlers[:] = [handler]
+    exports.propagate = False
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "aiohttp", "asyncio"):
         other = logging.getLogger(name)
         other.handlers[:] = [handler]

@@ -40,6 +40,8 @@ VARIABLES = {
     "REFOLD_ANTHROPIC_KEY": "anthropic_key",
     "REFOLD_CACHE_MARKS": "cache_marks",
     "REFOLD_SUMMARIES": "summaries",
+    "REFOLD_OTEL": "otel",
+    "REFOLD_OTEL_METRICS": "otel_metrics",
 }
 # Held keys belong in the environment: a file that contains them is soon committed.
 _NOT_IN_FILES = frozenset({"openai_key", "anthropic_key"})
@@ -78,6 +80,8 @@ class GatewaySettings:
     sessions_known_max: int = 2_000
     memory_bytes_max: int = 64_000_000
     worker_bytes_min: int = LARGE_BYTES
+    otel: str = "off"
+    otel_metrics: bool = True
 
     def __post_init__(self) -> None:
         for name in ("openai_upstream", "anthropic_upstream"):
@@ -97,6 +101,8 @@ class GatewaySettings:
             raise ConfigError(f"gateway.cache_marks is client or auto, not {str(self.cache_marks)[:40]!r}")
         if self.summaries not in ("own", "client", "off"):
             raise ConfigError(f"gateway.summaries is own, client or off, not {str(self.summaries)[:40]!r}")
+        if self.otel not in ("on", "off"):
+            check_upstream("otel", self.otel, path="")
 
     def find_held_key(self, side: str) -> str:
         """Return the operator's key for an upstream, empty if clients bring their own."""
@@ -143,6 +149,8 @@ def _read_value(name: str, value: object, place: str) -> object:
         raise ConfigError(f"{place}: unknown setting 'gateway.{name[:40]}'{hint}")
     kind: type[Any] = type(known[name])
     try:
+        if name == "otel" and (switch := _SWITCHES.get(str(value).strip().lower())) is not None:
+            return "on" if switch else "off"
         if kind is bool:
             return _SWITCHES[str(value).strip().lower()]
         if isinstance(value, bool) or not isinstance(value, str | int | float):
@@ -163,7 +171,7 @@ def is_local_host(host: str) -> bool:
         return False
 
 
-def check_upstream(name: str, url: str) -> None:
+def check_upstream(name: str, url: str, path: str = "/v1") -> None:
     """Raise ConfigError unless this is a plain address: no user, password, query or fragment in it."""
     try:
         parts = urlsplit(url)
@@ -171,7 +179,7 @@ def check_upstream(name: str, url: str) -> None:
     except ValueError:
         is_plain = False
     if not is_plain:
-        raise ConfigError(f"gateway.{name} is not an address; write https://HOST/v1 or http://HOST:PORT/v1")
+        raise ConfigError(f"gateway.{name} is not an address; write https://HOST{path} or http://HOST:PORT{path}")
     if parts.username or parts.password or parts.query or parts.fragment:
         raise ConfigError(f"gateway.{name} must be a bare address; a key goes into an environment variable")
 
