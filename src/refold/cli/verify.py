@@ -12,7 +12,6 @@ from refold.cli.input import AsJson, SessionFilter, Workspace, choose_session, o
 from refold.cli.output import write_json, write_line
 from refold.cli.words import count_things, tr
 from refold.errors import LedgerError
-from refold.ledger.sqlite_file import is_damaged
 
 if TYPE_CHECKING:
     from refold import ContextCompressionManager
@@ -37,6 +36,8 @@ def verify(
         try:
             findings = manager.verify(session, repair=repair)
         except LedgerError as error:
+            from refold.ledger.sqlite_file import is_damaged  # Loads the database library, which help does not need.
+
             if not repair or not is_damaged(error):
                 raise
             _salvage(manager, str(error), as_json=as_json)

@@ -217,8 +217,7 @@ def _shorten_sentence(sentence: str) -> str:
     line = " ".join(_split_lines(sentence))
     if len(line) <= most:
         return line
-    space = line.rfind(" ", most * 2 // 3, most)
-    return f"{line[: space if space > 0 else most]}…"
+    return _cut(line, most)
 
 
 # What was done.
@@ -338,7 +337,13 @@ def _write_action(action: Action, often: str = "") -> str:
 
 def _shorten(text: str, chars_max: int) -> str:
     line = first_line(text, chars_max + 1)
-    return line if len(line) <= chars_max else f"{line[:chars_max]}…"
+    return line if len(line) <= chars_max else _cut(line, chars_max)
+
+
+def _cut(line: str, most: int) -> str:
+    """Cut a line between words, so that no half of a path or an address looks like a whole one."""
+    space = line.rfind(" ", most // 3, most + 1)
+    return f"{line[:space]}…" if space > 0 else f"{line[:most]} …"
 
 
 def _tell_files(span: Span) -> Iterator[Line]:

@@ -203,7 +203,9 @@ def _write_body(
     needed = count(write_index(values, most, count, language=span.language).text)
     body = _write_words(lines, span, options, room - needed, count, seen)
     # Values that the story names are not listed again.
-    return _add_values(body, values, min(most, room - count(body)), span.language, count)
+    body = _add_values(body, values, min(most, room - count(body)), span.language, count)
+    # Small talk has nothing that is worth a line; its first words still say more than an empty record.
+    return body or _write_truncated(span.messages, room, count)
 
 
 def _write_told(
