@@ -285,3 +285,38 @@ def test_a_closed_manager_opens_again_when_used(tmp_path: Path) -> None:
     with open_manager(tmp_path) as manager:
         manager.append("s1", chat(3))
     assert manager.prepare_context_sync("s1").messages == chat(3)
+
+
+@pytest.mark.parametrize(
+    ("held", "asked"),
+    [("openai-chat", "anthropic"), ("openai-responses", "anthropic"), ("openai-responses", "openai-chat")],
+)
+def test_a_session_stays_readable_after_a_request_in_a_format_that_cannot_hold_it(
+    tmp_path: Path, held: str, asked: str
+) -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+    histories: dict[str, list[Any]] = {
+        "openai-chat": [
+            {"role": "user", "content": "Read it."},
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "c1", "content": "42"},
+        ],
+        "anthropic": [
+            {"role": "user", "content": "Read it."},
+            {"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": "read", "input": {}}]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": "42"}]},
+        ],
+        "openai-responses": [
+            {"role": "user", "content": "Read it."},
+            {"type": "function_call", "call_id": "c1", "name": "read", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": "c1", "output": "42"},
+        ],
+    }
+    manager = open_manager(tmp_path)
+    manager.session("s1", format=held).prepare(histories[held])
+    with pytest.raises(FormatError, match=f"'s1' holds {held} messages, and this request is in {asked}"):
+        manager.session("s1", format=asked).prepare(histories[asked])
+    again = open_manager(tmp_path)
+    assert again.status("s1").wire == held
+    assert again.prepare_context_sync("s1").messages == histories[held]
+    assert again.verify() == []

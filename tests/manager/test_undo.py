@@ -39,7 +39,9 @@ def test_redo_puts_what_was_undone_in_force_again(tmp_path: Path) -> None:
     manager.prepare_context_sync("s1", agent(30))
     folded = view_of(manager)
     manager.undo("s1")
+    assert manager.statistics("s1").undone == 1
     manager.redo("s1")
+    assert manager.statistics("s1").undone == 0
     assert view_of(manager) == folded
     with pytest.raises(HandleUnknown, match="can be redone"):
         manager.redo("s1")

@@ -58,7 +58,9 @@ class CompressionConfig(BaseModel):
     tokenizer: str | None = Field(None, description="cl100k_base, o200k_base, chars/4 or estimate")
 
     # When to act
-    auto_compress: bool = Field(True, description="compress automatically; what exceeds the window always is")
+    auto_compress: bool = Field(
+        True, description="compress automatically; when off, only what exceeds the window is compressed"
+    )
     context_compression_enabled: bool | None = Field(None, description="another name for auto_compress")
     warn_ratio: Share = Field(0.8, description="share of the room at which refold warns")
     trigger_ratio: Share | None = Field(

@@ -184,6 +184,8 @@ def _find_row(keeper: Keeper, request: Request, raws: Sequence[object] | None) -
     if request.format is not None or not row.wire:
         wire = _find_wire(raws or (), "", model=model, system=request.system, tools=request.tools, name=request.format)
         if wire != row.wire and (raws or request.format is not None):
+            if row.wire and row.messages:
+                _check_readable(keeper, row, wire or "")
             changes["wire"] = wire
         elif not row.wire:
             row = replace(row, wire=wire or "")
@@ -194,6 +196,18 @@ def _find_row(keeper: Keeper, request: Request, raws: Sequence[object] | None) -
         settings = merge_settings(row.settings, cast("Mapping[str, object]", changes.get("settings", {})))
         row = replace(row, model=model, wire=str(changes.get("wire", row.wire)), settings=settings)
     return row
+
+
+def _check_readable(keeper: Keeper, row: SessionRow, wire: str) -> None:
+    """Raise FormatError if the stored messages cannot be read in another format: no later call could open the session."""
+    form = detect((), name=wire)
+    try:
+        for raw in _read_raws(keeper, row.id):
+            form.parse(raw, "", "a stored message")
+    except FormatError as error:
+        raise FormatError(
+            f"session {row.id[:40]!r} holds {row.wire} messages, and this request is in {wire}: give it another session"
+        ) from error
 
 
 def _settle_versions(keeper: Keeper, session: OpenSession) -> None:

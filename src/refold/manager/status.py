@@ -172,7 +172,10 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What compressions did, over a session or all of them. ``by_reason`` counts compressions by the reason's code."""
+    """What compressions did, over a session or all of them.
+
+    ``undone`` leaves out what was redone. ``by_reason`` counts compressions by the reason's code.
+    """
 
     sessions: int = 0
     compressions: int = 0
@@ -231,7 +234,7 @@ def gather_statistics(ledger: Ledger, session_id: str | None = None) -> Statisti
         sessions=len(sessions),
         compressions=kinds["compressed"],
         manual=figures["manual"],
-        undone=kinds["undone"],
+        undone=max(0, kinds["undone"] - kinds["redone"]),
         skipped=kinds["skipped"],
         failed=kinds["failed"],
         warned=kinds["warned"],
