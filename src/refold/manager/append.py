@@ -199,7 +199,7 @@ def _find_row(keeper: Keeper, request: Request, raws: Sequence[object] | None) -
 
 
 def _check_readable(keeper: Keeper, row: SessionRow, wire: str) -> None:
-    """Raise FormatError if the stored messages cannot be read in another format: no later call could open the session."""
+    """Raise FormatError if the stored messages are not readable in a format: the session could not be opened again."""
     form = detect((), name=wire)
     try:
         for raw in _read_raws(keeper, row.id):
