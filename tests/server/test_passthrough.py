@@ -124,10 +124,19 @@ def test_bypass_passes_through_and_stores_nothing(rig):
         ("anthropic", {"context_management": {"edits": [{"type": "compact_20260112"}]}}, "provider-compaction"),
     ],
 )
-def test_what_the_provider_manages_itself_is_left_alone_and_the_answer_says_so(rig, wire, fields, reason):
+def test_what_the_provider_manages_itself_is_stored_and_left_alone_and_the_answer_says_so(rig, wire, fields, reason):
     answer = rig.post(wire, make_body(wire, HELLO, **fields))
     assert answer.headers["x-refold-reason"] == reason
     assert json.loads(rig.provider.requests[-1].body) == make_body(wire, HELLO, **fields)
+    (row,) = rig.manager.ledger.list_sessions()
+    assert (row.id, row.compression_count) == (answer.headers["x-refold-session"], 0)
+    stored = rig.manager.ledger.read_messages(row.id)[: len(HELLO)]
+    assert [json.loads(one.raw) for one in stored] == HELLO
+
+
+@pytest.mark.parametrize("fields", [{"previous_response_id": "resp_1"}, {"conversation": "conv_1"}])
+def test_a_request_that_bypasses_is_not_stored_either(rig, fields):
+    rig.post("openai-responses", make_body("openai-responses", HELLO, **fields), x_refold_bypass="1")
     assert rig.manager.ledger.list_sessions() == []
 
 

@@ -51,3 +51,7 @@ def test_where_the_provider_is_asked_to_compact_it_does_and_the_answer_says_so(s
     answer = rig.post(wire, body)
     assert answer.headers["x-refold-reason"] == "provider-compaction"
     assert json.loads(rig.provider.requests[-1].body) == body
+    name = answer.headers["x-refold-session"]
+    stored = rig.manager.ledger.read_messages(name)
+    assert [json.loads(one.raw) for one in stored] == make_dialog(30)
+    assert rig.manager.ledger.read_session(name).compression_count == 0

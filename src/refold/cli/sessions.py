@@ -32,12 +32,7 @@ def sessions(limit: Limit = 100, workspace: Workspace = "", as_json: AsJson = Fa
         show_empty(workspace, as_json=as_json)
         return
     if as_json:
-        write_json(
-            [
-                {**asdict(row), "settings": dict(row.settings), "title": titles[row.id], "client": read_client(row)}
-                for row in rows
-            ]
-        )
+        write_json([_describe(row, titles[row.id]) for row in rows])
         return
     columns = ("session", "client", "first words", "messages", "tokens", "compressions", "model", "changed")
     table = make_table(*columns, numbers=("messages", "tokens", "compressions"), wide=("session",))
@@ -56,6 +51,15 @@ def sessions(limit: Limit = 100, workspace: Workspace = "", as_json: AsJson = Fa
     if not console.is_terminal:  # Programs read ids too: a pipe never gets a shortened one.
         console.width = max(console.width, max(cell_len(row.id) for row in rows) + OTHER_COLUMNS_WIDTH)
     console.print(table)
+
+
+def _describe(row: SessionRow, title: str) -> dict[str, object]:
+    """Return a session as JSON, without the answers that its settings hold for clients."""
+    from refold.manager.session import RESPONSES
+    from refold.manager.status import read_client
+
+    settings = {name: value for name, value in row.settings.items() if name != RESPONSES}
+    return {**asdict(row), "settings": settings, "title": title, "client": read_client(row)}
 
 
 def _read_parent(row: SessionRow) -> str:

@@ -274,6 +274,9 @@ PROVIDER_COMPACTION = define_reason(
 PREVIOUS_RESPONSE = define_reason(
     "previous-response-id", "", "the provider holds the earlier messages", "较早的消息保存在服务商处"
 )
+PROVIDER_ITEMS = define_reason(
+    "provider-items", "", "the provider holds results of its own tools", "服务商保存着其自有工具的结果"
+)
 CONVERSATION = define_reason("conversation", "", "the provider holds the conversation", "对话保存在服务商处")
 PROMPT = define_reason("prompt", "", "the provider holds the prompt", "提示词保存在服务商处")
 REFUSED_REQUEST = define_reason("refused", "detail", "{detail}", "{detail}")

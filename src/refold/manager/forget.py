@@ -23,7 +23,7 @@ from refold.ledger.scrub import GONE, Words
 from refold.manager.commit import find_files, remove_others, write_named
 from refold.manager.lease import leased
 from refold.manager.notices import read_all_events
-from refold.manager.session import BRAKE, FORCED, FORGOTTEN, parse_stored
+from refold.manager.session import BRAKE, FORCED, FORGOTTEN, RESPONSES, parse_stored
 from refold.manager.store import Keeper, Slot
 from refold.manager.undo import with_descendants
 from refold.memory import MarkdownSync
@@ -59,7 +59,7 @@ def forget(keeper: Keeper, session_id: str, handle: str | None, pages: MarkdownS
         now = keeper.clock()
         known = row.settings.get(FORGOTTEN)
         merged = {**(known if isinstance(known, dict) else {}), **stubs}
-        changes = {FORGOTTEN: merged, **_scrub_settings(row, Words(one.raw or None for one in stored))}
+        changes = {FORGOTTEN: merged, RESPONSES: None, **_scrub_settings(row, Words(one.raw or None for one in stored))}
         keeper.ledger.update_session(session_id, {"settings": changes}, now)
         count = keeper.ledger.forget(session_id, ids, now)
         slot.session = None

@@ -25,7 +25,7 @@ from refold.ledger.records import Event, Extension, Finding
 from refold.ledger.salvage import Salvaged
 from refold.llm.summariser import AskedModel, Summariser
 from refold.manager import compress, export, forget, pages, prepare, undo, usage
-from refold.manager.append import Request, append_new, check_session, choose_messages, make_request
+from refold.manager.append import Request, append_new, check_session, choose_messages, make_request, take_in
 from refold.manager.background import Background
 from refold.manager.commit import Archived
 from refold.manager.compress import CompactResult
@@ -158,6 +158,11 @@ class ContextCompressionManager:
         raws = read_intake(new_messages, codec).raws or ()
         with self._keeper.held(check_session(session_id)) as slot:
             return len(wait_out(append_new(self._keeper, slot, session_id, raws, format)).ids)
+
+    def store(self, request: Request) -> int:
+        """Store a whole history without preparing it, durably; return how many messages the session has now."""
+        with self._keeper.held(check_session(request.session_id)) as slot:
+            return len(wait_out(take_in(self._keeper, slot, request))[0].ids)
 
     def session(
         self,

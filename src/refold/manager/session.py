@@ -264,6 +264,8 @@ def read_pinned(settings: Mapping[str, object]) -> frozenset[str]:
 
 MARK = "cache_control"
 FORGOTTEN = "forgotten"  # The setting that holds the stubs of forgotten messages.
+RESPONSES = "responses"  # The setting that holds the newest responses that a client may continue by their ids.
+HELD = "held"  # The setting that says why a session's requests pass through: the provider holds part of them.
 
 
 @dataclass(slots=True)

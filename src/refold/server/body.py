@@ -138,18 +138,21 @@ def dump_json(value: object) -> bytes:
         return json.dumps(value, ensure_ascii=True, separators=(",", ":")).encode()
 
 
-def read_request(wire: Wire, body: bytes, *, is_tail: bool = False) -> ReadRequest:
+def read_request(wire: Wire, body: bytes, *, is_tail: bool = False, is_held: bool = False) -> ReadRequest:
     """Parse a body; raise Unreadable with the reason if it must pass through.
 
     ``is_tail``: its first messages were left out, so there may be no message and no leading system message.
+    ``is_held``: it is read only to be stored, although the provider holds part of it.
     """
     parsed = parse_json(body)
     if not isinstance(parsed, dict):
         raise Unreadable(because.NOT_AN_OBJECT())
     reason = wire.find_pass_reason(parsed)
-    if reason:
+    if reason and not is_held:
         raise Unreadable(reason)
-    found = parsed[wire.key]
+    found = parsed.get(wire.key)
+    if not isinstance(found, str | list):
+        raise Unreadable(because.NO_MESSAGES())
     messages = [{"role": "user", "content": found}] if isinstance(found, str) else found
     if not messages and not is_tail:
         raise Unreadable(because.NO_MESSAGES())

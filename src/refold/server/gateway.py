@@ -94,7 +94,7 @@ class Gateway:
         self._upstreams = upstreams
         self._preparer = preparer
         self._metrics = metrics
-        self._chains = Chains()
+        self._chains = Chains(preparer.ledger, sessions_max=settings.sessions_known_max)
         self.requests = 0
         self._by_tenant: Counter[str] = Counter()
 
@@ -177,13 +177,13 @@ class Gateway:
         if wire is RESPONSES:
             body = self._chains.resolve(passage.asked.tenant, body)
             passage.outgoing = Outgoing(body)
-            passage.chained = self._chains.unroll(passage.asked.tenant, body)
+            passage.chained = await self._chains.unroll(passage.asked.tenant, body)
             body = body if passage.chained is None else passage.chained.whole
             passage.whole = body
         if wire is not None:
-            prepared = self._overflow.fit_output(await self._preparer.prepare(passage.asked, wire, body))
+            prepared = self._overflow.fit_output(await self._prepare(passage, wire, body))
             passage.outgoing = prepared if passage.chained is None else passage.chained.settle(prepared)
-            if self._settings.recall_tool and prepared.session is not None:
+            if self._settings.recall_tool and prepared.request is not None:
                 passage.recall = make_recall_tool(wire)
         response = await self._send(passage, path)
         look = Look()
@@ -205,6 +205,14 @@ class Gateway:
                 await self._relay(passage, response, look.head, send, watch)
         finally:
             response.close()
+
+    async def _prepare(self, passage: Passage, wire: Wire, body: bytes) -> Outgoing:
+        """Return what goes upstream; a chain that cannot be sent without the provider's part is only stored."""
+        chained = passage.chained
+        if chained is None or chained.is_replayable:
+            return await self._preparer.prepare(passage.asked, wire, body)
+        reason = because.PREVIOUS_RESPONSE() if chained.is_partial else because.PROVIDER_ITEMS()
+        return await self._preparer.hold(passage.asked, wire, body, reason)
 
     async def _send(self, passage: Passage, path: str) -> aiohttp.ClientResponse:
         is_read = passage.outgoing.session is not None
@@ -245,8 +253,8 @@ class Gateway:
             if reader is not None and not reader.is_finished:
                 answered = reader.finish()
                 passage.answers.append(answered)
-                self._preparer.observe(outgoing, answered)
-                self._chains.remember(passage.asked.tenant, passage.whole, answered)
+                self._preparer.observe(outgoing, answered, is_extra=outgoing.request is None)
+                self._remember(passage, answered)
 
         try:
             passage.bytes_out = await relay_answer(
@@ -254,6 +262,12 @@ class Gateway:
             )
         finally:
             finish()
+
+    def _remember(self, passage: Passage, answered: Answered) -> None:
+        """Remember a response that the client may continue by its id."""
+        is_partial = passage.chained is not None and passage.chained.is_partial
+        if self._chains.remember(passage.asked.tenant, passage.whole, answered, is_partial=is_partial):
+            self._preparer.store_response(passage.outgoing, answered)
 
     async def _relay_turn(
         self, passage: Passage, path: str, response: aiohttp.ClientResponse, head: bytes, send: Send, watch: Watch
@@ -274,7 +288,7 @@ class Gateway:
             self._preparer.observe(outgoing, answered, is_extra=turn > 0)
             calls = tool.find_calls(relay.answer)
             if not calls:
-                self._chains.remember(passage.asked.tenant, passage.whole, answered)
+                self._remember(passage, answered)
                 self._chains.rename(passage.asked.tenant, relay.shown_id, answered.response_id)
                 break
             if turn == ROUNDS_MAX:

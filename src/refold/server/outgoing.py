@@ -20,15 +20,16 @@ from refold.conversation.reason import NO_REASON, Reason
 from refold.conversation.view import Item
 from refold.errors import LedgerError, RefoldError
 from refold.ledger.records import Event
+from refold.llm.conversation_model import GATEWAY
 from refold.llm.overflow import find_overflow
 from refold.manager import ContextCompressionManager
 from refold.manager.append import Request
 from refold.manager.prepare import PreparedNow
-from refold.manager.session import FORGOTTEN
+from refold.manager.session import FORGOTTEN, HELD
 from refold.manager.usage import ReportedUsage
 from refold.manager.write_behind import Ticket
 from refold.server.body import Places, ReadRequest
-from refold.server.session_lookup import KnownSession
+from refold.server.session_lookup import KnownSession, store_known
 from refold.server.wires import Answered
 
 if TYPE_CHECKING:
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
 @dataclass(slots=True)
 class Outgoing:
     """What goes upstream for a request. ``session`` is None for a request that passes through.
+
+    ``held`` is a request that is stored and passes through because the provider holds part of it: it has a session, but
+    no ``request``.
 
     ``is_over``: it is the smallest possible context and still over the budget. ``output``: the ``max_tokens`` that the
     client asked for, and the lowered value.
@@ -56,6 +60,7 @@ class Outgoing:
     is_over: bool = False
     output: tuple[int, int] | None = None
     ticket: Ticket | None = field(default=None, repr=False)
+    held: ReadRequest | None = field(default=None, repr=False)
 
     def own_headers(self) -> list[tuple[str, object]]:
         """Return the ``x-refold-…`` headers of the answer, without their prefix."""
@@ -316,6 +321,36 @@ class Reporter:
         """Wait, within a limit, until everything started for a session is done."""
         if session.reports:
             await asyncio.wait(set(session.reports), timeout=WAIT_S)
+
+
+def store_held(
+    manager: ContextCompressionManager, session: KnownSession, request: ReadRequest, reason: Reason, *, is_new: bool
+) -> None:
+    """Store a request that passes through, and once per session why. Blocks.
+
+    ``is_new``: it brings only new messages; they go to the end of the session unless they are there already.
+    """
+    ledger, wire = manager.ledger, request.wire.name
+    digests = (*request.lead_digests, *request.digests)
+    if not is_new:
+        wanted = Request(session.id, request.messages, model=request.model or None, format=wire, digests=digests)
+        manager.store(wanted)
+    elif ledger.read_path(session.id).digests[-len(digests) :] != digests:
+        manager.append(session.id, request.messages, format=wire)
+    row = ledger.read_session(session.id)
+    if row is None:
+        return
+    if GATEWAY not in row.settings and not session.is_stored:
+        store_known(ledger, session, request)
+    if request.model and row.model != request.model:
+        ledger.update_session(session.id, {"model": request.model}, time.time())
+    if HELD not in row.settings:
+        ledger.update_session(session.id, {"settings": {HELD: reason.to_json()}}, time.time())
+        ledger.add_event(session.id, Event("skipped", time.time(), {"reason": reason.to_json(), "by": "gateway"}))
+        log.warning(
+            "requests pass through: the provider holds part of them",
+            extra={"fields": {"session": session.id, "reason": reason.code}},
+        )
 
 
 def store_billed(manager: ContextCompressionManager, session_id: str, due: list[ReportedUsage]) -> None:

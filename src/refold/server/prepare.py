@@ -16,8 +16,9 @@ from dataclasses import replace
 from typing import Any
 
 from refold.conversation import because
-from refold.conversation.reason import NO_REASON
+from refold.conversation.reason import NO_REASON, Reason
 from refold.errors import BudgetTooSmall, RefoldError
+from refold.ledger.port import Ledger
 from refold.manager import ContextCompressionManager
 from refold.manager.session import FORGOTTEN
 from refold.manager.usage import ReportedUsage
@@ -35,6 +36,7 @@ from refold.server.outgoing import (
     read_now,
     splice_body,
     store_billed,
+    store_held,
 )
 from refold.server.overflow import (
     NO_LIMITS,
@@ -48,7 +50,7 @@ from refold.server.overflow import (
 )
 from refold.server.recall_tool import RecallCall, make_recall_tool
 from refold.server.request import Asked
-from refold.server.request_memory import Continued, RequestMemory
+from refold.server.request_memory import Continued, RequestMemory, store_response
 from refold.server.session_lookup import (
     Identities,
     KnownSession,
@@ -56,13 +58,15 @@ from refold.server.session_lookup import (
     TenantStorage,
     check_name,
     find_origin,
+    find_provider_conversation,
     make_id,
+    name_provided,
     read_alike,
     read_conversation,
     read_known,
     store_known,
 )
-from refold.server.settings import GatewaySettings, name_payer
+from refold.server.settings import LARGE_BYTES, GatewaySettings, name_payer
 from refold.server.wires import Answered, Wire, move_marks
 from refold.server.worker import BodyWorkers, WorkerFailed
 
@@ -72,6 +76,8 @@ INLINE_BYTES_MAX = 65_536
 # Counting the tokens of more new text than this takes longer than handing it to a thread.
 NEW_BYTES_MAX = 16_384
 ITEMS_MAX = 1_000
+# Requests for these reasons pass through, and are stored all the same.
+_HELD = frozenset(kind.code for kind in (because.CONVERSATION, because.PROMPT, because.PROVIDER_COMPACTION))
 
 
 class Preparer:
@@ -99,10 +105,8 @@ class Preparer:
     async def prepare(self, asked: Asked, wire: Wire, body: bytes) -> Outgoing:
         """Return what goes upstream for a request. Raises only for an invalid session name."""
         started = time.perf_counter()
-        if asked.header("x-refold-bypass") not in ("", "0"):
-            return Outgoing(body, because.BYPASS())
-        if not self._settings.compress:
-            return Outgoing(body, because.COMPRESSION_OFF())
+        if off := self._find_off(asked):
+            return Outgoing(body, off)
         named = asked.header("x-refold-session")
         session_id = make_id(asked.tenant, check_name(named)) if named else ""
         origin = find_origin(asked)
@@ -119,6 +123,8 @@ class Preparer:
             try:
                 request = await self._read(asked.tenant, wire, body)
             except Unreadable as error:
+                if error.reason.code in _HELD:
+                    return await self.hold(asked, wire, body, error.reason)
                 return Outgoing(body, error.reason)
             except WorkerFailed as error:
                 original = Outgoing(body, because.FAILED_OPEN(error=str(error)), is_failed_open=True)
@@ -147,6 +153,60 @@ class Preparer:
             raise
         outgoing.seconds = time.perf_counter() - started
         return outgoing
+
+    def _find_off(self, asked: Asked) -> Reason:
+        """Return why a request is neither read nor stored; empty if it is."""
+        if asked.header("x-refold-bypass") not in ("", "0"):
+            return because.BYPASS()
+        return NO_REASON if self._settings.compress else because.COMPRESSION_OFF()
+
+    async def hold(self, asked: Asked, wire: Wire, body: bytes, reason: Reason) -> Outgoing:
+        """Store a request that passes through because the provider holds part of it; say so once per session.
+
+        A request of a provider's conversation brings only what is new: it is stored in a session of that name.
+        """
+        if off := self._find_off(asked):
+            return Outgoing(body, off)
+        if len(body) > LARGE_BYTES or await self.storage.is_full(asked.tenant, len(body)):
+            return Outgoing(body, reason)
+        try:
+            request = await asyncio.to_thread(read_request, wire, body, is_held=True)
+        except Unreadable:
+            return Outgoing(body, reason)
+        origin, named = find_origin(asked), asked.header("x-refold-session")
+        provided = find_provider_conversation(request.body) if reason.code == because.CONVERSATION.code else ""
+        if provided:
+            origin = replace(origin, conversation=provided)
+            session_id = make_id(asked.tenant, check_name(named) if named else name_provided(provided))
+            session = KnownSession(session_id, asked.tenant, wire.name, client=origin.client, conversation=provided)
+        else:
+            session = await self._choose(asked.tenant, named, request, origin)
+        session.in_flight += 1
+        self._in_flight += 1
+        try:
+            async with session.turn:
+                session.generation, session.synced = session.generation + 1, ()
+                await asyncio.to_thread(store_held, self._manager, session, request, reason, is_new=bool(provided))
+        except Exception as error:  # noqa: BLE001 - a failure in refold must not fail the client's request
+            self._reporter.note_written(error)
+            log.warning("a request was not stored", extra={"fields": {"error": type(error).__name__}})
+        return Outgoing(body, reason, session, generation=session.generation, held=request)
+
+    def store_response(self, outgoing: Outgoing, answered: Answered) -> None:
+        """Store a response that the client may continue by its id, or by the provider's conversation."""
+        session, request = outgoing.session, outgoing.request or outgoing.held
+        if session is None or request is None or outgoing.is_failed_open:
+            return
+        manager = self._manager
+        if outgoing.reason.code == because.CONVERSATION.code:
+            self._reporter.start(session, lambda: manager.append(session.id, answered.output, format=request.wire.name))
+        else:
+            self._reporter.start(session, lambda: store_response(manager.ledger, session.id, request, answered))
+
+    @property
+    def ledger(self) -> Ledger:
+        """The durable record."""
+        return self._manager.ledger
 
     async def _prepare_unstored(
         self, session: KnownSession, request: ReadRequest, limits: Limits, body: bytes

@@ -3,10 +3,11 @@
 A client usually resends its last request with more at the end. Comparing bytes runs at memory speed; parsing and
 hashing a long history does not. A request that does not match is prepared from its whole history, with the same result.
 
-A request with ``previous_response_id`` brings only what is new. If every turn of the chain passed through here, the
-whole conversation is known: it is stored like any other, and the request is forwarded unchanged while it fits. When it
-must be compressed, it is sent without the chain, with a prepared input. A chain whose beginning was not seen, or which
-contains items that only the provider holds (results of its own tools), is left alone; a warning says so once.
+A request with ``previous_response_id`` brings only what is new. If every turn of the chain passed through a gateway on
+this ledger, the whole conversation is known: it is stored like any other, and the request is forwarded unchanged while
+it fits. When it must be compressed, it is sent without the chain, with a prepared input. A session's newest responses
+are in its settings, so that a restarted gateway, or another one, continues the chain. A chain whose beginning was not
+seen, or which contains items that only the provider holds (results of its own tools), is stored and left alone.
 """
 
 from __future__ import annotations
@@ -14,14 +15,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import time
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from refold.errors import RefoldError
+from refold.ledger.port import Ledger
+from refold.manager.session import HELD, RESPONSES
 from refold.manager.write_behind import Ticket
 from refold.server.body import Places, ReadRequest, Unreadable, dump_json, find_places, parse_json, read_request
 from refold.server.outgoing import Outgoing, Reporter
-from refold.server.session_lookup import KnownSession, continues
+from refold.server.session_lookup import TENANT_MARK, KnownSession, continues, make_id
 from refold.server.settings import LARGE_BYTES
 from refold.server.wires import Answered, Wire
 
@@ -193,7 +199,8 @@ class RequestMemory:
 
 log = logging.getLogger("refold.server")
 BYTES_MAX = 32_000_000
-_WARNED_MAX = 1_000
+STORING_S = 0.1
+_RENAMED_MAX = 1_000
 _PREVIOUS = re.compile(rb'"previous_response_id"\s*:\s*"([^"\\]{1,200})"')
 # The provider does not store this response, so it cannot be continued by its id.
 _NOT_HELD = re.compile(rb'"store"\s*:\s*false')
@@ -214,11 +221,12 @@ _REPLAYABLE = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Chained:
-    """A request of a chain: as received, and with the whole conversation in it."""
+    """A request of a chain: as received, and with the whole conversation in it, or all of it that was seen."""
 
     original: bytes = field(repr=False)
     whole: bytes = field(repr=False)
     is_replayable: bool
+    is_partial: bool = False
 
     def settle(self, prepared: Outgoing) -> Outgoing:
         """Return what goes upstream: the original request, unless it was compressed and can be replayed."""
@@ -227,18 +235,31 @@ class Chained:
         return replace(prepared, body=self.original)
 
 
-class Chains:
-    """Recent responses by id, within a limit in bytes. For one event loop."""
+@dataclass(frozen=True, slots=True)
+class KnownResponse:
+    """A response that may be continued: the request that it answers, and its own items.
 
-    def __init__(self, bytes_max: int = BYTES_MAX) -> None:
+    ``is_partial``: the beginning of the chain was not seen.
+    """
+
+    sent: bytes = field(repr=False)
+    output: Sequence[Any] = field(repr=False)
+    is_partial: bool = False
+
+
+class Chains:
+    """Recent responses by id, within a limit in bytes; older ones from the ledger. For one event loop."""
+
+    def __init__(self, ledger: Ledger | None = None, bytes_max: int = BYTES_MAX, sessions_max: int = 2_000) -> None:
+        self._ledger = ledger
         self._bytes_max = bytes_max
+        self._sessions_max = sessions_max
         self._bytes = 0
-        self._known: OrderedDict[tuple[str, str], tuple[bytes, list[Any]]] = OrderedDict()
-        self._warned: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._known: OrderedDict[tuple[str, str], KnownResponse] = OrderedDict()
         self._renamed: OrderedDict[tuple[str, str], str] = OrderedDict()
 
-    def unroll(self, tenant: str, body: bytes) -> Chained | None:
-        """Return a chained request with its whole conversation; None if its chain is unknown."""
+    async def unroll(self, tenant: str, body: bytes) -> Chained | None:
+        """Return a chained request with its whole conversation, or what was seen of it; None if it is no such one."""
         if len(body) > LARGE_BYTES or b'"previous_response_id"' not in body:
             return None
         try:
@@ -246,27 +267,39 @@ class Chains:
         except Unreadable:
             return None
         before = asked.get("previous_response_id") if isinstance(asked, dict) else None
-        new = _list_items(asked.get("input")) if isinstance(before, str) else None
+        new = _list_items(asked.get("input")) if before and isinstance(before, str) else None
         if not isinstance(before, str) or new is None:
             return None
-        known = self._known.get((tenant, before))
-        if known is None:
-            self._warn(tenant, before, "the beginning of a chain of responses was not seen")
-            return None
-        self._known.move_to_end((tenant, before))
-        sent, output = known
-        items = [*(_list_items(parse_json(sent).get("input")) or ()), *output, *new]
-        is_replayable = all(_can_replay(item) for item in items)
-        if not is_replayable:
-            self._warn(tenant, before, "a chain of responses contains items that only the provider holds")
+        known = await self._find(tenant, before)
         rest = {name: value for name, value in asked.items() if name != "previous_response_id"}
-        return Chained(body, dump_json({**rest, "input": items}), is_replayable)
+        if known is None:
+            return Chained(body, dump_json({**rest, "input": new}), is_replayable=False, is_partial=True)
+        items = [*(_list_items(parse_json(known.sent).get("input")) or ()), *known.output, *new]
+        is_replayable = not known.is_partial and all(_can_replay(item) for item in items)
+        return Chained(body, dump_json({**rest, "input": items}), is_replayable, known.is_partial)
+
+    async def _find(self, tenant: str, response_id: str) -> KnownResponse | None:
+        known = self._known.get((tenant, response_id))
+        if known is not None:
+            self._known.move_to_end((tenant, response_id))
+            return known
+        if self._ledger is None:
+            return None
+        try:
+            for pause_s in (0.0, STORING_S):  # Another gateway may be about to store it.
+                await asyncio.sleep(pause_s)
+                found = await asyncio.to_thread(read_response, self._ledger, tenant, response_id, self._sessions_max)
+                if found is not None:
+                    return found
+        except RefoldError as error:
+            log.warning("responses could not be looked up", extra={"fields": {"error": type(error).__name__}})
+        return None
 
     def rename(self, tenant: str, shown: str, held: str) -> None:
         """Note that the client knows a response by another id than the provider, after a recall in a stream."""
         if shown and held and shown != held:
             self._renamed[tenant, shown] = held
-            while len(self._renamed) > _WARNED_MAX:
+            while len(self._renamed) > _RENAMED_MAX:
                 self._renamed.popitem(last=False)
 
     def resolve(self, tenant: str, body: bytes) -> bytes:
@@ -277,26 +310,61 @@ class Chains:
             return body
         return body[: found.start(1)] + held.encode() + body[found.end(1) :]
 
-    def remember(self, tenant: str, whole: bytes, answered: Answered) -> None:
-        """Remember a response, with the whole conversation that it answers."""
+    def remember(self, tenant: str, whole: bytes, answered: Answered, *, is_partial: bool = False) -> bool:
+        """Remember a response, with the conversation that it answers; False if the provider cannot continue it."""
         size = len(whole) + 2_000 * len(answered.output)
         if not answered.response_id or size > self._bytes_max // 4 or _NOT_HELD.search(whole):
-            return
+            return False
         key = (tenant, answered.response_id)
         if key not in self._known:
-            self._known[key] = (whole, list(answered.output))
+            self._known[key] = KnownResponse(whole, list(answered.output), is_partial)
             self._bytes += size
         while self._bytes > self._bytes_max:
-            _, (sent, output) = self._known.popitem(last=False)
-            self._bytes -= len(sent) + 2_000 * len(output)
+            _, oldest = self._known.popitem(last=False)
+            self._bytes -= len(oldest.sent) + 2_000 * len(oldest.output)
+        return True
 
-    def _warn(self, tenant: str, response_id: str, why: str) -> None:
-        if (tenant, why) in self._warned:
-            return
-        self._warned[tenant, why] = None
-        while len(self._warned) > _WARNED_MAX:
-            self._warned.popitem(last=False)
-        log.warning(f"{why}; its requests pass through", extra={"fields": {"response": response_id[:80]}})
+
+# What a session's settings hold of its responses: the newest ones, and no longer answers than this.
+STORED_MAX, STORED_BYTES_MAX = 4, 64_000
+
+
+def store_response(ledger: Ledger, session_id: str, request: ReadRequest, answered: Answered) -> None:
+    """Store which messages of a session a response answers, and the response. Blocks."""
+    row = ledger.read_session(session_id)
+    output = dump_json(answered.output)
+    if row is None or len(output) > STORED_BYTES_MAX:
+        return
+    stored = row.settings.get(RESPONSES)
+    entry = {
+        "id": answered.response_id,
+        "count": request.count,
+        "last": request.digests[-1] if request.digests else request.lead_digests[-1],
+        "output": output.decode("utf-8", "surrogatepass"),
+    }
+    kept = [one for one in (stored if isinstance(stored, list) else []) if one.get("id") != entry["id"]]
+    ledger.update_session(session_id, {"settings": {RESPONSES: [*kept, entry][-STORED_MAX:]}}, time.time())
+
+
+def read_response(ledger: Ledger, tenant: str, response_id: str, sessions_max: int) -> KnownResponse | None:
+    """Return a stored response of a tenant with the messages that it answers; None if there is none. Blocks.
+
+    It is looked for in the sessions that changed last. A session whose path has changed since does not count.
+    """
+    for row in ledger.list_sessions(limit=sessions_max, prefix=make_id(tenant, "")):
+        stored = row.settings.get(RESPONSES)
+        entry = next((one for one in (stored if isinstance(stored, list) else ()) if one["id"] == response_id), None)
+        if entry is None or row.id.startswith(TENANT_MARK) != bool(tenant):
+            continue
+        path, count = ledger.read_path(row.id), entry["count"]
+        if not 0 < count <= len(path.ids) or path.digests[count - 1] != entry["last"]:
+            return None
+        messages = ledger.read_messages(row.id, path.ids[:count])
+        if len(messages) < count or any(one.is_forgotten for one in messages):
+            return None
+        items = [parse_json(one.raw) for one in messages]
+        return KnownResponse(dump_json({"input": items}), parse_json(entry["output"].encode()), HELD in row.settings)
+    return None
 
 
 def _list_items(given: object) -> list[Any] | None:

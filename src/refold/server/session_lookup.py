@@ -80,6 +80,21 @@ def read_conversation(body: Mapping[str, Any]) -> str:
     return old[1] if old else ""
 
 
+def find_provider_conversation(body: Mapping[str, Any]) -> str:
+    """Return the id of the conversation object at the provider that a Responses request continues."""
+    given = body.get("conversation")
+    found = given.get("id") if isinstance(given, dict) else given
+    return found[:ID_CHARS_MAX] if isinstance(found, str) else ""
+
+
+def name_provided(conversation: str) -> str:
+    """Return the name of the session of a provider's conversation: its own id where that is a valid name."""
+    try:
+        return check_name(conversation)
+    except FormatError:
+        return f"conv-{hashlib.blake2b(conversation.encode('utf-8', 'surrogatepass'), digest_size=8).hexdigest()}"
+
+
 def _name_client(agent: str) -> str:
     """Return a program's name from its User-Agent: the part before the version."""
     found = _AGENT.match(agent)

@@ -6,6 +6,8 @@ import time
 
 from nicegui import ui
 
+from refold.conversation.reason import read_reason
+from refold.manager.session import HELD
 from refold.server.api.interface import NotFound
 from refold.web.chat_box import ChatBox
 from refold.web.compress_sheet import CompressSheet
@@ -22,7 +24,7 @@ from refold.web.shell import button, empty, frame, go, guarded, heading, link, n
 from refold.web.source import NoLongerAllowed
 from refold.web.talking import find_rooms
 from refold.web.timeline import Moment, Timeline, has_moments, read_moments, read_switches, rewind
-from refold.web.visit import find_visit, say
+from refold.web.visit import find_visit, say, say_reason
 
 POLL_S = 1.0
 # A session that changed this recently is opened at its newest message: somebody watches it.
@@ -81,6 +83,8 @@ class SessionTab:
         ui.timer(0.05, guarded(self._count), once=True)
 
     def _draw_talk(self, name: str, seen: Seen, at: str) -> None:
+        if held := read_reason(seen.row.settings.get(HELD)):
+            text("p", say("session.held", why=say_reason(held)), "warning").props("role=note")
         with ui.element("div").classes("panes") as self.panes:
             self.before = Pane(say("session.before"), "before")
             self.raw: Conversation | None = None  # Made when somebody compares.
