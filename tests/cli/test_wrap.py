@@ -66,7 +66,16 @@ def test_a_wrapped_program_talks_through_the_gateway_and_its_exit_code_is_ours(f
     assert " → " in said[0]
     assert ", session " in said[0]
     assert sorted(one.name for one in folder.iterdir()) == ["client.py", "home", "work"]
-    assert {one.name for one in (folder / "work").iterdir()} <= {".refold", ".compression", "memory", "refold.yaml"}
+    assert {one.name for one in (folder / "work").iterdir()} == {".refold", "refold.yaml"}
+
+
+def test_a_project_that_has_memory_pages_gets_those_of_a_wrapped_program_too(folder: Path) -> None:
+    (folder / "work" / "refold.yaml").write_text("window: 8000\n")
+    (folder / "work" / "memory").mkdir()
+    with ScriptedProvider("ok", window=8_000) as provider:
+        done = run_wrapped(folder, provider, "--", sys.executable, str(folder / "client.py"), "anthropic", "14")
+    assert done.returncode == 5, done.stderr
+    assert list((folder / "work" / "memory").iterdir())
 
 
 def test_what_the_program_prints_goes_through_untouched(folder: Path) -> None:

@@ -163,7 +163,11 @@ def _make_application(wish: WrapWish, upstreams: Mapping[str, str]) -> Applicati
             )
     serve = ServeRequest(wish.workspace, "127.0.0.1", 0, openai, anthropic, preset=wish.preset)
     # Only this machine reaches the gateway, for as long as the program runs: it asks for no key.
-    return make_application(serve, keys=KeyRing(Path(wish.workspace) / ".refold" / "wrapped"), has_page=False)
+    workspace = Path(wish.workspace)
+    application = make_application(serve, keys=KeyRing(workspace / ".refold" / "wrapped"), has_page=False)
+    # A project that does not use memory gets no folders for it.
+    application.manager.has_pages = any((workspace / name).is_dir() for name in ("memory", ".compression"))
+    return application
 
 
 def _quiet_logs(path: str | None) -> None:

@@ -76,6 +76,8 @@ class ContextCompressionManager:
         self.token_counter = TokenCounter()
         self.compressor = ContextCompressor(AskedModel(lambda: self._keeper.summariser), self.token_counter)
         self.md_sync = MarkdownSync(self.workspace_path)
+        # False: compressions write nothing beside the ledger, neither memory pages nor summaries for other programs.
+        self.has_pages = True
         # Names the ledger for another process; empty: the settings do; None: it is an object of this process.
         self.ledger_place: str | None = None
         if ledger is None or isinstance(ledger, str):
@@ -435,6 +437,8 @@ class ContextCompressionManager:
 
     async def _remember(self, session_id: str, archived: Archived) -> None:
         """Write the page of the day, and what other programs read of the summaries."""
+        if not self.has_pages:
+            return
         facts = [fact.text for fact in archived.facts]
         entry = Entry(session_id, archived.time, archived.count, archived.summary, facts, archived.language)
         try:
