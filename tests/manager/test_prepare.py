@@ -320,3 +320,15 @@ def test_a_session_stays_readable_after_a_request_in_a_format_that_cannot_hold_i
     assert again.status("s1").wire == held
     assert again.prepare_context_sync("s1").messages == histories[held]
     assert again.verify() == []
+
+
+def test_a_caller_that_hands_in_many_messages_at_once_keeps_what_the_user_asked_for(tmp_path: Path) -> None:
+    sample = Path(__file__).parents[2] / "examples" / "sessions" / "coding_agent.json"
+    history = json.loads(sample.read_text(encoding="utf-8"))["messages"]
+    manager = open_manager(tmp_path, CompressionConfig(model="gpt-4o", window=16_000, reserve=1_000))
+    for stop in range(20, 181, 20):
+        prepared = manager.prepare_context_sync("s1", history[:stop])
+        assert prepared.total_tokens <= 15_000
+    seen = json.dumps(prepared.messages, ensure_ascii=False)
+    wanted = ("up to 7 attempts", "first delay 30 s", "CN-77", "we do not re-issue invoices", "E4220", "run the linter")
+    assert [words for words in wanted if words not in seen] == []

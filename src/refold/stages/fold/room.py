@@ -45,7 +45,7 @@ def share_room(
     free = sum(item.tokens for run in runs for item in items_of(view, run))
     fixed = view.tokens - free
     room = goal.hard - fixed
-    # The newest step moves on with the next request and the summary stays, so the step does not reduce its share.
+    # New messages move on with the next request and the summary stays, so they do not reduce its share.
     lasting = room + _count_passing(view)
     standing = int(_count_standing(fold, view, goal, runs) * share / fold.summary_share)
     part = min(part_of(fold, lasting + standing, share), tokens_max)
@@ -92,9 +92,11 @@ def count_lasting(view: View) -> int:
 
 
 def _count_passing(view: View) -> int:
-    """Return the tokens of the newest step."""
+    """Return the tokens of the newest step and of what the compression at hand must leave as it is."""
     step = newest_step(view.items)
-    return sum(view.items[at].tokens for at in range(step.start, step.stop)) if step else 0
+    passing = set(range(step.start, step.stop)) if step else set()
+    passing |= {at for at, item in enumerate(view.items) if not item.is_fold and item.message.id in view.held}
+    return sum(view.items[at].tokens for at in passing)
 
 
 def find_least(goal: Goal) -> int:
