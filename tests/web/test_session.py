@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from refold import CompressionConfig, ContextCompressionManager
+from refold.conversation import because
+from refold.manager.session import HELD
 from tests.web.served import Browser, is_within, need_browser, serve
 from tests.web.stories import LINES, leave_no_sample, open_manager, sample_messages, write_folded
 
@@ -308,3 +310,13 @@ def test_reasons_are_chinese_on_the_chinese_page(browser: Browser, url: str, wor
     said = card.inner_text()
     assert "手动要求" in said
     assert "requested manually" not in said
+
+
+def test_a_session_whose_requests_pass_through_says_why(browser: Browser, url: str, workspace: Path) -> None:
+    with open_manager(workspace) as manager:
+        manager.append("conv_1", [{"role": "user", "content": "Hello."}])
+        manager.ledger.update_session("conv_1", {"settings": {HELD: because.CONVERSATION().to_json()}}, 1.0)
+    page = browser.open(f"{url}conv_1")
+    note = page.get_by_role("note").filter(has_text="the provider holds the conversation")
+    note.wait_for()
+    assert "pass through" in note.inner_text()
