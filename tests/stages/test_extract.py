@@ -556,3 +556,15 @@ def test_the_outcome_of_a_run_is_told_without_its_ruler() -> None:
     text = extract([user("Run."), *run, *made, assistant("All tests pass.")]).text
     assert "$ pytest -q → 8 passed in 0.28s" in text
     assert "$ mkdir out → 0" not in text
+
+
+def test_the_same_sentence_about_another_thing_is_kept() -> None:
+    turns: list[dict[str, object]] = []
+    for at in range(30):
+        turns.append({"role": "user", "content": f"Question {at}: " + "please look at it again. " * 12})
+        turns.append(
+            {"role": "assistant", "content": f"The port of service {at} is {4000 + at * 7}. " + "It is fine. " * 20}
+        )
+    prepared = refold.compress([*turns, {"role": "user", "content": "And now?"}], 1_500)
+    record = next(str(message["content"]) for message in prepared.messages if "⟦" in str(message["content"]))
+    assert sum(f"The port of service {at} is {4000 + at * 7}." in record for at in range(30)) >= 10

@@ -219,8 +219,10 @@ def _fresh_share(line: Line, known: set[str], taken: Counter[float]) -> float:
     words = _words(line.text)
     new = sum(word not in known for word in words) / len(words) if words else 1.0
     if new < KNOWN_SHARE and line.topic not in ("rule", "open"):
-        # A repeated step keeps half of its worth: that a command was run once more matters.
-        return 0.0 if line.who else 0.5
+        # A repeated step keeps half of its worth: that a command was run once more matters. So does a sentence that
+        # states the same of another thing, such as the port of the next service.
+        has_figure = any(word not in known and any(map(str.isdigit, word)) for word in words)
+        return 0.5 if not line.who or (has_figure and line.who == "A") else 0.0
     again = SAME_MESSAGE ** taken[int(line.at)] if line.who else 1.0
     return (1 - NOVELTY_SHARE + NOVELTY_SHARE * new) * again
 
