@@ -30,7 +30,7 @@ def make_large(size: int = LARGE_BYTES) -> list[dict[str, object]]:
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_a_large_request_is_stored_and_fits_and_the_next_one_keeps_its_prefix(start, wire):
+def test_a_large_request_is_stored_and_fits_and_later_ones_keep_their_prefix(start, wire):
     rig = start(config=SMALL, window=20_000, settings=LARGE)
     messages = make_large()
     answer = rig.post(wire, make_body(wire, messages), x_refold_session="mine")
@@ -46,10 +46,14 @@ def test_a_large_request_is_stored_and_fits_and_the_next_one_keeps_its_prefix(st
         {"role": "assistant", "content": "it was about line endings"},
         {"role": "user", "content": "thanks"},
     ]
-    again = rig.post(wire, make_body(wire, longer), x_refold_session="mine")
-    assert again.status_code == 200
-    second = json.loads(rig.provider.requests[-1].body)[key]
-    assert second[: len(first)] == first
+    # The first request shows as much as fits of what no model has seen; the next one comes down to the target.
+    sent = [first]
+    for turn in range(2):
+        longer = [*longer, {"role": "assistant", "content": f"right {turn}"}, {"role": "user", "content": "thanks"}]
+        again = rig.post(wire, make_body(wire, longer), x_refold_session="mine")
+        assert again.status_code == 200
+        sent.append(json.loads(rig.provider.requests[-1].body)[key])
+    assert sent[2][: len(sent[1])] == sent[1]
     assert rig.http.get("/api/sessions/mine/recall", params={"query": "question 4"}).json()["results"]
 
 

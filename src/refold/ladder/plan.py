@@ -16,7 +16,7 @@ from refold.budget.economics import Carry, Economics
 from refold.conversation.edit import Edit
 from refold.conversation.language import Language, detect_language
 from refold.conversation.message import Message, is_user_turn
-from refold.conversation.turn import find_turns
+from refold.conversation.turn import find_turns, newest_step
 from refold.conversation.view import Item, View
 from refold.errors import BudgetTooSmall, Sentence
 from refold.ladder.laws import common_prefix
@@ -130,7 +130,7 @@ def _shorten_oversize(view: View, plan: Plan, goal: Goal) -> Climb:
     fixed, hard = _count_untouchable(view), goal.hard - count_lead(view.items, view.fixed_tokens)
     rest, part = view.tokens - fixed, min(hard // REST_SHARE, REST_TOKENS_MAX)
     least = min(rest, part if part >= REST_TOKENS_MIN else LINE_TOKENS)
-    if clamp is None or fixed + least <= goal.hard:
+    if clamp is None or fixed + least <= goal.hard or _find_largest(view) * 2 < hard:
         return Climb(view, (), ())
     records = sum(item.tokens for item in view.items if item.is_fold)
     # One part is for the newest steps. Another stays free, so that the next request does not break the prefix again.
@@ -140,6 +140,16 @@ def _shorten_oversize(view: View, plan: Plan, goal: Goal) -> Climb:
     cuts = clamp.cut_oversize(released, view.protected, fixed + room - goal.hard, tokens_min=part)
     after, report = take_edits(released, cuts, clamp.name, strict=plan.strict)
     return Climb(replace(after, held=view.held), report.edits, (report,) if report.edits else ())
+
+
+def _find_largest(view: View) -> int:
+    """Return the tokens of the newest step, or of a larger message that no stage may touch.
+
+    A long history of ordinary messages is not oversize, even if no request contained any of it: it is folded.
+    """
+    step = newest_step(view.items)
+    newest = sum(view.items[at].tokens for at in range(step.start, step.stop)) if step else 0
+    return max([newest, *(view.items[at].tokens for at in view.protected)])
 
 
 def _raise_target(start: Climb, goal: Goal) -> int:
