@@ -21,6 +21,7 @@ from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
 
 import refold
+from refold.errors import ConfigError
 
 # Below this nothing is judged: the clock is too coarse, and nobody waits for it.
 FLOOR_S = 0.02
@@ -50,8 +51,8 @@ def list_modules() -> list[Any]:
             continue
         try:
             found.append(importlib.import_module(info.name))
-        except ImportError:
-            continue  # An extra that is not installed.
+        except (ImportError, ConfigError):
+            continue  # An extra or a framework that is not installed.
     return found
 
 

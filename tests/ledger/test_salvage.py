@@ -43,6 +43,13 @@ def copy(sound: Path, folder: Path) -> Path:
     return Path(shutil.copy(sound, folder / ".refold" / "ledger.db"))
 
 
+def list_first_pages(path: Path) -> list[int]:
+    connection = apsw.Connection(str(path))
+    found = [int(page) for (page,) in connection.execute("SELECT rootpage FROM sqlite_master WHERE rootpage > 0")]
+    connection.close()
+    return found
+
+
 def find_first_page(path: Path, table: str) -> int:
     db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     page = int(db.execute("SELECT rootpage FROM sqlite_schema WHERE name = ?", (table,)).get)
@@ -84,8 +91,8 @@ def test_flipped_pages_cost_only_what_is_on_them(sound: Path, tmp_path: Path, se
     path = copy(sound, tmp_path)
     chance = random.Random(seed)
     content = bytearray(path.read_bytes())
-    # Without its first page the content of all messages is out of reach; every other page costs what is on it.
-    pages = set(range(2, len(content) // PAGE)) - {find_first_page(path, "raw") - 1}
+    # Without its first page a table is out of reach; every other page costs what is on it.
+    pages = set(range(2, len(content) // PAGE)) - {page - 1 for page in list_first_pages(path)}
     for page in chance.sample(sorted(pages), 1 + seed % 4):
         content[page * PAGE : (page + 1) * PAGE] = chance.randbytes(PAGE)
     path.write_bytes(content)

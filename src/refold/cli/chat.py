@@ -227,7 +227,7 @@ def open_chat(partner: Partner, folder: Path) -> ChatSession:
         manager,
         chosen,
         partner.choose,
-        name or name_session(datetime.now()),
+        name or name_session(datetime.now(), manager.ledger),
         tools=make_builtin_tools(groups, folder),
         system=request.system or SYSTEM,
         approve=(lambda _call, _tool: True) if request.yes else None,

@@ -72,11 +72,11 @@ def count_things(number: int, thing: str) -> str:
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
-def say_reason(reason: Reason) -> str:
-    """Return a reason in the user's language."""
+def say_reason(reason: Reason | str) -> str:
+    """Return a reason in the user's language; old ledgers hold sentences, which stay as they are."""
     from refold.conversation.reason import say
 
-    return say(reason, find_language())
+    return reason if isinstance(reason, str) else say(reason, find_language())
 
 
 @cache

@@ -228,7 +228,10 @@ class LedgerFile:
                 )
             for marker in stale:
                 marker.unlink(missing_ok=True)
-            self.beside(f"-open-{os.getpid()}").touch(mode=0o600)
+            marker = self.beside(f"-open-{os.getpid()}")
+            marker.touch(mode=0o600)
+            # A file that is collected without being closed is closed all the same, and its log is gone in good order.
+            weakref.finalize(self, _remove_marker, marker, os.getpid())
             self._marked_by = os.getpid()
 
     def _note_closing(self) -> None:
@@ -341,6 +344,12 @@ def identify_file(path: Path) -> tuple[int, int]:
     except OSError:
         return (0, 0)
     return status.st_dev, status.st_ino
+
+
+def _remove_marker(marker: Path, pid: int) -> None:
+    if pid == os.getpid():
+        with contextlib.suppress(OSError):
+            marker.unlink(missing_ok=True)
 
 
 def _watch_process() -> None:

@@ -42,7 +42,7 @@ NOTE_CHARS_MAX = 600
 FACTS_SHARE = 0.7
 # A first message that is small stays in view with its notes; a large one may be folded like any other.
 KEPT_SHARE = 0.1
-_TENANT = re.compile(r"@[^/]*/")
+_TENANT = re.compile(r"\A@[^/]*+/")
 _SECTION = re.compile(r"^## ", re.M)
 _PARTS = re.compile(r"^### .*$", re.M)
 _WORDING: dict[Language, tuple[str, str]] = {

@@ -33,6 +33,7 @@ from refold.manager.status import SessionStatus
 
 if TYPE_CHECKING:
     from refold.cli.repl.keyboard import Keyboard
+    from refold.ledger.port import Ledger
 
 STDIN_CHARS_MAX = 50_000_000
 _RESULT_CHARS = 60
@@ -104,9 +105,13 @@ class ChatSession:
         return write_gauge(status) if status is not None else ""
 
 
-def name_session(now: datetime) -> str:
-    """Return the name of a new session."""
-    return f"chat-{now:%Y%m%d-%H%M%S}"
+def name_session(now: datetime, ledger: Ledger) -> str:
+    """Return the name of a new session; two chats that begin in the same second have different ones."""
+    name = f"chat-{now:%Y%m%d-%H%M%S}"
+    number = 1
+    while ledger.read_session(name if number == 1 else f"{name}-{number}") is not None:
+        number += 1
+    return name if number == 1 else f"{name}-{number}"
 
 
 async def talk(chat: ChatSession, screen: Screen, keyboard: Keyboard, first: asyncio.Future[str]) -> None:

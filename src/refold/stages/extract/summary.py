@@ -242,6 +242,8 @@ def _write_bounded(fold: Fold, span: Span, options: ExtractOptions, count: Count
     if words is None:
         chosen = choose_lines(steer_lines(tell_story(span), wish), options.tokens_max, count)
         body = _write_short(chosen, int(most * (1 - BOUNDED_INDEX_SHARE)) if values else most)
+        if not body and not values:
+            body = _write_truncated(span.messages, most, len)
     else:
         body = shorten_words(neutralise(words.strip()), most)
     title = INDEX_TITLES[span.language]
