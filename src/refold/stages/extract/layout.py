@@ -167,7 +167,7 @@ NOVELTY_SHARE = 0.4
 KNOWN_SHARE = 0.3
 HEADING_TOKENS = 6
 _MISSES_MAX = 60
-_WORD = re.compile(r"[A-Za-z0-9_./-]{3,40}|[\u3400-\u9fff]{2}")
+_WORD = re.compile(r"[A-Za-z0-9_./-]{3,40}|\d{1,2}|[\u3400-\u9fff]{2}")
 
 
 def headings_of(layout: Layout) -> Mapping[str, dict[Language, str]]:
