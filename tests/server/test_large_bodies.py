@@ -83,7 +83,7 @@ def test_the_upstream_accepts_what_is_left_of_a_hostile_large_request(start, hos
 def test_the_gateway_answers_others_while_a_large_body_is_read(start):
     rig = start(config=SMALL, window=20_000, settings=LARGE)
     rig.post("openai-chat", make_body("openai-chat", make_large()))  # The worker process is started.
-    body = json.dumps(make_body("openai-chat", make_large(12_000_000))).encode()
+    body = json.dumps(make_body("openai-chat", make_large(2_000_000))).encode()
     done = threading.Event()
     statuses = []
 
