@@ -6,6 +6,7 @@ themselves are made in ``runner``.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import json
 import re
@@ -54,6 +55,12 @@ class Tool:
         except ValidationError as error:
             raise ArgumentError(_describe_problems(error, self.schema)) from None
         return {name: getattr(checked, name) for name in type(checked).model_fields}
+
+    async def run(self, **arguments: Any) -> str:
+        """Call the tool, in a thread if it is not async, and return its result as text."""
+        if inspect.iscoroutinefunction(self.call):
+            return write_output(await self.call(**arguments))
+        return write_output(await asyncio.to_thread(self.call, **arguments))
 
 
 def make_tool(

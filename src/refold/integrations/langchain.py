@@ -88,17 +88,12 @@ def find_thread() -> str:
 
 def make_tool(tool: Any) -> StructuredTool:
     """Return a context tool as a LangChain tool."""
-
-    async def run(**arguments: Any) -> str:
-        answer = tool.call(**arguments)
-        return str(await answer if isinstance(answer, Awaitable) else answer)
-
     return StructuredTool(
         name=tool.name,
         description=tool.description,
         args_schema=tool.arguments,
-        func=lambda **arguments: run_blocking(lambda: run(**arguments)),
-        coroutine=run,
+        func=lambda **arguments: run_blocking(lambda: tool.run(**arguments)),
+        coroutine=tool.run,
     )
 
 

@@ -41,7 +41,7 @@ class RefoldCallback(CustomLogger):
     def session_for(self, request: Mapping[str, Any]) -> ManagedSession:
         """Return the session of a request: as named here, or by its metadata."""
         name = self._session(request) if callable(self._session) else self._session or _find_name(request)
-        return ManagedSession(self.manager, name, self._base.defaults)
+        return self._base.named(name)
 
     async def async_pre_call_deployment_hook(self, kwargs: dict[str, Any], call_type: Any) -> dict[str, Any] | None:
         """Return the request with messages that fit its window."""

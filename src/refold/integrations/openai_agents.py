@@ -12,6 +12,7 @@ from typing import Any
 
 from refold.errors import ConfigError
 from refold.integrations import open_session
+from refold.prepared import PreparedContext
 
 try:
     from agents import FunctionTool, Model, ModelProvider, MultiProvider, RunConfig
@@ -28,6 +29,7 @@ class RefoldSession(SessionABC):
         self.session_id, self.session_settings = session_id, None
         self.refold = open_session(session_id, format="openai-responses", **options)
         self._asked: list[Any] = []
+        self._sent: PreparedContext | None = None
 
     async def get_items(self, limit: int | None = None) -> list[Any]:
         """Return the stored items, all or the newest."""
@@ -61,15 +63,16 @@ class RefoldSession(SessionABC):
         model = data.agent.model if isinstance(data.agent.model, str) else getattr(data.agent.model, "model", None)
         system = data.model_data.instructions or ""
         prepared = await self.refold.prepare_async(self._asked, system, tools=tools or None, model=model)
-        self.last = prepared
+        self._sent = prepared
         return ModelInputData(input=list(prepared.messages), instructions=data.model_data.instructions)
 
     async def refit(self, error: Exception) -> list[Any] | None:
         """Return a smaller input after the provider refused the last one as too long; None for other errors."""
-        smaller = await asyncio.to_thread(self.refold.shrink, error, self.last)
-        if smaller is None:
+        sent = self._sent
+        smaller = await asyncio.to_thread(self.refold.shrink, error, sent) if sent is not None else None
+        if sent is None or smaller is None:
             return None
-        prepared = await self.refold.prepare_async(self._asked, self.last.system, tools=self.last.tools, **smaller)
+        prepared = await self.refold.prepare_async(self._asked, sent.system, tools=sent.tools, **smaller)
         return list(prepared.messages)
 
 
@@ -141,9 +144,7 @@ def make_tool(tool: Any) -> FunctionTool:
     """Return a context tool as a tool of the SDK."""
 
     async def invoke(_: Any, arguments: str) -> str:
-        given = tool.read_arguments(arguments)
-        answer = tool.call(**given)
-        return str(await answer if asyncio.iscoroutine(answer) else answer)
+        return str(await tool.run(**tool.read_arguments(arguments)))
 
     return FunctionTool(tool.name, tool.description, dict(tool.schema), invoke, strict_json_schema=False)
 

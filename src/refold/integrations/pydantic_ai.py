@@ -67,7 +67,7 @@ class Refold(AbstractCapability[Any]):
         name = self._name or getattr(ctx, "conversation_id", None)
         if not name:
             raise ConfigError("name the session: Refold(session=…), or run the agent with a conversation_id")
-        return ManagedSession(self.manager, str(name), self._base.defaults)
+        return self._base.named(str(name))
 
     def get_toolset(self) -> Any:
         """Return the context tools, if they are wanted; they need a session with a name."""
@@ -132,12 +132,7 @@ class Refold(AbstractCapability[Any]):
 
 def make_tool(tool: Any) -> Any:
     """Return a context tool as a tool of Pydantic AI."""
-
-    async def run(**arguments: Any) -> str:
-        answer = tool.call(**arguments)
-        return str(await answer if asyncio.iscoroutine(answer) else answer)
-
-    return Tool.from_schema(run, tool.name, tool.description, dict(tool.schema))
+    return Tool.from_schema(tool.run, tool.name, tool.description, dict(tool.schema))
 
 
 def _write_part(part: Any) -> dict[str, Any]:

@@ -7,7 +7,6 @@ tools. The id may be a function, which is asked at every use: a framework knows 
 from __future__ import annotations
 
 import asyncio
-import inspect
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -191,7 +190,11 @@ class ManagedSession:
     def fork(self, session_id: str) -> ManagedSession:
         """Return a new session that has all of this one, folds included; from here on they go their own ways."""
         copied = self.manager.import_session(self.manager.export_session(self.id), session_id)
-        return ManagedSession(self.manager, copied, self.defaults)
+        return self.named(copied)
+
+    def named(self, session_id: str) -> ManagedSession:
+        """Return another session of the same manager with the same defaults."""
+        return ManagedSession(self.manager, session_id, self.defaults)
 
     def tools(self, kind: str = "functions") -> list[Any]:
         """Return the context tools (recall, expand, status, compress) as a framework or provider wants them.
@@ -226,9 +229,7 @@ class ManagedSession:
             given = found.read_arguments(arguments if isinstance(arguments, str) else _dump(arguments))
         except ValueError as error:
             return str(error)
-        if inspect.iscoroutinefunction(found.call):
-            return str(await found.call(**given))
-        return str(await asyncio.to_thread(found.call, **given))
+        return str(await found.run(**given))
 
     def recall(self, query: str, limit: int | None = None, *, tokens_max: int | None = None) -> list[Recalled]:
         """Return what the session holds about a query, best first."""
