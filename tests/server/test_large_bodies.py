@@ -1,6 +1,8 @@
 """Large bodies are read and prepared in a worker process: other requests are answered meanwhile, and they still fit."""
 
 import json
+import os
+import signal
 import threading
 import time
 
@@ -107,8 +109,11 @@ def test_the_gateway_answers_others_while_a_large_body_is_read(start):
 
 
 def test_a_worker_that_takes_too_long_is_killed_and_the_request_is_cut_down(start, monkeypatch):
-    monkeypatch.setattr(worker, "READ_S_MAX", 0.001)
     rig = start(config=SMALL, window=20_000, settings=LARGE)
+    rig.post("openai-chat", make_body("openai-chat", make_large()))
+    (process,) = rig.application.preparer._workers._all
+    os.kill(process._process.pid, signal.SIGSTOP)  # It no longer answers; not even the body is taken from it.
+    monkeypatch.setattr(worker, "READ_S_MAX", 0.2)
     answer = rig.post("openai-chat", make_body("openai-chat", make_large()))
     assert answer.status_code == 200
     assert answer.headers["x-refold-reason"] == "compressed-in-memory; error=timeout"

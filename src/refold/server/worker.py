@@ -14,7 +14,6 @@ import hashlib
 import multiprocessing
 import os
 import threading
-import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
@@ -86,22 +85,31 @@ class _Process:
         self._process.start()
         other.close()
 
-    def call(self, job: tuple[str, str, PrepareJob | None], body: bytes, until: float) -> Any:
-        """Send a job and return its result; WorkerFailed if the process died or the time is over."""
+    def call(self, job: tuple[str, str, PrepareJob | None], body: bytes, seconds: float) -> Any:
+        """Send a job and return its result; WorkerFailed if the process died or was killed when its time was over."""
+        late = threading.Event()
+        timer = threading.Timer(seconds, self._kill_late, (late,))
+        timer.start()
         try:
             self._pipe.send(job)
             self._pipe.send_bytes(body)
-            if not self._pipe.poll(max(0.0, until - time.monotonic())):
-                raise WorkerFailed("timeout")
             ending, value, has_bytes = self._pipe.recv()
             written = self._pipe.recv_bytes() if has_bytes else None
         except (EOFError, OSError):
-            raise WorkerFailed("the worker died") from None
+            raise WorkerFailed("timeout" if late.is_set() else "the worker died") from None
+        finally:
+            timer.cancel()
+        if late.is_set():
+            raise WorkerFailed("timeout")
         if ending == "failed":
             raise WorkerFailed(value)
         if ending == "unreadable":
             raise Unreadable(value)
         return replace(value, written=written) if has_bytes else value
+
+    def _kill_late(self, late: threading.Event) -> None:
+        late.set()
+        self.kill()
 
     def kill(self) -> None:
         """End the process at once; a thread that waits for it sees the end of the connection."""
@@ -146,7 +154,7 @@ class BodyWorkers:
         try:
             async with turn, self._hold() as process:
                 try:
-                    return await asyncio.to_thread(process.call, job, body, time.monotonic() + seconds)
+                    return await asyncio.to_thread(process.call, job, body, seconds)
                 except (WorkerFailed, asyncio.CancelledError):
                     self._drop(process)
                     raise
