@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from refold.budget import Budget, Trigger, flat_budget
 from refold.conversation import because
-from refold.conversation.edit import Edit
 from refold.conversation.message import Message
-from refold.conversation.view import Lens, View, apply
+from refold.conversation.view import Edit, Lens, View, apply
 from refold.errors import ConfigError, FormatError
 from refold.formats import Beside, Codec, Intake, detect, parse_messages, read_intake
 from refold.ladder.plan import Outcome, Plan, order_stages, prepare

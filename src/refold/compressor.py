@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from refold.conversation.format import Format
-from refold.conversation.language import Language, detect_language
-from refold.conversation.message import Message, is_user_turn
+from refold.conversation.message import Format, Message, is_user_turn
+from refold.conversation.reason import Language, detect_language
 from refold.conversation.turn import find_cuts
 from refold.errors import ConfigError
 from refold.formats import detect, parse_messages

@@ -6,10 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from refold.conversation.edit import RECALL, Edit
-from refold.conversation.handle import mark, message_handle, read_handle
-from refold.conversation.message import Message, join_parts
-from refold.conversation.view import Item
+from refold.conversation.message import Message, join_parts, mark, message_handle, read_handle
+from refold.conversation.view import RECALL, Edit, Item
 from refold.errors import HandleUnknown
 from refold.formats.intake import Intake, MessageSource, SourceKind
 from refold.ladder.report import Report

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from refold.conversation import because
-from refold.conversation.edit import Artifact, Edit, Fact, Fold
 from refold.conversation.reason import text_reason
+from refold.conversation.view import Artifact, Edit, Fact, Fold
 from refold.ledger.port import Ledger
 from refold.ledger.records import Event
 from tests.contract.conftest import OpenLedger

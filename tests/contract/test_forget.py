@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from refold.conversation.edit import Fact
 from refold.conversation.message import digest_of
+from refold.conversation.view import Fact
 from refold.ledger.port import Ledger
 from tests.contract.talk import NOW, SESSION, commit, is_sound, make_batch, make_fold, make_mask, send
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from refold.conversation.edit import Fact
+from refold.conversation.view import Fact
 from refold.ledger.port import Ledger
 from refold.ledger.records import Event, StoredUsage
 from tests.contract.conftest import OpenLedger

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from refold.conversation.edit import Edit, Fact, Fold
 from refold.conversation.reason import text_reason
+from refold.conversation.view import Edit, Fact, Fold
 from refold.ledger.port import Ledger
 from refold.ledger.records import Batch, Event, StoredUsage
 from tests.contract.talk import NOW, SESSION, is_sound, make_batch, make_fold, read_texts, send

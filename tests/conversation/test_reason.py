@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.conversation import because
-from refold.conversation.edit import Edit
 from refold.conversation.reason import CATALOGUE, NO_REASON, Reason, ReasonKind, read_reason, say, text_reason
+from refold.conversation.view import Edit
 
 CHINESE = re.compile("[\u4e00-\u9fff]")
 KINDS = sorted(CATALOGUE.values(), key=lambda kind: kind.code)

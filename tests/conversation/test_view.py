@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from refold.conversation import Edit, Lens, View, amend, apply, extend
-from refold.conversation.handle import find_marks, fold_handle, mark, message_handle, read_handle
+from refold.conversation.message import find_marks, fold_handle, mark, message_handle, read_handle
 from refold.formats import detect, parse_messages
 from refold.tokens import counter_for
 
@@ -133,5 +133,5 @@ def test_handles_are_prefixes_of_content_and_survive_a_round_through_text(talk: 
 def test_an_edit_that_makes_no_sense_cannot_be_made(talk: View) -> None:
     with pytest.raises(ValueError, match="at least one message"):
         Edit("fold", "test", ())
-    with pytest.raises(ValueError, match="name a part"):
+    with pytest.raises(ValueError, match="need a part"):
         Edit("replace", "test", ("a",))

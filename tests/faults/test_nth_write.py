@@ -11,7 +11,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from refold.conversation.edit import Fact
+from refold.conversation.view import Fact
 from refold.errors import LedgerError
 from refold.ledger.records import Event
 from refold.ledger.sqlite import SqliteLedger

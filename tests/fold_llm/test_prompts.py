@@ -2,7 +2,7 @@
 
 import pytest
 
-from refold.conversation.edit import Fold
+from refold.conversation.view import Fold
 from refold.stages.prompts import Demands, cut_middle, write_demands, write_question, write_record, write_repair
 from refold.stages.prompts.question import Room, fit_record
 from refold.tokens import TokenCounter

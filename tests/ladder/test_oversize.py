@@ -11,7 +11,7 @@ import pytest
 
 import refold
 from refold.config import CompressionConfig
-from refold.conversation.handle import find_marks
+from refold.conversation.message import find_marks
 from refold.prepared import PreparedContext
 from refold.testing import find_violations
 from tests.stages.sessions import assistant, lines, step, user

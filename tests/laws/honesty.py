@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from refold.conversation import Edit, View
-from refold.conversation.handle import find_marks
-from refold.conversation.message import Message
+from refold.conversation.message import Message, find_marks
 from refold.ladder.run import answer_nothing, drive, take_edits
 from refold.stages import STAGES
 from refold.stages.clamp import Clamp

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from refold.config import PRESETS as ALL_PRESETS
 from refold.config import CompressionConfig
 from refold.conversation import View, apply
-from refold.conversation.handle import find_marks
+from refold.conversation.message import find_marks
 from refold.errors import BudgetTooSmall
 from refold.ladder.laws import common_prefix
 from refold.ladder.run import answer_nothing, drive

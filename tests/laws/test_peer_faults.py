@@ -9,7 +9,7 @@ import pytest
 
 import refold
 from refold.conversation import Lens, apply
-from refold.conversation.handle import find_marks
+from refold.conversation.message import find_marks
 from refold.conversation.view import extend
 from refold.errors import BudgetTooSmall
 from refold.formats import detect, parse_messages

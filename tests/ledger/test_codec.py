@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.conversation.edit import Artifact, Edit, Fact, Fold
 from refold.conversation.reason import Reason, text_reason
+from refold.conversation.view import Artifact, Edit, Fact, Fold
 from refold.errors import FormatError
 from refold.ledger.codec import decode_edit, decode_text, dump_json, encode_edit, encode_text, load_json
 

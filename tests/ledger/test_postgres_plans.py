@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from refold.conversation.edit import Fact
+from refold.conversation.view import Fact
 from refold.ledger.records import Event, Splice, StoredUsage
 from tests.contract.talk import NOW, SESSION, commit, make_batch, make_fold, make_mask, send
 from tests.postgres import empty_database, server_url

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from refold.conversation import because
-from refold.conversation.edit import Edit
 from refold.conversation.reason import Reason, text_reason
+from refold.conversation.view import Edit
 from refold.ledger.port import Ledger
 from refold.ledger.records import Batch, Event
 from refold.ledger.scrub import GONE, Words

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from refold import CompressionConfig, ContextCompressionManager, HandleUnknown
-from refold.conversation.handle import find_marks
+from refold.conversation.message import find_marks
 from refold.testing.provider_rules import find_violations
 from tests.manager.sessions import SMALL, agent, chat, steps
 

@@ -11,7 +11,7 @@ import pytest
 
 from refold import ChangeRefused, CompressionConfig, ContextCompressionManager, LedgerError, SessionBusy
 from refold.conversation import because
-from refold.conversation.edit import Edit
+from refold.conversation.view import Edit
 from refold.ledger.records import Batch
 from refold.ledger.sqlite import SqliteLedger
 from refold.manager.flow import PAUSE_MAX_S, PAUSE_S, ROUNDS_MAX, Rounds, explain_refusal

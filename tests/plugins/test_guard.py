@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 import pytest
 
 from refold import CompressionConfig, ContextCompressionManager
-from refold.conversation.edit import Edit, Fold
-from refold.conversation.view import View
+from refold.conversation.view import Edit, Fold, View
 from refold.plugins import register_stage, unregister
 from refold.stages.stage import Goal, Proposed, When
 from refold.testing import find_violations

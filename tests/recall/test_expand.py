@@ -2,8 +2,8 @@
 
 import pytest
 
-from refold.conversation.edit import Edit, Fold
 from refold.conversation.reason import text_reason
+from refold.conversation.view import Edit, Fold
 from refold.errors import HandleUnknown
 from refold.ledger.records import Batch
 from tests.recall.building import Workspace

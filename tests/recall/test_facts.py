@@ -2,8 +2,8 @@
 
 import pytest
 
-from refold.conversation.edit import Fact
 from refold.conversation.reason import text_reason
+from refold.conversation.view import Fact
 from refold.ledger.records import Batch
 from refold.recall.facts import resolve_facts
 from refold.recall.newer import contradicts

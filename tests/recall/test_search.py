@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from refold.conversation.edit import Edit, Fact, Fold
 from refold.conversation.reason import text_reason
+from refold.conversation.view import Edit, Fact, Fold
 from refold.errors import LedgerError
 from refold.ledger.records import Batch, Event, Splice
 from tests.recall.building import Workspace

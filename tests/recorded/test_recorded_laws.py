@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import refold
-from refold.conversation.handle import find_marks
+from refold.conversation.message import find_marks
 from refold.testing import find_violations
 from refold.testing.convert import to_anthropic, to_responses
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import get_args
 
-from refold.conversation.edit import FactKind
+from refold.conversation.view import FactKind
 from refold.recall import Recall
 from tests.recall.building import Workspace
 from tests.recall.test_vectors import Hashed

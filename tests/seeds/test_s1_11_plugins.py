@@ -10,9 +10,8 @@ from typing import Any, ClassVar
 import pytest
 
 from refold import CompressionConfig, ContextCompressionManager, compress
-from refold.conversation.edit import Edit
 from refold.conversation.message import Message
-from refold.conversation.view import View
+from refold.conversation.view import Edit, View
 from refold.errors import ConfigError
 from refold.plugins import find_plugins, register_stage, register_summariser, registry, unregister
 from refold.stages.stage import Ask, Goal, Proposal, Proposed, When, replace_part

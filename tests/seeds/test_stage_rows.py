@@ -10,7 +10,7 @@ import pytest
 
 import refold
 from refold import CompressionConfig, ContextCompressionManager
-from refold.conversation.part import Part
+from refold.conversation.message import Part
 from refold.stages.fold import Fold
 from refold.stages.offload import Offload
 from refold.stages.score import score_message

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from refold.conversation import Edit, View
-from refold.conversation.handle import find_marks
+from refold.conversation.message import find_marks
 from refold.ladder.run import take_edits
 from refold.stages.stage import Goal, Stage
 from refold.testing import find_violations

@@ -2,8 +2,7 @@
 
 import json
 
-from refold.conversation.message import Message
-from refold.conversation.part import Part
+from refold.conversation.message import Message, Part
 from refold.stages.arrival import render_arrival
 from refold.stages.densify import Densify
 from refold.stages.truncate import Truncate

@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from refold.conversation.handle import find_marks
+from refold.conversation.message import find_marks
 from refold.prepared import Originals
 from refold.stages.clamp import Clamp
 from refold.stages.stage import Goal

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.conversation import because
-from refold.conversation.message import Message
-from refold.conversation.part import Part
+from refold.conversation.message import Message, Part
 from refold.errors import ConfigError
 from refold.stages.densify import Densify, densify_text, expand_text, find_blocks
 from refold.stages.densify.document import read_block, write_document, write_lines

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import refold
 from refold.conversation import Fact, Message
-from refold.conversation.handle import find_marks, mark
-from refold.conversation.language import Language
+from refold.conversation.message import find_marks, mark
+from refold.conversation.reason import Language
 from refold.stages.extract import Extract, ExtractOptions, extract_summary
 from refold.stages.extract.facts import classify_sentence, find_facts, merge_facts
 from refold.stages.extract.layout import close_frame, neutralise

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refold.conversation.handle import find_marks, message_handle
+from refold.conversation.message import find_marks, message_handle
 from refold.errors import ConfigError
 from refold.stages.arguments import shorten_arguments
 from refold.stages.mask import Mask

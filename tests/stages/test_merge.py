@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refold.conversation.handle import message_handle
+from refold.conversation.message import message_handle
 from refold.conversation.view import View
 from refold.errors import ConfigError
 from refold.stages.extract.words import split_sentences

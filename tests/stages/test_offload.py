@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refold.conversation import Edit
-from refold.conversation.handle import message_handle
+from refold.conversation.message import message_handle
 from refold.conversation.view import View, amend
 from refold.errors import ConfigError, LawBroken
 from refold.stages.offload import Offload, OffloadFile, files_of, offload_path, offloaded_path

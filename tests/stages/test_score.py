@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.conversation.part import Part
+from refold.conversation.message import Part
 from refold.stages.score import MessageImportance, ScoreOptions, important_units, score_message
 from tests.stages.sessions import assistant, lines, step, user, view_of
 

@@ -9,9 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.conversation.handle import message_handle
-from refold.conversation.message import Message
-from refold.conversation.part import Part
+from refold.conversation.message import Message, Part, message_handle
 from refold.errors import ConfigError
 from refold.stages.densify import Densify
 from refold.stages.gist import count_lines

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.conversation.part import Part
+from refold.conversation.message import Part
 from refold.errors import ConfigError, FormatError
 from refold.formats.anthropic import Anthropic
 from refold.formats.openai_chat import OpenAIChat

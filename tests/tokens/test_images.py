@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.conversation.part import Part
+from refold.conversation.message import Part
 from refold.tokens import TokenCounter, counter_for
 from refold.tokens.images import (
     DEFAULT_TOKENS,

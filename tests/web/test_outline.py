@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.conversation.edit import Edit, Fold
+from refold.conversation.view import Edit, Fold
 from refold.ledger.records import MessagePath, StoredEdit
 from refold.web.outline import Row, find_change, make_outline
 

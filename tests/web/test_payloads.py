@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from refold.conversation.edit import Artifact, Edit, Fact, Fold
 from refold.conversation.reason import text_reason
+from refold.conversation.view import Artifact, Edit, Fact, Fold
 from refold.ledger.records import Batch
 from tests.web.served import PAYLOAD, Browser, is_harmless, need_browser, serve
 from tests.web.stories import leave_no_sample, open_manager

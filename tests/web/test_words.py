@@ -9,9 +9,8 @@ from typing import get_args
 
 import pytest
 
-from refold.conversation.edit import RECALL, FactKind
-from refold.conversation.message import Role
-from refold.conversation.part import Kind
+from refold.conversation.message import Kind, Role
+from refold.conversation.view import RECALL, FactKind
 from refold.stages import STAGES
 from refold.stages.extract.index import SORT_NAMES as SORTS
 from refold.web.words import TONGUES, Tongue, choose_tongue, read_words, say_in

@@ -12,7 +12,7 @@ from typing import Any
 
 from refold.agent.texts import Texts, texts_in
 from refold.agent.tools import Tool, make_tool
-from refold.conversation.language import Language
+from refold.conversation.reason import Language
 from refold.errors import ConfigError, HandleUnknown, LedgerError
 from refold.manager import ContextCompressionManager
 from refold.memory.compression_folder import SETTINGS

@@ -18,7 +18,7 @@ from typing import Any
 from refold.agent.events import AgentEvent, ToolFinished, ToolStarted
 from refold.agent.limits import AgentLimits
 from refold.agent.tools import ArgumentError, Tool, write_output
-from refold.conversation.language import Language, detect_language
+from refold.conversation.reason import Language, detect_language
 from refold.errors import RefoldError
 from refold.llm.port import ToolCall, ToolResult
 

@@ -6,8 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from refold.conversation.language import Language, count_things
-from refold.conversation.reason import say
+from refold.conversation.reason import Language, count_things, say
 from refold.manager.compress import CompactResult
 from refold.manager.status import SessionStatus
 from refold.memory import ContextSummary

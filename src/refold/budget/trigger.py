@@ -12,8 +12,7 @@ from typing import Literal
 
 from refold.budget.budget import Budget
 from refold.conversation import because
-from refold.conversation.language import Language, count_things
-from refold.conversation.reason import NO_REASON, Reason
+from refold.conversation.reason import NO_REASON, Language, Reason, count_things
 
 Strength = Literal["none", "warn", "soft", "hard"]
 _ORDER: dict[Strength, int] = {"none": 0, "warn": 1, "soft": 2, "hard": 3}

@@ -12,10 +12,9 @@ from rich.text import Text
 
 from refold.cli.output import clean_line, make_table, show_pairs
 from refold.cli.words import count_things, say_reason, tr
-from refold.conversation.edit import Edit
-from refold.conversation.handle import fold_handle, mark, message_handle
-from refold.conversation.message import Message
+from refold.conversation.message import Message, fold_handle, mark, message_handle
 from refold.conversation.reason import Reason, describe
+from refold.conversation.view import Edit
 from refold.ladder.report import Report
 
 _WIDE = 100  # Width from which the reason fits beside its change.

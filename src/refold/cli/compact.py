@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from refold.config import CompressionConfig
-    from refold.conversation.edit import Edit
+    from refold.conversation.view import Edit
     from refold.formats import Conversation
     from refold.ladder.report import StageReport
     from refold.manager import ContextCompressionManager
@@ -335,7 +335,7 @@ def _show_edits(console: Console, manager: ContextCompressionManager, name: str,
 
 
 def _name_handle(edit: Edit, digests: dict[str, str]) -> str:
-    from refold.conversation.handle import mark
+    from refold.conversation.message import mark
 
     if edit.fold is not None:
         return mark(edit.fold.handle)

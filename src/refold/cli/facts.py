@@ -55,7 +55,7 @@ def facts(
 
 
 def _format(fact: KnownFact) -> str:
-    from refold.conversation.handle import mark
+    from refold.conversation.message import mark
 
     handles = " ".join(mark(handle) for handle in fact.handles[-3:])
     said = f"{datetime.fromtimestamp(fact.last_seen, UTC):%Y-%m-%d}"

@@ -33,7 +33,7 @@ def pin(
     as_json: AsJson = False,
 ) -> None:
     """Pin a message so that it is never compressed, or list pins."""
-    from refold.conversation.handle import mark
+    from refold.conversation.message import mark
 
     if off and handle is None:
         raise ConfigError(tr("--off needs the handle to unpin; 'refold pin' lists the pinned messages"))

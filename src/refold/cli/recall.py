@@ -70,7 +70,7 @@ def recall(
 def _format(one: Recalled, *, with_session: bool) -> Text:
     from rich.text import Text
 
-    from refold.conversation.handle import mark
+    from refold.conversation.message import mark
 
     part = "" if one.is_whole else tr(", characters {start}–{stop}", start=one.start, stop=one.stop)
     where = tr(" in {session}", session=clean_line(one.session_id, 80)) if with_session else ""

@@ -82,7 +82,7 @@ def _show_view(manager: ContextCompressionManager, session: str, *, as_json: boo
 
 
 def _name_handle(item: Item) -> str:
-    from refold.conversation.handle import mark, message_handle
+    from refold.conversation.message import mark, message_handle
 
     if item.is_fold:
         fold = item.edits[0].fold

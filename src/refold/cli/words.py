@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 from refold.errors import Sentence
 
 if TYPE_CHECKING:
-    from refold.conversation.language import Language
-    from refold.conversation.reason import Reason
+    from refold.conversation.reason import Language, Reason
 
 _ZH = Path(__file__).parent / "locale" / "zh.json"
 # In the order in which a C library asks.

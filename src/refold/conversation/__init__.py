@@ -1,12 +1,9 @@
 """What was said, and what the model sees of it. The lowest layer: it knows no provider, no store, no clock."""
 
 from refold.conversation import because
-from refold.conversation.edit import Artifact, Edit, Fact, Fold
-from refold.conversation.format import Format, Spoken
-from refold.conversation.message import Message, Role
-from refold.conversation.part import Part
+from refold.conversation.message import Format, Message, Part, Role, Spoken
 from refold.conversation.reason import NO_REASON, Reason, read_reason, say, text_reason
-from refold.conversation.view import Item, Lens, View, amend, apply, extend
+from refold.conversation.view import Artifact, Edit, Fact, Fold, Item, Lens, View, amend, apply, extend
 
 __all__ = [
     "NO_REASON",

@@ -1,18 +1,44 @@
-"""Messages: what was said, kept as it came.
+"""Messages: what was said, kept as it came; their parts, their handles, and the port to a wire format.
 
-A message holds the provider's object untouched (``raw``), its parts for reading, the digest of its
-content and an id that chains it to its parent. Nothing here changes ``raw``, ever.
+A message holds the provider's object untouched (``raw``), its parts for reading, the digest of its content and an id
+that chains it to its parent. Nothing here ever changes ``raw``. Parts are for reading only: an unchanged message is
+never rebuilt from them.
+
+A handle is a short prefix of a content hash, never a position: ``⟨m:4f2a91c3⟩`` is a message, ``⟨m:4f2a91c3.2⟩`` its
+third part, ``⟨f:09c1b2aa⟩`` the span behind a fold. The same content has the same handle in every fork. Text in a
+conversation may look like a handle; only a lookup decides.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
-from refold.conversation.part import Part
+import orjson
+
+Kind = Literal["text", "thinking", "call", "result", "media", "opaque"]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One piece of a message.
+
+    ``text`` is what a reader sees: the words, the thinking, the arguments of a call as JSON text, the
+    text of a result. ``payload`` is the provider's own block, ``inside`` the media within a result.
+    """
+
+    kind: Kind
+    text: str = ""
+    name: str = ""
+    call_id: str = ""
+    payload: object = None
+    inside: tuple[Part, ...] = ()
+    is_error: bool = False
+
 
 Role = Literal["system", "user", "assistant", "tool"]
 
@@ -50,7 +76,7 @@ class Message:
 
 
 def is_user_turn(role: str, parts: Iterable[Part]) -> bool:
-    """Tell whether a message with this role and these parts is a person speaking; a record of ours is not."""
+    """Tell whether a person wrote a message with this role and these parts; refold's own records do not count."""
     if role != "user":
         return False
     parts = tuple(parts)
@@ -58,7 +84,7 @@ def is_user_turn(role: str, parts: Iterable[Part]) -> bool:
 
 
 def is_record(parts: Iterable[Part]) -> bool:
-    """Tell whether a message is a record that stands for folded messages, also one of another session."""
+    """Tell whether a message is a record that replaces folded messages, of this session or another."""
     first = next(iter(parts), None)
     return first is not None and first.text.startswith(RECORD_OPENS) and bool(_RECORD.match(first.text))
 
@@ -81,10 +107,118 @@ def join_parts(message: Message) -> str:
 
 def digest_of(canonical: bytes) -> str:
     """Return the content hash of a message's canonical form, in hex."""
-    # SHA-256 has instructions of its own on today's processors: on large tool results three times as fast as BLAKE2.
+    # Current processors accelerate SHA-256: on large tool results it is three times as fast as BLAKE2.
     return hashlib.sha256(canonical).hexdigest()[: 2 * _ID_BYTES]
 
 
 def chain_id(parent: str, digest: str) -> str:
     """Return the id of a message with this content after this parent."""
     return hashlib.blake2b(f"{parent}/{digest}".encode(), digest_size=_ID_BYTES).hexdigest()
+
+
+class Spoken(Protocol):
+    """Anything with a role and parts: a message, or an item of a view."""
+
+    @property
+    def role(self) -> Role: ...
+    @property
+    def parts(self) -> tuple[Part, ...]: ...
+
+
+class Format(Protocol):
+    """One provider's wire format. Implementations live in ``refold.formats`` and are pure.
+
+    ``parse`` followed by ``render`` without changes returns the very object that came in. An incoming object is never
+    changed in place.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    def parse(self, raw: object, parent: str = "", where: str = "message", *, digest: str = "") -> Message:
+        """Read one provider message; raise a FormatError that names ``where`` if it is not one.
+
+        Pass ``digest`` if its content hash is known already.
+        """
+        ...
+
+    def parse_parts(self, raw: object) -> tuple[Part, ...]:
+        """Read the parts of a provider object that ``render`` or ``write_summary`` made."""
+        ...
+
+    def render(self, message: Message, changes: Mapping[int, str | None]) -> object | None:
+        """Return the provider object with parts replaced (str) or left out (None); None if nothing is left.
+
+        A changed call keeps its id and name and valid JSON arguments; a changed result keeps its call id.
+        """
+        ...
+
+    def write_summary(self, text: str, role: Role) -> object:
+        """Return a provider object that carries a summary."""
+        ...
+
+    def allow_role(self, wanted: Role, before: Role | None, after: Role | None) -> Role:
+        """Return the role a summary may have between these neighbours, ``wanted`` if it is legal."""
+        ...
+
+    def find_faults(self, items: Sequence[Spoken]) -> list[str]:
+        """Return what the provider would reject in this sequence, one short stable line each; [] if valid."""
+        ...
+
+    def read_system(self, system: object) -> str:
+        """Return the text of a system prompt that is passed apart from the messages (str, blocks or None)."""
+        ...
+
+
+DIGITS = 8
+_HANDLE = re.compile(r"[mf]:[0-9a-f]{4,32}(?:\.\d{1,5})?")
+_MARK = re.compile(f"⟨({_HANDLE.pattern})⟩")
+
+
+def message_handle(message: Message, part: int | None = None) -> str:
+    """Return the handle of a message, or of one of its parts when it has several."""
+    handle = f"m:{message.digest[:DIGITS]}"
+    return handle if part is None or len(message.parts) == 1 else f"{handle}.{part}"
+
+
+def fold_handle(messages: Iterable[Message]) -> str:
+    """Return the handle of the span that these messages form."""
+    hasher = hashlib.blake2b(digest_size=16)
+    for message in messages:
+        hasher.update(message.digest.encode())
+    return f"f:{hasher.hexdigest()[:DIGITS]}"
+
+
+def mark(handle: str) -> str:
+    """Return a handle as placeholders show it."""
+    return f"⟨{handle}⟩"
+
+
+def find_marks(text: str) -> list[str]:
+    """Return every handle that is marked in a text, in order."""
+    return _MARK.findall(text)
+
+
+def read_handle(text: str) -> str | None:
+    """Return the handle that a person or a model typed, with or without brackets; None if it is not one."""
+    stripped = text.strip().strip("⟨⟩<>[]() ").lower()
+    return stripped if _HANDLE.fullmatch(stripped) else None
+
+
+def write_json(value: object) -> str:
+    """Return any value as JSON text, without fail; a value that cannot be written becomes the name of its type."""
+    try:
+        return orjson.dumps(value).decode()
+    except TypeError:
+        pass
+    try:
+        return json.dumps(value, ensure_ascii=False, default=str)
+    except (TypeError, ValueError, RecursionError):
+        return str(type(value))
+
+
+def read_text(value: object) -> str:
+    """Return a string as it is, an empty string for None, and JSON for everything else."""
+    if isinstance(value, str):
+        return value
+    return "" if value is None else write_json(value)

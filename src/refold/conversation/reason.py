@@ -2,19 +2,45 @@
 
 The program stores, counts and compares codes, never sentences. People read ``say(reason, language)``, which fills the
 template of the code in English or Chinese; ``str(reason)`` is the English. ``because.py`` has the codes and templates.
-Records of earlier versions hold sentences, and edits of plugins may: such a text becomes a reason with the code
-``text``, which reads the same in every language.
+Records of earlier versions hold sentences, and so may edits of plugins: such a text becomes a reason with the code
+``text``, which reads the same in every language. This module also decides which language a text is in.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from string import Formatter
-from typing import Any, Union
+from typing import Any, Literal, Union
 
-from refold.conversation.language import Language, count_things
+Language = Literal["en", "zh"]
+
+_CJK = re.compile(r"[\u3400-\u9fff\uf900-\ufaff]")
+_WORD = re.compile(r"[A-Za-z]{2,}")
+_SAMPLE = 4_000
+_ZH_SHARE = 0.3
+
+
+def detect_language(texts: Iterable[str]) -> Language:
+    """Return ``zh`` if Chinese characters make up a fair share of the texts, else ``en``.
+
+    Only letters count, so that code, numbers and markup do not decide. Long texts are sampled.
+    """
+    han = words = 0
+    for text in texts:
+        sample = text[:_SAMPLE]
+        han += len(_CJK.findall(sample))
+        words += len(_WORD.findall(sample))
+    # A Chinese character carries about as much as half an English word.
+    return "zh" if han and han >= _ZH_SHARE * (han + 2 * words) else "en"
+
+
+def count_things(number: int, thing: str) -> str:
+    """Return a number of things in English: ``1 message``, ``2,000 messages``."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
 
 ReasonValue = Union[str, int, float, bool, None, "Reason"]
 _TEXT = "text"
@@ -23,9 +49,9 @@ _DEPTH_MAX = 8
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """A dotted code such as ``fold.hard``, and the values its words name. Without a code it is no reason, and false.
+    """A dotted code such as ``fold.hard``, and the values that its words name. A reason without a code is false.
 
-    A value may be a reason itself: what was vetoed, say. ``values`` is never changed after construction.
+    A value may be a reason itself, such as the one that was vetoed. ``values`` never changes after construction.
     """
 
     code: str = ""
@@ -81,7 +107,7 @@ CATALOGUE: dict[str, ReasonKind] = {}
 
 
 def define_reason(code: str, fields: str, en: str, zh: str) -> ReasonKind:
-    """Add a kind of reason to the catalogue; ``fields`` are the names of its values, apart by blanks."""
+    """Add a kind of reason to the catalogue; ``fields`` are the names of its values, separated by blanks."""
     if code in CATALOGUE:
         raise ValueError(f"the reason {code!r} is defined already")
     CATALOGUE[code] = ReasonKind(code, tuple(fields.split()), {"en": en, "zh": zh})
@@ -89,7 +115,7 @@ def define_reason(code: str, fields: str, en: str, zh: str) -> ReasonKind:
 
 
 def say(reason: Reason, language: Language = "en") -> str:
-    """Return a reason in words. A code or values that nobody knows are shown as they are; this never raises."""
+    """Return a reason in words. An unknown code or value is shown as it is; this never raises."""
     return _say(reason, language, 0)
 
 
@@ -138,7 +164,7 @@ def _read(stored: object, depth: int) -> Reason:
 
 
 def is_plain(reason: Reason, depth: int = 0) -> bool:
-    """Tell whether a reason that others made can be stored and read again: a code, and plain values by name."""
+    """Tell whether a reason from outside can be stored and read back: it has a code, and plain values by name."""
     code: object = reason.code
     values: object = reason.values
     if not isinstance(code, str) or not isinstance(values, Mapping) or depth > _DEPTH_MAX:
@@ -170,7 +196,7 @@ def _flatten(reason: Reason, depth: int) -> Iterator[tuple[str, object]]:
 
 
 def _quote(value: object) -> str:
-    """Return a value for the one-line form; text that could end it is a JSON string in ASCII."""
+    """Return a value for the one-line form; text with special characters becomes a JSON string in ASCII."""
     if isinstance(value, str) and value.isascii() and value.replace(".", "").replace("_", "").isalnum():
         return value
     return json.dumps(value)

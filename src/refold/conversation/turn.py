@@ -1,9 +1,9 @@
 """Turns, units and legal cuts.
 
-A unit is an assistant message with its calls and the results of those calls; anything else is a unit of its
-own. A cut may fall only between two units. Calls and results pair by position, never by id alone: real
-traces use an id twice. A tool that the provider runs has its result in the message of its call; an opaque
-part with a call_id pairs with the next one of that id. Thinking that stands alone goes with the step after it.
+A unit is an assistant message with its calls and the results of those calls; any other message is a unit of its own.
+A cut may fall only between two units. Calls and results pair by position, never by id alone: real traces use an id
+twice. If the provider runs a tool, the result is in the message of its call; an opaque part with a call_id pairs with
+the next one of that id. A message that only holds thinking belongs to the step after it.
 """
 
 from __future__ import annotations
@@ -11,9 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from refold.conversation.format import Spoken
-from refold.conversation.message import is_user_turn
-from refold.conversation.part import Part
+from refold.conversation.message import Part, Spoken, is_user_turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +64,7 @@ def _is_assistant_side(item: Spoken) -> bool:
 
 
 def _continues(items: Sequence[Spoken], at: int) -> bool:
-    """True if the item may belong to something that began before it: results, or one step in several items."""
+    """True if the item may belong to a unit that began before it: results, or one step in several items."""
     item, before = items[at], items[at - 1]
     if item.role == "tool" or (item.role != "assistant" and any(part.kind == "result" for part in item.parts)):
         return _is_assistant_side(before)
@@ -116,7 +114,7 @@ def _unpaired_ids(item: Spoken, calls: set[str]) -> tuple[set[str], set[str]]:
 
 
 def _joins_step(items: Sequence[Spoken], at: int, calls: set[str], *, is_first: bool) -> bool:
-    """True if an item without results belongs to the step at hand, of which these calls are known."""
+    """True if an item without results belongs to the current step, which has made these calls."""
     item = items[at]
     if item.role != "assistant" or is_first or not calls:
         return item.role == "assistant" and is_first

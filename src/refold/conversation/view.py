@@ -1,22 +1,126 @@
-"""The view: ``apply(messages, edits)``, what the model sees. Always computed, never stored as truth.
+"""Edits, and the view they produce: ``apply(messages, edits)`` is what the model sees. Edits never change a message.
 
-The view depends on the *set* of edits, not on their order. An edit holds wherever all it covers is present, in
-order; a fold hides every other edit within it; of two edits on one part the higher level holds. An untouched
-message is an item whose ``raw`` is the very object that came in.
+``replace`` puts a text in the place of one part, ``drop`` leaves one part out, ``fold`` puts a summary in the place of
+a span. An edit's id is a hash of what it does, so the same edit has the same id everywhere.
+
+The view is always computed, never stored as truth. It depends on the *set* of edits, not on their order. An edit
+applies wherever all the messages it covers are present, in order; a fold hides every other edit within it; of two
+edits on one part the higher level wins. An untouched message is an item whose ``raw`` is the very object that came in.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
+from typing import Literal
 
-from refold.conversation.edit import Edit
-from refold.conversation.format import Format
-from refold.conversation.message import Message, Role, is_observation, is_user_turn
-from refold.conversation.part import Part
+from refold.conversation.message import Format, Message, Part, Role, is_observation, is_user_turn
+from refold.conversation.reason import NO_REASON, Reason, text_reason
 from refold.conversation.turn import Unit, find_units, newest_step
+
+EditKind = Literal["replace", "drop", "fold"]
+FactKind = Literal["preference", "decision", "todo", "key"]
+RECALL = "recall"  # The stage of edits that put recalled text below a message; they hide nothing.
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One thing worth knowing later, with the handle of where it was said."""
+
+    kind: FactKind
+    text: str
+    handle: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """One exact value of the index: a path, id, number, command ..., with the handle where it occurs.
+
+    ``sort`` says what it is (file, command, error, url, id, number, date, name, identifier), ``note`` what
+    happened to it (read, written, deleted, exit 1), ``weight`` how it ranks, ``alike`` how many
+    unused values of one shape it is the example of (0 if it is only itself).
+    """
+
+    sort: str
+    value: str
+    handle: str = ""
+    note: str = ""
+    weight: float = 0.0
+    alike: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """What a fold knows besides its summary's text."""
+
+    handle: str
+    summary: str
+    facts: tuple[Fact, ...] = ()
+    artifacts: tuple[Artifact, ...] = ()
+    key_points: tuple[str, ...] = ()
+    turn_range: tuple[int, int] = (0, 0)
+    by: str = "extract"
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One reversible change. ``covers`` are ids of messages in order; ``part`` is set for replace and drop.
+
+    A fold takes the place of its first covered message, or goes before the message that ``before`` names. ``reason``
+    may be passed as a sentence; it is not part of the id.
+    """
+
+    kind: EditKind
+    stage: str
+    covers: tuple[str, ...]
+    part: int | None = None
+    text: str = ""
+    role: Role = "user"
+    reason: Reason = NO_REASON
+    level: int = 0
+    made_from: tuple[str, ...] = ()
+    tokens_before: int = 0
+    tokens_after: int = 0
+    fold: Fold | None = None
+    before: str = ""
+    # Tokens of the originals that a fold covers. ``tokens_before`` counts them as they were in view, which is much
+    # less for a fold over folds.
+    tokens_covered: int = field(default=0, compare=False)
+    id: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        if not self.covers:
+            raise ValueError("an edit must cover at least one message")
+        if (self.kind == "fold") is not (self.part is None):
+            raise ValueError("replace and drop edits need a part; a fold must not have one")
+        given: object = self.reason
+        if isinstance(given, str):
+            object.__setattr__(self, "reason", text_reason(given))
+        object.__setattr__(self, "id", self.id or _edit_id(self))
+
+    @property
+    def tokens_original(self) -> int:
+        """Tokens of the text that this edit replaces: the originals of a fold, else the changed part."""
+        return self.tokens_covered or self.tokens_before
+
+    @property
+    def tokens_freed(self) -> int:
+        """Tokens that this edit takes out of the view."""
+        return self.tokens_before - self.tokens_after
+
+
+def _edit_id(edit: Edit) -> str:
+    hasher = hashlib.blake2b(digest_size=8)
+    place = (edit.before,) if edit.before else ()
+    head = (edit.kind, edit.stage, edit.part, edit.role, edit.level, *place)
+    for piece in (repr(head), edit.text, *edit.covers):
+        hasher.update(piece.encode("utf-8", "surrogatepass"))
+        hasher.update(b"\0")
+    return hasher.hexdigest()
+
 
 CountParts = Callable[[Role, Sequence[Part], str], int]
 
@@ -54,7 +158,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Rendering:
-    """What became of a message or a fold under edits, rendered and counted once. ``raw`` None: nothing is left."""
+    """A message or a fold under edits, rendered and counted once. If nothing is left, ``raw`` is None."""
 
     raw: object
     parts: tuple[Part, ...] = ()
@@ -62,7 +166,7 @@ class Rendering:
 
 
 class Lens:
-    """Renders and counts items through one format and one counter; what was counted is not counted again."""
+    """Renders and counts items through one format and one counter, each item once."""
 
     def __init__(self, form: Format, count_parts: CountParts, count_text: Callable[[str], int]) -> None:
         self.format = form
@@ -108,7 +212,7 @@ class Lens:
         return self._count_parts("user", (part,), "") - self._count_parts("user", (), "")
 
     def forget_all(self, keep: Iterable[Item]) -> None:
-        """Let go of all that was counted but these items, so that memory follows the view."""
+        """Forget all counted items except these, so that memory use follows the view."""
         keep = tuple(keep)
         self._plain = {item.message.id: item for item in keep if not item.edits}
         self._renderings = {
@@ -130,7 +234,7 @@ class Lens:
 class View:
     """What the model sees, with its tokens. ``fixed_tokens`` are the system prompt, the tools and the framing.
 
-    ``held`` are the messages that the compression at hand must leave as they are (L11), by id.
+    ``held`` are the ids of messages that the current compression must leave unchanged (L11).
     """
 
     items: tuple[Item, ...]
@@ -153,9 +257,9 @@ class View:
 
     @cached_property
     def newest_user(self) -> int | None:
-        """Where the newest message of a person stands, if one is left.
+        """The index of the newest message that a person wrote, if one is left.
 
-        A fold is none, whatever its role, nor is a tool's result that is sent as a user's text.
+        A fold does not count, whatever its role, nor does a tool result that is sent as a user's text.
         """
         spoken = (at for at in range(len(self.items) - 1, -1, -1) if not self.items[at].is_fold)
         return next((at for at in spoken if self._is_said(at)), None)
@@ -164,7 +268,7 @@ class View:
         item = self.items[at]
         if not is_user_turn(item.role, item.parts):
             return False
-        # Only what follows an answer can be its result: a first message is a person's, however it begins.
+        # Only a message after an answer can hold a result: the first message is a person's, however it begins.
         return not (at and self.items[at - 1].role == "assistant" and is_observation(item.message.parts))
 
     @cached_property
@@ -258,7 +362,7 @@ def extend(view: View, messages: Iterable[Message], edits: Iterable[Edit] = ()) 
 
 
 def choose_edits(edits: Iterable[Edit]) -> tuple[Edit, ...]:
-    """Keep the edit that holds on each part: the highest level, then the id, whatever order they came in."""
+    """Keep one edit for each part: the one of the highest level, then of the highest id, in any order of arrival."""
     best: dict[int, Edit] = {}
     for edit in edits:
         assert edit.part is not None
@@ -269,7 +373,7 @@ def choose_edits(edits: Iterable[Edit]) -> tuple[Edit, ...]:
 
 
 def _choose_folds(folds: Iterable[Edit], place: dict[str, int]) -> list[Edit]:
-    """Keep the folds that hold: all covered present, in order, and not within a higher or larger fold."""
+    """Keep the folds that apply: all covered messages are present, in order, and no higher or larger fold has them."""
     ranked = sorted(folds, key=lambda fold: (-fold.level, -len(fold.covers), fold.id))
     taken: set[str] = set()
     chosen: list[Edit] = []
@@ -283,7 +387,7 @@ def _choose_folds(folds: Iterable[Edit], place: dict[str, int]) -> list[Edit]:
 
 
 def _place_folds(folds: Iterable[Edit], place: dict[str, int]) -> dict[int, list[Edit]]:
-    """Say before which message each fold stands; of two at one place that of the earlier messages comes first."""
+    """Return the folds that go before each message; of two in one place, the one of earlier messages comes first."""
     placed: dict[int, list[Edit]] = {}
     for fold in sorted(folds, key=lambda fold: place[fold.covers[0]]):
         placed.setdefault(place.get(fold.before, place[fold.covers[0]]), []).append(fold)

@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
-from refold.conversation.json_text import write_json
-from refold.conversation.message import Message, Role
-from refold.conversation.part import Part
+from refold.conversation.message import Message, Part, Role, write_json
 from refold.errors import FormatError
 from refold.formats.canonical import parse_arguments
 

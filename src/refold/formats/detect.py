@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 
-from refold.conversation.format import Format
+from refold.conversation.message import Format
 from refold.errors import FormatError
 from refold.formats.anthropic import Anthropic
 from refold.formats.canonical import Volatile

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from refold.conversation.format import Spoken
+from refold.conversation.message import Spoken
 
 
 def find_pair_faults(items: Sequence[Spoken], *, is_spread: bool = False) -> list[str]:

@@ -9,10 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from refold.conversation.format import Spoken
-from refold.conversation.json_text import read_text, write_json
-from refold.conversation.message import Message, Role, chain_id
-from refold.conversation.part import Part
+from refold.conversation.message import Message, Part, Role, Spoken, chain_id, read_text, write_json
 from refold.errors import FormatError
 from refold.formats.block import (
     DROPPED,

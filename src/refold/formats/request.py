@@ -10,8 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from refold.conversation.format import Format
-from refold.conversation.message import ROOT, Message
+from refold.conversation.message import ROOT, Format, Message
 from refold.errors import FormatError
 from refold.formats.block import name_type
 from refold.formats.canonical import Volatile

@@ -13,11 +13,10 @@ from functools import partial
 from refold.budget import Budget, Counts, Thresholds, Trigger
 from refold.budget.decision import Decision, DecisionPolicy, decide_batch
 from refold.budget.economics import Carry, Economics
-from refold.conversation.edit import Edit
-from refold.conversation.language import Language, detect_language
 from refold.conversation.message import Message, is_user_turn
+from refold.conversation.reason import Language, detect_language
 from refold.conversation.turn import find_turns, newest_step
-from refold.conversation.view import Item, View
+from refold.conversation.view import Edit, Item, View
 from refold.errors import BudgetTooSmall, Sentence
 from refold.ladder.laws import common_prefix
 from refold.ladder.report import StageReport

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 from refold.budget import Budget
-from refold.conversation.edit import Edit
 from refold.conversation.reason import Reason
+from refold.conversation.view import Edit
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from refold.budget.economics import Rereads
-from refold.conversation.part import Part
+from refold.conversation.message import Part
 from refold.conversation.view import Item
 from refold.stages.extract.actions import read_call
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from refold.conversation import because
-from refold.conversation.edit import Edit
-from refold.conversation.view import View, amend
+from refold.conversation.view import Edit, View, amend
 from refold.errors import LawBroken
 from refold.ladder.laws import find_broken
 from refold.ladder.report import Rejected, StageReport

@@ -14,9 +14,9 @@ from typing import Any, get_args
 
 import orjson
 
-from refold.conversation.edit import Artifact, Edit, EditKind, Fact, FactKind, Fold
 from refold.conversation.message import Role
 from refold.conversation.reason import Reason, is_plain, read_reason
+from refold.conversation.view import Artifact, Edit, EditKind, Fact, FactKind, Fold
 from refold.errors import FormatError
 
 _OPTIONS = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, fields
 from typing import Any, TypeVar, get_args
 
-from refold.conversation.edit import Fact, FactKind
 from refold.conversation.message import ROOT, Role, chain_id
 from refold.conversation.reason import Reason, read_reason
+from refold.conversation.view import Fact, FactKind
 from refold.errors import FormatError
 from refold.formats import digest_message, make_format
 from refold.ledger.codec import decode_edit, dump_json, encode_edit, find_invalid, load_json

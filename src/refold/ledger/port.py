@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from refold.conversation.edit import Edit
+from refold.conversation.view import Edit
 from refold.ledger.records import (
     Batch,
     Event,

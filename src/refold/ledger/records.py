@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from refold.conversation.edit import Edit, Fact
-from refold.conversation.format import Format
-from refold.conversation.message import Role
+from refold.conversation.message import Format, Role
 from refold.conversation.reason import Reason
+from refold.conversation.view import Edit, Fact
 from refold.errors import FormatError
 from refold.formats import make_format
 

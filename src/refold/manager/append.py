@@ -13,8 +13,8 @@ from functools import partial
 from typing import cast
 
 from refold.conversation import because
-from refold.conversation.edit import Edit
 from refold.conversation.message import Message
+from refold.conversation.view import Edit
 from refold.errors import ConfigError, FormatError
 from refold.formats import Beside, Intake, detect
 from refold.ledger.chain import chain_path

@@ -15,10 +15,8 @@ from typing import Literal
 
 from refold.budget import Budget, Trigger, decide
 from refold.conversation import because
-from refold.conversation.edit import Edit, Fact
-from refold.conversation.language import Language
-from refold.conversation.reason import NO_REASON, Reason
-from refold.conversation.view import View
+from refold.conversation.reason import NO_REASON, Language, Reason
+from refold.conversation.view import Edit, Fact, View
 from refold.errors import LedgerError, RefoldError
 from refold.ladder.plan import Outcome, count_unsent, detect_view_language
 from refold.ledger.records import Batch

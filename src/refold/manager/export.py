@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from refold.conversation.edit import Edit
-from refold.conversation.view import Lens, apply
+from refold.conversation.view import Edit, Lens, apply
 from refold.errors import FormatError, RefoldError, Sentence
 from refold.ledger.export import check_once, dump_session, load_session
 from refold.ledger.port import Ledger

@@ -14,9 +14,8 @@ from typing import Any
 
 from refold.compressor import ContextCompressor
 from refold.config import CompressionConfig
-from refold.conversation.edit import Edit
-from refold.conversation.language import Language, detect_language
-from refold.conversation.view import Item
+from refold.conversation.reason import Language, detect_language
+from refold.conversation.view import Edit, Item
 from refold.errors import ConfigError
 from refold.formats import Beside, Codec, read_intake
 from refold.ledger.place import choose_ledger

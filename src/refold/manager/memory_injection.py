@@ -15,10 +15,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from refold.conversation import because
-from refold.conversation.edit import RECALL, Edit, Fact
-from refold.conversation.language import Language, detect_language
 from refold.conversation.message import is_user_turn
-from refold.conversation.view import Item
+from refold.conversation.reason import Language, detect_language
+from refold.conversation.view import RECALL, Edit, Fact, Item
 from refold.errors import LedgerError
 from refold.ledger.records import Event, SessionRow
 from refold.llm.redact import redact_text

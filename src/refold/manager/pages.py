@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from refold.config import CompressionConfig
-from refold.conversation.edit import Edit
+from refold.conversation.view import Edit
 from refold.errors import ConfigError, LedgerError
 from refold.llm.redact import redact_text
 from refold.manager.commit import list_summaries

@@ -16,11 +16,9 @@ import orjson
 from refold.budget import Budget, Economics, Tariff
 from refold.budget.decision import Decision, DecisionPolicy, decide_batch
 from refold.conversation import because
-from refold.conversation.edit import Edit
-from refold.conversation.handle import read_handle
-from refold.conversation.message import Message
+from refold.conversation.message import Message, read_handle
 from refold.conversation.reason import NO_REASON, Reason, read_reason
-from refold.conversation.view import Item, View
+from refold.conversation.view import Edit, Item, View
 from refold.ladder.plan import Outcome, check_fit, count_head
 from refold.ladder.report import Report
 from refold.ladder.rereads import expect_rereads

@@ -12,9 +12,8 @@ import threading
 from typing import TYPE_CHECKING
 
 from refold.conversation import because
-from refold.conversation.edit import RECALL, Edit
 from refold.conversation.message import is_user_turn
-from refold.conversation.view import Item, View, amend, apply
+from refold.conversation.view import RECALL, Edit, Item, View, amend, apply
 from refold.errors import RefoldError
 from refold.ledger.place import find_index_file, find_place
 from refold.ledger.records import Event

@@ -17,11 +17,9 @@ import orjson
 
 from refold.budget import Budget, Carry, Counts
 from refold.conversation import because
-from refold.conversation.edit import RECALL, Edit
-from refold.conversation.language import Language
 from refold.conversation.message import Message, is_user_turn
-from refold.conversation.reason import NO_REASON, Reason, read_reason
-from refold.conversation.view import Item, Lens, View, apply
+from refold.conversation.reason import NO_REASON, Language, Reason, read_reason
+from refold.conversation.view import RECALL, Edit, Item, Lens, View, apply
 from refold.errors import FormatError, LedgerError
 from refold.formats import MessageSource, digest_message
 from refold.ladder.plan import count_kept, count_lead, count_unsent, detect_said

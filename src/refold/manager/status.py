@@ -11,9 +11,8 @@ from refold.budget import decide
 from refold.budget.economics import find_next_size
 from refold.budget.trigger import Ahead, look_ahead
 from refold.conversation import because
-from refold.conversation.language import Language
 from refold.conversation.message import Message
-from refold.conversation.reason import NO_REASON, Reason, describe, read_reason
+from refold.conversation.reason import NO_REASON, Language, Reason, describe, read_reason
 from refold.ladder.plan import count_head, detect_said
 from refold.ledger.codec import load_json
 from refold.ledger.port import Ledger

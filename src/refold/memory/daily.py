@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from refold.conversation.language import Language
+from refold.conversation.reason import Language
 from refold.errors import FormatError, LedgerError
 from refold.offload.disk import lock_folder, make_folder, remove_leftovers, write_whole
 

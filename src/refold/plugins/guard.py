@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 from inspect import isgenerator
 from typing import Any, cast
 
-from refold.conversation.edit import Edit
 from refold.conversation.message import Message
-from refold.conversation.view import View
+from refold.conversation.view import Edit, View
 from refold.errors import FormatError
 from refold.ladder.run import take_edits
 from refold.ledger.codec import find_invalid

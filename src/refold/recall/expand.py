@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from refold.conversation.handle import mark, read_handle
+from refold.conversation.message import mark, read_handle
 from refold.errors import HandleUnknown, Sentence
 from refold.ledger.port import Ledger
 from refold.ledger.records import SessionRow, StoredMessage, format_of

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from refold.conversation.edit import Fact, FactKind
+from refold.conversation.view import Fact, FactKind
 from refold.ledger.port import Ledger
 from refold.ledger.records import SessionRow, format_of
 from refold.recall.newer import contradicts

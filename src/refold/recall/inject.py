@@ -11,9 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from refold.conversation import because
-from refold.conversation.handle import mark
-from refold.conversation.language import detect_language
-from refold.conversation.reason import Reason
+from refold.conversation.message import mark
+from refold.conversation.reason import Reason, detect_language
 from refold.recall.options import InjectMode
 from refold.recall.passages import is_question
 from refold.recall.search import Recalled

@@ -11,9 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from refold.conversation.format import Format
-from refold.conversation.handle import DIGITS
-from refold.conversation.message import Message, join_parts
+from refold.conversation.message import DIGITS, Format, Message, join_parts
 from refold.errors import FormatError
 from refold.ledger.codec import load_json
 from refold.ledger.records import StoredMessage

@@ -17,8 +17,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from refold.conversation.message import Message
-from refold.conversation.part import Part
+from refold.conversation.message import Message, Part
 from refold.conversation.turn import find_turns, newest_step
 from refold.conversation.view import Item
 

@@ -11,7 +11,7 @@ from importlib import resources
 
 from refold.budget.economics import CAUSES
 from refold.conversation import because
-from refold.conversation.language import count_things
+from refold.conversation.reason import count_things
 from refold.readers.session import Session
 from refold.replay.charts import COLOURS, Curve, draw_curves, draw_groups, draw_legend, draw_stacks
 from refold.replay.record import SessionRecord

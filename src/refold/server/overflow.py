@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from refold.compressing import compress
 from refold.config import CompressionConfig
 from refold.conversation import because
-from refold.conversation.edit import Edit
+from refold.conversation.view import Edit
 from refold.errors import BudgetTooSmall, ContextOverflow, RefoldError
 from refold.formats import make_format, parse_messages
 from refold.ladder.run import answer_nothing

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from itertools import compress
 from typing import Any
 
-from refold.conversation.edit import Edit
+from refold.conversation.view import Edit
 from refold.errors import FormatError, RefoldError
 from refold.ledger.align import count_common
 from refold.ledger.port import Ledger

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 
-from refold.conversation.language import Language
+from refold.conversation.reason import Language
 from refold.stages.gist import disarm_marks, first_line, read_json
 
 # Possessive, and a string without an end runs to the end of the text: no text is read twice.

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from refold.conversation.edit import Edit
-from refold.conversation.message import Message
-from refold.conversation.part import Part
+from refold.conversation.message import Message, Part
+from refold.conversation.view import Edit
 from refold.stages.stage import ArrivalStage
 
 

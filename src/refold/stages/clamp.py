@@ -13,12 +13,9 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from refold.conversation import because
-from refold.conversation.edit import Edit
-from refold.conversation.handle import mark, message_handle
-from refold.conversation.message import is_trajectory
-from refold.conversation.part import Part
+from refold.conversation.message import Part, is_trajectory, mark, message_handle
 from refold.conversation.turn import Unit
-from refold.conversation.view import View, amend
+from refold.conversation.view import Edit, View, amend
 from refold.stages.span import items_of
 from refold.stages.stage import Goal, When, count_part, drop_part, next_level, seen_part
 from refold.stages.truncate import OutputText, Truncate

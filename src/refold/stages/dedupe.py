@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from refold.conversation import because
-from refold.conversation.edit import Edit
-from refold.conversation.handle import mark, message_handle
-from refold.conversation.language import Language
-from refold.conversation.view import View
+from refold.conversation.message import mark, message_handle
+from refold.conversation.reason import Language
+from refold.conversation.view import Edit, View
 from refold.stages.gist import Observation, describe_call, describe_size, find_observations, read_json
 from refold.stages.options import check_options
 from refold.stages.stage import Goal, When, replace_part, seen_part

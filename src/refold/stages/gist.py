@@ -11,8 +11,8 @@ import re
 from collections import deque
 from dataclasses import dataclass
 
-from refold.conversation.language import Language, count_things
-from refold.conversation.part import Part
+from refold.conversation.message import Part
+from refold.conversation.reason import Language, count_things
 from refold.conversation.view import Item, View
 from refold.stages.landmarks import find_landmarks
 

@@ -11,12 +11,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from refold.conversation import because
-from refold.conversation.edit import Edit
-from refold.conversation.handle import mark, message_handle
-from refold.conversation.language import Language
-from refold.conversation.part import Part
+from refold.conversation.message import Part, mark, message_handle
+from refold.conversation.reason import Language
 from refold.conversation.turn import Unit
-from refold.conversation.view import Item, View
+from refold.conversation.view import Edit, Item, View
 from refold.stages.arguments import shorten_arguments
 from refold.stages.extract.values import find_values
 from refold.stages.gist import describe_call, describe_size, find_observations, find_status

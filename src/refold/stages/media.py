@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from refold.conversation.language import Language
-from refold.conversation.part import Part
+from refold.conversation.message import Part
+from refold.conversation.reason import Language
 from refold.stages.gist import first_line
 from refold.tokens.images import decode_head, read_size
 

@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from refold.conversation import because
-from refold.conversation.edit import Edit
-from refold.conversation.handle import mark, message_handle
-from refold.conversation.language import Language
-from refold.conversation.view import Item, View
+from refold.conversation.message import mark, message_handle
+from refold.conversation.reason import Language
+from refold.conversation.view import Edit, Item, View
 from refold.stages.extract.words import split_sentences
 from refold.stages.gist import describe_size
 from refold.stages.options import check_options

@@ -15,11 +15,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from refold.conversation import because
-from refold.conversation.edit import Edit
-from refold.conversation.handle import mark, message_handle
-from refold.conversation.language import Language, count_things
-from refold.conversation.message import Message
-from refold.conversation.view import View
+from refold.conversation.message import Message, mark, message_handle
+from refold.conversation.reason import Language, count_things
+from refold.conversation.view import Edit, View
 from refold.errors import ConfigError, LawBroken
 from refold.stages.gist import Observation, count_lines, describe_size, find_observations
 from refold.stages.options import check_options

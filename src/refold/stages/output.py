@@ -9,13 +9,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
-from refold.conversation.edit import Edit
-from refold.conversation.handle import message_handle
-from refold.conversation.language import Language
-from refold.conversation.message import Message
-from refold.conversation.part import Part
-from refold.conversation.reason import Reason
-from refold.conversation.view import Item, View
+from refold.conversation.message import Message, Part, message_handle
+from refold.conversation.reason import Language, Reason
+from refold.conversation.view import Edit, Item, View
 from refold.stages.stage import Goal, replace_part, seen_part
 
 

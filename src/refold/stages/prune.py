@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from refold.conversation import because
-from refold.conversation.edit import Edit
-from refold.conversation.view import Item, View, amend
+from refold.conversation.view import Edit, Item, View, amend
 from refold.stages.stage import Goal, When, drop_part, seen_part
 
 _CHECKS_MAX = 64

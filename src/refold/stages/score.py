@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from refold.conversation.part import Part
+from refold.conversation.message import Part
 from refold.conversation.view import View
 from refold.errors import ConfigError
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from refold.conversation.edit import Edit
 from refold.conversation.message import Message
 from refold.conversation.turn import Unit
-from refold.conversation.view import Item, View
+from refold.conversation.view import Edit, Item, View
 
 # How a fold is written that only says what is gone, and nothing of what was said.
 BARE = "window"

@@ -10,12 +10,9 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, Protocol
 
-from refold.conversation.edit import Edit
-from refold.conversation.language import Language
-from refold.conversation.message import Message
-from refold.conversation.part import Part
-from refold.conversation.reason import NO_REASON, Reason, text_reason
-from refold.conversation.view import Item, View
+from refold.conversation.message import Message, Part
+from refold.conversation.reason import NO_REASON, Language, Reason, text_reason
+from refold.conversation.view import Edit, Item, View
 
 When = Literal["arrival", "batch", "hard"]
 FOLD = "fold"

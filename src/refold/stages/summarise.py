@@ -11,9 +11,8 @@ import re
 from collections.abc import Generator
 from dataclasses import dataclass, replace
 
-from refold.conversation.edit import Fact, FactKind
-from refold.conversation.language import count_things
-from refold.conversation.view import View
+from refold.conversation.reason import count_things
+from refold.conversation.view import Fact, FactKind, View
 from refold.stages.extract.facts import FACT_CHARS_MAX, FACT_CHARS_MIN
 from refold.stages.extract.layout import neutralise
 from refold.stages.extract.source import Source

@@ -12,9 +12,8 @@ from itertools import pairwise
 from typing import ClassVar, Literal
 
 from refold.conversation import because
-from refold.conversation.handle import mark
-from refold.conversation.language import Language, detect_language
-from refold.conversation.reason import Reason
+from refold.conversation.message import mark
+from refold.conversation.reason import Language, Reason, detect_language
 from refold.errors import ConfigError
 from refold.stages.gist import count_lines
 from refold.stages.landmarks import Landmark, find_landmarks, looks_like_log, names_shell

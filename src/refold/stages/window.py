@@ -12,13 +12,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from refold.conversation import because
-from refold.conversation.edit import Edit, Fold
-from refold.conversation.handle import fold_handle, mark
-from refold.conversation.language import Language
-from refold.conversation.message import Message, Role
-from refold.conversation.reason import Reason
+from refold.conversation.message import Message, Role, fold_handle, mark
+from refold.conversation.reason import Language, Reason
 from refold.conversation.turn import Unit, find_turns
-from refold.conversation.view import View
+from refold.conversation.view import Edit, Fold, View
 from refold.stages.extract.summary import ExtractOptions, extract_summary
 from refold.stages.span import BARE, covered_messages, earlier_folds, free_runs, is_record, items_of, name_place
 from refold.stages.stage import Goal, When

@@ -10,8 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
-from refold.conversation.json_text import write_json
-from refold.conversation.part import Part
+from refold.conversation.message import Part, write_json
 from refold.errors import ConfigError
 from refold.tokens.calibration import Calibration
 from refold.tokens.estimate import PROFILES, CharsQuarter, Estimate

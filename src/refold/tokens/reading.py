@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from refold.conversation.json_text import read_text
-from refold.conversation.part import Part
+from refold.conversation.message import Part, read_text
 
 _ROLES = {"developer": "system", "function": "tool"}
 _THINKING_FIELDS = ("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks")

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from refold.cli.repl.gauge import break_down
-from refold.conversation.edit import Edit
 from refold.conversation.reason import Reason
+from refold.conversation.view import Edit
 from refold.ladder.report import StageReport
 from refold.llm.conversation_model import converse_with
 from refold.manager.compress import CompactResult

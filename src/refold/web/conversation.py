@@ -13,7 +13,7 @@ from typing import Any
 from nicegui import ui
 from nicegui.events import GenericEventArguments
 
-from refold.conversation.handle import read_handle
+from refold.conversation.message import read_handle
 from refold.errors import HandleUnknown
 from refold.manager.session import read_pinned
 from refold.server.api.interface import Access

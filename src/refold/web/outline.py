@@ -10,9 +10,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from refold.conversation.edit import Edit
 from refold.conversation.message import Message, Role
-from refold.conversation.view import Item, Lens, apply, choose_edits
+from refold.conversation.view import Edit, Item, Lens, apply, choose_edits
 from refold.ledger.records import MessagePath, StoredEdit
 
 Look = Literal["sees", "said", "difference"]

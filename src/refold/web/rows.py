@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from refold.conversation.edit import RECALL, Edit
-from refold.conversation.part import Part
+from refold.conversation.message import Part
 from refold.conversation.reason import NO_REASON, say
-from refold.conversation.view import Lens
+from refold.conversation.view import RECALL, Edit, Lens
 from refold.errors import HandleUnknown
 from refold.ledger.records import SessionRow, StoredMessage, format_of
 from refold.manager.session import parse_stored, read_pinned

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from refold.conversation.edit import Edit
+from refold.conversation.view import Edit
 from refold.ledger.codec import decode_edit, decode_reason, encode_edit, encode_reason, load_json
 from refold.ledger.records import Batch, StoredBatch, StoredEdit
 from refold.ledger.runs import Span, find_runs, meets

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from refold.conversation.handle import DIGITS
+from refold.conversation.message import DIGITS
 from refold.conversation.reason import read_reason
 from refold.ledger.codec import decode_reason, dump_json, encode_reason, load_json
 from refold.ledger.scrub import Words

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from refold.conversation.edit import Edit
+from refold.conversation.view import Edit
 from refold.ledger.codec import dump_json
 from refold.ledger.records import (
     Batch,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from operator import attrgetter
 
-from refold.conversation.edit import Fact
+from refold.conversation.view import Fact
 from refold.ledger.codec import dump_json, load_json
 from refold.ledger.records import LEASE_S_MAX, Event, StoredFact, StoredUsage
 from refold.ledger.sql.database import Database, SqlRow

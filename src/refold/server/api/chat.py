@@ -13,7 +13,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from refold.conversation.language import detect_language
+from refold.conversation.reason import detect_language
 from refold.errors import FormatError, ProviderError, Unavailable
 from refold.formats import detect, parse_messages
 from refold.llm.choose import Endpoint

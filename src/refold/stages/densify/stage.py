@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from refold.conversation import because
-from refold.conversation.part import Part
+from refold.conversation.message import Part
 from refold.conversation.reason import Reason
 from refold.conversation.view import Item
 from refold.errors import ConfigError

@@ -12,9 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from refold.conversation.handle import message_handle
-from refold.conversation.message import Message
-from refold.conversation.part import Part
+from refold.conversation.message import Message, Part, message_handle
 from refold.stages.gist import find_status, read_json
 
 Touch = Literal["read", "written", "deleted"]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from refold.conversation.edit import Fact, FactKind
+from refold.conversation.view import Fact, FactKind
 from refold.stages.extract.words import (
     PASTED_CHARS,
     QUESTION,

@@ -14,11 +14,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from refold.conversation.edit import Artifact
-from refold.conversation.handle import message_handle
-from refold.conversation.language import Language
-from refold.conversation.message import Message
-from refold.conversation.part import Part
+from refold.conversation.message import Message, Part, message_handle
+from refold.conversation.reason import Language
+from refold.conversation.view import Artifact
 from refold.stages.extract.actions import Action, find_actions
 from refold.stages.extract.values import VALUE_CHARS_MAX, find_values
 

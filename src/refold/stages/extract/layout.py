@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from refold.conversation.handle import mark
-from refold.conversation.language import Language
+from refold.conversation.message import mark
+from refold.conversation.reason import Language
 
 Topic = Literal["rule", "asked", "happened", "found", "failed", "open", "changed"]
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from refold.conversation.edit import Edit, Fold
 from refold.conversation.message import Message, Role, is_user_turn
 from refold.conversation.turn import Unit
-from refold.conversation.view import Item, View
+from refold.conversation.view import Edit, Fold, Item, View
 from refold.stages.extract.summary import Extract, ExtractOptions, extract_summary, read_span, write_extract
 from refold.stages.span import covered_messages, items_of, name_place
 from refold.stages.stage import Goal

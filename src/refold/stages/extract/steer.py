@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from refold.conversation.edit import Artifact
+from refold.conversation.view import Artifact
 from refold.stages.extract.layout import Line
 
 INSTRUCTIONS_CHARS_MAX = 2_000

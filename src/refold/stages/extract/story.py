@@ -14,9 +14,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from refold.conversation.edit import Fact
-from refold.conversation.language import Language
 from refold.conversation.message import Message
+from refold.conversation.reason import Language
+from refold.conversation.view import Fact
 from refold.stages.extract import words
 from refold.stages.extract.actions import Action, first_line
 from refold.stages.extract.facts import classify_sentence

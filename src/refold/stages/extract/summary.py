@@ -11,10 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from refold.conversation.edit import Artifact, Fact, Fold
-from refold.conversation.handle import fold_handle, mark, message_handle
-from refold.conversation.language import Language
-from refold.conversation.message import Message
+from refold.conversation.message import Message, fold_handle, mark, message_handle
+from refold.conversation.reason import Language
+from refold.conversation.view import Artifact, Fact, Fold
 from refold.stages.extract.actions import find_actions, first_line
 from refold.stages.extract.facts import find_facts, merge_facts
 from refold.stages.extract.index import Meant, find_artifacts, find_useful, merge_artifacts, write_index

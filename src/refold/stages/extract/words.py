@@ -11,8 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from refold.conversation.handle import message_handle
-from refold.conversation.message import Message
+from refold.conversation.message import Message, message_handle
 
 
 def any_word(*cues: str) -> re.Pattern[str]:

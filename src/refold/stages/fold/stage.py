@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from refold.conversation import because
-from refold.conversation.edit import Edit
 from refold.conversation.turn import Unit
-from refold.conversation.view import View
+from refold.conversation.view import Edit, View
 from refold.stages.clamp import Clamp
 from refold.stages.extract.facts import merge_facts
 from refold.stages.extract.layout import CLOSING

@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from refold.conversation.edit import FactKind
-from refold.conversation.language import Language
+from refold.conversation.reason import Language
+from refold.conversation.view import FactKind
 from refold.stages.extract.layout import HEADINGS, NOTE_HEADINGS, Layout
 
 PromptStyle = Literal["note", "sections", "archive", "importance", "hybrid", "turns"]

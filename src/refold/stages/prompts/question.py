@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from refold.conversation.edit import Fold
-from refold.conversation.language import Language
-from refold.conversation.message import Message
-from refold.conversation.part import Part
+from refold.conversation.message import Message, Part
+from refold.conversation.reason import Language
+from refold.conversation.view import Fold
 from refold.stages.extract.layout import neutralise
 from refold.stages.prompts.demands import Demands, write_demands
 

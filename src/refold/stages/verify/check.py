@@ -12,8 +12,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from refold.conversation.language import Language
 from refold.conversation.message import Message
+from refold.conversation.reason import Language
 from refold.stages.extract.layout import HEADINGS, NOTE_HEADINGS, Layout, Topic, heading_of
 from refold.stages.extract.story import PENDING_CHARS, Span, quote
 from refold.stages.extract.words import RULE_CHARS_MAX, Saying
