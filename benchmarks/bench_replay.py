@@ -12,7 +12,7 @@ the first sessions of a file from both halves: settings chosen with it are no lo
     python benchmarks/bench_replay.py --quick --sets swe_mini  raw and default, the first 40 sessions, no recall
 
 The *whole bill* adds what a real agent would pay to read again what it copied later but no longer saw; *copied text in
-view* is the share of copied text that it still saw. ``refold.replay.copied`` defines both.
+view* is the share of copied text that it still saw. ``refold.replay.record`` defines both.
 """
 
 from __future__ import annotations
@@ -32,11 +32,10 @@ from typing import Any
 from refold.budget import Budget, Tariff, window_budget
 from refold.config import CompressionConfig
 from refold.readers.request_log import read_session
-from refold.replay.baselines import find_baselines
-from refold.replay.policy import LadderPolicy, Policy, Room
+from refold.replay.policy import LadderPolicy, Policy, Room, find_baselines
 from refold.replay.record import SessionRecord
+from refold.replay.report import Probed, group_distances
 from refold.replay.run import Measured, replay_session
-from refold.replay.tally import Probed, group_distances
 from refold.tokens import CacheRules, counter_for
 
 DATA = Path(__file__).resolve().parents[1].parent / "shared" / "data"

@@ -22,8 +22,8 @@ from refold.budget import window_budget
 from refold.config import CompressionConfig
 from refold.readers.request_log import read_session
 from refold.readers.session import Session
-from refold.replay.batch import Job, Terms, run_jobs
 from refold.replay.record import SessionRecord
+from refold.replay.run import Job, Terms, run_jobs
 
 
 def make_trace(record: SessionRecord, raw: SessionRecord) -> Trace | None:

@@ -22,7 +22,7 @@ from refold.formats import parse_messages
 from refold.formats.detect import make_format
 from refold.ladder.rereads import AGES, TABLE, Kind, classify_items
 from refold.readers.request_log import read_session
-from refold.replay.copied import CopyIndex
+from refold.replay.record import CopyIndex
 from refold.tokens import counter_for
 
 SETS = ("tau_airline", "swe_mini", "agent_long", "agent_native_misc", "bfcl_long_replay")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from refold.errors import RefoldError
-from refold.replay.baselines import Allowance
+from refold.replay.policy import Allowance
 
 HERE = Path(__file__).resolve().parent
 

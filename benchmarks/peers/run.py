@@ -33,10 +33,8 @@ from refold.errors import RefoldError  # noqa: E402
 from refold.formats.translate import can_translate, translate_messages  # noqa: E402
 from refold.readers import Session, read_file  # noqa: E402
 from refold.readers.request_log import read_session  # noqa: E402
-from refold.replay.baselines import Allowance, PeerPolicy  # noqa: E402
-from refold.replay.policy import Policy, Room  # noqa: E402
-from refold.replay.probes import add_probes  # noqa: E402
-from refold.replay.record import SessionRecord  # noqa: E402
+from refold.replay.policy import Allowance, PeerPolicy, Policy, Room  # noqa: E402
+from refold.replay.record import SessionRecord, add_probes  # noqa: E402
 from refold.replay.run import replay_session  # noqa: E402
 from refold.tokens import counter_for  # noqa: E402
 

@@ -9,7 +9,7 @@ import pytest
 from refold.errors import FormatError
 from refold.readers.file import read_file, read_files
 from refold.readers.session import read_time
-from refold.replay.probes import add_probes
+from refold.replay.record import add_probes
 from refold.testing.convert import to_anthropic, to_responses
 from refold.testing.provider_rules import find_violations
 from tests.replay.files import ClaudeFile, agent_messages, claude_rows, codex_rows, write_rows

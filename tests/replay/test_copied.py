@@ -7,12 +7,10 @@ import pytest
 
 from refold.budget import Budget, Tariff
 from refold.readers.session import Session
-from refold.replay.baselines import BASELINES, Raw
-from refold.replay.copied import CopyIndex
-from refold.replay.policy import Room, Step
-from refold.replay.record import SessionRecord
+from refold.replay.policy import BASELINES, Raw, Room, Step
+from refold.replay.record import CopyIndex, SessionRecord
+from refold.replay.report import tally_preset
 from refold.replay.run import replay_session
-from refold.replay.tally import tally_preset
 from refold.tokens import CacheRules, counter_for
 
 TARIFF = Tariff(CacheRules(read=0.1, write=1.25, lifetime_s=300), output=5.0)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from refold.readers.session import Session
-from refold.replay.batch import Job, Terms, run_jobs
 from refold.replay.page import write_page
 from refold.replay.report import Report
+from refold.replay.run import Job, Terms, run_jobs
 from tests.replay.files import agent_messages
 
 CHROMIUM = Path("/usr/bin/chromium")
@@ -18,7 +18,7 @@ PRESETS = ("raw", "last-n", "default")
 
 
 def make_page(folder: Path) -> Path:
-    from refold.replay.probes import find_probes
+    from refold.replay.record import find_probes
 
     plain = Session("agent <of> many steps", tuple(agent_messages(60)))
     session = Session(plain.id, plain.messages, probes=find_probes(plain))

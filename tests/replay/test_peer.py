@@ -7,10 +7,9 @@ import pytest
 from refold.budget import Budget, Tariff
 from refold.errors import FormatError
 from refold.readers.session import Session
-from refold.replay.baselines import Allowance, PeerPolicy, find_baselines
-from refold.replay.batch import Job, Terms
+from refold.replay.policy import Allowance, PeerPolicy, find_baselines
 from refold.replay.record import SessionRecord
-from refold.replay.run import replay_session
+from refold.replay.run import Job, Terms, replay_session
 from refold.testing.convert import to_anthropic
 from refold.tokens import CacheRules, counter_for
 from tests.replay.files import agent_messages

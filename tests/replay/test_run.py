@@ -10,14 +10,11 @@ from refold.config import CompressionConfig
 from refold.conversation import because
 from refold.errors import ConfigError
 from refold.readers.session import Probe, Session
-from refold.replay.baselines import BASELINES
-from refold.replay.batch import Job, Terms, check_presets, run_jobs
 from refold.replay.page import write_page
-from refold.replay.policy import LadderPolicy, Room
+from refold.replay.policy import BASELINES, LadderPolicy, Room
 from refold.replay.record import SessionRecord
-from refold.replay.report import Report, describe, write_bill_rows, write_probe_rows, write_rows
-from refold.replay.run import replay_session
-from refold.replay.tally import tally_preset
+from refold.replay.report import Report, describe, tally_preset, write_bill_rows, write_probe_rows, write_rows
+from refold.replay.run import Job, Terms, check_presets, replay_session, run_jobs
 from refold.testing.convert import to_anthropic, to_responses
 from refold.tokens import CacheRules, counter_for
 from tests.replay.files import agent_messages

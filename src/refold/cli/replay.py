@@ -111,10 +111,10 @@ def replay(
 def run(request: ReplayRequest) -> None:
     """Replay every session of the files with every preset, and print the results."""
     from refold.readers import list_files, read_files
-    from refold.replay.batch import Job, Terms, check_presets, run_jobs, unique_ids
     from refold.replay.page import write_page
-    from refold.replay.probes import add_probes
+    from refold.replay.record import add_probes
     from refold.replay.report import Report, describe
+    from refold.replay.run import Job, Terms, check_presets, run_jobs, unique_ids
 
     presets = check_presets([name.strip() for name in request.presets.split(",") if name.strip()])
     if not presets:
@@ -148,8 +148,7 @@ def show_table(report: Report) -> None:
     """Print what each preset did, what it cost, what was still to be found, the notes, and how long preparing took."""
     from rich.table import Table
 
-    from refold.replay.report import write_bill_rows, write_probe_rows, write_rows
-    from refold.replay.tally import sum_times
+    from refold.replay.report import sum_times, write_bill_rows, write_probe_rows, write_rows
 
     console = make_console(err=False)
     for number, (head, *rows) in enumerate((write_rows(report), write_bill_rows(report), write_probe_rows(report))):

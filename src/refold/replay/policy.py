@@ -2,25 +2,35 @@
 
 A policy sees each message once, in order, and prepares a context whenever the assistant is about to speak. Its changes
 persist: a session has one view, which grows.
+
+Baselines are other ways to fill a window, for comparison in the same run. They are measured, never offered as presets.
+Four are simple on purpose: nothing, the newest that fits, masking, cutting by characters. Peers are other people's
+compressors: each receives the new messages of each request in the OpenAI chat format and returns what it would send.
+It counts with our counter and asks our stand-in for summaries, so that only its decisions differ. ``benchmarks/peers``
+runs more of them, each in an environment of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Protocol
+from importlib.util import find_spec
+from typing import Any, ClassVar, Protocol
 
 from refold.budget import Budget, Carry, Tariff
 from refold.config import CompressionConfig
 from refold.conversation import because
 from refold.conversation.message import Message
 from refold.conversation.reason import NO_REASON, Reason
+from refold.conversation.turn import find_units
 from refold.conversation.view import Item, Lens, View, apply, extend
-from refold.errors import BudgetTooSmall
+from refold.errors import BudgetTooSmall, FormatError
+from refold.formats import parse_messages
 from refold.ladder.plan import Plan, order_stages, prepare
-from refold.ladder.run import drive
+from refold.ladder.run import climb, drive
 from refold.replay.record import Asked
-from refold.stages.stage import Ask, Reply
+from refold.stages.mask import Mask
+from refold.stages.stage import Ask, Goal, Reply
 
 # Maximum length of a stand-in's summary. The stand-in answers in place of a model, so that calls can be billed.
 STAND_IN_CHARS = 2_400
@@ -116,3 +126,218 @@ class LadderPolicy:
         text = ask.prompt[-STAND_IN_CHARS:]
         self._asked.append(Asked(count(ask.system) + count(ask.prompt), min(ask.tokens_max, count(text))))
         return Reply(text)
+
+
+TRIGGER_SHARE = 0.75
+TARGET_SHARE = 0.5
+CHARS_PER_TOKEN = 4
+# One message may have this share of the window's characters.
+MESSAGE_SHARE = 0.25
+# A summary takes at most this share of the room that the system prompt leaves, as if the peer had told its model how
+# long it may be. Without a limit, peers that state none would summarise before every request in a small window.
+SUMMARY_SHARE = 0.1
+
+
+class Raw:
+    """Sends everything, as if the window had no end."""
+
+    keeps_originals: ClassVar[bool] = False
+
+    def __init__(self, room: Room) -> None:
+        self._room = room
+        self._items: list[Item] = []
+        self._tokens = room.fixed_tokens
+
+    def see(self, messages: Sequence[Message]) -> None:
+        """Keep what is new."""
+        new = [self._room.lens.plain(message) for message in messages]
+        self._items += new
+        self._tokens += sum(item.tokens for item in new)
+
+    def prepare(self, idle_s: float = 0.0) -> Step:  # noqa: ARG002
+        """Send all of it."""
+        return Step(tuple(self._items), self._tokens)
+
+
+class LastFitting(Raw):
+    """Keeps the system prompt and as many of the newest units as fit: once full, it slides with every request."""
+
+    def prepare(self, idle_s: float = 0.0) -> Step:  # noqa: ARG002
+        """Send the newest units that fit."""
+        return self._send_newest(lambda item: item.tokens)
+
+    def _send_newest(self, size: Callable[[Item], int]) -> Step:
+        system = [item for item in self._items if item.role == "system"]
+        rest = [item for item in self._items if item.role != "system"]
+        room = self._room.budget.hard - self._room.fixed_tokens - sum(map(size, system))
+        items = (*system, *_keep_newest(rest, room, size))
+        return Step(items, self._room.fixed_tokens + sum(item.tokens for item in items))
+
+
+class CharacterCut(LastFitting):
+    """Cuts long messages and drops old ones by characters / 4, as many agents do; the bill counts tokens."""
+
+    def see(self, messages: Sequence[Message]) -> None:
+        """Cut what is long, once, when it comes."""
+        most = int(self._room.budget.hard * CHARS_PER_TOKEN * MESSAGE_SHARE)
+        self._items += [self._cut(message, most) for message in messages]
+
+    def prepare(self, idle_s: float = 0.0) -> Step:  # noqa: ARG002
+        """Send the newest units that fit by their characters."""
+        return self._send_newest(lambda item: sum(len(part.text) for part in item.parts) // CHARS_PER_TOKEN)
+
+    def _cut(self, message: Message, chars_max: int) -> Item:
+        lens = self._room.lens
+        if message.role not in ("tool", "user") or sum(len(part.text) for part in message.parts) <= chars_max:
+            return lens.plain(message)
+        texts = {
+            at: f"{part.text[:chars_max]}..." for at, part in enumerate(message.parts) if len(part.text) > chars_max
+        }
+        raw = lens.format.render(message, texts)
+        if raw is None:
+            return lens.plain(message)
+        parts = lens.format.parse_parts(raw)
+        tokens = lens.plain(message).tokens - sum(
+            lens.count_text(message.parts[at].text) - lens.count_text(text) for at, text in texts.items()
+        )
+        return Item(raw, message.role, parts, tokens, (message,))
+
+
+class StickyMask:
+    """Masks old observations in batches: at 0.75 of the room, down to half of it, and what is masked stays so."""
+
+    keeps_originals: ClassVar[bool] = False
+
+    def __init__(self, room: Room) -> None:
+        self._room = room
+        self._view: View = apply((), (), room.lens, fixed_tokens=room.fixed_tokens)
+        self._stage = Mask(keep=1, values=0)
+
+    def see(self, messages: Sequence[Message]) -> None:
+        """Extend the view."""
+        self._view = extend(self._view, messages)
+
+    def prepare(self, idle_s: float = 0.0) -> Step:  # noqa: ARG002
+        """Mask if it is time."""
+        view = self._view
+        fixed = view.fixed_tokens + sum(item.tokens for item in view.items if item.role == "system")
+        room = self._room.budget.hard - fixed
+        if view.tokens >= fixed + TRIGGER_SHARE * room:
+            target = max(1, fixed + int(TARGET_SHARE * room))
+            goal = Goal(target=target, hard=self._room.budget.hard)
+            self._view = drive(climb(view, goal, (self._stage,)), lambda _: Reply()).view
+        freed = view.tokens - self._view.tokens
+        return Step(self._view.items, self._view.tokens, freed, ("mask",) if freed else ())
+
+
+def _keep_newest(items: Sequence[Item], room: int, size: Callable[[Item], int]) -> list[Item]:
+    """Return the newest units that fit into the room; at least the last one."""
+    kept: list[Item] = []
+    for unit in reversed(find_units(items)):
+        part = items[unit.start : unit.stop]
+        room -= sum(size(item) for item in part)
+        if room < 0 and kept:
+            break
+        kept = [*part, *kept]
+    return kept
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """What a peer is given: tokens for system messages and conversation, our counter and our stand-in summariser."""
+
+    tokens: int
+    count: Callable[[Sequence[object]], int]
+    ask: Callable[[str], str]
+
+
+class Peer(Protocol):
+    """One compressor over one session; it keeps its own state."""
+
+    def prepare(self, new: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return what to send now; untouched messages are the very objects that were handed in."""
+
+
+MakePeer = Callable[[Allowance], Peer]
+
+
+class PeerPolicy:
+    """Replays a session through a peer."""
+
+    keeps_originals: ClassVar[bool] = False
+
+    def __init__(self, room: Room, make_peer: MakePeer) -> None:
+        if room.lens.format.name != "openai-chat":
+            raise FormatError(f"peers read OpenAI chat messages only, and this session is {room.lens.format.name}")
+        self._room = room
+        self._new: list[dict[str, Any]] = []
+        self._items: dict[int, Item] = {}
+        self._asked: list[Asked] = []
+        self._last = 0
+        self._peer = make_peer(Allowance(room.budget.hard - room.fixed_tokens, self._count, self._ask))
+
+    def see(self, messages: Sequence[Message]) -> None:
+        """Keep what is new for the peer."""
+        for message in messages:
+            assert isinstance(message.raw, dict)
+            self._items[id(message.raw)] = self._room.lens.plain(message)
+            self._new.append(message.raw)
+
+    def prepare(self, idle_s: float = 0.0) -> Step:  # noqa: ARG002
+        """Ask the peer what to send."""
+        self._asked = []
+        before = self._last + self._count(self._new)
+        sent = self._peer.prepare(self._new)
+        self._new = []
+        items = tuple(self._read(raw) for raw in sent)
+        self._last = sum(item.tokens for item in items)
+        freed = before - self._last
+        return Step(items, self._room.fixed_tokens + self._last, freed, asked=tuple(self._asked))
+
+    def _read(self, raw: object) -> Item:
+        """Return the item of a message; one that the peer wrote is parsed and counted once."""
+        item = self._items.get(id(raw))
+        if item is None:
+            lens = self._room.lens
+            (message,) = parse_messages(lens.format, [raw])
+            # The item keeps ``raw`` alive, so that its id stays its own.
+            item = self._items[id(raw)] = lens.plain(message)
+        return item
+
+    def _count(self, raws: Sequence[object]) -> int:
+        return sum(self._read(raw).tokens for raw in raws)
+
+    def _ask(self, prompt: str) -> str:
+        count = self._room.lens.count_text
+        system = sum(item.tokens for item in self._items.values() if item.role == "system")
+        room = self._room.budget.hard - self._room.fixed_tokens - system
+        chars = int(SUMMARY_SHARE * CHARS_PER_TOKEN * room)
+        text = prompt[-min(STAND_IN_CHARS, max(CHARS_PER_TOKEN, chars)) :]
+        self._asked.append(Asked(count(prompt), count(text)))
+        return text
+
+
+def find_peers() -> dict[str, Callable[[Room], Policy]]:
+    """Return the peers that are installed here, by name."""
+    if find_spec("langchain") is None:
+        return {}
+    return {"langchain": _make_langchain}
+
+
+def _make_langchain(room: Room) -> Policy:
+    from refold.replay.langchain import Summarisation
+
+    return PeerPolicy(room, Summarisation)
+
+
+BASELINES: dict[str, Callable[[Room], Policy]] = {
+    "raw": Raw,
+    "last-n": LastFitting,
+    "mask": StickyMask,
+    "chars": CharacterCut,
+}
+
+
+def find_baselines() -> dict[str, Callable[[Room], Policy]]:
+    """Return all baselines by name, among them the peers that are installed."""
+    return {**BASELINES, **find_peers()}

@@ -1,16 +1,48 @@
-"""The record of one session under one preset: numbers per request and per probe. Plain values, JSON both ways.
+"""The record of one session under one preset: numbers per request and per probe, and how both are found.
 
-Times are kept apart, so that the same input gives the same record on every machine.
+Records are plain values that convert to JSON and back. Times are kept apart, so that the same input gives the same
+record on every machine. Two things are measured besides tokens: exact values that a call reuses, and copied text.
+
+*Probes* are exact values that a call took from an earlier result or user message. If an export names its probes, those
+are used. A value counts once per step; its distance is to the newest earlier copy that is not the assistant's own.
+``RecallCheck`` asks the product's own search for a value that left the view, by words alone, so that the answer is the
+same on any machine.
+
+*Copied text*: a recording continues as if the agent had seen everything. A real agent that no longer sees a text it is
+about to copy reads it again. So each assistant message is split into *runs*: ten consecutive words or signs (a Chinese
+character is a sign) of its text or of the strings in its call arguments. A run is *copied* if an earlier message holds
+it, one that is newer than the first user message and older than the newest step. Text in the newest step is not
+counted: it is always in view. Each run counts once per assistant message. If several messages hold a run, the first
+one counts as its source.
 """
 
 from __future__ import annotations
 
+import json
 import math
-from dataclasses import asdict, dataclass, field
+import re
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from refold.budget.economics import Charge, Request, Tariff, charge_ask, charge_request, sum_charges
+from refold.conversation.message import Message, Part
 from refold.conversation.reason import NO_REASON, Reason, read_reason
+from refold.conversation.turn import find_turns, newest_step
+from refold.conversation.view import Item
+from refold.errors import RefoldError
+from refold.formats import parse_messages
+from refold.formats.detect import make_format
+from refold.ledger.chain import chain_tail
+from refold.ledger.codec import dump_json
+from refold.ledger.records import Splice, StoredMessage
+from refold.ledger.sqlite import SqliteLedger
+from refold.readers.session import Probe, Session
+from refold.recall import Recall, RecallOptions, index_path
+from refold.stages.extract.values import find_values
 
 # A tool call that reads something again, in output tokens.
 REREAD_OUTPUT_TOKENS = 60
@@ -28,8 +60,8 @@ class Asked:
 class RequestRecord:
     """One request: what was sent, whether the provider would accept it, and what was changed before it and why.
 
-    ``runs`` counts the text that the answer copied from earlier messages (see ``copied``), ``rereads`` holds the tokens
-    of each message that the agent would have had to read again for it, once per compression.
+    ``runs`` counts the text that the answer copied from earlier messages, ``rereads`` holds the tokens of each message
+    that the agent would have had to read again for it, once per compression.
     """
 
     at: int
@@ -118,3 +150,208 @@ class SessionRecord:
         )
         probes = tuple(ProbeRecord(**one) for one in plain["probes"])
         return cls(**{**plain, "requests": requests, "probes": probes, "seconds": tuple(plain["seconds"])})
+
+
+VALUE_CHARS_MIN = 4
+PROBES_MAX = 5_000
+HITS_MAX = 10
+_SESSION = "replayed"
+_NOW = 1.0
+
+
+def find_probes(session: Session) -> tuple[Probe, ...]:
+    """Return the values that calls of this session reuse; none if its messages cannot be read."""
+    try:
+        messages = parse_messages(make_format(session.format), session.messages)
+    except RefoldError:
+        return ()
+    sources: dict[str, list[int]] = {}
+    spoken: set[str] = set()
+    probes: list[Probe] = []
+    for at, message in enumerate(messages):
+        used: dict[str, str] = {}
+        for part in message.parts:
+            if part.kind == "call":
+                used |= {value: sort for sort, value in find_values(part.text.replace("\\n", "\n").replace('\\"', '"'))}
+        for value, sort in used.items():
+            places = sources.get(value)
+            if places and len(value) >= VALUE_CHARS_MIN:
+                is_hard = len(places) == 1 and value not in spoken
+                probes.append(Probe(at, value, sort, at - places[-1], is_hard))
+        spoken.update(used)
+        for part in message.parts:
+            if part.kind == "result" or (part.kind == "text" and message.role == "user"):
+                for _, value in find_values(part.text):
+                    places = sources.setdefault(value, [])
+                    if not places or places[-1] != at:
+                        places.append(at)
+            elif part.kind == "text" and message.role == "assistant":
+                spoken.update(value for _, value in find_values(part.text))
+        if len(probes) >= PROBES_MAX:
+            break
+    return tuple(probes[:PROBES_MAX])
+
+
+def add_probes(session: Session) -> Session:
+    """Return the session with probes: its own, or those that are found in it."""
+    return session if session.probes else replace(session, probes=find_probes(session))
+
+
+class RecallCheck:
+    """Searches one session as far as it has come. ``messages`` is all of it; what lies ahead is never searched."""
+
+    def __init__(self, messages: Sequence[Message], wire: str) -> None:
+        self._messages = messages
+        self._wire = wire
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._recall: Recall | None = None
+        self._stored = 0
+        self._last_id = ""
+
+    def __enter__(self) -> RecallCheck:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._recall is not None:
+            self._recall.close()
+            self._recall.ledger.close()
+        if self._folder is not None:
+            self._folder.cleanup()
+
+    def finds(self, value: str, before: int) -> bool:
+        """Tell whether one of the first ten answers shows the value verbatim."""
+        recall = self._catch_up(before)
+        return any(value in hit.text for hit in recall.recall(_SESSION, value, HITS_MAX))
+
+    def _catch_up(self, before: int) -> Recall:
+        recall = self._recall or self._open()
+        new = self._messages[self._stored : before]
+        if new:
+            ledger = recall.ledger
+            links = chain_tail(self._last_id, [message.digest for message in new], self._stored)
+            stored = [
+                StoredMessage(
+                    link.id, link.parent, message.digest, message.role, dump_json(message.raw), created_at=_NOW
+                )
+                for link, message in zip(links, new, strict=True)
+            ]
+            splice = Splice(self._stored, self._stored, tuple(link.id for link in links))
+            version = ledger.read_path(_SESSION).version
+            ledger.append(_SESSION, stored, [splice], version=version, now=_NOW)
+            self._stored, self._last_id = before, links[-1].id
+        return recall
+
+    def _open(self) -> Recall:
+        self._folder = tempfile.TemporaryDirectory(prefix="refold-replay-")
+        path = Path(self._folder.name) / "replay.db"
+        ledger = SqliteLedger(path, synchronous="off")
+        ledger.open_session(_SESSION, _NOW)
+        ledger.update_session(_SESSION, {"wire": self._wire}, _NOW)
+        self._recall = Recall(ledger, index_path(path), RecallOptions(limit=HITS_MAX, embeddings="off"))
+        return self._recall
+
+
+RUN_WORDS = 10
+_CHINESE = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
+_WORDS = re.compile(rf"[{_CHINESE}]|[^\W{_CHINESE}]+|[^\w\s]")
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """The copied runs of one answer: how many, how many were in view, and where the others come from."""
+
+    runs: int = 0
+    in_view: int = 0
+    sources: tuple[int, ...] = ()
+
+
+class CopyIndex:
+    """Knows which messages of one session hold which runs. Every message is read once."""
+
+    def __init__(self, messages: Sequence[Message]) -> None:
+        self._messages = messages
+        self._numbers: dict[str, int] = {}
+        self._place = {id(message.raw): at for at, message in enumerate(messages)}
+        self._first = next(iter(find_turns(messages)), -1)
+        self._spoken = {
+            at: self._hash_runs(part for part in message.parts if part.kind in ("text", "call"))
+            for at, message in enumerate(messages)
+            if message.role == "assistant"
+        }
+        # Only runs that an assistant message contains are ever asked for.
+        self._wanted = frozenset().union(*self._spoken.values())
+        self._holders: dict[int, list[int]] = {}
+        for at, message in enumerate(messages):
+            for run in self._hash_runs(message.parts) & self._wanted:
+                self._holders.setdefault(run, []).append(at)
+        self._changed: dict[int, tuple[Item, frozenset[int]]] = {}
+
+    def find_copied(self, at: int, stop: int, items: Sequence[Item]) -> Copied:
+        """Return what the answer ``messages[at:stop]`` copied, given the items that were sent before it."""
+        step = newest_step(self._messages[:at])
+        newest = step.start if step else at
+        sources: dict[int, list[int]] = {}
+        for run in frozenset().union(*(self._spoken.get(one, frozenset()) for one in range(at, stop))):
+            holders = [one for one in self._holders[run] if one < at]
+            is_new = bool(holders) and holders[-1] >= newest
+            if not is_new and any(one > self._first for one in holders):
+                sources[run] = holders
+        if not sources:
+            return Copied()
+        plain, changed = self._read_items(items)
+        missing = [
+            next(one for one in holders if one > self._first)
+            for run, holders in sources.items()
+            if run not in changed and not any(one in plain for one in holders)
+        ]
+        return Copied(len(sources), len(sources) - len(missing), tuple(sorted(set(missing))))
+
+    def _read_items(self, items: Sequence[Item]) -> tuple[set[int], set[int]]:
+        """Return the messages that are sent as they came, and the runs of everything else that is sent."""
+        plain: set[int] = set()
+        changed: set[int] = set()
+        for item in items:
+            at = self._place.get(id(item.raw))
+            if at is not None:
+                plain.add(at)
+                continue
+            known = self._changed.get(id(item.raw))
+            if known is None:
+                known = self._changed[id(item.raw)] = (item, self._hash_runs(item.parts) & self._wanted)
+            changed |= known[1]
+        return plain, changed
+
+    def _hash_runs(self, parts: Iterable[Part]) -> frozenset[int]:
+        """Return a hash for each run of ten words; numbers instead of words make it the same on every machine."""
+        numbers = self._numbers
+        runs: set[int] = set()
+        for text in _read_texts(parts):
+            words = [numbers.setdefault(word, len(numbers)) for word in _WORDS.findall(text)]
+            runs.update(map(hash, zip(*(words[start:] for start in range(RUN_WORDS)), strict=False)))
+        return frozenset(runs)
+
+
+def _read_texts(parts: Iterable[Part]) -> Iterator[str]:
+    """Yield the texts of parts; of a call, the strings in its arguments."""
+    for part in parts:
+        if part.kind != "call":
+            yield part.text
+            continue
+        try:
+            arguments = json.loads(part.text)
+        except (ValueError, RecursionError):
+            yield part.text
+        else:
+            yield from _read_strings(arguments)
+
+
+def _read_strings(value: object) -> Iterator[str]:
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, str):
+            yield one
+        elif isinstance(one, dict):
+            waiting += one.values()
+        elif isinstance(one, list):
+            waiting += one

@@ -17,10 +17,9 @@ from refold.ledger.codec import load_json
 from refold.ledger.port import Ledger
 from refold.readers.session import Session
 from refold.replay.policy import LadderPolicy, Policy, Room
-from refold.replay.probes import add_probes
-from refold.replay.record import SessionRecord
+from refold.replay.record import SessionRecord, add_probes
+from refold.replay.report import Tally, tally_preset
 from refold.replay.run import Measured, replay_session
-from refold.replay.tally import Tally, tally_preset
 from refold.tokens import counter_for, model_info
 from refold.tokens.models import ModelInfo
 

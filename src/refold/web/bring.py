@@ -31,7 +31,7 @@ from refold.manager.status import CLIENT, TITLE
 from refold.manager.usage import Bill
 from refold.prepared import PreparedContext
 from refold.readers import Session, find_title, list_files, read_files
-from refold.replay.batch import Job
+from refold.replay.run import Job
 from refold.server.api.interface import Access
 from refold.server.session_lookup import make_id
 from refold.tokens import model_info
