@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from refold.config.blocks import ChatBlock, McpBlock, read_block
+from refold.config.load import ChatBlock, McpBlock, read_block
 from refold.errors import ConfigError
 
 

@@ -92,7 +92,7 @@ def _list_tables_of_words() -> Iterator[str]:
     from refold.cli.repl.screen import OPTIMISING
     from refold.cli.replay import LEGEND
     from refold.config import PRESETS, CompressionConfig
-    from refold.config.names import MEANINGS
+    from refold.config.layers import MEANINGS
     from refold.manager.notices import KINDS
     from refold.memory.compression_folder import SETTINGS
 

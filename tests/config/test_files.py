@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from refold.config import load_config
-from refold.config.reading import read_yaml
+from refold.config.layers import read_yaml
 from refold.errors import ConfigError
 
 MERGES = "compression:\n  m0: &m0 {k0: 1, k1: 1, k2: 1}\n" + "".join(

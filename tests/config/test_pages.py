@@ -6,8 +6,8 @@ from pathlib import Path
 from refold.cli.exit import EXIT_CODES
 from refold.cli.main import app
 from refold.config import PRESETS, CompressionConfig, explain
+from refold.config.layers import MEANINGS
 from refold.config.load import ALIASES
-from refold.config.names import MEANINGS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "reference"
 

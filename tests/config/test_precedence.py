@@ -139,7 +139,7 @@ def test_a_file_that_is_not_text_is_told(project: Path, empty_home: Path) -> Non
 
 def test_a_huge_file_is_not_read(project: Path, empty_home: Path) -> None:
     (project / "refold.yaml").write_text("#" * 1_000_001)
-    with pytest.raises(ConfigError, match="no settings file"):
+    with pytest.raises(ConfigError, match="not a settings file"):
         load(empty_home)
 
 

@@ -9,8 +9,8 @@ from refold import ContextCompressionManager, compress
 from refold.cli.config import _show_rows
 from refold.cli.repl.commands import config as show_config
 from refold.config import CompressionConfig, explain, load_config
-from refold.config.explain import find_row
-from refold.config.presets import PRESETS
+from refold.config.layers import PRESETS
+from refold.config.load import find_row
 from refold.errors import ConfigError
 from refold.testing import ScriptedProvider
 from refold.tokens import counter_for, model_info

@@ -124,7 +124,7 @@ def test_settings_that_do_not_hold_together_say_so(page: Any) -> None:
     entry(page, "trigger_ratio").fill("0.3")
     entry(page, "target_ratio").fill("0.9")
     page.wait_for_selector(".save-bar .primary:disabled")
-    page.get_by_text("compression must come down below where it begins").first.wait_for()
+    page.get_by_text("lower the target below the threshold").first.wait_for()
     entry(page, "target_ratio").fill("0.2")
     page.wait_for_selector(".save-bar .primary:enabled")
 

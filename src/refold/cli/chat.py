@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from refold.agent.models import Chosen
     from refold.cli.repl.session import ChatSession, Choose
     from refold.config import CompressionConfig
-    from refold.config.blocks import ChatBlock
+    from refold.config.load import ChatBlock
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +183,7 @@ class Partner:
 def find_partner(request: ChatArguments, folder: Path) -> Partner:
     """Return the model that the command line and the settings select; raise ConfigError if there is none."""
     from refold.config import load_config
-    from refold.config.blocks import ChatBlock, read_block
+    from refold.config.load import ChatBlock, read_block
 
     told = Sentence("asked for" if request.model or request.base_url else "set as chat.model in the settings")
     request = request.fill(read_block(ChatBlock, folder))

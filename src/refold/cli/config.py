@@ -56,7 +56,7 @@ def explain(
 
 def _choose_rows(rows: list[Row], names: Sequence[str]) -> list[Row]:
     """Return the rows with these names; the name of a stage selects all its options. Unknown names are errors."""
-    from refold.config.names import read_name, suggest
+    from refold.config.layers import read_name, suggest
 
     wanted = [".".join(read_name(part) for part in name.split(".")) for name in names]
     chosen: list[Row] = []

@@ -57,7 +57,7 @@ class ConversationTokens:
 def count(file: File, model: Model = None, format: Format = None, as_json: AsJson = False) -> None:  # noqa: A002
     """Count the tokens of a conversation, per message and per role."""
     from refold.config import load_config
-    from refold.config.derive import window_of
+    from refold.config.values import window_of
     from refold.readers import find_conversations
     from refold.tokens import counter_for, model_info
 

@@ -96,7 +96,7 @@ def write_settings(preset: str) -> str:
     """Return a settings file based on a preset, with the preset's values as explained comments."""
     from refold.cli.config import format_value
     from refold.config import PRESETS, CompressionConfig, explain
-    from refold.config.names import family_of
+    from refold.config.layers import family_of
 
     rows = {row.name: row for row in explain(CompressionConfig.preset(preset))}
     presets = "\n".join(f"#   {name:<12}{means}" for name, means in PRESETS.items())

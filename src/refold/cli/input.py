@@ -160,7 +160,7 @@ def choose_session(ledger: Ledger, session: str | None, *, everywhere: bool = Fa
     Returns None with ``everywhere``, or if there is no session at all. Raises LedgerError for an unknown name.
     """
     if session is not None:
-        from refold.config.names import suggest
+        from refold.config.layers import suggest
 
         if ledger.read_session(session) is None:
             near = suggest(session, (row.id for row in ledger.list_sessions(limit=1_000)))

@@ -36,7 +36,7 @@ def mcp(
         raise ConfigError(
             tr("{workspace!r} is not a folder; --workspace names the folder that holds .refold", workspace=workspace)
         )
-    from refold.config.blocks import McpBlock, read_block
+    from refold.config.load import McpBlock, read_block
     from refold.server.settings import is_local_host
 
     settings = read_block(McpBlock, folder)

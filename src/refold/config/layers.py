@@ -1,18 +1,103 @@
-"""Layers of settings: who said what, where, and which word counts.
+"""Layers of settings: names, YAML, presets, and the merge that tracks the source of each value.
 
 preset < user < project < environment < session < call. A layer is a flat table (``fold.keep_turns``) with the place
-of each value. ``merge`` lays them over each other and remembers where each value came from. It reads no file and no
-environment, and it judges no value's type: that is the schema's part.
+of each value; ``merge`` lays layers over each other. Five documents name one idea in several ways (``window``,
+``contextWindowTokens``): ``MEANINGS`` is the one table of those names. Nothing here reads a user's file or the
+environment, and nothing checks the type of a value: the schema does that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import difflib
+import re
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import PurePath
+from reprlib import Repr
+from typing import TYPE_CHECKING, Literal
 
-from refold.config.names import MEANINGS, family_of
 from refold.errors import ConfigError, Sentence
+
+if TYPE_CHECKING:
+    from yaml import SafeLoader
+    from yaml.nodes import Node
+
+
+_CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """One idea and every name for it, ours first.
+
+    Within one layer, two names of one meaning must agree. A higher layer that sets any name of a ``family`` overrides
+    what lower layers set under every name of that family.
+    """
+
+    idea: str
+    names: tuple[str, ...]
+    family: str = ""
+
+
+MEANINGS = (
+    Meaning("the window of the model in tokens", ("window", "context_window_tokens")),
+    Meaning(
+        "the share of the window at which compression begins",
+        ("trigger_ratio", "compact_trigger", "context_threshold", "context_compression_threshold"),
+    ),
+    Meaning("the share of the window that a compression aims at", ("target_ratio", "compact_target")),
+    Meaning("whether to compress automatically", ("auto_compress", "context_compression_enabled")),
+    Meaning(
+        "how many of the newest messages a fold keeps",
+        ("fold.keep_messages", "retention_count", "compact_preserve_count", "keep_last"),
+        family="keep",
+    ),
+    Meaning(
+        "how many of the newest turns a fold keeps",
+        ("fold.keep_turns", "keep_recent", "keep_last_turns"),
+        family="keep",
+    ),
+    Meaning("the length of one tool output in characters", ("truncate.chars_max", "max_tool_output")),
+    Meaning("the length of a summary in tokens", ("fold.summary_tokens_max", "compact_target_tokens")),
+    Meaning("the score from which a message is kept", ("fold.importance_threshold", "importance_threshold")),
+)
+
+# Blocks of a settings file that do not configure compression; ``load_block`` reads them.
+OTHER_BLOCKS = frozenset({"chat", "gateway", "mcp"})
+# Short spellings that people use; each is the very same setting, not another name for its meaning.
+SPELLINGS = {"auto": "auto_compress"}
+
+
+def read_name(key: str) -> str:
+    """Return a setting's name in our spelling: ``keepRecent`` and ``KEEP_RECENT`` are ``keep_recent``."""
+    snake = key.lower() if key.isupper() else _CAPITAL.sub("_", key).lower()
+    snake = snake.replace("-", "_")
+    return SPELLINGS.get(snake, snake)
+
+
+def suggest(name: str, known: Iterable[str], near: float = 0.6) -> str:
+    """Return `` (did you mean 'x'?)`` for the nearest known name, or an empty string if none is as near as ``near``."""
+    found = difflib.get_close_matches(name[:100], list(known), n=1, cutoff=near)
+    return Sentence(" (did you mean '{name}'?)", name=found[0]) if found else ""
+
+
+def find_said(name: str, is_said: Callable[[str], bool]) -> str:
+    """Return the name under which a setting with the meaning of ``name`` was set; ``name`` itself if it was not."""
+    own = next((meaning.names for meaning in MEANINGS if name in meaning.names), ())
+    return next((one for one in (name, *own) if is_said(one)), name)
+
+
+def family_of(name: str) -> tuple[str, ...]:
+    """Return every name that a new value under this name replaces, the name itself included."""
+    own = next((meaning for meaning in MEANINGS if name in meaning.names), None)
+    if own is None:
+        return (name,)
+    if not own.family:
+        return own.names
+    return tuple(name for meaning in MEANINGS if meaning.family == own.family for name in meaning.names)
+
 
 LayerName = Literal["preset", "user", "project", "environment", "session", "call"]
 ORDER: tuple[LayerName, ...] = ("preset", "user", "project", "environment", "session", "call")
@@ -31,7 +116,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Settings from one place, flat, by name; ``places`` says where each stands, ``place`` where all of them do."""
+    """Settings from one place, flat, by name. ``places`` has the place of each setting, ``place`` that of the rest."""
 
     name: LayerName
     values: Mapping[str, object]
@@ -45,7 +130,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """What counts after all layers: values and where each came from, flat, by name."""
+    """The result of all layers: values and their sources, flat, by name."""
 
     values: dict[str, object]
     sources: dict[str, Source]
@@ -57,7 +142,7 @@ class Merged:
 
 
 def merge(layers: Sequence[Layer]) -> Merged:
-    """Lay layers over each other, lowest first; a name replaces every other name of its meaning below it."""
+    """Merge layers, lowest first; a name replaces every other name of its meaning in lower layers."""
     values: dict[str, object] = {}
     sources: dict[str, Source] = {}
     for layer in layers:
@@ -74,11 +159,11 @@ def merge(layers: Sequence[Layer]) -> Merged:
 
 
 def refuse_conflicts(layer: Layer) -> None:
-    """Raise a ConfigError that names both, if two settings of a layer claim one meaning with different values."""
+    """Raise a ConfigError that names both settings if a layer gives one meaning two different values."""
     for meaning in MEANINGS:
-        told = [(name, layer.values[name]) for name in meaning.names if layer.values.get(name) is not None]
-        for name, value in told[1:]:
-            first, other = told[0]
+        given = [(name, layer.values[name]) for name in meaning.names if layer.values.get(name) is not None]
+        for name, value in given[1:]:
+            first, other = given[0]
             if _plain(value) != _plain(other):
                 raise ConfigError(
                     Sentence(
@@ -96,7 +181,7 @@ def refuse_conflicts(layer: Layer) -> None:
 
 
 def _plain(value: object) -> object:
-    """Bring one value written in two ways to one form: ``75%``, ``"0.75"`` and ``0.75``."""
+    """Return one form for a value that can be written in several: ``75%``, ``"0.75"`` and ``0.75``."""
     if isinstance(value, bool) or not isinstance(value, str):
         return value
     text = value.strip().lower()
@@ -108,3 +193,240 @@ def _plain(value: object) -> object:
         return float(text[:-1]) / 100 if text.endswith("%") else float(text)
     except ValueError:
         return text
+
+
+_NODES_MAX = 500_000
+_PASSWORD = re.compile(r"(://[^\s:/@]{0,300}:)\S{0,1000}@")
+_SHORT = Repr()
+_SHORT.maxstring = _SHORT.maxother = 60
+_SHORT.maxdict, _SHORT.maxlist, _SHORT.maxlevel = 3, 4, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """All known names: settings, and for each block (one per stage) its options."""
+
+    settings: frozenset[str]
+    blocks: Mapping[str, frozenset[str]]
+
+
+def show(value: object) -> str:
+    """Return a value for an error message: shortened, and an address without its password."""
+    return _SHORT.repr(_PASSWORD.sub(r"\1***@", value) if isinstance(value, str) else value)
+
+
+def flatten(
+    settings: Mapping[object, object], known: Known, places: Mapping[str, str], place: str
+) -> dict[str, object]:
+    """Return settings by their flat names; raise ConfigError for an unknown key or one that is given twice."""
+    flat: dict[str, object] = {}
+    written: dict[str, str] = {}
+    for key, value in settings.items():
+        name = _check_key(key, "", {*known.settings, *known.blocks}, places, place)
+        if name in known.blocks and value is None:
+            continue
+        if name not in known.blocks:
+            _put(flat, written, name, value, str(key), places.get(name, place))
+            continue
+        if not isinstance(value, Mapping):
+            raise ConfigError(
+                f"{_where(places, name, place)}{name} must be a block of options "
+                f"({', '.join(sorted(known.blocks[name])) or 'it has none'}), not {show(value)}"
+            )
+        for option, inner in value.items():
+            inner_name = f"{name}.{_check_key(option, f'{name}.', known.blocks[name], places, place)}"
+            _put(flat, written, inner_name, inner, f"{key}.{option}", places.get(inner_name, place))
+    return flat
+
+
+def _put(flat: dict[str, object], written: dict[str, str], name: str, value: object, key: str, place: str) -> None:
+    if name in flat and flat[name] != value:
+        at = f"{place}: " if place else ""
+        raise ConfigError(
+            f"{at}{written[name]} = {show(flat[name])} and {key} = {show(value)} are one setting; keep one of them"
+        )
+    flat[name] = value
+    written[name] = key
+
+
+def _check_key(
+    key: object, prefix: str, known: frozenset[str] | set[str], places: Mapping[str, str], place: str
+) -> str:
+    name = read_name(key) if isinstance(key, str) else ""
+    if name in known:
+        return name
+    shown = f"{prefix}{key}" if isinstance(key, str) else show(key)
+    others = () if prefix else OTHER_BLOCKS
+    hint = suggest(f"{prefix}{name}", [*(f"{prefix}{one}" for one in known), *others])
+    if not hint:
+        options = ", ".join(sorted(known)) or "no options"
+        hint = (
+            Sentence("; {block} has {options}", block=prefix[:-1], options=options)
+            if prefix
+            else Sentence("; 'refold config explain --all' lists what there is")
+        )
+    where = _where(places, f"{prefix}{name}", place)
+    raise ConfigError(Sentence("{where}unknown setting '{name}'{hint}", where=where, name=shown[:80], hint=hint))
+
+
+def _where(places: Mapping[str, str], name: str, place: str) -> str:
+    at = places.get(name, place)
+    return f"{at}: " if at else ""
+
+
+def read_yaml(text: str, place: str) -> tuple[dict[object, object], dict[str, int]]:
+    """Return a YAML mapping and the line of each key, by dotted path in our spelling; invalid YAML is a ConfigError."""
+    import yaml
+
+    try:
+        loader = _open_loader(text)
+        node = loader.get_single_node()
+        _check_weight(node, place)
+        lines: dict[str, int] = {}
+        _note_lines(node, "", lines, place)  # Before it is constructed, which merges what ``<<`` names into the nodes.
+        loaded = loader.construct_document(node) if node is not None else None
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise ConfigError(f"{place}:{line}: not valid YAML: the character {show(chr(error.character))}") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        at = f":{mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or "it cannot be read"
+        raise ConfigError(f"{place}{at}: not valid YAML: {problem}") from None
+    except RecursionError:
+        raise ConfigError(f"{place}: not valid YAML: nested too deeply") from None
+    if loaded is None:
+        return {}, {}
+    if not isinstance(loaded, dict):
+        raise ConfigError(f"{place}:1: expected settings as 'name: value' lines, not {show(loaded)}")
+    return loaded, lines
+
+
+def _open_loader(text: str) -> SafeLoader:
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        """Reports the line of a date or number that does not exist, such as 2024-02-31."""
+
+        def construct_object(self, node: Node, deep: bool = False) -> object:
+            try:
+                return super().construct_object(node, deep)
+            except (ValueError, TypeError):
+                problem = f"{show(node.value)} is not a valid value; put it in quotes if it is text"
+                raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
+
+    return Loader(text)
+
+
+def _check_weight(node: Node | None, place: str) -> None:
+    """Refuse aliases that expand to more than a file could hold: a few lines of them would take hours to read."""
+    weights: dict[int, int] = {}
+
+    def weigh(one: object) -> int:
+        if isinstance(one, tuple):
+            return sum(map(weigh, one))
+        inner = getattr(one, "value", None)
+        if not isinstance(inner, list):
+            return 1
+        if id(one) not in weights:
+            weights[id(one)] = _NODES_MAX + 1  # Until the sum is known: an alias within its own anchor never ends.
+            weights[id(one)] = 1 + sum(map(weigh, inner))
+        return weights[id(one)]
+
+    if weigh(node) > _NODES_MAX:
+        raise ConfigError(f"{place}: its aliases expand to more than {_NODES_MAX:,} values; write them out")
+
+
+def _note_lines(node: Node | None, prefix: str, lines: dict[str, int], place: str) -> None:
+    """Note the line of each key, two levels deep. A repeated key is refused, because YAML would keep only the last."""
+    from yaml.nodes import MappingNode, ScalarNode
+
+    seen: dict[Hashable, int] = {}
+    for key, value in node.value if isinstance(node, MappingNode) else ():
+        if not isinstance(key, ScalarNode):
+            continue
+        line = key.start_mark.line + 1
+        if key.value in seen:
+            raise ConfigError(f"{place}:{line}: '{prefix}{key.value}' is set twice, first on line {seen[key.value]}")
+        seen[key.value] = line
+        path = f"{prefix}{read_name(key.value)}"
+        lines[path] = line
+        if not key.tag.endswith(":str"):
+            lines.setdefault(prefix, line)  # Not a setting's name: YAML reads it as a number, a boolean or null.
+        if isinstance(value, MappingNode) and path.count(".") < 2:
+            _note_lines(value, f"{path}.", lines, place)
+
+
+DEFAULT = "default"
+PRESETS: dict[str, str] = {
+    "default": "for most: waits until it is full or until it pays, then folds deep, without a model",
+    "archive": "at 100 messages or 4,000 tokens, all but the newest 50 become a summary",
+    "importance": "beyond 50 turns, old messages are scored; important ones stay beside a short summary",
+    "offload": "old tool results go to files; if that frees little, the history is summarised",
+    "hybrid": "at 80 % of the window, all but the last 6 messages become a summary",
+    "turns": "at 75 % of the window, all but the last 6 turns become a summary",
+}
+
+# The settings of the document that preset ``archive`` comes from, and the file it keeps them in.
+ARCHIVE_FIELDS = ("threshold_rounds", "threshold_tokens", "retention_count")
+ARCHIVE_FILE = "x-agent.yaml"
+# Settings that do not decide when to compress or what stays, so they do not change which preset is implied.
+_NEUTRAL = frozenset(
+    (
+        "model",
+        "window",
+        "reserve",
+        "tokenizer",
+        "auto_compress",
+        "language",
+        "compact_model",
+        "compact_retry_count",
+        "compact_url",
+        "compact_timeout_s",
+        "summariser",
+        "redact",
+        "background",
+        "ledger",
+        "write_files",
+    )
+)
+
+
+def find_implied(layers: Sequence[Layer]) -> Layer | None:
+    """Return a layer that names the preset implied by other settings; None if a preset is named or none is implied.
+
+    The first document's file, or its three settings and no others, imply its preset ``archive``.
+    """
+    named = {name: layer for layer in layers for name in layer.values}
+    if "preset" in named:
+        return None
+    file = next(
+        (layer for layer in layers if layer.name == "project" and PurePath(layer.place).name == ARCHIVE_FILE), None
+    )
+    if file is not None:
+        return Layer("project", {"preset": "archive"}, f"implied by {file.place}")
+    decisive = [name for name in named if name not in _NEUTRAL and not name.startswith("recall")]
+    if sorted(decisive) != sorted(ARCHIVE_FIELDS):
+        return None
+    highest = named[max(decisive, key=lambda name: ORDER.index(named[name].name))].name
+    return Layer(highest, {"preset": "archive"}, f"implied by {', '.join(ARCHIVE_FIELDS)}")
+
+
+def check_preset(name: str, where: str = "") -> None:
+    """Raise ConfigError if there is no such preset; ``where`` is the file or variable that names it."""
+    if name not in PRESETS:
+        raise ConfigError(f"{where}unknown preset '{name}'{suggest(name, PRESETS)}; there are {', '.join(PRESETS)}")
+
+
+def preset_layers(name: str, read_layer: Callable[..., Layer]) -> list[Layer]:
+    """Return the layers of a preset: ``default``, then the preset's own file, which states only differences."""
+    check_preset(name)
+    chosen = [DEFAULT] if name == DEFAULT else [DEFAULT, name]
+    return [read_layer("preset", _read_preset(one), one) for one in chosen]
+
+
+@lru_cache
+def _read_preset(name: str) -> dict[object, object]:
+    text = files("refold.presets").joinpath(f"{name}.yaml").read_text(encoding="utf-8")
+    settings, _ = read_yaml(text, f"preset {name}")
+    return {**settings, "preset": name}

@@ -1,30 +1,38 @@
-"""Where settings come from: the one place that reads the environment and people's files.
+"""Loads settings: the only module that reads the environment and users' files.
 
 preset < user (``~/.config/refold/config.yaml``) < project (``refold.yaml``, else ``x-agent.yaml``) < environment
-(``REFOLD_…``) < session < call. A broken file or value raises ConfigError with file, line and name. Nothing is
-ever written, and a file that does not exist is no error.
+(``REFOLD_…``) < session < call. An invalid file or value raises ConfigError with file, line and name. Nothing is
+written, and a missing file is not an error.
+
+``explain`` lists every setting with its value and source. ``read_block`` reads the blocks ``chat`` and ``mcp``, which
+configure commands rather than compression. Someone else may have written a project's file, so it cannot set the
+address that keys are sent to.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from dataclasses import fields as stage_fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar, TypeVar, get_type_hints
 
-from refold.config.layers import Layer
-from refold.config.names import OTHER_BLOCKS, suggest
-from refold.config.reading import read_yaml, show
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+
+from refold.config.layers import MEANINGS, OTHER_BLOCKS, Layer, find_said, read_yaml, show, suggest
 from refold.config.schema import CompressionConfig, read_layer
-from refold.errors import ConfigError
+from refold.config.values import is_share, write_share
+from refold.errors import ConfigError, Sentence
+from refold.ledger.place import LedgerPlace
 
 BLOCK = "compression"
 PROJECT_FILES = ("refold.yaml", "x-agent.yaml")
 PREFIX = "REFOLD_"
 BYTES_MAX = 1_000_000
-# Variables that are ours but no setting of compression.
+# Variables of ours that do not configure compression.
 NO_SETTINGS = frozenset({"REFOLD_DEBUG", "REFOLD_COMPACT_KEY", "REFOLD_TEST_POSTGRES"})
-# The providers' own names, and ours for the key of the summaries' own model (S3.10).
+# The providers' own names, and ours for the key of the model that writes summaries.
 MODEL_VARIABLES = (
     "OPENAI_API_KEY",
     "OPENAI_BASE_URL",
@@ -32,7 +40,7 @@ MODEL_VARIABLES = (
     "ANTHROPIC_BASE_URL",
     "REFOLD_COMPACT_KEY",
 )
-# S2.3: the names of the document that preset `offload` comes from.
+# The variables of the document that preset `offload` comes from.
 ALIASES = {
     f"SYNAPSE_{name}": f"REFOLD_{name}"
     for name in (
@@ -52,7 +60,7 @@ def load_config(
     call: Mapping[str, Any] | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> CompressionConfig:
-    """Return the settings that hold in a workspace (the current folder unless named), all layers considered."""
+    """Return the settings of a workspace (by default the current folder), merged from all layers."""
     variables = os.environ if environ is None else environ
     layers = [
         *_read_file("user", user_file(variables)),
@@ -75,9 +83,9 @@ def copy_environment() -> dict[str, str]:
 
 
 def read_model_variables(environ: Mapping[str, str] | None = None, key_name: str = "") -> dict[str, str]:
-    """Return the variables that say where models are reached; a key stands in the environment and nowhere else.
+    """Return the variables with the addresses and keys of models. Keys come from the environment and nowhere else.
 
-    ``key_name`` is the variable that the settings name for the key of a service.
+    ``key_name`` is the variable that the settings name for the key of an embedding service.
     """
     variables = os.environ if environ is None else environ
     return {name: text for name in (*MODEL_VARIABLES, key_name) if (text := variables.get(name, "").strip())}
@@ -89,9 +97,9 @@ def load_block(
     workspace: str | Path | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> dict[str, tuple[object, str]]:
-    """Return the settings of another part of refold, each with where it was set: user's file < project's < environment.
+    """Return the settings of another block, each with its place; user's file < project's file < environment.
 
-    ``variables`` names the setting of each environment variable. Values are as written; who asks checks them.
+    ``variables`` maps environment variables to settings. Values are as written; the caller checks them.
     """
     taken = os.environ if environ is None else environ
     found: dict[str, tuple[object, str]] = {}
@@ -133,7 +141,7 @@ def project_file(workspace: str | Path | None = None) -> Path | None:
     folder = folder.absolute()
     for candidate in (folder, *folder.parents):
         for name in PROJECT_FILES:
-            # Also a folder or a link to nothing: it is refused where it is read.
+            # A folder or a dangling link counts, too: reading it raises an error.
             if os.path.lexists(candidate / name):
                 return candidate / name
         if (candidate / ".git").exists():
@@ -150,7 +158,7 @@ def _read_file(layer: str, path: Path | None) -> list[Layer]:
 
 
 def _read_settings(layer: Any, settings: dict[object, object], lines: dict[str, int], path: Path, place: str) -> Layer:
-    """Return the layer of a file: its ``compression`` block and, in a file of ours, the top level too."""
+    """Return the layer of a file: its ``compression`` block and, in our own files, the top level too."""
     places = {name: f"{place}:{line}" for name, line in lines.items()}
     block = settings.get(BLOCK)
     if block is not None and not isinstance(block, dict):
@@ -175,16 +183,16 @@ def _leave_others(settings: Mapping[object, object]) -> dict[object, object]:
 
 def _read_text(path: Path, place: str) -> str:
     try:
-        # One that is masked by a link to /dev/null is empty; opening a pipe would wait for ever.
+        # A link to /dev/null is an empty file; opening a pipe would wait for ever.
         if not (path.is_file() or path.is_char_device()):
-            what = "a folder" if path.is_dir() else "a link to nothing" if path.is_symlink() else "no file"
-            raise ConfigError(f"{place}: is {what}; a settings file is a text of 'name: value' lines, or is not there")
+            what = "a folder" if path.is_dir() else "a dangling link" if path.is_symlink() else "not a file"
+            raise ConfigError(f"{place}: is {what}; a settings file is a text file of 'name: value' lines")
         with path.open("rb") as file:
             content = file.read(BYTES_MAX + 1)
     except OSError as error:
         raise ConfigError(f"{place}: cannot be read: {error.strerror or error}") from None
     if len(content) > BYTES_MAX:
-        raise ConfigError(f"{place}: larger than {BYTES_MAX:,} bytes; that is no settings file")
+        raise ConfigError(f"{place}: larger than {BYTES_MAX:,} bytes; that is not a settings file")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -192,7 +200,7 @@ def _read_text(path: Path, place: str) -> str:
 
 
 def _shorten(path: Path) -> str:
-    """Return a path as people say it: relative to where they are, or to their home."""
+    """Return a path relative to the current folder, or to the home folder."""
     for base, prefix in ((Path.cwd(), ""), (Path(os.environ.get("HOME") or "/nonexistent"), "~/")):
         if path.is_relative_to(base):
             return f"{prefix}{path.relative_to(base)}"
@@ -205,7 +213,7 @@ def variable_of(name: str) -> str:
 
 
 def known_variables() -> dict[str, str]:
-    """Return every variable that is read, and the setting it gives."""
+    """Return every variable that is read, and the setting it sets."""
     known = CompressionConfig.known
     names = [*known.settings, *(f"{block}.{option}" for block, options in known.blocks.items() for option in options)]
     return {variable_of(name): name for name in sorted(names)} | {"REFOLD_AUTO": "auto_compress"}
@@ -233,7 +241,7 @@ def _read_environment(environ: Mapping[str, str]) -> list[Layer]:
 
 
 def _refuse_typo(variable: str, known: Mapping[str, str]) -> None:
-    """Refuse a variable that looks like one of ours misspelt; other programs' REFOLD_… variables are left alone."""
+    """Refuse a variable that looks like a misspelt one of ours; other programs' REFOLD_… variables are ignored."""
     if not variable.startswith(PREFIX) or variable in NO_SETTINGS:
         return
     hint = suggest(variable.removeprefix(PREFIX), [name.removeprefix(PREFIX) for name in known], near=0.85)
@@ -242,7 +250,7 @@ def _refuse_typo(variable: str, known: Mapping[str, str]) -> None:
 
 
 def _read_variable(name: str, text: str, variable: str) -> object:
-    """Return a variable's text as the setting takes it: lists by commas, tables as JSON, the rest as written."""
+    """Return a variable's value: lists are separated by commas, tables are JSON, the rest stays as written."""
     if name == "ladder":
         return [stage.strip() for stage in text.split(",") if stage.strip()]
     if name in ("window", "recall.embeddings") and text.startswith("{"):
@@ -253,3 +261,163 @@ def _read_variable(name: str, text: str, variable: str) -> object:
         except ValueError:
             raise ConfigError(f"{variable}: not a JSON table: {show(text)}") from None
     return text
+
+
+def _join_text(value: object) -> object:
+    """Accept a list of strings, joined by commas, and a whole number."""
+    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+        return ",".join(value)
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _refuse_switch(value: object) -> object:
+    if isinstance(value, bool | float):
+        raise ValueError("not a whole number")
+    return value
+
+
+Text = Annotated[str, BeforeValidator(_join_text)]
+Port = Annotated[int, BeforeValidator(_refuse_switch)]
+
+
+class CommandBlock(BaseModel):
+    """A block: its settings, the environment variables that set them, and what only the user's own file may set."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: ClassVar[str]
+    variables: ClassVar[Mapping[str, str]]
+    user_only: ClassVar[frozenset[str]] = frozenset()
+
+
+class ChatBlock(CommandBlock):
+    """Settings of ``refold chat`` and of the page's chat."""
+
+    name: ClassVar[str] = "chat"
+    variables: ClassVar[Mapping[str, str]] = {
+        "REFOLD_CHAT_MODEL": "model",
+        "REFOLD_CHAT_BASE_URL": "base_url",
+        "REFOLD_CHAT_TOOLS": "tools",
+        "REFOLD_CHAT_SYSTEM": "system",
+        "REFOLD_CHAT_SUMMARIES": "summaries",
+    }
+    user_only: ClassVar[frozenset[str]] = frozenset({"base_url"})
+
+    model: Text = ""
+    base_url: Text = ""
+    tools: Text = ""
+    system: Text = ""
+    summaries: Text = ""
+
+
+class McpBlock(CommandBlock):
+    """Settings of ``refold mcp``."""
+
+    name: ClassVar[str] = "mcp"
+    variables: ClassVar[Mapping[str, str]] = {"REFOLD_SESSION": "session"}
+
+    session: Text = ""
+    host: Text = "127.0.0.1"
+    port: Port = 7789
+
+
+BlockType = TypeVar("BlockType", bound=CommandBlock)
+
+
+def read_block(kind: type[BlockType], folder: Path, environ: Mapping[str, str] | None = None) -> BlockType:
+    """Return a block's settings in a workspace; precedence: user's file < project's file < environment."""
+    # With an empty environment there is no user's file, so this reads the project's file alone.
+    for name, (_, place) in load_block(kind.name, {}, folder, {}).items():
+        if name in kind.user_only:
+            variable = next(key for key, setting in kind.variables.items() if setting == name)
+            raise ConfigError(
+                f"{place}: {kind.name}.{name} decides where keys are sent, so a project cannot set it; set it in "
+                f"~/.config/refold/config.yaml or as {variable}"
+            )
+    found = load_block(kind.name, kind.variables, folder, environ)
+    try:
+        return kind(**{name: value for name, (value, _) in found.items()})
+    except ValidationError as error:
+        wrong = error.errors(include_url=False)[0]
+    name = str(wrong["loc"][0])
+    value, place = found[name]
+    if wrong["type"] == "extra_forbidden":
+        known = Sentence("; known settings: {names}", names=", ".join(kind.model_fields))
+        hint = suggest(name, kind.model_fields) or known
+        setting = f"{kind.name}.{name[:40]}"
+        raise ConfigError(
+            Sentence("{where}unknown setting '{name}'{hint}", where=f"{place}: ", name=setting, hint=hint)
+        )
+    wanted = "a whole number" if kind.model_fields[name].annotation is int else "text"
+    raise ConfigError(f"{place}: {kind.name}.{name} must be {wanted}, not {str(value)[:40]!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One setting. ``layer`` is ``built in`` if no layer sets it; ``means`` describes it.
+
+    ``is_share``: people read and write it as a percentage.
+    """
+
+    name: str
+    value: object
+    layer: str
+    place: str
+    means: str
+    is_share: bool = False
+
+    @property
+    def is_set(self) -> bool:
+        """True if a value is in force."""
+        return self.value is not None
+
+    @property
+    def share(self) -> str:
+        """The value as a percentage; empty if it is not a share."""
+        return write_share(self.value) if self.is_share and isinstance(self.value, int | float) else ""
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the row as plain values, for JSON."""
+        return {name: value for name, value in asdict(self).items() if name != "is_share"}
+
+
+def explain(config: CompressionConfig) -> list[Row]:
+    """Return a row for every setting and every stage option, in the order of the schema."""
+    return [*_explain_settings(config), *_explain_blocks(config)]
+
+
+def _explain_settings(config: CompressionConfig) -> Iterator[Row]:
+    hints = get_type_hints(type(config), include_extras=True)
+    for attribute, field in type(config).model_fields.items():
+        if attribute not in config.known.blocks:
+            name = field.alias or attribute
+            row = _row(config, name, getattr(config, attribute), field.description or "")
+            yield replace(row, is_share=is_share(hints[attribute]))
+
+
+def _explain_blocks(config: CompressionConfig) -> Iterator[Row]:
+    for block in config.known.blocks:
+        stage = getattr(config, block)
+        for option in stage_fields(stage):
+            if "block" in option.metadata:
+                continue
+            name = f"{block}.{option.name}"
+            yield _row(config, name, getattr(stage, option.name), _describe_option(name))
+
+
+def find_row(rows: Mapping[str, Row], name: str) -> Row:
+    """Return the row that is in effect for ``name``: a preset may set it under another document's name."""
+    return rows[find_said(name, lambda one: rows[one].is_set and rows[one].layer != "built in")]
+
+
+def _row(config: CompressionConfig, name: str, value: object, means: str) -> Row:
+    if isinstance(value, LedgerPlace):
+        value = str(value)  # Without its password.
+    source = config.source(name)
+    if source is None:
+        return Row(name, value, "built in", "", means)
+    return Row(name, value, source.layer, source.place, means)
+
+
+def _describe_option(name: str) -> str:
+    return next((meaning.idea for meaning in MEANINGS if meaning.names[0] == name), "")

@@ -1,8 +1,9 @@
-"""``CompressionConfig``: every setting, in one frozen model. Each stage's block is what the stage declares itself.
+"""``CompressionConfig``: every setting, in one frozen model. Each stage declares the options of its own block.
 
-A config is computed from layers (preset < user < project < environment < session < call) and remembers where each
-value came from. A wrong, unknown or contradictory setting raises ConfigError, never pydantic's own error. Nothing
-here reads the environment or a user's file: that is ``load``.
+A config is computed from layers (preset < user < project < environment < session < call) and remembers the source of
+each value. An invalid, unknown or contradictory setting raises ConfigError, never pydantic's own error: the sentence
+names the first such setting, its place, its value (shortened) and what to write instead. Only ``load`` reads the
+environment and users' files.
 """
 
 from __future__ import annotations
@@ -12,17 +13,25 @@ from dataclasses import Field as StageField
 from dataclasses import fields as stage_fields
 from dataclasses import is_dataclass
 from dataclasses import replace as change
-from typing import Annotated, Any, ClassVar, Literal, Self, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError
 
 from refold.budget import Budget, Carry, Economics, Tariff, Thresholds, Tiers
-from refold.config import derive
-from refold.config.complain import refuse_values
-from refold.config.layers import Layer, LayerName, Source
+from refold.config import values
+from refold.config.layers import (
+    Known,
+    Layer,
+    LayerName,
+    Merged,
+    Source,
+    check_preset,
+    find_implied,
+    flatten,
+    preset_layers,
+    show,
+)
 from refold.config.layers import merge as merge_layers
-from refold.config.presets import check_preset, find_implied, preset_layers
-from refold.config.reading import Known, flatten, show
 from refold.config.values import Attempts, Count, LanguageName, Limit, Names, Place, Positive, Score, Seconds, Share
 from refold.errors import ConfigError
 from refold.recall.options import MemoryOptions, RecallOptions, read_recall
@@ -40,6 +49,10 @@ from refold.stages.stage import ArrivalStage, Stage, acts_on_arrival
 from refold.stages.truncate import Truncate
 from refold.stages.window import Window
 from refold.tokens.models import ModelInfo
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+    from pydantic_core import ErrorDetails
 
 
 class CompressionConfig(BaseModel):
@@ -145,7 +158,7 @@ class CompressionConfig(BaseModel):
 
     _layers: tuple[Layer, ...] = PrivateAttr(())
     _sources: dict[str, Source] = PrivateAttr(default_factory=dict)
-    # The providers' own variables, keys among them: never shown, never stored. Only ``load`` hands them in.
+    # The providers' own variables, keys among them: never shown, never stored. Only ``load`` sets them.
     _variables: Mapping[str, str] = PrivateAttr(default_factory=dict)
     _has_model: bool = PrivateAttr(False)
     _prompt_tokens: int | None = PrivateAttr(None)
@@ -157,14 +170,14 @@ class CompressionConfig(BaseModel):
         if (implied := find_implied(given)) is not None:
             given.insert(0, implied)
         merged = merge_layers([*preset_layers(_find_preset(given), read_layer), *given])
-        ready = derive.fill_options(merged, type(self).known)
+        ready = values.fill_options(merged, type(self).known)
         try:
             super().__init__(**nest(ready.values, type(self).known))
         except ValidationError as error:
             raise refuse_values(error, ready) from None
-        except ConfigError as error:  # A stage refused its own options; it cannot know where they were written.
+        except ConfigError as error:  # A stage refused its options; it does not know where they were written.
             raise ConfigError(f"{ready.where(str(error).partition(' ')[0])}{error}") from None
-        derive.check_agreement(self, merged)
+        values.check_agreement(self, merged)
         self._layers = tuple(given)
         self._sources = ready.sources
 
@@ -174,7 +187,7 @@ class CompressionConfig(BaseModel):
         return cls(preset=name)
 
     def replace(self, **changes: Any) -> Self:
-        """Return these settings with some of them set anew."""
+        """Return these settings with some of them changed."""
         made = type(self)([*self._layers, read_layer("call", changes)])
         made._variables = self._variables
         made._has_model, made._prompt_tokens = self._has_model, self._prompt_tokens
@@ -191,7 +204,7 @@ class CompressionConfig(BaseModel):
         return made
 
     def with_model(self, prompt_tokens: int | None = None) -> Self:
-        """Return these settings for whoever has a model for summaries; its prompts may have so many tokens."""
+        """Return these settings for a caller with a summary model, whose prompts may have ``prompt_tokens`` tokens."""
         made = self.model_copy()
         made._has_model, made._prompt_tokens = True, prompt_tokens
         return made
@@ -202,31 +215,31 @@ class CompressionConfig(BaseModel):
         return self._variables
 
     def __eq__(self, other: object) -> bool:
-        # Where a value came from is not part of what it is.
+        # Two configs with the same values are equal, whatever the sources of the values.
         return isinstance(other, CompressionConfig) and self.__dict__ == other.__dict__
 
     def __hash__(self) -> int:
         return hash((self.preset_name, self.ladder, self.fold, repr(self.window)))
 
     def source(self, name: str) -> Source | None:
-        """Return where a setting or a stage's option (``fold.keep_turns``) was set; None if it is built in."""
+        """Return where a setting or a stage option (``fold.keep_turns``) was set; None if it has its built-in value."""
         return self._sources.get(name)
 
     @property
     def is_auto(self) -> bool:
-        """True unless someone switched automatic compression off."""
+        """True unless automatic compression is switched off."""
         return self.auto_compress if self.context_compression_enabled is None else self.context_compression_enabled
 
     @property
     def fixed_language(self) -> Literal["en", "zh"] | None:
-        """The language of placeholders and summaries, if it is not to follow the conversation."""
+        """The language of placeholders and summaries; None follows the conversation."""
         return self.language
 
     def stages(self) -> list[Stage]:
-        """Return the ladder with every option applied; the rungs that make it fit (L1) are always its last."""
+        """Return the ladder with every option applied; the stages that guarantee the fit (L1) always come last."""
         names = [*self.ladder, *(name for name in ("window", "clamp") if name not in self.ladder)]
         if not self.write_files:
-            # A view that names a file must find it written.
+            # The view may only name files that are written.
             names = [name for name in names if name != "offload"]
         return [self._make_rung(name) for name in names]
 
@@ -235,12 +248,12 @@ class CompressionConfig(BaseModel):
             return self._settle_fold()
         if name in STAGES:
             return cast("Stage", getattr(self, block_of(name)))
-        from refold.plugins import make_stage  # Only who names a plugin pays for looking.
+        from refold.plugins import make_stage  # Searching is slow, so only settings that name a plugin pay for it.
 
         return cast("Stage", make_stage(name, self.plugins.get(name, {})))
 
     def _settle_fold(self) -> Fold:
-        """Return the fold as it will run: asking a model if there is one, unless somebody chose otherwise."""
+        """Return the fold as it will run: with a model if there is one, unless a setting says otherwise."""
         fold = change(self.fold, score=self.score)
         if self.source("fold.summariser") is None:
             asks = self.summariser == "llm" or (self.summariser == "auto" and self._has_model)
@@ -254,20 +267,20 @@ class CompressionConfig(BaseModel):
         return [cast("ArrivalStage", stage) for stage in self.stages() if acts_on_arrival(stage)]
 
     def tiers(self) -> Tiers:
-        """Return where the tiers lie, as shares of the room."""
-        return derive.find_tiers(self)
+        """Return the tiers as shares of the room."""
+        return values.find_tiers(self)
 
     def thresholds(self) -> Thresholds:
-        """Return the counts that trigger a compression by themselves."""
-        return derive.find_thresholds(self)
+        """Return the counts that trigger a compression on their own."""
+        return values.find_thresholds(self)
 
     def economics(self, tariff: Tariff, carry: Carry = Carry()) -> Economics:  # noqa: B008 - a frozen value
-        """Return what the economic trigger goes by, at these prices."""
+        """Return the inputs of the economic trigger, at these prices."""
         return Economics(tariff, carry, share_min=self.economic_ratio, tokens_min=self.economic_tokens)
 
     def budget(self, model: ModelInfo, margin: float = 0.0) -> Budget:
         """Return the budget of a model's window; ``margin`` is how far the counter may undercount."""
-        return derive.find_budget(self, model, margin)
+        return values.find_budget(self, model, margin)
 
 
 def block_of(stage: str) -> str:
@@ -291,7 +304,7 @@ CompressionConfig.known = _declare()
 def read_layer(
     name: LayerName, settings: Mapping[Any, Any], place: str = "", places: Mapping[str, str] | None = None
 ) -> Layer:
-    """Return a layer from settings as people write them: any spelling, blocks nested, ready stages accepted."""
+    """Return a layer from settings as people write them: any spelling, nested blocks, stage objects."""
     plain: dict[Any, object] = {}
     for key, value in settings.items():
         plain[key] = _unfold_stage(value)
@@ -307,7 +320,7 @@ def _unfold_stage(value: object) -> object:
 
 
 def _find_blocks(value: object) -> list[StageField[Any]]:
-    """Return the options of a ready stage that have a block of their own, where they were set."""
+    """Return the options of a stage object that have a block of their own and differ from their default."""
     if not is_dataclass(value) or isinstance(value, type):
         return []
     return [o for o in stage_fields(value) if "block" in o.metadata and getattr(value, o.name) != o.default]
@@ -320,14 +333,14 @@ def _find_preset(layers: Sequence[Layer]) -> str:
     layer, name = named[-1]
     if not isinstance(name, str):
         raise ConfigError(f"{layer.source('preset')}: preset must be a name, not {show(name)}")
-    # Who named it in the call itself knows where; a file's line or a variable has to be said.
+    # A caller knows its own arguments; a file's line or a variable has to be named.
     place = "" if layer.name == "call" else layer.source("preset").place
     check_preset(name, f"{place}: " if place else "")
     return name
 
 
 def nest(values: Mapping[str, object], known: Known) -> dict[str, object]:
-    """Return flat settings as the model takes them: one table per stage."""
+    """Return flat settings as the model takes them: one table per block."""
     nested: dict[str, object] = {}
     for name, value in values.items():
         block, dot, option = name.partition(".")
@@ -337,6 +350,64 @@ def nest(values: Mapping[str, object], known: Known) -> dict[str, object]:
         elif value is not None:
             nested[name] = value
     return nested
+
+
+_ADVICE = {
+    "int_parsing": "give a whole number",
+    "int_type": "give a whole number",
+    "int_from_float": "give a whole number",
+    "int_parsing_size": "give a smaller number",
+    "float_parsing": "give a number",
+    "float_type": "give a number",
+    "finite_number": "give a finite number",
+    "bool_parsing": "give on or off",
+    "bool_type": "give on or off",
+    "string_type": "give text",
+    "tuple_type": "give a list",
+    "list_type": "give a list",
+    "dict_type": "give a table",
+}
+
+
+def refuse_values(error: ValidationError, merged: Merged) -> ConfigError:
+    """Return a ConfigError for the first value that is not what its setting takes."""
+    wrong = error.errors(include_url=False)
+    first = wrong[0]
+    name = ".".join(str(part) for part in first["loc"] if isinstance(part, str))
+    name, given = _find_setting(name, merged)
+    if name == "window":
+        return ConfigError(
+            f"{merged.where(name)}window is {show(given)}; give a number of tokens (1 or more), "
+            "or a table of model and tokens"
+        )
+    return ConfigError(f"{merged.where(name)}{name} is {show(given)}; {_advise(first)}")
+
+
+def _find_setting(path: str, merged: Merged) -> tuple[str, object]:
+    """Return the setting that an error's path belongs to: the longest flat name it starts with."""
+    parts = path.split(".")
+    for length in (2, 1):
+        name = ".".join(parts[:length])
+        if name in merged.values:
+            return name, merged.values[name]
+    return path, None
+
+
+def _advise(wrong: ErrorDetails) -> str:
+    context: dict[str, Any] = wrong.get("ctx") or {}
+    kind = wrong["type"]
+    if kind == "value_error":
+        return str(context.get("error", wrong["msg"]))
+    if kind == "literal_error":
+        return f"give {context['expected']}"
+    if kind == "greater_than_equal":
+        return f"give {context['ge']:,} or more"
+    if kind == "greater_than":
+        return f"give more than {context['gt']:,}"
+    if kind == "less_than_equal":
+        return f"give {context['le']:,} or less"
+    advice = _ADVICE.get(kind)
+    return advice or wrong["msg"][:1].lower() + wrong["msg"][1:]
 
 
 __all__ = ["CompressionConfig", "block_of", "nest", "read_layer"]

@@ -1,16 +1,33 @@
-"""The kinds of value a setting has, and how each may be written.
+"""The values of settings: how each kind is written, and what follows from them.
 
-A share is ``0.75`` or ``75%``; a switch is on or off; a count is a whole number within stated limits (L9). A wrong
-value raises ValueError with a sentence; whoever knows the setting's name and place makes the ConfigError of it.
+A share is ``0.75`` or ``75%``; a switch is on or off; a count is a whole number within stated limits (L9). An invalid
+value raises ValueError with a sentence; the schema, which knows the setting's name and place, turns it into a
+ConfigError.
+
+The rest are pure functions of a config: stage options, tiers, thresholds, the budget. The documents' names
+(``retention_count``) are mapped onto the stage that implements them (``fold.keep_messages``) here and nowhere else.
+Values that are valid by themselves but contradict each other are refused here.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, get_args
+from collections.abc import Callable
+from dataclasses import fields as stage_fields
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator
 
+from refold.budget import Budget, Thresholds, Tiers, window_budget
+from refold.config.layers import MEANINGS, Known, Merged, Source, suggest
+from refold.errors import ConfigError
 from refold.ledger.place import LedgerPlace
+from refold.stages import STAGES
+from refold.tokens.models import ModelInfo
+
+if TYPE_CHECKING:
+    from refold.config.schema import CompressionConfig
+
 
 TOKENS_MAX = 1_000_000_000
 
@@ -35,7 +52,7 @@ def _read_share(value: object) -> object:
 
 
 def _read_limit(value: object) -> object:
-    """A share of the window, or tokens. 75 could be either, so neither is guessed."""
+    """Read a share of the window, or tokens. 75 could be either, so it is refused."""
     read = _read_share(value)
     if isinstance(read, str):
         try:
@@ -62,7 +79,7 @@ Limit = Annotated[float, BeforeValidator(_read_limit), Field(gt=0, le=TOKENS_MAX
 Attempts = Annotated[int, BeforeValidator(_refuse_switch), Field(ge=1, le=20)]
 Seconds = Annotated[float, BeforeValidator(_refuse_switch), Field(gt=0, le=3_600)]
 LanguageName = Literal["en", "zh"]
-# An address may hold a password: it is a value that never prints one.
+# An address may hold a password, which a LedgerPlace never prints.
 Place = Annotated[
     LedgerPlace | None,
     PlainValidator(lambda value: None if value is None else LedgerPlace(value), json_schema_input_type=str | None),
@@ -76,10 +93,221 @@ def is_share(hint: object) -> bool:
 
 
 def write_share(value: float) -> str:
-    """Return a share as people say it: 0.8 is ``80%``. A limit in tokens stays a number."""
+    """Return a share as a percentage: 0.8 is ``80%``. A limit in tokens stays a number."""
     return f"{value * 100:.6g}%" if value <= 1 else f"{value:,g}"
 
 
 def share_of(limit: float, window: int) -> float:
     """Return a limit as a share of the window, whichever way it was written."""
     return limit if limit <= 1 else min(1.0, limit / window)
+
+
+# Further stage options that a document's setting implies, as functions of its value.
+_FOLLOWERS: dict[str, dict[str, Callable[[Any], object]]] = {
+    "retention_count": {"fold.min_messages": lambda count: count},
+    "compact_preserve_count": {"fold.min_messages": lambda count: count},
+    "keep_last": {"fold.min_messages": lambda count: count + 1},
+    "keep_recent": {"fold.min_messages": lambda turns: turns * 2},
+    "keep_last_turns": {"window_stage.keep_turns": lambda turns: turns},
+    "summary_max_chars": {"fold.summary_chars_max": lambda chars: chars},
+    "compact_trigger_threshold": {"fold.offload_freed_min": lambda tokens: tokens},
+}
+# The documents fold everything but the newest messages, so a setting that counts those also folds the first message.
+_COUNTS = ("retention_count", "compact_preserve_count", "keep_last", "keep_recent", "keep_last_turns")
+for _name in _COUNTS:
+    _FOLLOWERS[_name]["fold.keep_first_user"] = lambda _: False
+# At least a fifth of the kept messages must be new between two compressions by count.
+SPACING_SHARE = 5
+_TRIGGERS = ("compact_trigger", "context_threshold", "context_compression_threshold")
+TIERS = Tiers()
+
+
+def fill_options(merged: Merged, known: Known) -> Merged:
+    """Return the settings with every stage option filled in that a document's setting implies."""
+    values, sources = dict(merged.values), dict(merged.sources)
+
+    def fill(option: str, name: str, follow: Callable[[Any], object]) -> None:
+        block, _, key = option.partition(".")
+        if option in merged.values or key not in known.blocks.get(block, ()):
+            return
+        values[option] = _follow(merged, name, follow)
+        source = merged.sources[name]
+        sources[option] = Source(source.layer, f"{source.place} ({name})" if source.place else name)
+
+    for meaning in MEANINGS:
+        for name in meaning.names[1:] if "." in meaning.names[0] else ():
+            if merged.values.get(name) is not None:
+                fill(meaning.names[0], name, lambda value: value)
+    for name, options in _FOLLOWERS.items():
+        if merged.values.get(name) is not None:
+            for option, follow in options.items():
+                fill(option, name, follow)
+    return Merged(values, sources)
+
+
+def _follow(merged: Merged, name: str, follow: Callable[[Any], object]) -> object:
+    """Return the implied value; None if the setting is not a number, which the schema then refuses by its own name."""
+    value = merged.values[name]
+    try:
+        return follow(int(value) if isinstance(value, str) and value.strip().isdigit() else value)
+    except (TypeError, ValueError):  # ValueError: more digits than Python reads as a number.
+        return None
+
+
+def check_agreement(config: CompressionConfig, merged: Merged) -> None:
+    """Raise ConfigError if settings that are valid by themselves contradict each other."""
+    known = {stage.name for block in config.known.blocks if hasattr(stage := getattr(config, block), "name")}
+    seen: set[str] = set()
+    for name in config.ladder:
+        if name not in known:
+            known |= _plugin_names()
+        if name not in known:
+            raise ConfigError(
+                f"{merged.where('ladder')}ladder names an unknown stage '{name}'{suggest(name, known)}; "
+                f"there are {', '.join(sorted(known))}"
+            )
+        if name in seen:
+            raise ConfigError(f"{merged.where('ladder')}ladder names '{name}' twice; a stage runs once")
+        seen.add(name)
+    _check_plugins(config, merged)
+    _check_options(config, merged)
+    window = window_of(config, config.model or "")
+    if window is not None and config.reserve is not None and config.reserve >= window:
+        raise ConfigError(
+            f"{merged.where('reserve')}reserve is {config.reserve:,} but the window is {window:,}; lower reserve"
+        )
+    _check_target(config, merged, window)
+
+
+def _plugin_names() -> set[str]:
+    from refold.plugins import find_plugins  # Searching is slow, so only settings that name a plugin pay for it.
+
+    return {one.name for one in find_plugins("stage")}
+
+
+def _check_plugins(config: CompressionConfig, merged: Merged) -> None:
+    """Refuse options for a plugin that is not installed, and options that a plugin does not take."""
+    for name in config.plugins:
+        if name not in (there := _plugin_names()):
+            raise ConfigError(
+                f"{merged.where('plugins')}plugins names '{name}'{suggest(name, there)}, which is not installed"
+            )
+    for name in config.ladder:
+        if name not in STAGES:
+            from refold.plugins import make_stage
+
+            try:
+                make_stage(name, config.plugins.get(name, {}))
+            except ConfigError as error:
+                raise ConfigError(f"{merged.where('plugins')}{error}") from None
+
+
+def _check_options(config: CompressionConfig, merged: Merged) -> None:
+    """Hold the numbers in stages' blocks to limits (L9): whole numbers are counts, fractions are shares."""
+    for block in config.known.blocks:
+        stage = getattr(config, block)
+        for option in stage_fields(stage):
+            name, value = f"{block}.{option.name}", getattr(stage, option.name)
+            given = merged.values.get(name)
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                continue
+            if isinstance(given, bool):
+                raise ConfigError(f"{merged.where(name)}{name} is {given}; give a number")
+            # Blocks that are not stages hold weights, and a weight may be negative.
+            least, most = (0, TOKENS_MAX) if isinstance(value, int) else (0 if hasattr(stage, "name") else -1, 1)
+            if not least <= value <= most:
+                raise ConfigError(f"{merged.where(name)}{name} is {value}; give a number from {least} to {most:,}")
+
+
+def _check_target(config: CompressionConfig, merged: Merged, window: int | None) -> None:
+    """Refuse a target above the trigger if one layer set both; otherwise the lower layer gives way (see find_tiers)."""
+    names = [name for name in ("trigger_ratio", *_TRIGGERS) if getattr(config, name) is not None]
+    targets = [name for name in ("target_ratio", "compact_target") if getattr(config, name) is not None]
+    if not names or not targets:
+        return
+    trigger, target = names[0], targets[0]
+    if merged.sources[trigger].layer != merged.sources[target].layer:
+        return
+    high, low = getattr(config, trigger), getattr(config, target)
+    if window is None and (high > 1) is not (low > 1):
+        return  # A share and a number of tokens cannot be compared without the window.
+    if window is not None:
+        high, low = share_of(high, window), share_of(low, window)
+    if low > high:
+        raise ConfigError(
+            f"{merged.where(target)}{target} is {getattr(config, target):g}, above {trigger} "
+            f"{getattr(config, trigger):g}; lower the target below the threshold"
+        )
+
+
+def window_of(config: CompressionConfig, model: str) -> int | None:
+    """Return the window that the settings give a model, or None."""
+    window = config.window if config.window is not None else config.context_window_tokens
+    if isinstance(window, dict):
+        found = [name for name in window if name != "*" and model.startswith(name)]
+        return window[max(found, key=len)] if found else window.get("*")
+    return window
+
+
+def find_tiers(config: CompressionConfig) -> Tiers:
+    """Return the tiers as shares of the room; those that a document states of the window are shares of the window."""
+    window = window_of(config, config.model or "")
+    soft = _find_share(config, ("trigger_ratio", *_TRIGGERS), window, TIERS.soft)
+    target = _find_share(config, ("target_ratio", "compact_target"), window, TIERS.target)
+    # A share that a user set is taken as it is: a preset's limit in tokens does not apply to it.
+    ratio, tokens = config.source("target_ratio"), config.source("target_tokens")
+    is_own = ratio is not None and ratio.layer != "preset" and tokens is not None and tokens.layer == "preset"
+    target_tokens = None if is_own or config.compact_target is not None else config.target_tokens
+    # If the trigger was lowered below a preset's target, half of it keeps a distance between two compressions.
+    target = target if target <= soft else soft / 2
+    return Tiers(min(config.warn_ratio, soft), soft, target, target_tokens)
+
+
+def _find_share(config: CompressionConfig, names: tuple[str, ...], window: int | None, fallback: float) -> float:
+    for name in names:
+        limit: float | None = getattr(config, name)
+        if limit is not None:
+            if limit > 1 and window is None:
+                continue
+            return share_of(limit, window or 1)
+    return fallback
+
+
+def find_thresholds(config: CompressionConfig) -> Thresholds:
+    """Return the counts that trigger a compression, where they are set."""
+    # Twice the recent turns is a trigger only if importance decides what stays.
+    is_scored = config.importance_threshold is not None and config.keep_recent is not None
+    return Thresholds(
+        rounds=config.threshold_rounds,
+        messages=config.fold.min_messages if is_scored else None,
+        tokens=config.threshold_tokens,
+        turns=config.max_turns,
+        reported_ratio=config.context_compression_threshold,
+        kept=config.fold.min_messages,
+        spacing=config.keep_recent or 0 if is_scored else config.fold.min_messages // SPACING_SHARE,
+    )
+
+
+def find_budget(config: CompressionConfig, model: ModelInfo, margin: float) -> Budget:
+    """Return the tiers in tokens. A trigger or target that a document states of the window is a share of the window."""
+    window = window_of(config, model.name) or model.window
+    if config.reserve is not None:
+        reserve = config.reserve
+    else:
+        # A reserve made for the model's window would take up most of a window that was set much smaller.
+        reserve = min(model.output_reserve, window // 8 if window != model.window else window // 2)
+    budget = window_budget(window, reserve, find_tiers(config), margin=margin)
+    soft, target = budget.soft, budget.target
+    trigger = next((limit for name in _TRIGGERS if (limit := getattr(config, name)) is not None), None)
+    if trigger is not None:
+        soft = max(1, min(budget.hard, int(share_of(trigger, window) * window)))
+    if config.compact_target is not None:
+        target = max(1, int(share_of(config.compact_target, window) * window))
+    if target > soft:
+        target = max(1, soft // 2)
+    # Shares of the room exclude the system prompt and tools; the documents' shares are of the whole window.
+    is_of_room = trigger is None and config.compact_target is None
+    is_ruled = trigger is not None and config.fold.keeps_by_count
+    tiers = replace(budget, soft=soft, target=target, warn=min(budget.warn, soft))
+    spacing = soft - target if config.fold.is_paced else 0
+    return replace(tiers, is_of_room=is_of_room, is_ruled=is_ruled, spacing=spacing)

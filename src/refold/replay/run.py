@@ -21,7 +21,7 @@ from pathlib import Path
 from refold import __version__
 from refold.budget import Budget, Tariff
 from refold.config import CompressionConfig
-from refold.config.presets import PRESETS
+from refold.config.layers import PRESETS
 from refold.conversation.message import Message
 from refold.conversation.turn import find_turns, newest_step
 from refold.conversation.view import Item, Lens

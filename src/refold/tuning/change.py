@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from refold.config import CompressionConfig
-from refold.config.saving import save_settings
+from refold.config.save import save_settings
 from refold.conversation import because
 from refold.ledger.port import Ledger
 from refold.ledger.records import Event

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from refold.agent.models import OLLAMA_URL, Chosen, Wanted, choose_chat_model, find_ollama
-from refold.config.blocks import ChatBlock, read_block
+from refold.config.load import ChatBlock, read_block
 from refold.errors import ConfigError
 from refold.llm.choose import DEFAULT_MODELS
 from refold.llm.local import NAME as LOCAL_NAME

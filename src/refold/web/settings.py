@@ -12,9 +12,9 @@ from dataclasses import dataclass, is_dataclass
 from typing import Literal, Union, get_args, get_origin, get_type_hints
 
 from refold.config import PRESETS, CompressionConfig, Row, explain
-from refold.config.explain import find_row
-from refold.config.names import find_said
-from refold.config.saving import find_file, save_settings, try_settings
+from refold.config.layers import find_said
+from refold.config.load import find_row
+from refold.config.save import find_file, save_settings, try_settings
 from refold.config.values import write_share
 from refold.errors import ConfigError
 from refold.server.api.interface import Access

@@ -24,8 +24,8 @@ from refold.cli.repl.keyboard import COMMAND_LIST
 from refold.cli.repl.screen import OPTIMISING, Screen
 from refold.cli.repl.session import ChatSession
 from refold.cli.words import count_things, find_language, say_reason, tr, translate
-from refold.config.explain import explain as explain_settings
-from refold.config.explain import find_row
+from refold.config.load import explain as explain_settings
+from refold.config.load import find_row
 from refold.errors import RefoldError
 from refold.ledger.port import Ledger
 from refold.manager.usage import read_figures

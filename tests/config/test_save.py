@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from refold.config import load_config
-from refold.config.saving import change_text, save_settings, try_settings
+from refold.config.save import change_text, save_settings, try_settings
 from refold.errors import ConfigError
 
 

@@ -1,7 +1,7 @@
-"""Settings that a person changes by hand of a program: tried first, then written where ``load`` reads them.
+"""Saves changed settings: tries them first, then writes them into the project's file.
 
-The project's file is changed line by line, so that comments and order stay; what cannot be changed so is written anew,
-and what comes out is read again before it replaces the file. Other blocks and other programs' settings are left alone.
+The file is changed line by line, so that comments and order stay. If that is not possible, the whole file is written
+again. The result is read back before it replaces the file. Other blocks and other programs' settings stay as they are.
 """
 
 from __future__ import annotations
@@ -11,29 +11,27 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from refold.config.layers import ORDER, Layer
+from refold.config.layers import ORDER, Layer, family_of, read_name, read_yaml
 from refold.config.load import BLOCK, BYTES_MAX, load_config, project_file
-from refold.config.names import family_of, read_name
-from refold.config.reading import read_yaml
 from refold.config.schema import CompressionConfig
 from refold.errors import ConfigError
 from refold.offload.disk import write_whole
 
 FILE = "refold.yaml"
 FOREIGN = "x-agent.yaml"
-# A comment after a value that has no quotes: what stands in quotes may look like one.
+# A comment after a value without quotes: quoted text may look like a comment.
 _COMMENT = re.compile(r"(?<=[^'\"\s])\s++#[^'\"\n]{0,500}+(?=\n)")
 
 
 def find_file(workspace: str | Path) -> Path:
-    """Return the file that changes go into, whether it exists or not."""
+    """Return the file that changes are written to, whether it exists or not."""
     return project_file(workspace) or Path(workspace).absolute() / FILE
 
 
 def try_settings(workspace: str | Path, changes: Mapping[str, object], **call: object) -> CompressionConfig:
-    """Return the settings as they would be after ``save_settings``; None takes a setting out of the file.
+    """Return the settings as they would be after ``save_settings``; None removes a setting from the file.
 
-    Raises ConfigError with a sentence if they cannot hold. ``call`` is what the command line said.
+    Raises ConfigError if they are invalid. ``call`` holds the settings of the command line.
     """
     config = load_config(workspace, call=call or None)
     if not changes:
@@ -55,7 +53,7 @@ def try_settings(workspace: str | Path, changes: Mapping[str, object], **call: o
 
 
 def save_settings(workspace: str | Path, changes: Mapping[str, object], **call: object) -> CompressionConfig:
-    """Write settings into the project's file and return all as they hold now; None takes one out of it."""
+    """Write settings into the project's file and return the new config; None removes a setting from the file."""
     config = try_settings(workspace, changes, **call)
     if not changes:
         return config
@@ -76,7 +74,7 @@ def save_settings(workspace: str | Path, changes: Mapping[str, object], **call: 
 
 
 def change_text(text: str, changes: Mapping[str, object], place: str = FILE) -> str:
-    """Return a settings file with some of them changed, its comments and its order kept where that can be."""
+    """Return a settings file with changes applied; comments and order are kept where possible."""
     loaded, _ = read_yaml(text, place)
     wanted = _change_table(loaded, changes, place)
     try:
@@ -85,12 +83,12 @@ def change_text(text: str, changes: Mapping[str, object], place: str = FILE) -> 
         if read_yaml(text, place)[0] == wanted:
             return text
     except ConfigError:
-        pass  # Written in a way that lines do not show: one of flow style, anchors, tabs.
+        pass  # Flow style, anchors or tabs: such a file cannot be changed line by line.
     return _write_yaml(wanted) if wanted else ""
 
 
 def _change_table(loaded: dict[object, object], changes: Mapping[str, object], place: str) -> dict[object, object]:
-    """Return what the file shall say, by its own spelling of each name."""
+    """Return the wanted content of the file, in its own spelling of each name."""
     made: dict[object, Any] = {key: dict(value) if isinstance(value, dict) else value for key, value in loaded.items()}
     home = made
     if isinstance(made.get(BLOCK), dict) or place == FOREIGN:
@@ -103,7 +101,7 @@ def _change_table(loaded: dict[object, object], changes: Mapping[str, object], p
         if value is None:
             continue
         if home is not made and place != FOREIGN and _has(made, name):
-            home = made  # It stands outside of the block, and is changed where it stands.
+            home = made  # The setting is outside the block, and stays there.
         block, dot, option = name.partition(".")
         table = home
         if dot:
@@ -116,7 +114,7 @@ def _change_table(loaded: dict[object, object], changes: Mapping[str, object], p
 
 
 def _drop(table: dict[object, Any], names: tuple[str, ...]) -> None:
-    """Take settings out of a table, and the block that they leave empty."""
+    """Remove settings from a table, and the block that this leaves empty."""
     for one in names:
         block, dot, option = one.partition(".")
         inner = table.get(_find_key(table, block)) if dot else table
@@ -141,7 +139,7 @@ def _plain(value: object) -> object:
 
 
 def _change_line(text: str, name: str, value: object, place: str) -> str:
-    """Change, add or take out the line of one setting; left as it is where it stands in no line of its own."""
+    """Change, add or remove the line of one setting. A setting without a line of its own is left as it is."""
     _, lines = read_yaml(text, place)
     rows = text.splitlines(keepends=True)
     is_inside = place == FOREIGN or BLOCK in lines
@@ -187,7 +185,7 @@ def _add_row(rows: list[str], name: str, value: object, prefix: str, lines: Mapp
 
 
 def _cut_rows(rows: list[str], at: int) -> list[str]:
-    """Take out the row of a key with all that is indented below it."""
+    """Remove the row of a key and everything indented below it."""
     indent = len(rows[at]) - len(rows[at].lstrip(" "))
     end = at + 1
     while end < len(rows) and rows[end].strip() and len(rows[end]) - len(rows[end].lstrip(" ")) > indent:
@@ -196,7 +194,7 @@ def _cut_rows(rows: list[str], at: int) -> list[str]:
 
 
 def _cut_setting(rows: list[str], at: int) -> list[str]:
-    """Take out a setting, and the block that it leaves empty."""
+    """Remove a setting, and the block that this leaves empty."""
     indent = len(rows[at]) - len(rows[at].lstrip(" "))
     left = _cut_rows(rows, at)
     is_alone = indent > 0 and rows[at - 1].split("#")[0].rstrip().endswith(":")
@@ -214,7 +212,7 @@ def _write_yaml(table: Mapping[Any, object]) -> str:
     import yaml
 
     class Dumper(yaml.SafeDumper):
-        """Writes a text of several lines as lines."""
+        """Writes text of several lines as a block."""
 
     def write_text(dumper: Any, text: str) -> Any:
         return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
