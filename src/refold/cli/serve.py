@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -114,8 +115,17 @@ def _serve(request: ServeRequest) -> None:
     typer.echo(f"  OPENAI_BASE_URL=http://{host}:{port}/v1    -> {settings.openai_upstream}", err=True)
     typer.echo(f"  ANTHROPIC_BASE_URL=http://{host}:{port}    -> {settings.anthropic_upstream}", err=True)
     tune_process()
-    server.run(sockets=[bound])
+    with application.announce(_name_locally(settings.host, port)):
+        server.run(sockets=[bound])
     typer.echo(tr("refold stopped"), err=True)
+
+
+def _name_locally(host: str, port: int) -> str:
+    """Return the gateway's address for a program on this machine, which cannot connect to a wildcard address."""
+    address = ip_address(host) if host.replace(".", "").isdigit() or ":" in host else None
+    if address is not None and address.is_unspecified:
+        host = "::1" if address.version == 6 else "127.0.0.1"
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def make_application(request: ServeRequest, *, keys: KeyRing | None = None, has_page: bool = True) -> Application:

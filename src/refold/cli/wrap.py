@@ -1,13 +1,16 @@
-"""``refold wrap``: run another program behind a gateway of its own.
+"""``refold wrap``: run another program behind the gateway.
 
-The gateway lives in this process, on a free port of this machine, and ends with the program. The program gets the
-terminal, the gateway's address by environment and arguments, and nothing is written for it but the workspace's own
-record. Its exit code is ours.
+A running gateway of the workspace is used if it sends requests where the program's requests are meant to go.
+Otherwise a gateway is started in this process, on a free port of this machine, and ends with the program. Other wraps
+never use that one. The program gets the terminal, the gateway's address by environment and arguments, and nothing is
+written for it but the workspace's own record. Its exit code is ours. The address contains an id of this run, so that
+the gateway counts its requests apart from others.
 """
 
 from __future__ import annotations
 
 import json
+import secrets
 import signal
 import subprocess
 import sys
@@ -29,8 +32,11 @@ from refold.errors import ConfigError
 
 if TYPE_CHECKING:
     from refold.server.app import Application
+    from refold.server.beacon import RunningGateway
+    from refold.server.monitoring import RunCounts
 
-SESSIONS_READ = 200
+# The first part of a run's address; written here too, because the server is imported only where it is needed.
+RUNS = "/wrap"
 _CHATGPT = "https://chatgpt.com/backend-api/codex"
 
 
@@ -117,28 +123,115 @@ class WrapWish:
     command: tuple[str, ...]
     workspace: str = "."
     preset: str | None = None
-    openai_upstream: str | None = None
-    anthropic_upstream: str | None = None
+    upstreams: Mapping[str, str] = field(default_factory=dict)
     log: str | None = None
 
 
 def run(wish: WrapWish) -> int:
     """Run the program behind a gateway; return its exit code."""
     from refold.config.load import copy_environment
-    from refold.server.serve import BackgroundServer
 
     if not wish.command:
         raise ConfigError(tr("name the program to run: refold wrap claude, or refold wrap -- COMMAND"))
     environ, recipe = copy_environment(), find_recipe(wish.command[0])
-    upstreams = {**_keep_addresses(environ), **recipe(wish.command, "", environ).upstreams}
+    upstreams = {**_keep_addresses(environ), **recipe(wish.command, "", environ).upstreams, **wish.upstreams}
+    _check_addresses(upstreams)
+    started, run_id = time.time(), secrets.token_hex(8)
+    key = _find_gateway_key(environ)
+    running = _find_usable(wish, upstreams, key)
+
+    def run_at(address: str) -> int:
+        wrapped = recipe(wish.command, f"{address}{RUNS}/{run_id}", environ)
+        return run_program(wrapped.command, {**environ, **wrapped.environ})
+
+    if running is None:
+        code, told = _run_alone(wish, upstreams, run_at, run_id)
+        line = sum_up(told, wish.workspace, started)
+    else:
+        code, url = run_at(running.beacon.url), running.beacon.url
+        counts = _ask_counts(running, wish.workspace, run_id, key)
+        line = (
+            sum_up(counts, wish.workspace, started)
+            if counts is not None
+            else tr("the gateway {url} ended while the program was running; its requests failed from then on", url=url)
+        )
+    typer.echo(f"refold: {line}", err=True)
+    return code
+
+
+def _run_alone(
+    wish: WrapWish, upstreams: Mapping[str, str], run_at: Callable[[str], int], run_id: str
+) -> tuple[int, RunCounts]:
+    """Run the program behind a gateway of this process; return its exit code and what it asked for."""
+    from refold.server.serve import BackgroundServer
+
     _quiet_logs(wish.log)
     application = _make_application(wish, upstreams)
-    started = time.time()
     with BackgroundServer(application) as server:
-        wrapped = recipe(wish.command, server.url, environ)
-        code = run_program(wrapped.command, {**environ, **wrapped.environ})
-    typer.echo(f"refold: {sum_up(application, wish.workspace, started)}", err=True)
-    return code
+        typer.echo(tr("refold: gateway {url}, started for this run", url=server.url), err=True)
+        code = run_at(server.url)
+    return code, application.metrics.find_run("", run_id)
+
+
+def _find_usable(wish: WrapWish, upstreams: Mapping[str, str], key: str) -> RunningGateway | None:
+    """Return the workspace's running gateway, and print so; None if there is none or it does not suit this run."""
+    from refold.server.beacon import find_running
+
+    running = find_running(wish.workspace, key)
+    if running is None:
+        return None
+    why, url = _find_obstacle(running, wish, upstreams), running.beacon.url
+    if why:
+        typer.echo(tr("refold: the gateway {url} runs but is not used: {why}", url=url, why=why), err=True)
+        return None
+    typer.echo(tr("refold: gateway {url}, already running (pid {pid})", url=url, pid=running.beacon.pid), err=True)
+    return running
+
+
+def _find_obstacle(running: RunningGateway, wish: WrapWish, upstreams: Mapping[str, str]) -> str:
+    """Return why a running gateway cannot serve this run; empty if it can."""
+    from refold.llm.errors import show_url
+
+    described, own = running.described, running.beacon.url
+    if running.needs_key:
+        return tr("it asks for a key, and no API key in the environment is one of its keys")
+    if wish.log:
+        return tr("--log is for a gateway of this run's own")
+    if wish.preset and wish.preset != described.get("preset"):
+        return tr("its preset is {preset}", preset=described.get("preset"))
+    for name, wanted in upstreams.items():
+        # The program's own settings may lead to this very gateway.
+        if not wanted.startswith(own) and show_url(wanted).rstrip("/") != str(described.get(name)).rstrip("/"):
+            return tr("it sends requests to {url}", url=described.get(name))
+    return ""
+
+
+def _find_gateway_key(environ: Mapping[str, str]) -> str:
+    """Return the key of a gateway that the program would send; empty if it has none."""
+    from refold.server.auth import PREFIX
+
+    names = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
+    return next((key for name in names if (key := environ.get(name, "")).startswith(PREFIX)), "")
+
+
+def _ask_counts(running: RunningGateway, workspace: str, run_id: str, key: str) -> RunCounts | None:
+    """Return what a running gateway counted for this run; None if it has ended, even if another one has its place."""
+    from refold.server.beacon import ask_gateway, find_running
+    from refold.server.monitoring import RunCounts
+
+    now = find_running(workspace, key)
+    if now is None or now.beacon != running.beacon:
+        return None
+    status, answer = ask_gateway(f"{running.beacon.url}{RUNS}/{run_id}", key)
+    return RunCounts(**answer) if status == 200 else None
+
+
+def _check_addresses(upstreams: Mapping[str, str]) -> None:
+    for url in upstreams.values():
+        if urlsplit(url).hostname is None:
+            raise ConfigError(
+                tr("{url!r} is no address; it came from the command line or the environment", url=url[:80])
+            )
 
 
 def _keep_addresses(environ: Mapping[str, str]) -> dict[str, str]:
@@ -154,13 +247,7 @@ def _make_application(wish: WrapWish, upstreams: Mapping[str, str]) -> Applicati
     from refold.cli.serve import ServeRequest, make_application
     from refold.server.auth import KeyRing
 
-    openai = wish.openai_upstream or upstreams.get("openai_upstream")
-    anthropic = wish.anthropic_upstream or upstreams.get("anthropic_upstream")
-    for url in (openai, anthropic):
-        if url and urlsplit(url).hostname is None:
-            raise ConfigError(
-                tr("{url!r} is no address; it came from the command line or the environment", url=url[:80])
-            )
+    openai, anthropic = upstreams.get("openai_upstream"), upstreams.get("anthropic_upstream")
     serve = ServeRequest(wish.workspace, "127.0.0.1", 0, openai, anthropic, preset=wish.preset)
     # Only this machine reaches the gateway, for as long as the program runs: it asks for no key.
     workspace = Path(wish.workspace)
@@ -218,23 +305,15 @@ def _hand_on_signals(child: subprocess.Popen[bytes]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def sum_up(application: Application, workspace: str, since: float) -> str:
-    """Return what the gateway did, as one line."""
+def sum_up(counts: RunCounts, workspace: str, since: float) -> str:
+    """Return what the gateway did for this run, as one line."""
     from refold.cli.input import open_workspace
     from refold.manager.usage import Bill, sum_requests
 
-    registry = application.metrics.registry
-    requests = sum(
-        sample.value
-        for metric in registry.collect()
-        for sample in metric.samples
-        if sample.name == "refold_requests_total"
-    )
-    if not requests:
+    if not counts.requests:
         return tr("no request came through")
-    before = registry.get_sample_value("refold_tokens_before_total") or 0
-    after = registry.get_sample_value("refold_tokens_after_total") or 0
-    told = [count_things(int(requests), "request")]
+    before, after = counts.tokens_before, counts.tokens_after
+    told = [count_things(counts.requests, "request")]
     told.append(
         tr("{before} → {after} tokens", before=shorten(before), after=shorten(after))
         if after < before
@@ -242,11 +321,11 @@ def sum_up(application: Application, workspace: str, since: float) -> str:
     )
     bill, largest = Bill(), ("", 0)
     with open_workspace(workspace) as manager:
-        for row in manager.ledger.list_sessions(limit=SESSIONS_READ):
-            if row.updated_at < since:
-                break
-            figures = [one for one in manager.figures(row.id).requests if one.time >= since]
-            bill += sum_requests(figures)
+        for session_id in counts.sessions:
+            row = manager.ledger.read_session(session_id)
+            if row is None:
+                continue
+            bill += sum_requests([one for one in manager.figures(row.id).requests if one.time >= since])
             largest = max(largest, (row.id, row.messages), key=lambda one: one[1])
     if bill.priced and bill.dollars_saved >= 0.005:
         told.append(tr("${dollars:,.2f} saved", dollars=bill.dollars_saved))
@@ -287,5 +366,7 @@ def wrap(
 
     Nothing is set up and nothing is left behind; the exit code is the program's.
     """
-    wish = WrapWish(tuple(command), workspace, preset, openai_upstream, anthropic_upstream, log)
+    given = {"openai_upstream": openai_upstream, "anthropic_upstream": anthropic_upstream}
+    upstreams = {name: url for name, url in given.items() if url}
+    wish = WrapWish(tuple(command), workspace, preset, upstreams, log)
     raise typer.Exit(run(wish))

@@ -8,18 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from refold.conversation import because
 from refold.llm.conversation_model import name_conversation
+from refold.llm.errors import show_url
 from refold.manager import ContextCompressionManager
 from refold.server.auth import Caller, KeyRing, hide_keys
+from refold.server.beacon import PATH as RUNS
+from refold.server.beacon import Beacon, lit, make_beacon
 from refold.server.gateway import Gateway
 from refold.server.monitoring import Metrics
 from refold.server.overflow import LearnedLimits, OverflowRecovery
@@ -53,6 +59,7 @@ PAGE_PREFIX = "/ui"
 # A write that succeeded this recently is not tested again: anybody may ask for /readyz.
 CHECK_S = 1.0
 _INTERFACE = ("/api/", "/v1/compress", "/v1/usage")
+_RUN = re.compile(rf"{RUNS}/([0-9a-f]{{8,32}})(?=/|$)")
 
 
 @lru_cache(maxsize=64)
@@ -80,6 +87,16 @@ def _open_telemetry(settings: GatewaySettings, manager: ContextCompressionManage
     telemetry = open_telemetry("" if settings.otel == "on" else settings.otel, has_metrics=settings.otel_metrics)
     telemetry.listen(manager)
     return telemetry
+
+
+def _split_run(scope: Scope) -> tuple[str, Scope]:
+    """Return the run that a request's path begins with, empty if none, and the request without it."""
+    found = _RUN.match(scope["path"])
+    if found is None:
+        return "", scope
+    raw = scope.get("raw_path") or scope["path"].encode()
+    rest = raw.removeprefix(found[0].encode())  # The id has no character that clients escape.
+    return found[1], {**scope, "path": scope["path"][found.end() :] or "/", "raw_path": rest or b"/"}
 
 
 class Application:
@@ -113,6 +130,14 @@ class Application:
         self.page: Any = make_page(self) if make_page is not None else None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._checked_at = float("-inf")
+        self._beacon: Beacon | None = None
+
+    @contextmanager
+    def announce(self, url: str) -> Iterator[None]:
+        """Let ``refold wrap`` on this machine find the gateway by a file in its workspace."""
+        self._beacon = make_beacon(url)
+        with lit(self._beacon, self.manager.workspace_path):
+            yield
 
     async def start(self) -> None:
         """Open connections and load known sessions."""
@@ -168,6 +193,7 @@ class Application:
                 return
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        run, scope = _split_run(scope)
         path = scope["path"]
         if path in ("/livez", "/readyz", "/metrics"):
             await self._probe(path, scope, send)
@@ -176,15 +202,19 @@ class Application:
         if path == "/" and scope["method"] == "HEAD":
             await self._send_empty(send, 200)  # Claude Code checks reachability this way.
             return
-        if self._is_for_page(scope) and self._may_look(headers):
+        if not run and self._is_for_page(scope) and self._may_look(headers):
             await self._show_page(scope, receive, send)
             return
         refusal, caller = self._admit(scope["method"], headers)
-        if caller is None:
+        if path == RUNS:
+            await self._identify(scope, caller, send)
+        elif caller is None:
             side = find_side(path, bool(find_header(headers, b"anthropic-version")))
             status = 401 if self.keys.is_required else 403
             own = [("reason", because.REFUSED_REQUEST(detail=refusal).to_header())]
             await send_json(send, status, write_error(side, status, f"refold: {refusal}"), own)
+        elif run and path == "/":
+            await send_json(send, 200, asdict(self.metrics.find_run(caller.tenant, run)))
         elif path.startswith(_INTERFACE):
             scope["refold.caller"] = caller
             await self._ask_interface(scope, receive, send)
@@ -197,8 +227,25 @@ class Application:
                 headers,
                 caller.tenant,
                 caller.drop,
+                run,
             )
             await self.gateway.serve(asked, receive, send)
+
+    async def _identify(self, scope: Scope, caller: Caller | None, send: Send) -> None:
+        """Prove to a program on this machine whose gateway this is; only an admitted caller learns more."""
+        nonce = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("nonce", [""])[0][:64]
+        if self._beacon is None or not self.is_ready or self.is_stopping:
+            await send_json(send, 503, {"error": "not announced"})
+            return
+        answer: dict[str, object] = {"proof": self._beacon.prove(nonce, self.manager.workspace_path)}
+        if caller is not None:
+            answer |= {
+                "openai_upstream": show_url(self.settings.openai_upstream),
+                "anthropic_upstream": show_url(self.settings.anthropic_upstream),
+                "preset": self.manager.config.preset_name,
+                "started": self._beacon.started,
+            }
+        await send_json(send, 200 if caller is not None else 401, answer)
 
     def _admit(self, method: str, headers: Any) -> tuple[str, Caller | None]:
         """Return why a request is refused, or its caller."""

@@ -9,8 +9,10 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter as Sum
+from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -21,8 +23,30 @@ from refold.manager.usage import read_usage
 if TYPE_CHECKING:
     from refold.otel import Telemetry
     from refold.server.gateway import Passage
+    from refold.server.outgoing import Outgoing
 
+# A client makes up the ids of runs: only so many are kept, and so many sessions of each.
+RUNS_MAX, RUN_SESSIONS_MAX = 256, 200
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+
+
+@dataclass(slots=True)
+class RunCounts:
+    """What one run of a wrapped program asked for. ``sessions`` maps the sessions it used to their requests."""
+
+    requests: int = 0
+    tokens_before: int = 0
+    tokens_after: int = 0
+    sessions: dict[str, int] = field(default_factory=dict)
+
+    def add(self, outgoing: Outgoing) -> None:
+        """Count a finished request."""
+        self.requests += 1
+        if outgoing.tokens_after:
+            self.tokens_before += outgoing.tokens_before
+            self.tokens_after += outgoing.tokens_after
+        if outgoing.session is not None and len(self.sessions) < RUN_SESSIONS_MAX:
+            self.sessions[outgoing.session.id] = self.sessions.get(outgoing.session.id, 0) + 1
 
 
 class Metrics:
@@ -67,6 +91,11 @@ class Metrics:
         self._by_label: dict[tuple[str, str], Counter] = {}
         self.recalls = Counter("refold_recalls", "Recall calls that the gateway answered.", registry=registry)
         self.compressions = Counter("refold_compressions", "Compressions that were made.", registry=registry)
+        self._runs: OrderedDict[tuple[str, str], RunCounts] = OrderedDict()
+
+    def find_run(self, tenant: str, run: str) -> RunCounts:
+        """Return the counts of a tenant's run; zeros if it asked for nothing."""
+        return self._runs.get((tenant, run)) or RunCounts()
 
     @contextmanager
     def follow(self, passage: Passage) -> Iterator[None]:
@@ -110,6 +139,15 @@ class Metrics:
             self.retried.inc()
         if passage.problem and (passage.has_begun or not passage.status):
             self.broken.inc()
+        if passage.asked.run:
+            self._count_run(passage)
+
+    def _count_run(self, passage: Passage) -> None:
+        key = (passage.asked.tenant, passage.asked.run)
+        self._runs.setdefault(key, RunCounts()).add(passage.outgoing)
+        self._runs.move_to_end(key)
+        while len(self._runs) > RUNS_MAX:
+            self._runs.popitem(last=False)
 
     def _count_reason(self, code: str) -> None:
         counter = self._by_code.get(code)

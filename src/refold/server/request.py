@@ -211,7 +211,10 @@ Send = Callable[[Message], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request's method, path, headers and tenant. Its representation shows no header and no body."""
+    """A request's method, path, headers, tenant and run. Its representation shows no header and no body.
+
+    ``run`` is the id of a wrapped program's run, which its requests have before their path.
+    """
 
     method: str
     path: str
@@ -219,6 +222,7 @@ class Asked:
     headers: Headers = field(repr=False)
     tenant: str = ""
     drop: frozenset[bytes] = field(default=frozenset(), repr=False)
+    run: str = ""
 
     def header(self, name: str) -> str:
         """Return the first value of a header, empty if there is none."""

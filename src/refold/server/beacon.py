@@ -1,0 +1,122 @@
+"""The file by which programs on this machine find a workspace's running gateway.
+
+A gateway writes it when it starts and removes it when it ends. A killed gateway leaves it behind, and by then another
+program may have the port, so the file alone proves nothing. ``find_running`` asks the address for a proof that only
+the writer of the file can give, and that holds for this folder alone: a copy of the folder has the file, too. Clients
+send their provider's keys to that address, so anything doubtful counts as no gateway.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
+
+from refold.offload.disk import write_whole
+
+BEACON_FILE = ".refold/gateway.json"
+PATH = "/wrap"
+ASK_S = 5.0
+_ANSWER_BYTES_MAX = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Beacon:
+    """The content of the file. ``secret`` never leaves this machine's files; only proofs made with it do."""
+
+    url: str
+    pid: int
+    started: float
+    secret: str = field(repr=False)
+
+    def prove(self, nonce: str, workspace: str | Path) -> str:
+        """Return the proof that a gateway of this workspace gives for a caller's ``nonce``."""
+        text = f"{nonce}\n{Path(workspace).resolve()}"
+        return hmac.new(self.secret.encode(), text.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class RunningGateway:
+    """A gateway that proved to belong to the workspace. ``needs_key`` is true if it did not accept the caller's key."""
+
+    beacon: Beacon
+    needs_key: bool
+    described: Mapping[str, Any]
+
+
+def make_beacon(url: str) -> Beacon:
+    """Return the beacon of a gateway in this process."""
+    return Beacon(url, os.getpid(), round(time.time(), 3), secrets.token_hex(32))
+
+
+@contextmanager
+def lit(beacon: Beacon, workspace: str | Path) -> Iterator[None]:
+    """Keep the beacon's file in the workspace; where it cannot be written, nobody finds the gateway by it."""
+    path = Path(workspace) / BEACON_FILE
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, json.dumps(asdict(beacon)).encode(), mode=0o600)
+    try:
+        yield
+    finally:
+        if read_beacon(workspace) == beacon:  # Or a gateway that was started later has written its own.
+            with suppress(OSError):
+                path.unlink()
+
+
+def read_beacon(workspace: str | Path) -> Beacon | None:
+    """Return the beacon in a workspace; None if there is none or it cannot be read."""
+    try:
+        stored = json.loads((Path(workspace) / BEACON_FILE).read_text(encoding="utf-8"))
+        return Beacon(str(stored["url"]), int(stored["pid"]), float(stored["started"]), str(stored["secret"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def find_running(workspace: str | Path, key: str = "") -> RunningGateway | None:
+    """Return the running gateway of a workspace; None if there is none. ``key`` is sent only after the proof."""
+    beacon = read_beacon(workspace)
+    if beacon is None:
+        return None
+    nonce = secrets.token_hex(16)
+    status, answer = ask_gateway(f"{beacon.url}{PATH}?nonce={nonce}")
+    given, wanted = str(answer.get("proof", "")), beacon.prove(nonce, workspace)
+    if status not in (200, 401) or not hmac.compare_digest(given.encode("utf-8", "replace"), wanted.encode()):
+        return None
+    if status == 401 and key:
+        status, answer = ask_gateway(f"{beacon.url}{PATH}?nonce={nonce}", key)
+    return RunningGateway(beacon, status != 200, answer)
+
+
+class _NoRedirect(HTTPRedirectHandler):
+    def redirect_request(self, *_: Any) -> None:
+        """Follow no redirect: a gateway sends none."""
+
+
+def ask_gateway(url: str, key: str = "") -> tuple[int, Mapping[str, Any]]:
+    """Return the status and the JSON object that a gateway on this machine answers; 0 if there is no answer."""
+    if not url.startswith("http://"):
+        return 0, {}
+    # Never through a proxy: the address is one of this machine.
+    opener = build_opener(ProxyHandler({}), _NoRedirect())
+    try:
+        try:
+            response = opener.open(Request(url, headers={"x-refold-key": key} if key else {}), timeout=ASK_S)
+        except HTTPError as error:
+            response = error
+        with response:
+            status, answer = int(response.status), json.loads(response.read(_ANSWER_BYTES_MAX))
+    except (OSError, HTTPException, ValueError, RecursionError):
+        return 0, {}
+    return status, answer if isinstance(answer, dict) else {}

@@ -1,0 +1,251 @@
+"""``refold wrap`` beside a running gateway of the workspace: when it is used, what is counted, and what if it ends.
+
+The gateway runs in this process and so does the command; the wrapped program is a process of its own.
+"""
+
+import json
+import logging
+import shutil
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+from refold.server.auth import KeyRing
+from refold.server.beacon import BEACON_FILE, find_running, lit, make_beacon, read_beacon
+from refold.testing import ScriptedProvider
+from tests.cli.running import Ran, Shell
+from tests.cli.test_wrap import CLIENT
+from tests.server.running import Rig, make_body, make_dialog, start_rig, wait_for
+
+END = """
+import signal, time
+os.kill({pid}, signal.SIGTERM)
+for _ in range(600):
+    try:
+        urllib.request.urlopen(os.environ["ANTHROPIC_BASE_URL"]).read()
+    except OSError:
+        sys.exit(5)
+    time.sleep(0.1)
+"""
+BAD_ADDRESS = '{"url": "file:///etc/passwd", "pid": 1, "started": 1, "secret": "x"}'
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="starts programs by their POSIX names")
+
+
+@pytest.fixture
+def shell(tmp_path: Path, empty_home: Path) -> Iterator[Shell]:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "client.py").write_text(CLIENT)
+    names = ("refold", "refold.server", "uvicorn", "uvicorn.error", "aiohttp", "asyncio")
+    loggers = [logging.getLogger(name) for name in names]
+    before = [(one, list(one.handlers), one.propagate, one.level) for one in loggers]
+    yield Shell(tmp_path)
+    for one, handlers, propagate, level in before:  # The command takes over the process's log.
+        for added in set(one.handlers) - set(handlers):
+            added.close()
+        one.handlers[:], one.propagate = handlers, propagate
+        one.setLevel(level)
+
+
+@pytest.fixture
+def rig(tmp_path: Path, shell: Shell) -> Iterator[Rig]:
+    with start_rig(tmp_path / "work") as rig, rig.application.announce(rig.url):
+        yield rig
+
+
+def wrap(shell: Shell, *args: str, turns: int = 1, work: str = "work", **environ: str) -> Ran:
+    """Wrap a program that asks the OpenAI side so many times and ends with code 5."""
+    command = ("--", sys.executable, str(shell.folder / "client.py"), "openai", str(turns))
+    return shell.refold("wrap", "-w", str(shell.folder / work), *args, *command, **environ)
+
+
+def test_a_running_gateway_of_the_workspace_is_used_and_only_this_run_is_counted(rig: Rig, shell: Shell) -> None:
+    for _ in range(3):
+        rig.post("openai-chat", make_body("openai-chat", make_dialog(1)))
+    done = wrap(shell, turns=2)
+    assert done.code == 5, done.err
+    first, last = done.err.strip().splitlines()
+    assert first.startswith(f"refold: gateway {rig.url}, already running (pid ")
+    assert last.startswith("refold: 2 requests, ")
+    assert len(rig.provider.requests) == 5
+    # The part of the path that names the run is not sent on.
+    assert {one.path for one in rig.provider.requests} == {"/v1/chat/completions"}
+
+
+def test_two_wraps_at_once_count_their_own_requests(rig: Rig, shell: Shell) -> None:
+    command = [sys.executable, "-m", "refold", "wrap", "-w", str(shell.folder / "work"), "--", sys.executable]
+    runs = [
+        subprocess.Popen(
+            [*command, str(shell.folder / "client.py"), wire, str(turns)],
+            cwd=shell.folder,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=shell.make_environment({}),
+        )
+        for wire, turns in (("openai", 2), ("anthropic", 3))
+    ]
+    lines = [run.communicate(timeout=120)[1].strip().splitlines()[-1] for run in runs]
+    assert [line.split(",")[0] for line in lines] == ["refold: 2 requests", "refold: 3 requests"]
+    assert len(rig.provider.requests) == 5
+
+
+def test_a_gateway_that_ends_in_the_middle_is_named_at_the_end(shell: Shell, tmp_path: Path) -> None:
+    with ScriptedProvider("ok") as provider:
+        serve = [sys.executable, "-m", "refold", "serve", "-w", "work", "--port", "0", "--quiet"]
+        serve += ["--openai-upstream", f"{provider.url}/v1"]
+        with subprocess.Popen(serve, cwd=tmp_path, stderr=subprocess.PIPE, env=shell.make_environment({})) as gateway:
+            try:
+                wait_for(lambda: find_running(tmp_path / "work"))
+                beacon = read_beacon(tmp_path / "work")
+                assert beacon is not None
+                assert beacon.pid == gateway.pid
+                # The only request is answered; then the program ends the gateway and waits until it is gone.
+                (tmp_path / "kill.py").write_text(CLIENT.replace("sys.exit(5)", END.format(pid=gateway.pid)))
+                command = (sys.executable, str(tmp_path / "kill.py"), "openai", "1")
+                done = shell.refold("wrap", "-w", str(tmp_path / "work"), "--", *command)
+                assert gateway.wait(60) == 0
+            finally:
+                gateway.kill()
+        assert len(provider.requests) == 1
+    assert done.code == 5
+    assert f"refold: the gateway {beacon.url} ended while the program was running" in done.err
+    assert not (tmp_path / "work" / BEACON_FILE).exists()
+
+
+def test_a_file_that_a_killed_gateway_left_is_no_gateway(shell: Shell, tmp_path: Path) -> None:
+    with start_rig(tmp_path / "work") as rig, rig.application.announce(rig.url):
+        left = (tmp_path / "work" / BEACON_FILE).read_bytes()
+        assert find_running(tmp_path / "work") is not None
+    assert not (tmp_path / "work" / BEACON_FILE).exists()
+    (tmp_path / "work" / BEACON_FILE).write_bytes(left)
+    assert find_running(tmp_path / "work") is None
+    with ScriptedProvider("ok") as provider:
+        done = wrap(shell, "--openai-upstream", f"{provider.url}/v1")
+    assert done.code == 5, done.err
+    assert "started for this run" in done.err.splitlines()[0]
+
+
+@pytest.mark.parametrize("content", ["", "[]", "null", "{}", '{"url": 1}', BAD_ADDRESS])
+def test_a_file_that_is_not_one_of_ours_is_no_gateway(tmp_path: Path, content: str) -> None:
+    (tmp_path / ".refold").mkdir()
+    (tmp_path / BEACON_FILE).write_text(content)
+    assert find_running(tmp_path) is None
+
+
+def test_a_stranger_on_the_port_gets_no_key_and_no_requests(tmp_path: Path) -> None:
+    seen = []
+
+    class Stranger(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            seen.append(dict(self.headers))
+            body = json.dumps({"proof": "0" * 64, "needs_key": False}).encode()
+            self.send_response(401 if len(seen) % 2 else 302)
+            self.send_header("location", f"http://127.0.0.1:{server.server_port}/other")
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Stranger) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with lit(make_beacon(f"http://127.0.0.1:{server.server_port}"), tmp_path):
+            assert find_running(tmp_path, "rk-secret") is None
+            assert find_running(tmp_path, "rk-secret") is None
+        server.shutdown()
+    assert len(seen) == 2
+    assert "rk-secret" not in str(seen)
+
+
+def test_a_copy_of_the_workspace_does_not_use_the_gateway_of_the_original(rig: Rig, tmp_path: Path) -> None:
+    shutil.copytree(tmp_path / "work", tmp_path / "copy")
+    assert find_running(tmp_path / "work") is not None
+    assert find_running(tmp_path / "copy") is None
+    assert find_running(tmp_path / "copy" / ".." / "work") is not None
+
+
+def test_the_file_of_a_gateway_that_started_later_stays(tmp_path: Path) -> None:
+    first, second = make_beacon("http://127.0.0.1:1"), make_beacon("http://127.0.0.1:2")
+    earlier, later = lit(first, tmp_path), lit(second, tmp_path)
+    earlier.__enter__()
+    later.__enter__()
+    earlier.__exit__(None, None, None)
+    assert read_beacon(tmp_path) == second
+    later.__exit__(None, None, None)
+    assert read_beacon(tmp_path) is None
+
+
+def test_a_gateway_that_wrap_started_is_found_by_no_other_wrap(shell: Shell, tmp_path: Path) -> None:
+    look = f"import sys; from pathlib import Path; sys.exit(Path({str(tmp_path / 'work' / BEACON_FILE)!r}).exists())"
+    (tmp_path / "work").mkdir()
+    done = shell.refold("wrap", "-w", str(tmp_path / "work"), "--", sys.executable, "-c", look)
+    assert done.code == 0, done.err
+
+
+def test_a_gateway_with_keys_is_used_only_with_one_of_them(shell: Shell, tmp_path: Path) -> None:
+    _, key = KeyRing(tmp_path / "work").add("alice")
+    with start_rig(tmp_path / "work") as rig, rig.application.announce(rig.url):
+        without = wrap(shell, OPENAI_BASE_URL=f"{rig.provider.url}/v1", OPENAI_API_KEY="sk-x")
+        assert f"the gateway {rig.url} runs but is not used: it asks for a key" in without.err
+        assert without.code == 5
+        sends_key = 'headers["authorization"] = "Bearer " + os.environ["OPENAI_API_KEY"]'
+        (tmp_path / "client.py").write_text(CLIENT.replace("messages = []", f"{sends_key}; messages = []"))
+        with_key = wrap(shell, OPENAI_API_KEY=key)
+    assert with_key.code == 5, with_key.err
+    assert "already running" in with_key.err
+    assert "refold: 1 request, " in with_key.err
+    assert "session @alice/" in with_key.err
+
+
+def test_a_gateway_that_sends_requests_elsewhere_is_not_used(rig: Rig, shell: Shell) -> None:
+    with ScriptedProvider("ok") as other:
+        done = wrap(shell, OPENAI_BASE_URL=f"{other.url}/v1")
+        assert len(other.requests) == 1
+    assert f"is not used: it sends requests to {rig.provider.url}/v1" in done.err
+    assert not rig.provider.requests
+    # An address that leads to the gateway itself is no other place.
+    done = wrap(shell, OPENAI_BASE_URL=f"{rig.url}/v1")
+    assert "already running" in done.err
+    assert len(rig.provider.requests) == 1
+
+
+def test_wishes_that_the_running_gateway_does_not_meet_start_another(rig: Rig, shell: Shell, tmp_path: Path) -> None:
+    upstream = ("--openai-upstream", f"{rig.provider.url}/v1/")
+    assert "is not used: its preset is default" in wrap(shell, "--preset", "archive", *upstream).err
+    assert "is not used: --log" in wrap(shell, "--log", str(tmp_path / "log"), *upstream).err
+    assert "already running" in wrap(shell, "--preset", "default", *upstream).err
+
+
+def test_counts_of_a_run_are_bounded_and_a_strange_id_is_no_run(rig: Rig) -> None:
+    from refold.server.monitoring import RUNS_MAX
+
+    body = json.dumps(make_body("openai-chat", make_dialog(1))).encode()
+
+    def ask(run: str) -> int:
+        request = urllib.request.Request(
+            f"{rig.url}/wrap/{run}/v1/chat/completions", body, {"content-type": "application/json"}
+        )
+        with urllib.request.urlopen(request) as response:
+            return int(response.status)
+
+    assert ask("a" * 16) == 200
+    counts = rig.http.get(f"/wrap/{'a' * 16}").json()
+    assert counts["requests"] == 1
+    assert counts["tokens_before"] == counts["tokens_after"] > 0
+    assert list(counts["sessions"].values()) == [1]
+    assert rig.http.head(f"/wrap/{'b' * 16}").status_code == 200
+    for number in range(RUNS_MAX):
+        rig.application.metrics._runs["", f"{number:08x}"] = rig.application.metrics.find_run("", "x")
+    assert ask("c" * 16) == 200
+    assert len(rig.application.metrics._runs) == RUNS_MAX
+    assert rig.http.get(f"/wrap/{'a' * 16}").json()["requests"] == 0
+    for strange in ("x", "A" * 16, "a" * 33, "..%2f..", "aaaaaaaa%2f"):
+        with pytest.raises(urllib.error.HTTPError):
+            ask(strange)
