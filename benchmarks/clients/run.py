@@ -23,7 +23,7 @@ from typing import Any
 
 from refold.budget.economics import Request, Tariff, charge_request
 from refold.testing import RecordedRequest, ScriptedCall, ScriptedProvider, ScriptedReply, say
-from refold.testing.request_rules import count_input, find_refusal
+from refold.testing.provider_rules import count_input, find_refusal
 from refold.tokens import counter_for, model_info
 
 SECONDS_MAX = 1_200

@@ -11,7 +11,7 @@ import pytest
 from refold.agent import AgentLimits
 from refold.agent.events import Compressed, Finished, StepStarted, ToolFinished
 from refold.testing import RecordedRequest, ScriptedCall, ScriptedProvider, ScriptedReply, say
-from refold.testing.request_rules import count_input
+from refold.testing.provider_rules import count_input
 from tests.agent.talking import both, check_stored, make_agent, make_manager, pick, run_all
 
 pytest.importorskip("openai", reason="needs refold[llm]: the official clients")

@@ -10,7 +10,7 @@ from refold.agent.events import Compressed, Finished, Retrying, WindowLowered
 from refold.errors import BudgetTooSmall, ContextOverflow
 from refold.ledger.codec import load_json
 from refold.testing import RecordedRequest, ScriptedModel, ScriptedProvider, ScriptedUsage, fail, say
-from refold.testing.request_rules import count_input
+from refold.testing.provider_rules import count_input
 from tests.agent.talking import both, check_stored, make_agent, make_manager, pick, run_all
 
 pytest.importorskip("openai", reason="needs refold[llm]: the official clients")

@@ -94,7 +94,7 @@ def _list_tables_of_words() -> Iterator[str]:
     from refold.config import PRESETS, CompressionConfig
     from refold.config.layers import MEANINGS
     from refold.manager.notices import KINDS
-    from refold.memory.compression_folder import SETTINGS
+    from refold.memory import SETTINGS
 
     yield from KINDS
     yield from (meaning.idea for meaning in MEANINGS)

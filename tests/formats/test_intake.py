@@ -48,7 +48,7 @@ def make_claude(steps: int) -> list[Any]:
 
 def dump(messages: list[Any]) -> list[Any]:
     """Return messages as a provider would get them."""
-    from refold.formats.sdk import to_plain
+    from refold.formats.intake import to_plain
 
     return [to_plain(message) for message in messages]
 

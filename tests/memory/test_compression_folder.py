@@ -107,7 +107,7 @@ def test_the_ledger_stays_the_truth(tmp_path: Path) -> None:
 
 
 def test_the_file_keeps_a_bounded_number_of_summaries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("refold.memory.compression_folder.SUMMARIES_MAX", 3)
+    monkeypatch.setattr("refold.memory.SUMMARIES_MAX", 3)
     folder = CompressionFolder(tmp_path)
     for number in range(5):
         folder.write_summaries(f"s{number}", [ContextSummary(number, (1, 2), f"summary {number}")])

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from refold import FormatError, LedgerError
-from refold.memory import MarkdownSync
-from refold.memory.daily import Entry, is_section_of, quiet_line, quiet_text, write_entry
+from refold.memory import Entry, MarkdownSync, is_section_of, quiet_line, quiet_text, write_entry
 from tests.effort import up_to
 
 DATE = "2026-02-16"

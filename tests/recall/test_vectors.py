@@ -14,8 +14,7 @@ from refold.config import CompressionConfig, load_config
 from refold.errors import ConfigError, Unavailable
 from refold.recall import EmbeddingService, Recall, RecallOptions
 from refold.recall.vectors import ServiceEmbedder, compare, make_embedder, quantise
-from refold.testing.embedding import embed_text
-from refold.testing.server import ScriptedProvider
+from refold.testing.server import ScriptedProvider, embed_text
 from tests.recall.building import Workspace
 
 

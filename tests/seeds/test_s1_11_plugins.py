@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 
 import pytest
 
-from refold import CompressionConfig, ContextCompressionManager, compress
+from refold import CompressionConfig, ContextCompressionManager, compress, plugins
 from refold.conversation.message import Message
 from refold.conversation.view import Edit, View
 from refold.errors import ConfigError
-from refold.plugins import find_plugins, register_stage, register_summariser, registry, unregister
+from refold.plugins import find_plugins, register_stage, register_summariser, unregister
 from refold.stages.stage import Ask, Goal, Proposal, Proposed, When, replace_part
 from refold.testing import find_violations
 from tests.fold_llm.talk import GOOD, working
@@ -43,9 +43,9 @@ class Model:
 @pytest.fixture(autouse=True)
 def _forget() -> Iterator[None]:
     yield
-    for kind, name in list(registry._registered):
+    for kind, name in list(plugins._registered):
         unregister(kind, name)
-    registry._find_installed.cache_clear()
+    plugins._find_installed.cache_clear()
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def install(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str = PACKAGE) 
     )
     monkeypatch.syspath_prepend(str(folder))
     monkeypatch.delitem(sys.modules, "their_package", raising=False)
-    registry._find_installed.cache_clear()
+    plugins._find_installed.cache_clear()
 
 
 def test_s1_11_a_stage_of_an_installed_package_is_a_rung_like_any_other(

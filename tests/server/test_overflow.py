@@ -6,7 +6,7 @@ import pytest
 
 from refold.errors import ContextOverflow
 from refold.server.overflow import NO_LIMITS, LearnedLimits, LimitKey, Limits
-from refold.testing.request_rules import count_input
+from refold.testing.provider_rules import count_input
 from tests.server.running import make_body, make_dialog
 
 KEY = LimitKey("", "anthropic", "m")

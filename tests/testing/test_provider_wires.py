@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from refold.testing import ScriptedCall, ScriptedProvider, ScriptedReply, ScriptedUsage, call_tool, refuse, say
-from refold.testing.embedding import embed_text
+from refold.testing.server import embed_text
 from refold.tokens import counter_for
 
 openai = pytest.importorskip("openai", reason="needs refold[llm]: the official clients")

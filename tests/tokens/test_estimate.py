@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.tokens import counter_for
-from refold.tokens.estimate import PROFILES, CharsQuarter, Estimate
-from refold.tokens.exact import OPEN_VOCABULARIES, Encoding
+from refold.tokens.encoding import OPEN_VOCABULARIES, PROFILES, CharsQuarter, Encoding, Estimate
 from tests.tokens.samples import KINDS
 
 # Vocabularies of seven makers stand in for the ones that are not public.

@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.tokens import ModelInfo, model_info
-from refold.tokens.exact import EXACT_ENCODINGS, OPEN_VOCABULARIES
-from refold.tokens.model_table import AS_OF, FAMILIES, MODELS
-from refold.tokens.models import normalize_name
+from refold.tokens.encoding import EXACT_ENCODINGS, OPEN_VOCABULARIES
+from refold.tokens.models import AS_OF, FAMILIES, MODELS, normalize_name
 
 
 @pytest.mark.parametrize(

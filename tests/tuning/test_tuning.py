@@ -9,8 +9,7 @@ import pytest
 
 from refold import CompressionConfig, ContextCompressionManager
 from refold.config import load_config
-from refold.tuning import KNOBS, apply, propose, read_stored, watch
-from refold.tuning.proposal import Figures, _is_better
+from refold.tuning import KNOBS, Figures, _is_better, apply, propose, read_stored, watch
 from tests.cli.conftest import make_session
 from tests.cli.running import Shell
 

@@ -15,7 +15,7 @@ from refold.agent.tools import Tool, make_tool
 from refold.conversation.reason import Language
 from refold.errors import ConfigError, HandleUnknown, LedgerError
 from refold.manager import ContextCompressionManager
-from refold.memory.compression_folder import SETTINGS
+from refold.memory import SETTINGS
 
 PAGE_CHARS = 8_000
 PAGE_CHARS_MAX = 40_000

@@ -53,7 +53,7 @@ def export(
 ) -> None:
     """Write a session with everything that belongs to it as JSON."""
     from refold.ledger.codec import dump_json
-    from refold.offload.disk import write_whole
+    from refold.offload import write_whole
 
     with open_workspace(workspace) as manager:
         name = need_session(manager.ledger, session, workspace)

@@ -33,8 +33,7 @@ def tune(
     The stored sessions are replayed with other settings. Every request must still fit and be valid, and at least as
     many values must stay in view as now.
     """
-    from refold.tuning import apply, propose, read_stored
-    from refold.tuning.proposal import TRIALS_MAX
+    from refold.tuning import TRIALS_MAX, apply, propose, read_stored
 
     with open_workspace(workspace) as manager:
         stored = read_stored(manager.ledger, sessions)

@@ -15,7 +15,7 @@ from refold.config.layers import ORDER, Layer, family_of, read_name, read_yaml
 from refold.config.load import BLOCK, BYTES_MAX, load_config, project_file
 from refold.config.schema import CompressionConfig
 from refold.errors import ConfigError
-from refold.offload.disk import write_whole
+from refold.offload import write_whole
 
 FILE = "refold.yaml"
 FOREIGN = "x-agent.yaml"

@@ -2,11 +2,18 @@
 
 from refold.formats.anthropic import Anthropic
 from refold.formats.canonical import Volatile, digest_message, leave_out
-from refold.formats.detect import NAMES, detect, make_format
+from refold.formats.detect import (
+    NAMES,
+    Conversation,
+    detect,
+    make_format,
+    parse_messages,
+    read_conversation,
+    write_conversation,
+)
 from refold.formats.intake import Beside, Codec, Intake, MessageSource, read_intake
 from refold.formats.openai_chat import OpenAIChat
 from refold.formats.openai_responses import OpenAIResponses
-from refold.formats.request import Conversation, parse_messages, read_conversation, write_conversation
 
 __all__ = [
     "NAMES",

@@ -15,6 +15,7 @@ from refold.formats.block import (
     Raw,
     change_list,
     check_changes,
+    find_pair_faults,
     has_content,
     join_texts,
     make_arguments,
@@ -22,12 +23,11 @@ from refold.formats.block import (
     read_object,
     read_role,
     read_str,
+    read_system,
     str_or_empty,
     write_text_block,
 )
 from refold.formats.canonical import Volatile, digest_message
-from refold.formats.faults import find_pair_faults
-from refold.formats.system import read_system
 
 ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "system"}
 CALL_TYPES = frozenset(("tool_use", "mcp_tool_use"))

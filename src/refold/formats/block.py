@@ -1,7 +1,11 @@
-"""Reading and changing provider objects: what the three formats do alike.
+"""What the three formats share: reading and changing provider objects, system prompts, and pairing calls with results.
 
-Reading checks types and names the place of what is wrong. Changing copies along the changed path only, keeps the
-order of keys, and never touches the object that came in.
+Reading checks types and names the place of a fault. Changing copies along the changed path only, keeps the order of
+keys, and never touches the object that came in.
+
+Every provider rejects calls and results that do not pair. Pairing goes by position: a result answers an open call of
+its own unit. Ids may come again in a later unit, but not within one. Calls may be open only at the very end.
+``find_pair_faults`` never raises; a fault is a short stable line.
 """
 
 from __future__ import annotations
@@ -9,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
-from refold.conversation.message import Message, Part, Role, write_json
+from refold.conversation.message import Message, Part, Role, Spoken, write_json
 from refold.errors import FormatError
 from refold.formats.canonical import parse_arguments
 
 Raw = dict[str, Any]
-# Where a part stands in its message: the field, and the place in it if the field is a list.
+# Where a part is in its message: the field, and the index in it if the field is a list.
 Spot = tuple[str, int | None]
 Found = list[tuple[Part, Spot]]
 
@@ -62,7 +66,7 @@ def read_role(holder: Raw, roles: Mapping[str, Role], form: str, where: str) -> 
 
 
 def str_or_empty(value: object) -> str:
-    """Return a string, or an empty one for anything else: what a block that we do not know may call its name."""
+    """Return a string, or an empty one for any other value; unknown blocks may hold anything in their fields."""
     return value if isinstance(value, str) else ""
 
 
@@ -78,7 +82,7 @@ def name_type(value: object) -> str:
 
 
 def make_arguments(text: str) -> Raw:
-    """Return a changed call's arguments as an object; a text that is none is put into one."""
+    """Return a changed call's arguments as an object; a text that is not JSON is wrapped in one."""
     value = parse_arguments(text)
     return value if isinstance(value, dict) else {"refold": text}
 
@@ -94,7 +98,7 @@ def join_texts(parts: Iterable[Part]) -> str:
 
 
 def check_changes(message: Message, changes: Mapping[int, str | None]) -> None:
-    """Raise ValueError for changes that no format may carry out: they are bugs of whoever proposed them."""
+    """Raise ValueError for changes that no format may carry out; they are bugs of the stage that proposed them."""
     if message.is_sealed:
         raise ValueError("a sealed message takes no edit")
     if not message.parts and set(changes.items()) == {(0, None)}:
@@ -104,11 +108,11 @@ def check_changes(message: Message, changes: Mapping[int, str | None]) -> None:
             raise ValueError(f"part {at} does not exist; the message has {len(message.parts)}")
         kind = message.parts[at].kind
         if kind == "opaque":
-            raise ValueError(f"part {at} is opaque: it goes with its message or not at all")
+            raise ValueError(f"part {at} is opaque: it can only be removed with its whole message")
         if kind == "thinking" and text is not None:
-            raise ValueError(f"part {at} is thinking: it stays as it is or goes whole")
+            raise ValueError(f"part {at} is thinking: it can be dropped, not changed")
         if kind in ("call", "result") and text is None:
-            raise ValueError(f"part {at} is a {kind}: its partner would stay behind without it; fold the unit")
+            raise ValueError(f"part {at} is a {kind}: dropping it would leave its partner alone; fold the unit")
 
 
 def has_content(parts: Sequence[Part], changes: Mapping[int, str | None]) -> bool:
@@ -131,8 +135,92 @@ def change_list(blocks: Sequence[Any], new: Mapping[int, object]) -> list[Any]:
 
 
 def write_text_block(kind: str, text: str, old: Raw) -> Raw:
-    """Return a text block for the place of another one; a cache breakpoint stays where it was."""
+    """Return a text block that replaces another one; a cache breakpoint stays where it was."""
     block: Raw = {"type": kind, "text": text}
     if "cache_control" in old:
         block["cache_control"] = old["cache_control"]
     return block
+
+
+_TEXT_TYPES = ("text", "input_text")
+
+
+def read_system(system: object, where: str = "system") -> str:
+    """Return the text of a system prompt: a string, a list of text blocks, or None."""
+    if system is None:
+        return ""
+    if isinstance(system, str):
+        return system
+    if not isinstance(system, list):
+        fail(where, system, "a string or a list of text blocks")
+    texts: list[str] = []
+    for at, block in enumerate(system):
+        place = f"{where}[{at}]"
+        holder = {"type": "text", "text": block} if isinstance(block, str) else read_object(block, place)
+        if holder.get("type") not in _TEXT_TYPES:
+            raise FormatError(f"{place}.type is {holder.get('type')!r}; a system prompt is made of text blocks")
+        texts.append(read_str(holder, "text", place))
+    return "\n".join(texts)
+
+
+def find_pair_faults(items: Sequence[Spoken], *, is_spread: bool = False) -> list[str]:
+    """Return what is wrong with calls and results. ``is_spread``: one step is several items in a row (Responses)."""
+    pairing = _Pairing()
+    for item in items:
+        has_results = any(part.kind == "result" for part in item.parts)
+        is_linked = any(part.kind == "opaque" and part.call_id in pairing.linked for part in item.parts)
+        if not has_results and not is_linked and not (is_spread and item.role == "assistant"):
+            pairing.close_step()
+        for part in item.parts:
+            if part.kind == "call":
+                pairing.open_call(part.call_id)
+            elif part.kind == "result":
+                pairing.answer_call(part.call_id)
+            elif part.kind == "opaque" and part.call_id:
+                pairing.meet_linked(part.call_id)
+    return pairing.finish()
+
+
+class _Pairing:
+    """The open and the answered calls of the current step."""
+
+    def __init__(self) -> None:
+        self.faults: list[str] = []
+        self.open: dict[str, None] = {}
+        self.answered: set[str] = set()
+        self.linked: dict[str, None] = {}
+
+    def open_call(self, call_id: str) -> None:
+        if not self.open and self.answered:
+            self.answered = set()  # A new step: ids may come again.
+        if call_id in self.open or call_id in self.answered:
+            self.faults.append(f"call id twice in one step {call_id}")
+        self.open[call_id] = None
+
+    def answer_call(self, call_id: str) -> None:
+        if call_id in self.open:
+            del self.open[call_id]
+            self.answered.add(call_id)
+        elif call_id in self.answered:
+            self.faults.append(f"second result {call_id}")
+        else:
+            self.faults.append(f"orphan result {call_id}")
+
+    def meet_linked(self, call_id: str) -> None:
+        """Pair blocks that the provider runs itself: they come in twos with one id."""
+        if call_id in self.linked:
+            del self.linked[call_id]
+        else:
+            self.linked[call_id] = None
+
+    def close_step(self) -> None:
+        """End the step: calls that are still open will never be answered."""
+        self.faults += [f"unanswered call {call_id}" for call_id in self.open]
+        self.faults += [f"block without its partner {call_id}" for call_id in self.linked]
+        self.open, self.answered, self.linked = {}, set(), {}
+
+    def finish(self) -> list[str]:
+        """Return the faults. Calls may be open at the end, unless another call of their step was answered."""
+        if self.answered:
+            self.faults += [f"unanswered call {call_id}" for call_id in self.open]
+        return self.faults

@@ -1,31 +1,33 @@
-"""What a caller hands in as messages, and how the result goes back to it in the same kind of object.
+"""Messages in whatever form a caller passes them, and the result in the same form.
 
 ``read_intake`` takes a list or any other iterable of dicts or SDK objects, a whole request body, or messages of a
-framework with a ``Codec`` that converts them. ``Intake.give_back`` returns the prepared messages in the caller's terms:
-a message that nobody changed comes back as the very object.
+framework with a ``Codec`` that converts them. A provider's SDK returns objects (pydantic models, dataclasses), and its
+users append these to their history as they are; ``read_message`` returns the JSON object that the SDK itself would
+send. An object that is not a message gets an error that names the remedy. ``Intake.give_back`` returns the prepared
+messages in the caller's terms: an unchanged message comes back as the very object.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
+from dataclasses import fields as list_fields
+from enum import Enum
 from typing import Any, Literal, Protocol, cast
 
 from refold.errors import FormatError
 from refold.formats.detect import RESPONSES
-from refold.formats.sdk import is_plain, read_message, to_plain
 
 SourceKind = Literal["whole", "shortened", "extended", "fold", "restored"]
 
 
 @dataclass(frozen=True, slots=True)
 class MessageSource:
-    """What an outgoing message stands for: positions among the messages handed in, and what became of them.
+    """Where an outgoing message comes from: positions among the caller's messages, and what happened to them.
 
     ``whole`` is untouched, ``shortened`` has parts replaced, ``extended`` has recalled text added below it, ``fold`` is
-    a record in the place of all these positions, ``restored`` an original in the place of a record that was handed in.
-    ``messages`` are the caller's own objects at the positions; empty if
-    the history came from the ledger.
+    a record that replaces all these positions, ``restored`` an original that replaces a record the caller passed.
+    ``messages`` are the caller's own objects at the positions; empty if the history came from the ledger.
     """
 
     positions: tuple[int, ...]
@@ -47,10 +49,10 @@ class Codec(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Intake:
-    """Messages as handed in and as a provider takes them. ``owners`` is the position in ``given`` of each raw message.
+    """Messages as the caller passed them (``given``) and as a provider takes them (``raws``).
 
-    ``given`` and ``raws`` are None if nothing was handed in: the history is in the ledger. ``owners`` is None if each
-    raw message is the one at its position. ``body`` is the request they came in, if they came in one.
+    ``owners`` is the position in ``given`` of each raw message, None if the positions are the same. ``given`` and
+    ``raws`` are None if no messages were passed: the history is in the ledger. ``body`` is the request around them.
     """
 
     given: Sequence[Any] | None = None
@@ -61,7 +63,7 @@ class Intake:
 
     @property
     def is_identity(self) -> bool:
-        """True if what comes out needs no conversion."""
+        """True if the result needs no conversion."""
         return self.codec is None and self.raws is self.given
 
     @property
@@ -116,7 +118,7 @@ class Intake:
 
 
 def read_intake(messages: object, codec: Codec | None = None) -> Intake:
-    """Read what a caller hands in; raise FormatError that says what to do about anything else."""
+    """Read a caller's messages; raise a FormatError that names the remedy for any other value."""
     if messages is None:
         return Intake(codec=codec)
     body: Mapping[str, Any] | None = None
@@ -138,7 +140,7 @@ def read_intake(messages: object, codec: Codec | None = None) -> Intake:
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """What belongs to a request beside its messages: what the caller says, else what the body does."""
+    """The rest of a request beside its messages: the caller's arguments, else the fields of the body."""
 
     system: Any = None
     tools: Any = None
@@ -146,7 +148,7 @@ class Beside:
     format: str | None = None
 
     def complete(self, intake: Intake) -> Beside:
-        """Return it with what the body says, and with SDK objects as plain JSON."""
+        """Fill in what the body has, and turn SDK objects into plain JSON."""
         body = intake.body
         if body is None:
             return Beside(_read_plain(self.system), _read_plain(self.tools), self.model, self.format)
@@ -187,7 +189,7 @@ def _list_given(messages: object) -> Sequence[Any]:
 
 
 def _count_owned(owners: Sequence[int] | None, length: int) -> tuple[list[int], list[int]]:
-    """Return, for each message handed in, the position of its first raw message and how many it has."""
+    """Return, for each of the caller's messages, the position of its first raw message and how many it has."""
     if owners is None:
         return list(range(length)), [1] * length
     first, count = [0] * length, [0] * length
@@ -205,11 +207,152 @@ def _is_whole(sources: Sequence[MessageSource], first: int, size: int) -> bool:
 
 
 def _list_silent(count: Sequence[int], before: int) -> list[int]:
-    """Return the positions right before this one whose messages have no raw form; they follow their neighbour."""
+    """Return the positions right before this one whose messages have no raw form; they stay beside this one."""
     at = before
     while at and not count[at - 1]:
         at -= 1
     return list(range(at, before))
 
 
-__all__ = ["Beside", "Codec", "Intake", "MessageSource", "SourceKind", "read_intake"]
+DEPTH_MAX = 50
+# Frameworks with messages of their own: their fields look like a provider's and mean something else.
+_FRAMEWORKS = (
+    *("agno", "autogen_core", "autogen_agentchat", "agent_framework", "crewai", "dspy", "google", "haystack"),
+    *("langchain", "langchain_core", "llama_index", "pydantic_ai", "smolagents", "strands"),
+)
+
+
+def read_message(value: object, where: str = "message") -> dict[str, Any]:
+    """Return a message as the JSON object that is sent for it; raise FormatError that names the remedy."""
+    if type(value) is dict and is_plain(value):
+        return value
+    _refuse_others(value, where)
+    raw = to_plain(value)
+    if not isinstance(raw, dict):
+        raise FormatError(f"{where} is a {type(value).__name__}, expected a message; {_find_remedy(value)}")
+    if "role" not in raw and "type" not in raw:
+        named = ", ".join(map(str, list(raw)[:6])) or "no fields"
+        raise FormatError(f"{where} has neither role nor type (it has {named}); {_find_remedy(value)}")
+    return raw
+
+
+def is_plain(message: Mapping[str, Any]) -> bool:
+    """Tell whether a message is plain JSON as far as messages nest: no object of an SDK inside."""
+    for value in message.values():
+        kind = type(value)
+        if kind in _ATOMS:
+            continue
+        if kind is list:
+            for block in value:
+                if type(block) is dict:
+                    inner = block.get("content")
+                    if type(inner) is list and not all(type(one) is dict for one in inner):
+                        return False
+                elif type(block) not in _ATOMS:
+                    return False
+        elif kind is not dict:
+            return False
+    return True
+
+
+_ATOMS = frozenset((str, int, float, bool, type(None)))
+
+
+def to_plain(value: object, depth: int = 0) -> Any:
+    """Return a value with every SDK object in it as plain JSON; other values stay as they are."""
+    kind = type(value)
+    if kind in _ATOMS or depth > DEPTH_MAX:
+        return value
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Mapping):
+        return {key: to_plain(one, depth + 1) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_plain(one, depth + 1) for one in value]
+    dumped = _dump(value)
+    return value if dumped is None else to_plain(dumped, depth + 1)
+
+
+def _dump(value: object) -> Mapping[str, Any] | None:
+    """Return the fields of an object that knows how to write itself; None if it does not."""
+    if isinstance(value, type):
+        return None
+    dump = getattr(value, "model_dump", None)
+    if callable(dump):
+        if hasattr(value, "to_dict"):
+            # The providers' SDKs send the fields that were set or received, without defaults.
+            kept = dict(dump(mode="json", exclude_unset=True, warnings=False))
+            hidden = getattr(value, "__api_exclude__", None) or ()
+            return {key: one for key, one in kept.items() if key not in hidden}
+        return dict(dump(mode="json", exclude_none=True))
+    if is_dataclass(value):
+        named = ((field.name, getattr(value, field.name)) for field in list_fields(value))
+        return {name: one for name, one in named if one is not None}
+    for name in ("to_dict", "dict", "_asdict"):
+        method = getattr(value, name, None)
+        if callable(method):
+            written = method()
+            if isinstance(written, Mapping):
+                return {key: one for key, one in written.items() if one is not None}
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadReply:
+    """A model's answer: its messages as they are stored, and the usage and finish reason if they are known."""
+
+    messages: list[Any]
+    usage: object = None
+    finish_reason: str | None = None
+    is_response: bool = False
+
+
+def read_reply(reply: object) -> ReadReply:
+    """Read an answer: a message, a list of messages, or a whole response of a provider, as an object or as JSON."""
+    if isinstance(reply, list | tuple):
+        return ReadReply(list(reply))
+    fields = reply if isinstance(reply, Mapping) else None
+    if fields is None:
+        is_whole = hasattr(reply, "choices") or hasattr(reply, "output") or hasattr(reply, "stop_reason")
+        fields = to_plain(reply) if is_whole else None
+    if not isinstance(fields, Mapping):
+        return ReadReply([] if reply is None else [reply])
+    usage = fields.get("usage")
+    if isinstance(fields.get("choices"), list):
+        first = fields["choices"][0] if fields["choices"] else {}
+        message = first.get("message")
+        return ReadReply([message] if message else [], usage, first.get("finish_reason"), is_response=True)
+    if isinstance(fields.get("output"), list) and "role" not in fields:
+        details = fields.get("incomplete_details") or {}
+        reason = "length" if details.get("reason") == "max_output_tokens" else None
+        return ReadReply(list(fields["output"]), usage, reason, is_response=True)
+    if fields.get("type") == "message" and "stop_reason" in fields:
+        message = {"role": "assistant", "content": fields.get("content")}
+        return ReadReply([message] if fields.get("content") else [], usage, fields["stop_reason"], is_response=True)
+    return ReadReply([reply])
+
+
+def _refuse_others(value: object, where: str) -> None:
+    """Raise FormatError for a whole response and for a message of a framework."""
+    name = type(value).__name__
+    if isinstance(value, str | bytes | Mapping) or value is None:
+        return
+    if hasattr(value, "choices"):
+        raise FormatError(f"{where} is a whole {name}; append its choices[0].message")
+    if hasattr(value, "output") and hasattr(value, "output_text"):
+        raise FormatError(f"{where} is a whole {name}; append the items of its output, one by one")
+    if hasattr(value, "stop_reason") and hasattr(value, "content"):
+        raise FormatError(f'{where} is a whole {name}; append {{"role": "assistant", "content": response.content}}')
+    if type(value).__module__.partition(".")[0] in _FRAMEWORKS:
+        raise FormatError(f"{where} is a {name} of {type(value).__module__.partition('.')[0]}; {_CODEC}")
+
+
+_CODEC = "pass codec= to convert it both ways, or use the integration in refold.integrations"
+
+
+def _find_remedy(value: object) -> str:
+    if isinstance(value, str):
+        return 'write {"role": "user", "content": text} for what a user says'
+    if isinstance(value, list | tuple):
+        return "the messages are nested one list too deep"
+    return f'give {{"role": ..., "content": ...}}, an object of the OpenAI or Anthropic SDK, or {_CODEC}'

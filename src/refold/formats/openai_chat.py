@@ -17,19 +17,19 @@ from refold.formats.block import (
     Raw,
     change_list,
     check_changes,
+    find_pair_faults,
     has_content,
     join_texts,
     read_list,
     read_object,
     read_role,
     read_str,
+    read_system,
     str_or_empty,
     write_arguments,
     write_text_block,
 )
 from refold.formats.canonical import Volatile, digest_message
-from refold.formats.faults import find_pair_faults
-from refold.formats.system import read_system
 
 ROLES: dict[str, Role] = {
     "system": "system",

@@ -6,7 +6,7 @@ import json
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
-from refold.formats.sdk import to_plain
+from refold.formats.intake import to_plain
 from refold.manager.managed import ManagedSession
 
 Raw = dict[str, Any]

@@ -26,8 +26,7 @@ from refold.manager.notices import read_all_events
 from refold.manager.session import BRAKE, FORCED, FORGOTTEN, RESPONSES, parse_stored
 from refold.manager.store import Keeper, Slot
 from refold.manager.undo import with_descendants
-from refold.memory import MarkdownSync
-from refold.memory.daily import is_section_of
+from refold.memory import MarkdownSync, is_section_of
 from refold.recall.expand import find_handle
 from refold.stages.offload import OffloadFile
 

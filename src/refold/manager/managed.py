@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from refold.errors import ConfigError, ContextOverflow, LedgerError
 from refold.formats import Codec, MessageSource
-from refold.formats.sdk import read_reply
+from refold.formats.intake import read_reply
 from refold.ledger.codec import load_json
 from refold.ledger.records import Splice
 from refold.llm.errors import classify

@@ -45,8 +45,7 @@ from refold.manager.status import (
 from refold.manager.store import Keeper
 from refold.manager.undo import Switched
 from refold.manager.usage import SessionFigures
-from refold.memory import CompressionFolder, ContextSummary, MarkdownSync
-from refold.memory.daily import Entry
+from refold.memory import CompressionFolder, ContextSummary, Entry, MarkdownSync
 from refold.prepared import PreparedContext, hand_over
 from refold.recall.facts import KnownFact
 from refold.recall.inject import Injection

@@ -22,7 +22,7 @@ from refold.errors import LedgerError
 from refold.ledger.records import Event, SessionRow
 from refold.llm.redact import redact_text
 from refold.manager.session import OpenSession
-from refold.memory.daily import MarkdownSync, quiet_line, write_heading
+from refold.memory import MarkdownSync, quiet_line, write_heading
 from refold.recall.facts import find_said, resolve_facts
 from refold.recall.words import find_words, query_words
 from refold.stages.extract.layout import CLOSES, OPENS, neutralise

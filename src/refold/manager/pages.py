@@ -15,9 +15,7 @@ from refold.errors import ConfigError, LedgerError
 from refold.llm.redact import redact_text
 from refold.manager.commit import list_summaries
 from refold.manager.store import Keeper
-from refold.memory import CompressionFolder, ContextSummary
-from refold.memory.compression_folder import SETTINGS
-from refold.memory.daily import Entry, write_entry
+from refold.memory import SETTINGS, CompressionFolder, ContextSummary, Entry, write_entry
 
 
 def write_section(config: CompressionConfig, entry: Entry) -> str:

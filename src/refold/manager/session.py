@@ -29,7 +29,7 @@ from refold.ledger.records import MessagePath, SessionRow, StoredMessage
 from refold.prepared import trace_items
 from refold.stages.fold import Fold
 from refold.tokens import Calibration, Counter
-from refold.tokens.calibration import Track
+from refold.tokens.counter import Track
 
 CHUNK = 64
 _OPTIONS = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS

@@ -18,8 +18,7 @@ from pathlib import Path
 
 from refold.errors import FormatError, RefoldError
 from refold.formats import Conversation, read_conversation
-from refold.formats.detect import make_format
-from refold.formats.request import Shape
+from refold.formats.detect import Shape, make_format
 from refold.readers import claude_code, codex, request_log, sharegpt, traces
 from refold.readers.session import Broken, Row, Session
 

@@ -18,7 +18,7 @@ from refold.readers.session import Broken, Session
 from refold.replay.record import ProbeRecord, RequestRecord, SessionRecord
 from refold.replay.run import Terms
 from refold.tokens import counter_for, model_info
-from refold.tokens.model_table import AS_OF
+from refold.tokens.models import AS_OF
 
 FAR = 20
 # Upper bounds of the distances, in messages, by which probes are grouped.

@@ -18,7 +18,7 @@ from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
 from refold.errors import ConfigError
-from refold.offload.disk import lock_folder, write_whole
+from refold.offload import lock_folder, write_whole
 from refold.server.request import Headers, find_bearer, find_header
 
 KEYS_FILE = ".refold/keys.json"

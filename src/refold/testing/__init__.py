@@ -3,12 +3,12 @@
 Nothing here needs a key, a network or a library beyond refold's own. docs/how-to/testing.md shows it at work.
 """
 
-from refold.testing.model import ScriptedModel
 from refold.testing.provider_rules import find_violations
 from refold.testing.script import (
     Fault,
     RecordedRequest,
     ScriptedCall,
+    ScriptedModel,
     ScriptedReply,
     ScriptedUsage,
     call_tool,

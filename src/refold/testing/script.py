@@ -1,11 +1,12 @@
-"""What a scripted provider says: replies, faults, and the order in which they come.
+"""Scripts: the replies and faults of a scripted provider, and the order in which they come.
 
-A script is a value or a function: the same requests get the same answers, on every run. Nothing here opens a socket;
-``server`` puts a script behind HTTP, and ``ScriptedModel`` can also be handed in wherever a model is wanted.
+A script is a value or a function: the same requests get the same answers on every run. Nothing here opens a socket;
+``server`` puts a script behind HTTP, and ``ScriptedModel`` can be passed wherever a model is expected.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -14,13 +15,18 @@ from datetime import datetime
 from email.utils import format_datetime
 from typing import Any, Literal
 
+from refold.errors import ProviderError, Unavailable
+from refold.llm.errors import classify_response
+from refold.llm.port import TEMPERATURE, TOKENS_MAX, Completion, Usage
+from refold.tokens import counter_for
+
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter", "refusal"]
 FaultKind = Literal["hang", "drop", "html", "empty", "half_json", "status", "error_event", "drip", "endless"]
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptedCall:
-    """One tool call of a reply. ``arguments`` is a table, or a string sent as it stands (also one that is no JSON)."""
+    """One tool call of a reply. ``arguments`` is an object, or a string that is sent as it is, even if not JSON."""
 
     name: str
     arguments: Mapping[str, Any] | str = field(default_factory=dict)
@@ -33,7 +39,7 @@ class ScriptedCall:
 
 @dataclass(frozen=True, slots=True)
 class ScriptedUsage:
-    """What the provider claims to have counted; ``cached`` is the part of ``input`` that was read from its cache."""
+    """The usage that the provider reports; ``cached`` is the part of ``input`` that was read from its cache."""
 
     input: int
     output: int
@@ -42,9 +48,9 @@ class ScriptedUsage:
 
 @dataclass(frozen=True, slots=True)
 class ScriptedReply:
-    """What the model says. Without ``usage`` the server counts; without ``finish_reason`` it follows from the rest.
+    """The model's answer. Without ``usage`` the server counts; without ``finish_reason`` it follows from the rest.
 
-    ``id`` is the answer's own; without it all have the same, which some clients take for one answer in pieces.
+    Without an ``id`` all answers have the same one, which some clients take for one answer in pieces.
     """
 
     text: str = ""
@@ -67,7 +73,7 @@ class ScriptedReply:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something that goes wrong between the model and the client. Make one with the functions below."""
+    """A failure between the model and the client. Make one with the functions below."""
 
     kind: FaultKind
     reply: ScriptedReply = ScriptedReply("A reply that you will not see the end of, because the line fails first.")
@@ -80,7 +86,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class RecordedRequest:
-    """A request as it arrived. ``body`` has its bytes, ``json`` what they mean (None if they are no JSON)."""
+    """A request as it arrived. ``body`` has its bytes, ``json`` their parsed value (None if they are not JSON)."""
 
     wire: str
     method: str
@@ -96,7 +102,7 @@ class RecordedRequest:
 
     @property
     def is_streaming(self) -> bool:
-        """True if the answer was asked for as a stream of events."""
+        """True if the client asked for a stream of events."""
         return self._field("stream") is True
 
     @property
@@ -128,7 +134,7 @@ Step = str | Action | Callable[[RecordedRequest], "str | Action"]
 
 
 class Script:
-    """Hands out the steps: a sequence once each, in order; a single step for every request."""
+    """Returns the steps: those of a sequence once each, in order; a single step for every request."""
 
     def __init__(self, steps: Step | Sequence[Step] = "ok") -> None:
         self._always = steps if isinstance(steps, str | ScriptedReply | Fault) or callable(steps) else None
@@ -146,7 +152,7 @@ class Script:
         elif at < len(self._steps):
             step = self._steps[at]
         else:
-            # 400, because clients try other errors again and the test would fail for another reason.
+            # 400, because clients retry other errors, and the test would fail for another reason.
             return fail(400, f"the script has {len(self._steps)} replies; this is request {at + 1}")
         made = step if isinstance(step, str | ScriptedReply | Fault) else step(request)
         return ScriptedReply(made) if isinstance(made, str) else _name_calls(made, at + 1)
@@ -169,12 +175,12 @@ def read_words(content: object) -> str:
 
 
 def say(text: str, *, usage: ScriptedUsage | None = None, finish_reason: FinishReason | None = None) -> ScriptedReply:
-    """Answer with text; ``usage`` may claim anything, ``finish_reason="length"`` makes it cut off."""
+    """Answer with text; ``usage`` may be any figures, ``finish_reason="length"`` marks it as cut off."""
     return ScriptedReply(text, usage=usage, finish_reason=finish_reason)
 
 
 def say_much(tokens: int = 50_000) -> ScriptedReply:
-    """Answer with about so many tokens, whatever limit the request sets."""
+    """Answer with about this many tokens, whatever limit the request sets."""
     return ScriptedReply(" word" * tokens)
 
 
@@ -194,12 +200,12 @@ def echo_prompt(request: RecordedRequest) -> ScriptedReply:
 
 
 def hang(seconds: float = 60.0) -> Fault:
-    """Take the request and say nothing, until the client leaves, the server closes or the time is over."""
+    """Take the request and answer nothing until the client leaves, the server closes or the time is over."""
     return Fault("hang", pause_s=seconds)
 
 
 def drop(text: str = "", *, after: int = 3) -> Fault:
-    """Lose the connection after so many events of the answer; without streaming, in the middle of the body."""
+    """Drop the connection after this many events of the answer; without streaming, in the middle of the body."""
     return Fault("drop", ScriptedReply(text), after=after) if text else Fault("drop", after=after)
 
 
@@ -239,5 +245,59 @@ def drip(text: str, *, pause_s: float = 0.05) -> Fault:
 
 
 def never_end(*, pause_s: float = 0.0) -> Fault:
-    """Stream words without end; the server's own limit stops it at last."""
+    """Stream words without end, until the server's own limit stops it."""
     return Fault("endless", pause_s=pause_s)
+
+
+class ScriptedModel:
+    """Answers ``complete`` from a script, and keeps the prompts in ``requests``.
+
+    Faults appear as a client would see them: a hang is a wait, a lost connection is Unavailable.
+    """
+
+    name = "scripted-1"
+
+    def __init__(self, *steps: Step) -> None:
+        self.script = Script(steps[0] if len(steps) == 1 else steps or "ok")
+        self.requests: list[RecordedRequest] = []
+
+    async def complete(
+        self, prompt: str, *, system: str = "", tokens_max: int = TOKENS_MAX, temperature: float = TEMPERATURE
+    ) -> Completion:
+        """Return what the script says next."""
+        body = {
+            "model": self.name,
+            "messages": [
+                *([{"role": "system", "content": system}] if system else []),
+                {"role": "user", "content": prompt},
+            ],
+            "max_tokens": tokens_max,
+            "temperature": temperature,
+        }
+        request = RecordedRequest("openai-chat", "POST", "", {}, b"", body)
+        self.requests.append(request)
+        action = self.script.next(request)
+        if isinstance(action, Fault):
+            return await _misbehave(action)
+        return _complete(action, prompt)
+
+
+def _complete(reply: ScriptedReply, prompt: str) -> Completion:
+    count = counter_for(None).count_text
+    usage = Usage(count(prompt), count(reply.text))
+    if reply.usage is not None:
+        usage = Usage(reply.usage.input, reply.usage.output, reply.usage.cached)
+    return Completion(reply.text, reply.reason, usage)
+
+
+async def _misbehave(fault: Fault) -> Completion:
+    if fault.kind == "status":
+        raise classify_response(fault.status, fault.message or f"scripted error {fault.status}", fault.headers)
+    if fault.kind == "html":
+        raise ProviderError("the scripted model answered with a web page")
+    if fault.kind == "drip":
+        await asyncio.sleep(fault.pause_s * len(fault.reply.text) / 12)
+        return _complete(fault.reply, "")
+    if fault.kind in ("hang", "endless"):
+        await asyncio.sleep(fault.pause_s or 60.0)
+    raise Unavailable(f"the scripted model failed ({fault.kind})")

@@ -1,8 +1,8 @@
-"""What we know about models: window, tokenizer, cache rules, prices. The rows are in ``model_table``.
+"""What we know about models: window, tokenizer, cache rules, prices.
 
-A model is found by the longest row its name begins with; provider prefixes, dates and suffixes do not matter, a
-version that is not in the table never passes for an older one. An unknown model is not an error: it gets a window
-of 128k and ``is_known=False``, so that a report can say so.
+A model is found by the longest row its name begins with; provider prefixes, dates and suffixes do not matter, and a
+version that is not in the table never passes for an older one. An unknown model is not an error: it gets a window of
+128k and ``is_known=False``, so that a report can say so.
 """
 
 from __future__ import annotations
@@ -74,19 +74,19 @@ class ModelInfo:
     image_rule: ImageRule | None = None
 
 
-# A provider's name before a colon, as pydantic-ai and others write it; an Ollama tag (llama3:8b) has its colon behind.
+# A provider's name before a colon, as pydantic-ai and others write it. In an Ollama tag (llama3:8b) the colon is later.
 _PROVIDER = r"(?:(?:openai|anthropic|google|xai|x-ai|groq|mistral|deepseek|bedrock|azure|ollama|openrouter)[a-z-]*:)?"
 _PREFIX = re.compile(
     rf"^(?:.*/)?{_PROVIDER}(?:(?:us|eu|apac|jp|au|global)-)?(?:anthropic-|openai-|amazon-|meta-(?=llama)|models-|ft:)?"
 )
 # Ollama writes llama3.1, everybody else llama-3.1.
 _LLAMA = re.compile(r"^llama(?=\d)")
-# What may follow a row's name: nothing, or a suffix that is not another version number. Dates have four digits or more.
+# A row's name may be followed by nothing, or by a suffix that is not another version number (dates have four digits).
 _SUFFIX = re.compile(r"$|[-@:\[](?!\d{1,2}(?:-|$))")
 
 
 def reserve_for(window: int) -> int:
-    """Return the room left for an answer where nothing else is said: an eighth of the window, 32,000 at most."""
+    """Return the default room for an answer: an eighth of the window, 32,000 tokens at most."""
     return min(OUTPUT_RESERVE_MAX, window // 8)
 
 
@@ -99,7 +99,6 @@ def normalize_name(model: str) -> str:
 @lru_cache(maxsize=256)
 def model_info(model: str | None) -> ModelInfo:
     """Return what is known about a model; never fails. ``None`` and unknown names get the stated defaults."""
-    from refold.tokens.model_table import FAMILIES, MODELS
 
     if not model:
         return ModelInfo(name="", is_known=False)
@@ -109,7 +108,7 @@ def model_info(model: str | None) -> ModelInfo:
         row = replace(MODELS[found], name=model)
         return _widen(row) if "[1m]" in name else row
     family = next((key for key in FAMILIES if name.startswith(key)), "")
-    if family:  # A version we do not know, of a maker we do: its tokenizer and cache, but no promise on the window.
+    if family:  # An unknown version of a known vendor: its tokenizer and cache rules, but no promise on the window.
         return replace(FAMILIES[family], name=model, is_known=False)
     return ModelInfo(name=model, is_known=False)
 
@@ -118,3 +117,234 @@ def _widen(row: ModelInfo) -> ModelInfo:
     """Return the row of a model asked for with a window of a million tokens."""
     window = max(row.window, 1_000_000)
     return replace(row, window=window, output_reserve=reserve_for(window))
+
+
+# The rows. Prices are list prices in US dollars per million tokens. A figure we are not sure of is left out rather than
+# guessed; windows are those of the plain API. Names are in the form of ``normalize_name``.
+AS_OF = "2026-11"
+
+_MINUTE = 60
+_HOUR = 3_600
+
+_ANTHROPIC = CacheRules(read=0.1, write=1.25, lifetime_s=5 * _MINUTE, tokens_min=1_024, breakpoints=4)
+# Before GPT-5.6 a write costs no more than plain input.
+_OPENAI = CacheRules(read=0.5, lifetime_s=5 * _MINUTE, tokens_min=1_024, step_tokens=128)
+_OPENAI_QUARTER = replace(_OPENAI, read=0.25)
+_OPENAI_TENTH = replace(_OPENAI, read=0.1)
+_OPENAI_56 = CacheRules(read=0.1, write=1.25, lifetime_s=30 * _MINUTE, tokens_min=1_024)
+_OPENAI_61 = replace(_OPENAI_56, read=0.05)
+_GEMINI = CacheRules(read=0.1, lifetime_s=5 * _MINUTE, tokens_min=2_048)
+_GEMINI_4 = replace(_GEMINI, read=0.05)
+_DEEPSEEK = CacheRules(read=0.26, lifetime_s=_HOUR, tokens_min=64, step_tokens=64)
+_DEEPSEEK_4 = replace(_DEEPSEEK, read=0.033)
+_KIMI = CacheRules(read=0.1, lifetime_s=5 * _MINUTE, tokens_min=256)
+_GROK = CacheRules(read=0.25, lifetime_s=5 * _MINUTE, tokens_min=1_024)
+_MISTRAL = CacheRules(read=0.1, lifetime_s=5 * _MINUTE, tokens_min=1_024)
+
+_GPT_CLIFF = (Cliff(272_000, 2.0, 1.5),)
+_GEMINI_CLIFF = (Cliff(200_000, 2.0, 1.5),)
+_GROK_CLIFF = (Cliff(200_000, 2.0, 2.0),)
+_SONNET_45_CLIFF = (Cliff(200_000, 2.0, 1.5),)
+_HAIKU_55_CLIFF = (Cliff(100_000, 5.0, 5.0),)
+
+_M = 1_000_000
+_GPT_5_WINDOW = 400_000
+_GPT_54_WINDOW = 1_050_000
+
+
+def _gpt(
+    window: int,
+    cache: CacheRules,
+    prices: tuple[float, float] | None,
+    cliffs: tuple[Cliff, ...] = (),
+    *,
+    encoding: str = "o200k_base",
+    image_rule: ImageRule = "tiles",
+) -> ModelInfo:
+    return ModelInfo(
+        name="",
+        encoding=encoding,
+        family="gpt",
+        window=window,
+        output_reserve=reserve_for(window),
+        cache=cache,
+        prices=Prices(*prices) if prices else None,
+        cliffs=cliffs,
+        image_rule=image_rule,
+    )
+
+
+def _claude(
+    window: int,
+    prices: tuple[float, float],
+    *,
+    read: float = 0.1,
+    tokens_min: int = 1_024,
+    cliffs: tuple[Cliff, ...] = (),
+    image_rule: ImageRule = "area",
+) -> ModelInfo:
+    return ModelInfo(
+        name="",
+        family="claude",
+        window=window,
+        output_reserve=reserve_for(window),
+        cache=replace(_ANTHROPIC, read=read, tokens_min=tokens_min),
+        prices=Prices(*prices),
+        cliffs=cliffs,
+        image_rule=image_rule,
+    )
+
+
+def _other(
+    window: int,
+    cache: CacheRules = NO_CACHE,
+    prices: tuple[float, float] | None = None,
+    cliffs: tuple[Cliff, ...] = (),
+    *,
+    family: str = "generic",
+    encoding: str | None = None,
+) -> ModelInfo:
+    return ModelInfo(
+        name="",
+        family=family,
+        encoding=encoding,
+        window=window,
+        output_reserve=reserve_for(window),
+        cache=cache,
+        prices=Prices(*prices) if prices else None,
+        cliffs=cliffs,
+        image_rule="fixed" if family == "gemini" else None,
+    )
+
+
+_OPENAI_MODELS: dict[str, ModelInfo] = {
+    "gpt-3-5-turbo": _gpt(16_385, NO_CACHE, (0.5, 1.5), encoding="cl100k_base"),
+    "gpt-4": _gpt(8_192, NO_CACHE, (30, 60), encoding="cl100k_base"),
+    "gpt-4-32k": _gpt(32_768, NO_CACHE, (60, 120), encoding="cl100k_base"),
+    "gpt-4-turbo": _gpt(128_000, NO_CACHE, (10, 30), encoding="cl100k_base"),
+    "gpt-4o": _gpt(128_000, _OPENAI, (2.5, 10)),
+    "gpt-4o-mini": _gpt(128_000, _OPENAI, (0.15, 0.6)),
+    "chatgpt-4o": _gpt(128_000, NO_CACHE, (5, 15)),
+    "gpt-4-1": _gpt(1_047_576, _OPENAI_QUARTER, (2, 8)),
+    "gpt-4-1-mini": _gpt(1_047_576, _OPENAI_QUARTER, (0.4, 1.6), image_rule="patches"),
+    "gpt-4-1-nano": _gpt(1_047_576, _OPENAI_QUARTER, (0.1, 0.4), image_rule="patches"),
+    "o1": _gpt(200_000, _OPENAI, (15, 60)),
+    "o1-mini": _gpt(128_000, _OPENAI, (1.1, 4.4)),
+    "o3": _gpt(200_000, _OPENAI_QUARTER, (2, 8)),
+    "o3-mini": _gpt(200_000, _OPENAI, (1.1, 4.4)),
+    "o4-mini": _gpt(200_000, _OPENAI_QUARTER, (1.1, 4.4), image_rule="patches"),
+    "gpt-oss": _gpt(131_072, NO_CACHE, None),
+    "gpt-5": _gpt(_GPT_5_WINDOW, _OPENAI_TENTH, (1.25, 10)),
+    "gpt-5-mini": _gpt(_GPT_5_WINDOW, _OPENAI_TENTH, (0.25, 2), image_rule="patches"),
+    "gpt-5-nano": _gpt(_GPT_5_WINDOW, _OPENAI_TENTH, (0.05, 0.4), image_rule="patches"),
+    "gpt-5-pro": _gpt(_GPT_5_WINDOW, NO_CACHE, (15, 120)),
+    "gpt-5-1": _gpt(_GPT_5_WINDOW, _OPENAI_TENTH, (1.25, 10)),
+    "gpt-5-1-codex-mini": _gpt(_GPT_5_WINDOW, _OPENAI_TENTH, (0.25, 2), image_rule="patches"),
+    "gpt-5-2": _gpt(_GPT_5_WINDOW, _OPENAI_TENTH, (1.75, 14)),
+    "gpt-5-2-pro": _gpt(_GPT_5_WINDOW, NO_CACHE, (21, 168)),
+    "gpt-5-3": _gpt(128_000, _OPENAI_TENTH, (1.75, 14)),
+    "gpt-5-3-codex": _gpt(_GPT_5_WINDOW, _OPENAI_TENTH, (1.75, 14)),
+    "gpt-5-4": _gpt(_GPT_54_WINDOW, _OPENAI_TENTH, (2.5, 15), _GPT_CLIFF, image_rule="patches"),
+    "gpt-5-4-mini": _gpt(_GPT_5_WINDOW, _OPENAI_TENTH, (0.75, 4.5), image_rule="patches"),
+    "gpt-5-4-nano": _gpt(_GPT_5_WINDOW, _OPENAI_TENTH, (0.2, 1.25), image_rule="patches"),
+    "gpt-5-4-pro": _gpt(_GPT_54_WINDOW, NO_CACHE, (30, 180), _GPT_CLIFF, image_rule="patches"),
+    "gpt-5-5": _gpt(_M, _OPENAI_TENTH, (5, 30), _GPT_CLIFF, image_rule="patches"),
+    "gpt-5-5-pro": _gpt(_M, NO_CACHE, (30, 180), _GPT_CLIFF, image_rule="patches"),
+    "gpt-5-6-sol": _gpt(_GPT_54_WINDOW, _OPENAI_56, None, _GPT_CLIFF, image_rule="patches"),
+    "gpt-5-6-terra": _gpt(_GPT_54_WINDOW, _OPENAI_56, (2, 12), _GPT_CLIFF, image_rule="patches"),
+    "gpt-5-6-luna": _gpt(_GPT_54_WINDOW, _OPENAI_56, None, _GPT_CLIFF, image_rule="patches"),
+    "gpt-6-astra": _gpt(_GPT_54_WINDOW, _OPENAI_56, (10, 50), _GPT_CLIFF, image_rule="patches"),
+    "gpt-6-sol": _gpt(_GPT_54_WINDOW, _OPENAI_56, (2, 10), _GPT_CLIFF, image_rule="patches"),
+    "gpt-6-luna": _gpt(_GPT_54_WINDOW, _OPENAI_56, (0.1, 0.5), _GPT_CLIFF, image_rule="patches"),
+    "gpt-6-1-sol": _gpt(_GPT_54_WINDOW, _OPENAI_61, (2, 10), _GPT_CLIFF, image_rule="patches"),
+    "gpt-6-1-terra": _gpt(_GPT_54_WINDOW, _OPENAI_61, (1, 5), _GPT_CLIFF, image_rule="patches"),
+}
+
+_ANTHROPIC_MODELS: dict[str, ModelInfo] = {
+    "claude-3-haiku": _claude(200_000, (0.25, 1.25), tokens_min=2_048),
+    "claude-3-opus": _claude(200_000, (15, 75)),
+    "claude-3-5-haiku": _claude(200_000, (0.8, 4), tokens_min=2_048),
+    "claude-3-5-sonnet": _claude(200_000, (3, 15)),
+    "claude-3-7-sonnet": _claude(200_000, (3, 15)),
+    "claude-opus-4": _claude(200_000, (15, 75)),
+    "claude-opus-4-0": _claude(200_000, (15, 75)),
+    "claude-opus-4-1": _claude(200_000, (15, 75)),
+    "claude-opus-4-5": _claude(200_000, (5, 25), tokens_min=4_096),
+    "claude-opus-4-6": _claude(_M, (5, 25), tokens_min=4_096),
+    "claude-opus-4-7": _claude(_M, (5, 25), tokens_min=2_048, image_rule="area-large"),
+    "claude-opus-4-8": _claude(_M, (5, 25), image_rule="area-large"),
+    "claude-opus-5": _claude(_M, (5, 25), tokens_min=512, image_rule="area-large"),
+    "claude-opus-5-5": _claude(_M, (4, 20), read=0.05, tokens_min=512, image_rule="area-large"),
+    "claude-sonnet-4": _claude(200_000, (3, 15)),
+    "claude-sonnet-4-0": _claude(200_000, (3, 15)),
+    "claude-sonnet-4-5": _claude(200_000, (3, 15), cliffs=_SONNET_45_CLIFF),
+    "claude-sonnet-4-6": _claude(_M, (3, 15), tokens_min=2_048),
+    "claude-sonnet-5": _claude(_M, (2, 10), image_rule="area-large"),
+    "claude-sonnet-5-5": _claude(_M, (2, 10), read=0.05, image_rule="area-large"),
+    "claude-haiku-4-5": _claude(200_000, (1, 5), tokens_min=4_096),
+    "claude-haiku-5-5": _claude(_M, (0.1, 0.5), tokens_min=4_096, cliffs=_HAIKU_55_CLIFF),
+    "claude-fable-5": _claude(_M, (10, 50), tokens_min=512, image_rule="area-large"),
+    "claude-fable-5-1": _claude(_M, (10, 50), read=0.025, tokens_min=512, image_rule="area-large"),
+}
+
+_OTHER_MODELS: dict[str, ModelInfo] = {
+    "gemini-2-5-flash": _other(1_048_576, _GEMINI, (0.3, 2.5), family="gemini"),
+    "gemini-2-5-flash-lite": _other(_M, _GEMINI, (0.1, 0.4), family="gemini"),
+    "gemini-2-5-pro": _other(1_048_576, _GEMINI, (1.25, 10), _GEMINI_CLIFF, family="gemini"),
+    "gemini-3-flash": _other(_M, _GEMINI, (0.5, 3), family="gemini"),
+    "gemini-3-pro": _other(1_048_576, _GEMINI, (2, 12), _GEMINI_CLIFF, family="gemini"),
+    "gemini-3-1-pro": _other(1_048_576, _GEMINI, (2, 12), _GEMINI_CLIFF, family="gemini"),
+    "gemini-3-1-flash-lite": _other(_M, _GEMINI, (0.25, 1.5), family="gemini"),
+    "gemini-3-5-flash": _other(_M, _GEMINI, (1.5, 9), family="gemini"),
+    "gemini-3-5-flash-lite": _other(_M, _GEMINI, (0.3, 2.5), family="gemini"),
+    "gemini-3-6-flash": _other(_M, _GEMINI, (0.75, 3.75), family="gemini"),
+    "gemini-4-argon": _other(1_048_576, _GEMINI_4, (4, 20), family="gemini"),
+    "deepseek-chat": _other(128_000, _DEEPSEEK, (0.27, 1.1), encoding="deepseek_v3"),
+    "deepseek-reasoner": _other(128_000, _DEEPSEEK, None, encoding="deepseek_v3"),
+    "deepseek-v3": _other(128_000, _DEEPSEEK, None, encoding="deepseek_v3"),
+    "deepseek-v3-1": _other(128_000, _DEEPSEEK, None, encoding="deepseek_v3"),
+    "deepseek-v3-2": _other(128_000, _DEEPSEEK, None, encoding="deepseek_v3"),
+    "deepseek-r1": _other(128_000, _DEEPSEEK, None, encoding="deepseek_v3"),
+    "deepseek-v4-flash": _other(_M, _DEEPSEEK_4, None),
+    "deepseek-v4-pro": _other(_M, _DEEPSEEK_4, None),
+    "qwen2-5": _other(131_072, encoding="qwen3"),
+    "qwen3": _other(131_072, encoding="qwen3"),
+    "qwen3-coder": _other(262_144, encoding="qwen3"),
+    "llama-3": _other(8_192, encoding="llama3"),
+    "llama-3-1": _other(131_072, encoding="llama3"),
+    "llama-3-2": _other(131_072, encoding="llama3"),
+    "llama-3-3": _other(131_072, encoding="llama3"),
+    "kimi-k2": _other(262_144, replace(_KIMI, read=0.25), (0.6, 2.5), encoding="kimi_k2"),
+    "kimi-k2-5": _other(262_144, replace(_KIMI, read=0.17), (0.6, 3)),
+    "kimi-k2-6": _other(262_144, replace(_KIMI, read=0.17), (0.95, 4)),
+    "kimi-k3": _other(1_048_576, _KIMI, (3, 15)),
+    "kimi-k3-1-pro": _other(1_048_576, _KIMI, (2, 10)),
+    "glm-4-5": _other(131_072, encoding="glm4"),
+    "mistral-large-4": _other(1_048_576, _MISTRAL, (1.36, 4.18)),
+    "mistral-large-latest": _other(1_048_576, _MISTRAL, (1.36, 4.18)),
+    "mistral-large-2512": _other(262_144, _MISTRAL, (0.5, 1.5)),
+    "mistral-medium-3-5": _other(262_144, _MISTRAL, (1.5, 7.5)),
+    "grok-4": _other(256_000, _GROK, (3, 15)),
+    "grok-4-0709": _other(256_000, _GROK, (3, 15)),
+    "grok-4-fast": _other(2_000_000, _GROK, (0.2, 0.5)),
+    "grok-4-1-fast": _other(2_000_000, _GROK, (0.2, 0.5)),
+    "grok-4-7": _other(500_000, _GROK, (2, 6), _GROK_CLIFF),
+    "smollm2-135m": _other(2_048),  # As `refold local` runs it; elsewhere it has another name.
+    "grok-code-fast-1": _other(256_000, replace(_GROK, read=0.1), (0.2, 1.5)),
+}
+
+MODELS: dict[str, ModelInfo] = {**_OPENAI_MODELS, **_ANTHROPIC_MODELS, **_OTHER_MODELS}
+
+# A version that is not in the table: what all models of this maker have in common.
+FAMILIES: dict[str, ModelInfo] = {
+    "gpt": ModelInfo(name="", encoding="o200k_base", family="gpt", cache=_OPENAI_56, image_rule="patches"),
+    "chatgpt": ModelInfo(name="", encoding="o200k_base", family="gpt", cache=_OPENAI, image_rule="tiles"),
+    "codex": ModelInfo(name="", encoding="o200k_base", family="gpt", cache=_OPENAI_TENTH, image_rule="patches"),
+    "claude": ModelInfo(name="", family="claude", cache=replace(_ANTHROPIC, tokens_min=4_096), image_rule="area-large"),
+    "gemini": ModelInfo(name="", family="gemini", cache=_GEMINI, image_rule="fixed"),
+    "gemma": ModelInfo(name="", family="gemini"),
+    "deepseek": ModelInfo(name="", cache=_DEEPSEEK),
+    "kimi": ModelInfo(name="", cache=_KIMI),
+    "mistral": ModelInfo(name="", cache=_MISTRAL),
+    "grok": ModelInfo(name="", cache=_GROK),
+}

@@ -29,7 +29,7 @@ from refold.config.load import find_row
 from refold.errors import RefoldError
 from refold.ledger.port import Ledger
 from refold.manager.usage import read_figures
-from refold.memory.compression_folder import SETTINGS
+from refold.memory import SETTINGS
 from refold.tokens import counter_for
 
 _REQUESTS_MAX = 100_000

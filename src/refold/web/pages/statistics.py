@@ -15,7 +15,7 @@ from nicegui.events import GenericEventArguments
 from refold.conversation.reason import read_reason
 from refold.ledger.records import Event
 from refold.manager.usage import Bill, SessionFigures
-from refold.tokens.model_table import AS_OF
+from refold.tokens.models import AS_OF
 from refold.web.charts import draw_bill, draw_tokens
 from refold.web.figures import Overview, read_overview
 from refold.web.links import page_link, session_link

@@ -1,20 +1,31 @@
-"""Settings that would have served the stored sessions better: one knob after the other, each tried on all of them.
+"""Tuning: replay stored sessions with other settings, and propose settings that would have served them better.
 
-A change is proposed only if every request still fits and is valid, as many values stay in view as now, and the whole
-bill (with re-reads of hidden text) is lower by enough to matter. A knob has bounds; anything outside them is for a
-person to set. The search is short and deterministic. Nothing is changed here.
+``propose`` tries one knob after the other on all sessions and changes nothing. It proposes a change only if every
+request still fits and is valid, as many values stay in view as now, and the whole bill (with re-reads of hidden text)
+is lower by enough to matter. A knob has bounds; a value outside them is for a person to set. The search is short and
+deterministic.
+
+``apply`` changes the settings and logs it. ``watch`` serves ``tune: auto``: after a number of compressions it looks for
+better settings in its own thread and applies them. A failure is noted and has no other effect.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 
 from refold.budget import Budget, Tariff
 from refold.config import CompressionConfig
+from refold.config.save import save_settings
+from refold.conversation import because
 from refold.errors import RefoldError
 from refold.ledger.codec import load_json
 from refold.ledger.port import Ledger
+from refold.ledger.records import Event
+from refold.manager import ContextCompressionManager
+from refold.manager.notices import Notice
 from refold.readers.session import Session
 from refold.replay.policy import LadderPolicy, Policy, Room
 from refold.replay.record import SessionRecord, add_probes
@@ -22,6 +33,8 @@ from refold.replay.report import Tally, tally_preset
 from refold.replay.run import Measured, replay_session
 from refold.tokens import counter_for, model_info
 from refold.tokens.models import ModelInfo
+
+__all__ = ["KNOBS", "Figures", "Knob", "Tuning", "apply", "propose", "read_stored", "watch"]
 
 # A change breaks cached prefixes and people's habits: it has to be worth that.
 SAVING_MIN = 0.03
@@ -192,3 +205,68 @@ def _replay(session: Session, config: CompressionConfig) -> SessionRecord:
         )
     except RefoldError as error:
         return SessionRecord(session.id, "tried", len(session.messages), 0, 0, problem=str(error))
+
+
+# Compressions between two looks: a change needs time to show.
+COMPRESSIONS_BETWEEN = 20
+SESSIONS_WATCHED = 4
+
+
+def apply(workspace: str | Path, ledger: Ledger, tuning: Tuning, now: float, by: str = "tune") -> CompressionConfig:
+    """Write the changes into the project's file and the event log; return the settings that hold now."""
+    config = save_settings(workspace, dict(tuning.changes))
+    rows = ledger.list_sessions(limit=1)
+    fields = {"by": by, "changes": dict(tuning.changes), "now": asdict(tuning.now), "then": asdict(tuning.then)}
+    if rows:
+        listed = ", ".join(f"{name} = {value:g}" for name, value in tuning.changes.items())
+        ledger.add_event(rows[0].id, Event("tuned", now, {"reason": because.TUNED(changes=listed).to_json(), **fields}))
+    return config
+
+
+def watch(manager: ContextCompressionManager, workspace: str | Path, every: int = COMPRESSIONS_BETWEEN) -> Watch:
+    """Tune a manager's settings automatically from now on."""
+    watching = Watch(manager, workspace, every)
+    manager.on("compressed", watching.see)
+    return watching
+
+
+class Watch:
+    """Counts compressions and looks for better settings now and then, one look at a time."""
+
+    def __init__(self, manager: ContextCompressionManager, workspace: str | Path, every: int) -> None:
+        self._manager = manager
+        self._workspace = workspace
+        self._every = every
+        self._count = 0
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self.last: Tuning | None = None
+        self.problem = ""
+
+    def see(self, notice: Notice) -> None:
+        """Count a compression; look again after enough of them."""
+        with self._lock:
+            self._count += 1
+            is_due = self._count >= self._every and not (self._thread and self._thread.is_alive())
+            if not is_due:
+                return
+            self._count = 0
+            self._thread = threading.Thread(target=self._look, args=(notice.time,), name="refold-tune", daemon=True)
+        self._thread.start()
+
+    def join(self, timeout_s: float | None = None) -> None:
+        """Wait until the look under way is over."""
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+
+    def _look(self, now: float) -> None:
+        manager = self._manager
+        try:
+            tuning = propose(read_stored(manager.ledger, SESSIONS_WATCHED), manager.config)
+            self.last = tuning
+            if tuning.changes:
+                apply(self._workspace, manager.ledger, tuning, now, by="tune: auto")
+                # On top of the current settings: a caller's own are in no file.
+                manager.adopt(manager.config.replace(**tuning.changes))
+        except Exception as error:  # noqa: BLE001 - a look for better settings must never end a conversation
+            self.problem = f"{type(error).__name__}: {error}"

@@ -14,8 +14,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from refold.errors import ConfigError
-from refold.tokens import TokenCounter, giant
-from refold.tokens.exact import EXACT_ENCODINGS, OPEN_VOCABULARIES, Encoding, clean_text
+from refold.tokens import TokenCounter
+from refold.tokens.encoding import EXACT_ENCODINGS, OPEN_VOCABULARIES, Encoding, _find_cuts, clean_text
 from tests.effort import up_to
 from tests.tokens.oracle import count_reference, load_oracle
 from tests.tokens.samples import KINDS
@@ -141,8 +141,8 @@ def test_a_text_too_large_for_one_piece_is_taken_apart_without_a_difference(enco
 
 def test_a_text_that_nothing_splits_is_cut_at_seams_and_an_ordinary_one_is_not() -> None:
     genome = "".join(random.Random(5).choices("acgt", k=3_000_000))
-    assert [is_seam for _, is_seam in giant._find_cuts(genome)] == [True] * 10 + [False]
-    assert not any(is_seam for _, is_seam in giant._find_cuts("plain words and 12 numbers\n" * 100_000))
+    assert [is_seam for _, is_seam in _find_cuts(genome)] == [True] * 10 + [False]
+    assert not any(is_seam for _, is_seam in _find_cuts("plain words and 12 numbers\n" * 100_000))
 
 
 @ENCODINGS
