@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from refold.stages.densify import densify_text, expand_text
-from refold.stages.densify.values import dump, parse
+from refold.stages.densify.cells import dump, parse
 from refold.tokens import TokenCounter
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"

@@ -17,7 +17,7 @@ from refold.errors import ConfigError
 from refold.formats import detect, parse_messages
 from refold.stages.extract.layout import CLOSING
 from refold.stages.extract.summary import ExtractOptions, extract_summary
-from refold.stages.prompts.question import write_archive_prompt, write_facts_prompt
+from refold.stages.prompts import write_archive_prompt, write_facts_prompt
 from refold.stages.verify import Answer, Ground, find_rejection, verify_words
 from refold.stages.verify.check import find_wrong
 from refold.tokens import TokenCounter

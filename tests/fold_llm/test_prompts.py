@@ -3,8 +3,16 @@
 import pytest
 
 from refold.conversation.view import Fold
-from refold.stages.prompts import Demands, cut_middle, write_demands, write_question, write_record, write_repair
-from refold.stages.prompts.question import Room, fit_record
+from refold.stages.prompts import (
+    Demands,
+    Room,
+    cut_middle,
+    fit_record,
+    write_demands,
+    write_question,
+    write_record,
+    write_repair,
+)
 from refold.tokens import TokenCounter
 from tests.fold_llm.talk import chatting, parse, says, working
 

@@ -16,7 +16,7 @@ from refold.config import CompressionConfig, load_config
 from refold.llm.choose import Endpoint
 from refold.llm.conversation_model import PLACE, Place, converse_with, find_conversation
 from refold.manager.export import export_session, import_session
-from refold.stages.prompts.question import RECORD
+from refold.stages.prompts import RECORD
 from refold.testing import ScriptedProvider, say
 from tests.cli.running import Shell
 from tests.fold_llm.talk import GOOD, working

@@ -3,8 +3,8 @@
 import json
 
 from refold.conversation.message import Message, Part
-from refold.stages.arrival import render_arrival
 from refold.stages.densify import Densify
+from refold.stages.stage import render_arrival
 from refold.stages.truncate import Truncate
 
 

@@ -26,8 +26,7 @@ from refold.manager.returned import restore_history
 from refold.manager.session import OpenSession, digest_raw
 from refold.manager.store import Keeper, Slot
 from refold.manager.usage import ReportedUsage, describe_reports
-from refold.stages.arrival import render_arrival
-from refold.stages.stage import ArrivalStage
+from refold.stages.stage import ArrivalStage, render_arrival
 from refold.stages.truncate import Truncate
 from refold.tokens import model_info
 

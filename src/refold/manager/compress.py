@@ -31,7 +31,7 @@ from refold.manager.store import Keeper
 from refold.offload import OffloadFolder
 from refold.stages.fold import Fold
 from refold.stages.offload import read_path
-from refold.stages.prompts.demands import FACTS_MARK
+from refold.stages.prompts import FACTS_MARK
 from refold.stages.stage import Ask, Reply
 
 UNAVAILABLE = "[Content unavailable: {path}]"

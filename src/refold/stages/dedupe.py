@@ -18,8 +18,7 @@ from refold.conversation.message import mark, message_handle
 from refold.conversation.reason import Language
 from refold.conversation.view import Edit, View
 from refold.stages.gist import Observation, describe_call, describe_size, find_observations, read_json
-from refold.stages.options import check_options
-from refold.stages.stage import Goal, When, replace_part, seen_part
+from refold.stages.stage import Goal, When, check_options, replace_part, seen_part
 
 _DIFF_SPAN_MAX = 200  # Lines between the first and the last difference; what lies beyond is only counted.
 _DIFF_LINE_CHARS = 300

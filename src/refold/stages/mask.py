@@ -19,8 +19,7 @@ from refold.stages.arguments import shorten_arguments
 from refold.stages.extract.values import find_values
 from refold.stages.gist import describe_call, describe_size, find_observations, find_status
 from refold.stages.media import describe_media
-from refold.stages.options import check_options
-from refold.stages.stage import Goal, When, count_part, replace_part, seen_part
+from refold.stages.stage import Goal, When, check_options, count_part, replace_part, seen_part
 
 # What a later step is most likely to spell again. Measured: see docs/reference/stages/mask.md.
 _WEIGHTS = {"id": 1.4, "file": 1.3, "email": 1.3, "date": 1.2, "identifier": 1.0, "url": 0.9, "money": 1.0, "name": 0.8}

@@ -19,8 +19,7 @@ from refold.conversation.reason import Language
 from refold.conversation.view import Edit, Item, View
 from refold.stages.extract.words import split_sentences
 from refold.stages.gist import describe_size
-from refold.stages.options import check_options
-from refold.stages.stage import Goal, When, replace_part, seen_part
+from refold.stages.stage import Goal, When, check_options, replace_part, seen_part
 
 _WORD = re.compile(r"[^\W_]+", re.UNICODE)
 _HAN_RUN = re.compile(r"[\u3400-\u9fff\uf900-\ufaff]+")

@@ -20,8 +20,7 @@ from refold.conversation.reason import Language, count_things
 from refold.conversation.view import Edit, View
 from refold.errors import ConfigError, LawBroken
 from refold.stages.gist import Observation, count_lines, describe_size, find_observations
-from refold.stages.options import check_options
-from refold.stages.stage import Goal, When, replace_part, seen_part
+from refold.stages.stage import Goal, When, check_options, replace_part, seen_part
 
 _LINE = re.compile(r"Tool result is at: (\S+)")
 _FOLDER = re.compile(r"[A-Za-z0-9_][\w.-]*(?:/[A-Za-z0-9_][\w.-]*)*", re.ASCII)

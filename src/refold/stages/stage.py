@@ -2,17 +2,23 @@
 
 A stage that needs a model asks by yielding: ``reply = yield Ask(prompt, tokens_max=800)``; a driver answers.
 A stage never reaches out, never changes a message, and never proposes to touch what is protected.
+
+``OutputStage`` is the base of the stages that rewrite a tool's output, on arrival or in a batch. ``render_arrival``
+applies all arrival stages to one message: each sees what the one before it made. An edit made from an earlier edit of
+the same part has a higher level, so undoing the earlier one undoes both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
-from typing import ClassVar, Literal, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar, Literal, Protocol
 
-from refold.conversation.message import Message, Part
+from refold.conversation.message import Message, Part, message_handle
 from refold.conversation.reason import NO_REASON, Language, Reason, text_reason
 from refold.conversation.view import Edit, Item, View
+from refold.errors import ConfigError
 
 When = Literal["arrival", "batch", "hard"]
 FOLD = "fold"
@@ -166,3 +172,94 @@ def count_part(view: View, part: Part) -> int:
     if part.kind == "media" or part.inside:
         return view.lens.count_bare(part)
     return view.lens.count_text(part.text)
+
+
+def check_options(stage: Any) -> None:
+    """Raise ConfigError for a count below zero or a share that is not between 0 and 1."""
+    for option in fields(stage):
+        value = getattr(stage, option.name)
+        if isinstance(value, bool | str):
+            continue
+        if isinstance(value, int) and value < 0:
+            raise ConfigError(f"{stage.name}.{option.name} is {value}; give 0 or more")
+        if isinstance(value, float) and not 0 <= value <= 1:
+            raise ConfigError(f"{stage.name}.{option.name} is {value}; give a share between 0 and 1")
+
+
+def render_arrival(stages: Iterable[ArrivalStage], message: Message) -> list[Edit]:
+    """Return what all arrival stages together make of one message, in their order."""
+    edits: list[Edit] = []
+    newest: dict[int, Edit] = {}
+    seen = message
+    for stage in stages:
+        for found in stage.arrive(seen):
+            assert found.part is not None
+            before = newest.get(found.part)
+            edit = found
+            if before is not None:
+                edit = replace(found, level=before.level + 1, made_from=(before.id,), id="")
+            newest[found.part] = edit
+            edits.append(edit)
+        seen = replace(message, parts=_show(message, newest))
+    return edits
+
+
+def _show(message: Message, edits: dict[int, Edit]) -> tuple[Part, ...]:
+    return tuple(replace(part, text=edits[at].text) if at in edits else part for at, part in enumerate(message.parts))
+
+
+class OutputStage(ABC):
+    """A stage over tool outputs; with ``texts`` over plain text, too."""
+
+    name: ClassVar[str]
+    texts: bool
+
+    @abstractmethod
+    def rewrite(self, text: str, handle: str, tool: str) -> str | None:
+        """Return the replacement of an output; None if it stays."""
+
+    @abstractmethod
+    def write_reason(self, chars_before: int, chars_after: int) -> Reason:
+        """Return the reason of an edit."""
+
+    def speak(self, language: Language) -> OutputStage:  # noqa: ARG002 - most outputs need no words of ours
+        """Return the stage with its own words in the language of a conversation."""
+        return self
+
+    def arrive(self, message: Message) -> list[Edit]:
+        """Return the edits of one message's outputs."""
+        edits: list[Edit] = []
+        for number, part in enumerate(() if message.is_sealed else message.parts):
+            text = self._rewrite(message, number, part)
+            if text is not None:
+                reason = self.write_reason(len(part.text), len(text))
+                edits.append(Edit("replace", self.name, (message.id,), number, text, reason=reason))
+        return edits
+
+    def propose(self, view: View, goal: Goal) -> list[Edit]:
+        """Return the edits of every output in view that nothing protects."""
+        return self.speak(goal.language)._propose(view)
+
+    def _propose(self, view: View) -> list[Edit]:
+        edits: list[Edit] = []
+        for at, item in enumerate(view.items):
+            if item.is_fold or at in view.protected:
+                continue
+            for number in range(len(item.message.parts)):
+                part = self._find_part(item, number)
+                text = None if part is None else self._rewrite(item.message, number, part)
+                if part is None or text is None:
+                    continue
+                reason = self.write_reason(len(part.text), len(text))
+                edit = replace_part(item, number, text, view=view, stage=self.name, reason=reason)
+                edits += [edit] if edit else []
+        return edits
+
+    def _find_part(self, item: Item, number: int) -> Part | None:
+        """Return the part to work on, as it is seen now; None if it is not to be touched."""
+        return seen_part(item, number)
+
+    def _rewrite(self, message: Message, number: int, part: Part) -> str | None:
+        if part.inside or not (part.kind == "result" or (self.texts and part.kind == "text")):
+            return None
+        return self.rewrite(part.text, message_handle(message, number), part.name)

@@ -18,8 +18,7 @@ from refold.stages.extract.layout import neutralise
 from refold.stages.extract.source import Source
 from refold.stages.extract.summary import read_span
 from refold.stages.extract.words import shorten_words
-from refold.stages.prompts.demands import FACT_KINDS, FACTS_MARK, Demands
-from refold.stages.prompts.question import Question, Room, write_question, write_repair
+from refold.stages.prompts import FACT_KINDS, FACTS_MARK, Demands, Question, Room, write_question, write_repair
 from refold.stages.stage import Ask, Goal, Reply
 from refold.stages.verify import Answer, Dropped, Ground, Voices, add_missing, find_rejection, verify_words
 from refold.stages.verify.check import find_wrong

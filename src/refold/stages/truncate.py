@@ -17,8 +17,7 @@ from refold.conversation.reason import Language, Reason, detect_language
 from refold.errors import ConfigError
 from refold.stages.gist import count_lines
 from refold.stages.landmarks import Landmark, find_landmarks, looks_like_log, names_shell
-from refold.stages.output import OutputStage
-from refold.stages.stage import When
+from refold.stages.stage import OutputStage, When
 
 _SHELL_HEAD = 0.2
 _OTHER_HEAD = 0.5

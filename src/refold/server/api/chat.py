@@ -22,8 +22,7 @@ from refold.llm.summariser import is_plugin
 from refold.server.api.interface import Access, Asker, Json
 from refold.server.auth import PREFIX
 from refold.server.request import find_bearer, find_header
-from refold.stages.prompts.demands import Demands, write_demands
-from refold.stages.prompts.question import write_record
+from refold.stages.prompts import Demands, write_demands, write_record
 
 router = APIRouter(tags=["chat"])
 TIMEOUT_S = 30.0

@@ -4,7 +4,6 @@ Lossless or not at all. ``densify_text`` reads back every block it makes before 
 its inverse: JSON comes back equal as parsed, logs byte for byte.
 """
 
-from refold.stages.densify.stage import Densify
-from refold.stages.densify.text import densify_text, expand_text, find_blocks
+from refold.stages.densify.stage import Densify, densify_text, expand_text, find_blocks
 
 __all__ = ["Densify", "densify_text", "expand_text", "find_blocks"]

@@ -10,11 +10,9 @@ import re
 from collections import Counter
 from collections.abc import Callable
 
-from refold.stages.densify.columns import read_columns, write_columns
-from refold.stages.densify.plan import ROWS_MIN, is_keyed, is_like_list, plan_table
-from refold.stages.densify.read import RowReader
-from refold.stages.densify.values import Value, dump, parse, quote
-from refold.stages.densify.write import RowWriter
+from refold.stages.densify.cells import Value, dump, parse, quote
+from refold.stages.densify.rows import RowReader, RowWriter, read_columns, write_columns
+from refold.stages.densify.table import ROWS_MIN, is_keyed, is_like_list, plan_table
 
 # A table must be so much shorter than its JSON to be worth another way of reading.
 _TABLE_GAIN = 0.9

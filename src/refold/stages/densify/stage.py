@@ -1,11 +1,15 @@
-"""densify: the stage. Lossless: JSON of like records becomes tables, repetitive logs tell their beginnings once.
+"""densify: JSON of similar records becomes tables, and repetitive logs state their common beginnings once. Lossless.
 
-A pure function of message and options. It never applies where reading back would not give exactly what was there, nor
-where little is saved; the original stays behind the block's handle as with every edit.
+JSON is recognised where its borders are clear: it starts and ends a line, fenced or not, or is the whole text. A block
+opens with the line ``⟨handle⟩ JSON ...`` or ``⟨handle⟩ log ...`` and closes with the line ``⟨/handle⟩``. The rest
+stays byte for byte. Every block is read back before it is used; if the result differs or little is saved, the text
+stays as it was.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,9 +18,179 @@ from refold.conversation.message import Part
 from refold.conversation.reason import Reason
 from refold.conversation.view import Item
 from refold.errors import ConfigError
-from refold.stages.densify.text import densify_text
-from refold.stages.output import OutputStage
-from refold.stages.stage import When
+from refold.stages.densify.cells import Value, dump, parse_at
+from refold.stages.densify.document import read_block, write_document, write_lines
+from refold.stages.densify.logs import read_log, write_log
+from refold.stages.densify.table import ROWS_MIN, is_record
+from refold.stages.stage import OutputStage, When
+
+# What JSON can go on with: ``[12:00:00]`` and ``[INFO]`` are looked at no further.
+_JSON_START = re.compile(
+    r"""^(?=\{\s*(?:\}|"[^"\\\n]*(?:\\.[^"\\\n]*)*"\s*:)
+         |\[\s*(?:[\[{\]]|"[^"\\\n]*(?:\\.[^"\\\n]*)*"\s*[,\]]|(?:-?\d[\d.eE+-]*|true|false|null)\s*[,\]]))""",
+    re.M | re.X,
+)
+_BLOCK_START = re.compile(r"^⟨([mf]:[0-9a-f]{4,32}(?:\.\d{1,5})?)⟩ (?=JSON |log )", re.M)
+# What a block that was tampered with may raise; ours never does.
+_FAULTS = (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError)
+# A failed reading may cost a walk over all the text before it.
+_FAILURES_MAX = 100
+# Signs in a log cost a reader more than cells in a table do.
+_LOG_SAVING_MIN = 0.15
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A block in a text: the whole of it, and its lines without the marks."""
+
+    start: int
+    stop: int
+    lines: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A piece of a text that is JSON: one value, or values on a line each (``is_lines``)."""
+
+    start: int
+    stop: int
+    values: list[Value]
+    is_lines: bool = False
+
+    @property
+    def canonical(self) -> str:
+        """The same values in the one form that reading back gives."""
+        return "\n".join([dump(value) for value in self.values])
+
+
+def densify_text(text: str, handle: str, *, chars_min: int = 300, saving_min: float = 0.1) -> str | None:
+    """Return the text with its JSON, or its repetitive lines, in blocks; None if that saves too little or is not exact.
+
+    ``chars_min`` is the least a piece must have, ``saving_min`` the least share of it that a block must save.
+    """
+    if len(text) < chars_min or _BLOCK_START.search(text):
+        return None
+    pieces: list[str] = []
+    expected: list[str] = []
+    at = 0
+    for span in find_spans(text, chars_min):
+        block = _write_block(span, handle, saving_min)
+        if block is not None:
+            pieces += [text[at : span.start], block]
+            expected += [text[at : span.start], span.canonical]
+            at = span.stop
+    if not pieces:
+        return _densify_log(text, handle, saving_min)
+    made = "".join([*pieces, text[at:]])
+    return made if _reads_back(made, "".join([*expected, text[at:]])) else None
+
+
+def expand_text(text: str) -> str:
+    """Return a text with every block read back: JSON in canonical form, logs byte for byte, other text as it is.
+
+    A block that was changed since raises ValueError.
+    """
+    pieces: list[str] = []
+    at = 0
+    for block in find_blocks(text):
+        pieces += [text[at : block.start], _read(block.lines)]
+        at = block.stop
+    return "".join([*pieces, text[at:]])
+
+
+def find_blocks(text: str) -> Iterator[Block]:
+    """Find the blocks of a text in order; a checker of honesty tells them from verbatim lines by this."""
+    at = close = 0
+    while match := _BLOCK_START.search(text, at):
+        at = match.end()
+        # One look for the next closing mark serves every opening before it: linear on any input.
+        close = text.find("\n⟨/", at) if close < at else close
+        if close < 0:
+            return
+        closing = f"\n⟨/{match[1]}⟩"
+        stop = close + len(closing)
+        if text.startswith(closing, close) and _ends_line(text, stop):
+            yield Block(match.start(), stop, text[at:close].split("\n"))
+            at = stop
+
+
+def find_spans(text: str, chars_min: int) -> Iterator[Span]:
+    """Find the JSON in a text, in order. Linear: what failed to read is not tried again from within."""
+    at = failures = 0
+    while failures < _FAILURES_MAX and (match := _JSON_START.search(text, at)):
+        start = match.start()
+        try:
+            value, stop = parse_at(text, start)
+        except ValueError as error:
+            # JSON that cannot be kept, such as a key that occurs twice, does not tell where it ends.
+            at, failures = max(start + 1, getattr(error, "pos", 0)), failures + 1
+            continue
+        except RecursionError:
+            return
+        at = stop
+        if not _ends_line(text, stop):
+            continue
+        span = _extend_lines(text, Span(start, stop, [value]))
+        if span.stop - span.start >= chars_min:
+            yield span
+        at = span.stop
+
+
+def frame(handle: str, lines: list[str]) -> str:
+    """Return a block: the first line tells what it is and how to read it, the last closes it."""
+    return "\n".join([f"⟨{handle}⟩ {lines[0]}", *lines[1:], f"⟨/{handle}⟩"])
+
+
+def _extend_lines(text: str, first: Span) -> Span:
+    """Take the following lines in as long as each is one record."""
+    if not is_record(first.values[0]) or text.find("\n", first.start, first.stop) >= 0:
+        return first
+    values, end = list(first.values), first.stop
+    while text.startswith("\n{", end):
+        try:
+            value, after = parse_at(text, end + 1)
+        except (ValueError, RecursionError):
+            break
+        if not is_record(value) or not _ends_line(text, after) or text.find("\n", end + 1, after) >= 0:
+            break
+        values.append(value)
+        end = after
+    return Span(first.start, end, values, True) if len(values) >= ROWS_MIN else first
+
+
+def _ends_line(text: str, at: int) -> bool:
+    return at == len(text) or text.startswith(("\n", "\r\n"), at)
+
+
+def _write_block(span: Span, handle: str, saving_min: float) -> str | None:
+    try:
+        lines = write_lines(span.values) if span.is_lines else write_document(span.values[0])
+    except RecursionError:
+        return None
+    block = frame(handle, lines)
+    return block if len(block) <= (span.stop - span.start) * (1 - saving_min) else None
+
+
+def _densify_log(text: str, handle: str, saving_min: float) -> str | None:
+    lines = write_log(text)
+    if lines is None:
+        return None
+    made = frame(handle, lines)
+    return made if len(made) <= len(text) * (1 - max(saving_min, _LOG_SAVING_MIN)) and _reads_back(made, text) else None
+
+
+def _read(lines: list[str]) -> str:
+    try:
+        return read_log(lines) if lines[0].startswith("log ") else read_block(lines)
+    except _FAULTS as error:
+        raise ValueError(f"a block does not read back ({error}); ask for its handle to get the original") from error
+
+
+def _reads_back(made: str, expected: str) -> bool:
+    try:
+        return expand_text(made) == expected
+    except ValueError:
+        return False
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,9 @@ from typing import ClassVar, Literal
 
 from refold.conversation.message import Role
 from refold.stages.extract.summary import Style
-from refold.stages.options import check_options
 from refold.stages.prompts import PromptStyle
 from refold.stages.score import ScoreOptions
-from refold.stages.stage import Goal
+from refold.stages.stage import Goal, check_options
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,12 +22,11 @@ from refold.stages.extract.summary import Extract, ExtractOptions
 from refold.stages.fold.options import FoldOptions
 from refold.stages.fold.room import find_least, share_room, summary_room
 from refold.stages.fold.units import UnitChoice, choose_units, foldable_runs
-from refold.stages.prompts import Demands
-from refold.stages.prompts.question import Room
+from refold.stages.prompts import Demands, Room
 from refold.stages.span import earlier_folds, find_head, items_of
 from refold.stages.stage import Goal, Proposal, Proposed, When
 from refold.stages.summarise import Told, ask_words
-from refold.stages.verify.rejections import SIZE_SHARE_MAX
+from refold.stages.verify.check import SIZE_SHARE_MAX
 
 # The least tokens in which a model can say anything.
 WORDS_TOKENS_MIN = 80

@@ -20,7 +20,7 @@ from refold.stages.fold.room import count_lasting, count_unit, part_of, summary_
 from refold.stages.score import important_units
 from refold.stages.span import free_runs, is_record
 from refold.stages.stage import Goal
-from refold.stages.verify.rejections import SIZE_SHARE_MAX
+from refold.stages.verify.check import SIZE_SHARE_MAX
 
 # A first message larger than this share of the room is not worth its cached place.
 FIRST_USER_SHARE = 0.1

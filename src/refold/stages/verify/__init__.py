@@ -4,9 +4,8 @@ Pure text in, text and findings out. Nothing here asks a model, and nothing here
 as it is or goes whole.
 """
 
-from refold.stages.verify.check import Dropped, Verified, Voices, add_missing, verify_words
+from refold.stages.verify.check import Answer, Dropped, Verified, Voices, add_missing, find_rejection, verify_words
 from refold.stages.verify.ground import Ground, find_claims
-from refold.stages.verify.rejections import Answer, find_rejection
 
 __all__ = [
     "Answer",
