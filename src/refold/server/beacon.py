@@ -23,7 +23,7 @@ from typing import Any
 from urllib.error import HTTPError
 from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
 
-from refold.offload.disk import write_whole
+from refold.offload import write_whole
 
 BEACON_FILE = ".refold/gateway.json"
 PATH = "/wrap"
