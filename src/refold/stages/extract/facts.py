@@ -12,13 +12,12 @@ import re
 from collections.abc import Iterable, Sequence
 
 from refold.conversation.view import Fact, FactKind
+from refold.stages.extract.cue import Cue, any_of, any_word
 from refold.stages.extract.words import (
     PASTED_CHARS,
     QUESTION,
     SCAN_CHARS,
     Saying,
-    any_of,
-    any_word,
     is_intent,
     is_rule,
     split_sentences,
@@ -245,7 +244,7 @@ def _is_open(sentence: str) -> bool:
     return sentence.startswith(("[ ]", "- [ ]", "* [ ]")) or _has(sentence, TODO, TODO_ZH)
 
 
-def _has(sentence: str, english: re.Pattern[str], chinese: re.Pattern[str]) -> bool:
+def _has(sentence: str, english: Cue, chinese: re.Pattern[str]) -> bool:
     return bool(english.search(sentence) or (not sentence.isascii() and chinese.search(sentence)))
 
 

@@ -12,16 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from refold.conversation.message import Message, message_handle
-
-
-def any_word(*cues: str) -> re.Pattern[str]:
-    """Return a pattern of cues that each begin where a word does, so that few places have to be tried."""
-    return re.compile(rf"\b(?:{'|'.join(cues)})", re.I)
-
-
-def any_of(*cues: str) -> re.Pattern[str]:
-    return re.compile("|".join(cues))
-
+from refold.stages.extract.cue import Cue, any_of, any_word
 
 # A pasted document is not a list of the user's wishes: in a long message a rule must open its sentence.
 PASTED_CHARS = 1_500
@@ -166,9 +157,9 @@ def _border_after(text: str, at: int) -> int:
 
 
 # What a story is made of: for each class of sentence the words by which it gives itself away, English and Chinese.
-Cue = tuple[re.Pattern[str], re.Pattern[str]]
+CuePair = tuple[Cue, re.Pattern[str]]
 
-STORY_CAUSE: Cue = (
+STORY_CAUSE: CuePair = (
     any_word(
         r"because\b|caused? (?:by|of|is|was)\b|the (?:root |real |actual )?(?:cause|culprit|reason)\b|due to\b",
         r"(?:which|that|this) (?:means|implies|explains|suggests|causes|breaks)\b|turns out\b|that's why\b",
@@ -181,7 +172,7 @@ STORY_CAUSE: Cue = (
     ),
     any_of(r"因为|由于|原因|导致|是由|问题(?:是|在于|出在)|根因|造成|意味着|不符合|改编自"),
 )
-STORY_DECIDES: Cue = (
+STORY_DECIDES: CuePair = (
     any_word(
         r"(?:the )?(?:best |right |simplest )?(?:fix|solution|approach|plan|idea) (?:is|was|would be)\b|"
         r"decid(?:e|ed)\b",
@@ -193,7 +184,7 @@ STORY_DECIDES: Cue = (
     ),
     any_of(r"决定|选(?:了|定|用|择)?|就(?:用|去|定|按|选|买|要)|定(?:了|下)|改(?:用|成)|采用|推荐|建议|还是去|那就"),
 )
-STORY_FAILS: Cue = (
+STORY_FAILS: CuePair = (
     any_word(
         r"fail(?:s|ed|ing|ure)?\b|errors?\b|cannot\b|can't\b|unable\b|not (?:available|found|possible|allowed|work)\b",
         r"does(?:n't| not) (?:work|exist|have|accept)\b|did(?:n't| not) work\b|broke(?:n)?\b|mistake\b|oops\b|"
@@ -203,7 +194,7 @@ STORY_FAILS: Cue = (
     ),
     any_of(r"失败|错误|报错|抱歉|不好意思|没有|不能|无法|不行|不符|不巧|对不起|漏|坏|裂|不许|不支持|缺"),
 )
-STORY_FOUND: Cue = (
+STORY_FOUND: CuePair = (
     any_word(
         r"(?:I|we) (?:have |can |now )*(?:see|found|find|reproduced|confirmed|noticed|know)\b|"
         r"confirm(?:s|ed)\b|shows?\b",
@@ -213,7 +204,7 @@ STORY_FOUND: Cue = (
     ),
     any_of(r"发现|确认|找到|是\S{0,6}\d|有\S{0,4}\d|评分|价格|门票|电话|地址|时间|号|元"),
 )
-STORY_DONE: Cue = (
+STORY_DONE: CuePair = (
     any_word(
         r"(?:I|we)(?:'ve| have)? (?:added|fixed|removed|created|updated|changed|replaced|moved|ported|written|wrote|"
         r"committed|installed|booked|cancelled|canceled|sent|signed|went|ran|took|painted|made|got|chose|started|joined)\b",
@@ -223,7 +214,7 @@ STORY_DONE: Cue = (
     ),
     any_of(r"已(?:经)?|完成|成功|通过|好了|推荐|预订|下单|买了|付|签|做好|装好|为您|获得|毕业|上映|出道|拍摄"),
 )
-STORY_OPEN: Cue = (
+STORY_OPEN: CuePair = (
     any_word(
         r"todo\b|still (?:open|missing|to do|to be|need|needs|failing|left)\b|remaining\b|not yet\b|later\b|"
         r"next steps?\b",
@@ -232,7 +223,7 @@ STORY_OPEN: Cue = (
     any_of(r"待办|还没|尚未|未完成|以后再|回头|提醒|下一步|剩下"),
 )
 # What might be is not what was.
-STORY_GUESS: Cue = (
+STORY_GUESS: CuePair = (
     any_word(
         r"^(?:but |and |so |or |also |even )?(?:if|unless|suppose|assuming|maybe|perhaps|"
         r"why|what|how|when|is|does|should)\b",
@@ -242,7 +233,7 @@ STORY_GUESS: Cue = (
     any_of(r"^(?:如果|要是|可能|也许|大概|万一)"),
 )
 # An assistant that offers or asks tells little about what happened.
-STORY_OFFER: Cue = (
+STORY_OFFER: CuePair = (
     any_word(
         r"would you like\b|(?:could|can) you (?:please )?(?:provide|confirm|tell|share|specify)\b|"
         r"please (?:provide|confirm|let me)",
@@ -251,7 +242,7 @@ STORY_OFFER: Cue = (
     any_of(r"请问还|还有什么|需要我|要不要我|可以吗|行吗|你看"),
 )
 # A person who asks for something tells less than the answer does.
-STORY_REQUEST: Cue = (
+STORY_REQUEST: CuePair = (
     any_word(
         r"(?:can|could|would|will) you\b|(?:please|kindly) (?:let me know|tell|show|help)\b",
         r"I(?:'d| would) like to know\b",
@@ -267,7 +258,7 @@ STORY_LOOKS = re.compile(
     r"(?:ing)?\b",
     re.I,
 )
-STORY_WORTH: tuple[tuple[Cue, float], ...] = (
+STORY_WORTH: tuple[tuple[CuePair, float], ...] = (
     (STORY_CAUSE, 0.9),
     (STORY_DECIDES, 0.7),
     (STORY_FAILS, 0.8),
@@ -311,7 +302,7 @@ _LATIN = re.compile(r"[a-z0-9_][a-z0-9_'’./:-]*[a-z0-9_]")
 _PAIR = re.compile(r"(?=([\u3400-\u9fff]{2}))")
 
 
-def finds(cue: Cue, sentence: str) -> bool:
+def finds(cue: CuePair, sentence: str) -> bool:
     """Tell whether a sentence has one of the words of a cue, in its own language."""
     english, chinese = cue
     return bool(english.search(sentence) or (not sentence.isascii() and chinese.search(sentence)))
