@@ -14,6 +14,8 @@ from dataclasses import dataclass
 Check = Callable[[str], bool]
 PRIVATE_KEY_CHARS_MAX = 20_000
 SECRET_CHARS_MIN = 5
+# The shortest key that is known by how it begins: a Slack token.
+LONG_CHARS_MIN = 15
 _BEGIN = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 _KEY_BODY = re.compile(r"(?:[A-Za-z0-9+/=:,. -]|\s|\\[nr])*")
 _PLACEHOLDER = re.compile(
@@ -31,6 +33,7 @@ class Rule:
     """One kind of secret. Its pattern runs only where one of ``hints`` occurs; group ``secret`` (or ``bare``) goes.
 
     ``name``, if set, must match what ends with the group ``word``: the whole name that the value is given.
+    ``is_one_word`` holds if the hint belongs to the secret, which has no blank and ``LONG_CHARS_MIN`` characters.
     """
 
     kind: str
@@ -38,6 +41,7 @@ class Rule:
     pattern: re.Pattern[str]
     check: Check | None = None
     name: re.Pattern[str] | None = None
+    is_one_word: bool = False
 
 
 def redact_text(text: str) -> str:
@@ -57,9 +61,12 @@ def _mask_all(text: str, met: list[str]) -> str:
     if "PRIVATE KEY" in text:
         text = _mask_private_keys(text)
     lowered = text.lower()
+    # Most of a text are short words, which hold no key: dozens of hints are looked for in what is left.
+    long_words = " ".join([word for word in lowered.split() if len(word) >= LONG_CHARS_MIN])
     for rule in RULES:
+        searched = long_words if rule.is_one_word else lowered
         for hint in rule.hints:
-            if hint in lowered:
+            if hint in searched:
                 text = rule.pattern.sub(_make_mask(rule, met), text)
                 break
     return text
@@ -128,7 +135,7 @@ def _is_in_address(secret: str) -> bool:
 def _shape(kind: str, hints: str, body: str, check: Check | None = None) -> Rule:
     """A kind that is known by how it begins."""
     pattern = re.compile(rf"(?<![A-Za-z0-9])(?P<secret>{body})(?![A-Za-z0-9])")
-    return Rule(kind, tuple(hints.lower().split()), pattern, check)
+    return Rule(kind, tuple(hints.lower().split()), pattern, check, is_one_word=True)
 
 
 # In quotes, or bare up to where code or prose goes on.
@@ -187,7 +194,7 @@ RULES = (
     _shape("package index token", "pypi-ageicHlwa".lower(), r"pypi-AgEIcHlwaS[A-Za-z0-9_-]{40,400}"),
     _shape("sendgrid key", "sg.", r"SG\.[A-Za-z0-9_-]{16,32}\.[A-Za-z0-9_-]{32,64}"),
     _shape("twilio key", "sk", r"SK[0-9a-f]{32}"),
-    _shape("digitalocean token", "do", r"do[oprt]_v1_[0-9a-f]{64}"),
+    _shape("digitalocean token", "_v1_", r"do[oprt]_v1_[0-9a-f]{64}"),
     _shape("databricks token", "dapi", r"dapi[0-9a-f]{32}(?:-\d)?"),
     _shape("shopify token", "shp", r"shp(?:at|ca|pa|ss)_[0-9a-fA-F]{32}"),
     _shape("age key", "age-secret-key-", r"AGE-SECRET-KEY-1[0-9A-Z]{58}"),

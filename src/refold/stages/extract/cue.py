@@ -23,12 +23,14 @@ _REPEATS = ("*", "+", "{")
 class Cue:
     """Expressions that begin at a word, and the beginnings of words at which one of them can match.
 
-    ``rest`` are the expressions whose first word is not plain to see; they are tried everywhere.
+    ``opening`` are those that can only match at the beginning of a sentence, ``rest`` those whose first word is not
+    plain to see, which are tried everywhere.
     """
 
     pattern: re.Pattern[str]
     starts: frozenset[str]
-    rest: re.Pattern[str] | None
+    opening: re.Pattern[str] | None = None
+    rest: re.Pattern[str] | None = None
 
     def search(self, sentence: str) -> bool:
         """Tell whether a sentence has one of these words."""
@@ -37,21 +39,32 @@ class Cue:
             return self.pattern.search(sentence) is not None
         if not self.starts.isdisjoint(found):
             match = self.pattern.match
-            if any(match(sentence, at) for start in self.starts.intersection(found) for at in found[start]):
-                return True
+            for start in self.starts.intersection(found):
+                for at in found[start]:
+                    if match(sentence, at):
+                        return True
+        if self.opening is not None and self.opening.match(sentence):
+            return True
         return self.rest is not None and self.rest.search(sentence) is not None
 
 
 def any_word(*cues: str) -> Cue:
     """Return a cue of expressions that each begin where a word does."""
     starts: set[str] = set()
+    opening: list[str] = []
     rest: list[str] = []
     for one in split_choices("|".join(cues)):
         first = list_starts(one)
         if None in first:
-            rest.append(one)
-        starts.update(filter(None, first))
-    return Cue(_compile(cues), frozenset(starts), _compile(rest) if rest else None)
+            (opening if one.startswith("^") else rest).append(one)
+        else:
+            starts.update(filter(None, first))
+    return Cue(
+        pattern=_compile(cues),
+        starts=frozenset(starts),
+        opening=_compile(opening) if opening else None,
+        rest=_compile(rest) if rest else None,
+    )
 
 
 def any_of(*cues: str) -> re.Pattern[str]:
@@ -79,6 +92,9 @@ def list_starts(choice: str, begun: str = "") -> set[str | None]:
     """Return how the first word of an expression may begin; with None if that cannot be told."""
     if len(begun) == START_CHARS:
         return {begun}
+    if not begun and choice.startswith(("(?<!", "\\b")):
+        # What must not come before a word does not change how it begins.
+        return list_starts(choice[2:] if choice.startswith("\\b") else choice[_find_close(choice) :])
     if choice.startswith("(?:"):
         stop = _find_close(choice)
         inner, after = list(split_choices(choice[3 : stop - 1])), choice[stop:]

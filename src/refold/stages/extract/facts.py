@@ -16,11 +16,9 @@ from refold.stages.extract.cue import Cue, any_of, any_word
 from refold.stages.extract.words import (
     PASTED_CHARS,
     QUESTION,
-    SCAN_CHARS,
     Saying,
     is_intent,
     is_rule,
-    split_sentences,
 )
 
 # A value that can be looked up again: digits, a path, a code, an amount.
@@ -203,7 +201,7 @@ def find_facts(sayings: Sequence[Saying]) -> list[Fact]:
         if saying.text.startswith(_SUMMARY):
             continue
         is_pasted = len(saying.text) > PASTED_CHARS and saying.role == "user"
-        for sentence in split_sentences(saying.text[:SCAN_CHARS]):
+        for sentence in saying.sentences:
             kind = None if is_pasted else classify_sentence(sentence, saying.role)
             if kind is not None:
                 found.pop(sentence, None)

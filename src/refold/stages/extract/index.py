@@ -34,6 +34,7 @@ _ATTRIBUTE = re.compile(r"(?:[a-z_]\w*(?:\.[a-z_]\w*)+|__\w+__)\Z")
 _STEM = re.compile(r"[./_:\\-]+")
 _HEX = re.compile(r"[0-9a-f]+")
 _DIGITS = re.compile(r"\d+")
+_RUN = re.compile(r"[A-Za-z0-9_$#@~%./\\:+-]+")
 
 
 @dataclass(slots=True)
@@ -276,8 +277,10 @@ def find_useful(artifacts: Iterable[Artifact], count: Count, read: Read, seen: s
     ``read`` returns an original by its handle; ``seen`` is what stays in view.
     """
     useful = []
+    # Texts repeat their words: a value that is a run of such signs is looked for among the different runs.
+    runs = "\n".join(dict.fromkeys(_RUN.findall(seen)))
     for artifact in artifacts:
-        if artifact.value in seen:
+        if artifact.value in (runs if _RUN.fullmatch(artifact.value) else seen):
             continue
         label, statement = find_meaning(artifact, read(artifact.handle))
         if artifact.sort not in _BARE or label or statement:

@@ -147,12 +147,13 @@ class Rarity:
     """How much the words of a sentence tell: those that hardly any other sentence has tell most."""
 
     def __init__(self, sentences: Sequence[str]) -> None:
-        self._seen = Counter(word for sentence in sentences for word in words.find_words(sentence))
-        self._most = math.log(len(sentences) + 2)
+        seen = Counter(word for sentence in sentences for word in words.find_words(sentence))
+        most = math.log(len(sentences) + 2)
+        self._told = {word: 1 - math.log(1 + times) / most for word, times in seen.items()}
 
     def weigh(self, sentence: str) -> float:
         """Return about 1 for a sentence of a handful of telling words, less for fewer, a little more for many."""
-        told = sum(1 - math.log(1 + self._seen[word]) / self._most for word in words.find_words(sentence))
+        told = sum([self._told.get(word, 1.0) for word in words.find_words(sentence)])
         return float(min(1.6, (told / FULL_WORDS) ** INFO_POWER))
 
 
@@ -171,8 +172,8 @@ def _find_topic(sentence: str, who: str, *, is_talk: bool) -> Topic:
 def _find_sentences(saying: Saying) -> list[str]:
     """Return the sentences of a saying that are made of words, in order, without what only leads in."""
     text = saying.text[:SCAN_CHARS]
-    text = _FENCE.sub("\n", text) if "```" in text else text
-    trimmed = (words.trim_opening(raw) for raw in split_sentences(text))
+    said = split_sentences(_FENCE.sub("\n", text)) if "```" in text else saying.sentences
+    trimmed = map(words.trim_opening, said)
     return [sentence for sentence in trimmed if words.is_prose(sentence) and not words.is_polite(sentence)]
 
 

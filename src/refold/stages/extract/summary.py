@@ -161,7 +161,8 @@ def read_span(whole: Sequence[Message], fresh: Sequence[Message], previous: Sequ
     """Read what was said and done in a span: words from all originals, facts from the new ones and earlier folds."""
     asks = find_sayings(whole, "user")
     replies = find_sayings(whole, "assistant")
-    said = sorted((*find_sayings(fresh, "user"), *find_sayings(fresh, "assistant")), key=lambda one: one.at)
+    new = {message.id for message in fresh}
+    said = sorted((one for one in (*asks, *replies) if whole[one.at].id in new), key=lambda one: one.at)
     carried: list[Fact] = [fact for fold in previous for fact in fold.facts]
     return Span(
         messages=whole,
@@ -260,12 +261,16 @@ def _write_bounded(fold: Fold, span: Span, options: ExtractOptions, count: Count
 def _read_originals(messages: Sequence[Message]) -> Callable[[str], str]:
     """Return what reads an original by its handle."""
     by_handle = {message_handle(message): message for message in messages}
+    known: dict[str, str] = {}
 
     def read(handle: str) -> str:
-        head, _, number = handle.partition(".")
-        message = by_handle.get(head)
-        texts = [part.text for part in message.parts] if message else []
-        return texts[int(number)] if number.isdecimal() and int(number) < len(texts) else "\n".join(texts)
+        if handle not in known:
+            head, _, number = handle.partition(".")
+            message = by_handle.get(head)
+            texts = [part.text for part in message.parts] if message else []
+            is_part = number.isdecimal() and int(number) < len(texts)
+            known[handle] = texts[int(number)] if is_part else "\n".join(texts)
+        return known[handle]
 
     return read
 

@@ -19,19 +19,23 @@ _WORD = re.compile(r"[A-Za-z0-9_$€£¥#@~%./\\:+\-]{2,200}")
 _URL = re.compile(r"https?://[^\s\"'<>`\\|)\]}，。；、）】》]{3,300}")
 _EMAIL = re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{2,63}){1,4}", re.ASCII)
 # A quoted phrase opens and closes on a letter: else the text between two phrases would pass for one.
+# The pattern begins with the sign itself, so that the engine can skip to it; what precedes the sign is checked after.
 _QUOTED = re.compile(
-    r"""(?<![\w\\])'([A-Za-z0-9#@~/.][^'"\\\n<>{}=;]{1,58}[\w.!?)%])'(?![\w'])"""
-    r"""|(?<![\w\\])"([A-Za-z0-9#@~/.][^"\\\n<>{}=;]{1,58}[\w.!?)%])"(?![\w"])"""
-    r"""|“([^”\n]{2,60})”|「([^」\n]{2,60})」|《([^》\n]{1,60})》|(?<!`)`([\w.$@#/:-]{2,60})`(?!`)"""
+    r"""['"“「《`](?:(?<=')(?<![\w\\]')([A-Za-z0-9#@~/.][^'"\\\n<>{}=;]{1,58}[\w.!?)%])'(?![\w'])"""
+    r"""|(?<=")(?<![\w\\]")([A-Za-z0-9#@~/.][^"\\\n<>{}=;]{1,58}[\w.!?)%])"(?![\w"])"""
+    r"""|(?<=“)([^”\n]{2,60})”|(?<=「)([^」\n]{2,60})」|(?<=《)([^》\n]{1,60})》"""
+    r"""|(?<=`)(?<!``)([\w.$@#/:-]{2,60})`(?!`))"""
 )
 # In backticks a common word is a name of the code; in quotes ("yes.") it is how somebody put it.
 _HAN = re.compile(r"[\u3400-\u9fff]")
 _COMMON_WORD = re.compile(r"[a-z]+[.!?]?")
 _NAME = re.compile(
-    r"(?<![.!?] )(?<!^)\b(?!(?:Hey|Hi|Hello|Dear|Wow|Thanks|Yep|Yes|Oh|The|This|That|Let|What|How|And|But|For|All|"
-    r"My|Your|If|When|In|On|Also|Key) )[A-Z][a-z]{2,20}(?: (?:of|the|de|van)\b)?(?: [A-Z][a-z]{2,20}){1,3}\b"
+    r"[A-Z](?<!\w[A-Z])(?<![.!?] [A-Z])(?<!^[A-Z])[a-z]{2,20}"
+    r"(?<!\bHey)(?<!\bHello)(?<!\bDear)(?<!\bWow)(?<!\bThanks)(?<!\bYep)(?<!\bYes)(?<!\bThe)(?<!\bThis)(?<!\bThat)"
+    r"(?<!\bLet)(?<!\bWhat)(?<!\bHow)(?<!\bAnd)(?<!\bBut)(?<!\bFor)(?<!\bAll)(?<!\bYour)(?<!\bWhen)(?<!\bAlso)"
+    r"(?<!\bKey)(?: (?:of|the|de|van)\b)?(?: [A-Z][a-z]{2,20}){1,3}\b"
 )
-_TAG = re.compile(r"(?<![\w&/])[#@][A-Za-z]\w{2,40}", re.ASCII)
+_TAG = re.compile(r"[#@](?<![\w&/][#@])[A-Za-z]\w{2,40}", re.ASCII)
 # Not the end of a code such as YL-0472. Bounded, and never read again from a digit further on: a list of numbers
 # without a space is one long run.
 _ZH_NUMBER = re.compile(
@@ -45,7 +49,9 @@ _ANSI = re.compile(r"(?:\x1b|\\x1b|\\e|\\033)\[[\d;]{0,20}m")
 _SED = re.compile(r"\d(?<![\w.]\d)\d{0,5}(?:,\d{1,6})?[pdsaic](?=['\"\s/\\])(?:/[^'\"\n]{0,200})?")
 # In a tool's table "100,200" may be two cells; a sign before it, or a person writing it, makes it one amount.
 _MONEY_THOUSANDS = re.compile(r"[$€£¥]\d{1,3}(?:,\d{3}){1,6}(?:\.\d{1,9})?(?![\d,])")
-_THOUSANDS = re.compile(r"(?<![\d,.$€£¥])[$€£¥]?\d{1,3}(?:,\d{3}){1,6}(?:\.\d{1,9})?(?![\d,])")
+_THOUSANDS = re.compile(
+    r"[\d$€£¥](?<![\d,.$€£¥][\d$€£¥])(?:(?<=\d)\d{0,2}|(?<=[$€£¥])\d{1,3})(?:,\d{3}){1,6}(?:\.\d{1,9})?(?![\d,])"
+)
 _TAIL = re.compile(r"[.:,\\+\-/%]+\Z")
 _HEAD = re.compile(r"\A(?:[:,%+\\-]+|\.(?=[.\W]))+")
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from refold.conversation.message import Message, message_handle
 from refold.stages.extract.cue import Cue, any_of, any_word
@@ -49,7 +50,7 @@ _INTENT = re.compile(
 QUESTION = re.compile(r"[?？]\s*+$|[吗呢么]\s*+(?:[?？。]\s*+)?$")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Saying:
     """Something said in one message, verbatim."""
 
@@ -57,6 +58,11 @@ class Saying:
     text: str
     handle: str
     role: str = "user"
+
+    @cached_property
+    def sentences(self) -> list[str]:
+        """The sentences and lines of the part of the text that is read."""
+        return split_sentences(self.text[:SCAN_CHARS])
 
 
 def find_sayings(messages: Sequence[Message], role: str) -> list[Saying]:
@@ -81,7 +87,7 @@ def find_rules(asks: Iterable[Saying]) -> list[Saying]:
     rules: dict[str, Saying] = {}
     for ask in asks:
         is_pasted = len(ask.text) > PASTED_CHARS
-        for sentence in split_sentences(ask.text[:SCAN_CHARS]):
+        for sentence in ask.sentences:
             if len(sentence) <= RULE_CHARS_MAX and is_rule(sentence, is_pasted=is_pasted):
                 rules.pop(sentence, None)
                 rules[sentence] = Saying(ask.at, sentence, ask.handle)
