@@ -53,4 +53,6 @@ def test_most_words_of_a_cue_are_looked_for_at_their_beginnings_only() -> None:
     assert list_starts(r"(?<!\bif )we (?:drop|go with)\b") == {"we$"}
     assert list_starts(r"\w+ing\b") == {None}
     cue = any_word(r"turns out\b|the (?:root )?cause\b", r"^so\b")
-    assert cue.starts == {"turn", "the$"} and cue.opening is not None and cue.rest is None
+    assert cue.starts == {"turn", "the$"}
+    assert cue.opening is not None
+    assert cue.rest is None
