@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from refold.agent.builtin import files, make_builtin_tools
-from refold.agent.builtin.shell import Kept
-from refold.agent.builtin.workspace import OutsideWorkspace, Workspace
+from refold.agent import builtin
+from refold.agent.builtin import Kept, make_builtin_tools
 from refold.agent.tools import Tool
+from refold.agent.workspace import OutsideWorkspace, Workspace
 from refold.errors import ConfigError
 
 
@@ -128,7 +128,7 @@ def test_one_line_without_end_is_cut_and_says_so(folder: Path) -> None:
 
 def test_a_pattern_that_never_ends_is_stopped(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "as").write_text("a" * 60 + "!", encoding="utf-8")
-    monkeypatch.setattr(files, "SEARCH_S", 1.0)
+    monkeypatch.setattr(builtin, "SEARCH_S", 1.0)
     text = call(folder, "search_files", pattern="(a+)+$", files="as")
     assert text.startswith("the search took longer than 1 s and was stopped")
 

@@ -14,7 +14,7 @@ import pytest
 from refold.errors import ConfigError, ProviderError, RateLimited, Unavailable
 from refold.ladder.run import drive, drive_async
 from refold.llm import Completion, Limits, answer_async, answer_sync
-from refold.llm.retry import choose_pause
+from refold.llm.errors import choose_pause
 from refold.stages.stage import Ask, Reply
 from refold.testing import ScriptedModel, ScriptedReply, fail, hang, refuse, say
 

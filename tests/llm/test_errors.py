@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from refold.errors import ConfigError, ContextOverflow, ProviderError, RateLimited, Unavailable
-from refold.llm.errors import classify, classify_response, find_retry_after, show_url
-from refold.llm.overflow import find_overflow
+from refold.llm.errors import classify, classify_response, find_overflow, find_retry_after, show_url
 from tests.llm.overflow_samples import OTHERS, SAMPLES
 
 

@@ -11,9 +11,9 @@ import pytest
 
 from refold.errors import ProviderError, RateLimited, Unavailable
 from refold.llm.anthropic import AnthropicModel
+from refold.llm.errors import Limits, attempt
 from refold.llm.openai import OpenAIModel
 from refold.llm.port import ChatReply, ChatRequest
-from refold.llm.retry import Limits, attempt
 from tests.llm.raw_server import serve_bytes, write_anthropic, write_openai
 
 pytest.importorskip("openai", reason="needs refold[llm]: the official clients")

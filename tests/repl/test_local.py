@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from refold.agent.models import find_ollama
-from refold.llm.local import NAME, WINDOW, find_local_model
+from refold.llm.openai import NAME, WINDOW, find_local_model
 from tests.agent.talking import check_stored, make_manager
 from tests.agent.test_overflow import write_history
 from tests.cli.running import Shell

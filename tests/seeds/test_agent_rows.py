@@ -13,7 +13,7 @@ from rich.console import Console
 from refold.agent import AgentLimits
 from refold.agent.events import Compressed, Compressing, Finished, Offloaded, StepStarted, ToolFinished
 from refold.agent.models import Chosen
-from refold.agent.runner import cut_output
+from refold.agent.tools import cut_output
 from refold.cli.repl.commands import COMMANDS, run_command
 from refold.cli.repl.screen import OPTIMISING, Screen
 from refold.cli.repl.session import ChatSession, show_event

@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from refold import CompressionConfig, ContextCompressionManager
-from refold.llm.local import find_local_model
+from refold.llm.openai import find_local_model
 from refold.testing import (
     Fault,
     RecordedRequest,

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from refold.agent.events import AgentEvent
-    from refold.agent.limits import AgentLimits
     from refold.agent.loop import Agent
-    from refold.agent.tools import Tool, make_tool
+    from refold.agent.tools import AgentLimits, Tool, make_tool
 
 __all__ = ["Agent", "AgentEvent", "AgentLimits", "Tool", "make_tool"]
 
-_HOMES = {"Agent": "loop", "AgentEvent": "events", "AgentLimits": "limits", "Tool": "tools", "make_tool": "tools"}
+_HOMES = {"Agent": "loop", "AgentEvent": "events", "AgentLimits": "tools", "Tool": "tools", "make_tool": "tools"}
 
 if not TYPE_CHECKING:  # Otherwise a type checker would accept any name.
 

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import orjson
 
-from refold.agent import events as told
+from refold.agent import events
 from refold.budget import Budget
 from refold.conversation import because
 from refold.conversation.reason import Reason
 from refold.errors import ContextOverflow, ProviderError, Unavailable
+from refold.llm.errors import choose_pause
 from refold.llm.port import ChatReply, ChatRequest, Delta
-from refold.llm.retry import choose_pause
 from refold.manager.usage import read_usage
 from refold.prepared import PreparedContext
 
@@ -45,7 +45,7 @@ _STEP_DOWN = 0.75
 class Run:
     """State of one run."""
 
-    emit: Callable[[told.AgentEvent], None]
+    emit: Callable[[events.AgentEvent], None]
     step: int = 0
     pieces: list[str] = field(default_factory=list)
     same: int = 0
@@ -85,7 +85,7 @@ class Asking:
         """Return the model's next answer; compress and retry if the window was the problem."""
         prepared = await self._prepare()
         budget = _budget_of(prepared)
-        run.emit(told.StepStarted(run.step, prepared.total_tokens, budget.hard, budget.soft, budget.window))
+        run.emit(events.StepStarted(run.step, prepared.total_tokens, budget.hard, budget.soft, budget.window))
         attempts = 0
         while True:
             try:
@@ -103,7 +103,7 @@ class Asking:
                 attempts += 1
                 fresh = await self._prepare()  # The manager knows whether the window was the reason.
                 if fresh.report is not None and fresh.report.stages:
-                    run.emit(told.Retrying("the answer was cut off because the window was full"))
+                    run.emit(events.Retrying("the answer was cut off because the window was full"))
                     prepared = fresh
                     continue
             return reply
@@ -134,7 +134,7 @@ class Asking:
                 pause = choose_pause(error, number, limits.delay_s, limits.delay_max_s)
                 if pause is None or number == limits.attempts_max or pause > limits.delay_max_s * 3:
                     raise
-                run.emit(told.Retrying(str(error), pause))
+                run.emit(events.Retrying(str(error), pause))
                 await asyncio.sleep(pause)
         raise AssertionError("unreachable: the last attempt returns or raises")
 
@@ -147,7 +147,7 @@ class Asking:
                 self._take_piece(item, run)
                 while run.waiting() > EVENTS_WAITING_MAX:
                     await asyncio.sleep(0.01)
-            raise Unavailable(f"{self.agent.model.name} ended its answer without one; try again")
+            raise Unavailable(f"{self.agent.model.name} closed the stream without an answer; try again")
         except asyncio.CancelledError:
             said = "".join(run.pieces)
             await self.agent.append(
@@ -160,10 +160,10 @@ class Asking:
 
     def _take_piece(self, item: Delta, run: Run) -> None:
         if item.kind == "thinking":
-            run.emit(told.ThinkingDelta(item.text))
+            run.emit(events.ThinkingDelta(item.text))
         else:
             run.pieces.append(item.text)
-            run.emit(told.TextDelta(item.text))
+            run.emit(events.TextDelta(item.text))
 
     async def _recover(self, error: ContextOverflow, prepared: PreparedContext, run: Run) -> PreparedContext:
         """Return a smaller context than the rejected one; raise if there is none."""
@@ -172,7 +172,7 @@ class Asking:
         lowered = judge_window(error, prepared.total_tokens, budget)
         if lowered is not None:
             await self._lower(lowered, run)
-        run.emit(told.Retrying("the provider rejected the request as too long; compressing and retrying"))
+        run.emit(events.Retrying("the provider rejected the request as too long; compressing and retrying"))
         fresh = await self._prepare_refused()
         if digest_messages(fresh.messages) == refused:
             await self._lower(step_down(prepared.total_tokens, budget), run)
@@ -192,7 +192,7 @@ class Asking:
     async def _lower(self, lowered: Lowered, run: Run) -> None:
         agent = self.agent
         await settle(agent.manager.set_window, agent.session_id, agent.model.name, lowered.after)
-        run.emit(told.WindowLowered(self.agent.model.name, lowered.before, lowered.after, lowered.reason))
+        run.emit(events.WindowLowered(self.agent.model.name, lowered.before, lowered.after, lowered.reason))
 
     def _observe_overflow(self) -> None:
         self.agent.manager.observe_usage(self.agent.session_id, 0, is_overflow=True)
@@ -201,7 +201,7 @@ class Asking:
         figures = read_usage(dict(reply.usage)) if reply.usage else {}
         if figures.get("input_tokens"):
             run.emit(
-                told.UsageReported(
+                events.UsageReported(
                     figures["input_tokens"],
                     figures["output_tokens"],
                     figures["cache_read_tokens"],
@@ -247,10 +247,10 @@ def digest_messages(messages: Sequence[object]) -> bytes:
 
 def judge_window(error: ContextOverflow, tokens: int, budget: Budget) -> Lowered | None:
     """Return the smaller window that a rejection implies, if any."""
-    told = error.tokens_max
-    if told is not None and WINDOW_MIN <= told < budget.window:
-        return Lowered(budget.window, told, because.WINDOW_STATED(tokens=told))
-    if told is None and tokens < _CLEARLY_BELOW * budget.hard:
+    stated = error.tokens_max
+    if stated is not None and WINDOW_MIN <= stated < budget.window:
+        return Lowered(budget.window, stated, because.WINDOW_STATED(tokens=stated))
+    if stated is None and tokens < _CLEARLY_BELOW * budget.hard:
         after = max(WINDOW_MIN, int(tokens * 0.9))
         return Lowered(budget.window, after, because.WINDOW_REJECTED(tokens=tokens))
     return None

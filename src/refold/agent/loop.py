@@ -12,21 +12,19 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any
 
-from refold.agent import events as told
+from refold.agent import events
 from refold.agent.ask import Asking, Run, settle
 from refold.agent.context_tools import ContextTools
-from refold.agent.hub import find_hub
-from refold.agent.limits import AgentLimits
+from refold.agent.events import find_hub
 from refold.agent.models import find_endpoint, make_chat_model, speak
-from refold.agent.runner import INTERRUPTED, Approve, Runner
-from refold.agent.tools import Tool, make_tools
+from refold.agent.tools import INTERRUPTED, AgentLimits, Approve, Runner, Tool, make_tools
 from refold.errors import ConfigError
 from refold.ledger.codec import load_json
-from refold.llm.conversation_model import name_conversation, store_place
+from refold.llm.choose import name_conversation, store_place
 from refold.llm.port import ChatModel, ChatReply, ToolCall, ToolResult, clean_text
 from refold.manager import ContextCompressionManager
 
-Callback = Callable[[told.AgentEvent], object]
+Callback = Callable[[events.AgentEvent], object]
 TAIL_MAX = 200
 LOST = "[interrupted: the program ended before this call had a result; it may have run. Check before calling it again.]"
 
@@ -73,8 +71,8 @@ class Agent:
 
     def on(self, kind: str, callback: Callback) -> None:
         """Call ``callback`` with every event of a kind; ``*`` is any. Its exceptions become warnings."""
-        if kind != "*" and kind not in told.KINDS:
-            raise ConfigError(f"there is no event {kind[:40]!r}; there are {', '.join(told.KINDS)}")
+        if kind != "*" and kind not in events.KINDS:
+            raise ConfigError(f"there is no event {kind[:40]!r}; there are {', '.join(events.KINDS)}")
         self._callbacks.setdefault(kind, []).append(callback)
 
     @property
@@ -87,7 +85,7 @@ class Agent:
         """Return the tool definitions in the provider's format."""
         return self._asking.write_tools()
 
-    async def run(self, prompt: str | None = None) -> AsyncIterator[told.AgentEvent]:
+    async def run(self, prompt: str | None = None) -> AsyncIterator[events.AgentEvent]:
         """Run until the model is done, yielding events; a prompt of None continues the session.
 
         Closing the iterator or cancelling stops the run; the session can be continued.
@@ -95,13 +93,13 @@ class Agent:
         if self._is_running:
             raise ConfigError(f"session {self.session_id!r} is already running in this agent; wait for it")
         loop = asyncio.get_running_loop()
-        queue: asyncio.Queue[told.AgentEvent | None] = asyncio.Queue()
+        queue: asyncio.Queue[events.AgentEvent | None] = asyncio.Queue()
 
-        def emit(event: told.AgentEvent) -> None:
+        def emit(event: events.AgentEvent) -> None:
             queue.put_nowait(event)
             self._call_back(event, queue)
 
-        def hear(event: told.AgentEvent) -> None:
+        def hear(event: events.AgentEvent) -> None:
             with contextlib.suppress(RuntimeError):  # The event loop is closed.
                 loop.call_soon_threadsafe(emit, event)
 
@@ -126,17 +124,17 @@ class Agent:
         """Run to the end and return the answer."""
         answer = ""
         async for event in self.run(prompt):
-            if isinstance(event, told.Finished):
+            if isinstance(event, events.Finished):
                 answer = event.text
         return answer
 
-    def _call_back(self, event: told.AgentEvent, queue: asyncio.Queue[told.AgentEvent | None]) -> None:
+    def _call_back(self, event: events.AgentEvent, queue: asyncio.Queue[events.AgentEvent | None]) -> None:
         for callback in (*self._callbacks.get(event.kind, ()), *self._callbacks.get("*", ())):
             try:
                 callback(event)
             except Exception as error:  # noqa: BLE001 - a listener must not break what it listens to
                 queue.put_nowait(
-                    told.Warned(f"a callback for {event.kind} failed: {type(error).__name__}: {error}"[:300])
+                    events.Warned(f"a callback for {event.kind} failed: {type(error).__name__}: {error}"[:300])
                 )
 
     async def _drive(self, prompt: str | None, run: Run) -> None:
@@ -148,15 +146,15 @@ class Agent:
                 reply = await self._asking.ask(run)
                 await self.append([reply.message])
                 if not reply.calls:
-                    run.emit(told.Finished(reply.text, reply.finish_reason, run.step))
+                    run.emit(events.Finished(reply.text, reply.finish_reason, run.step))
                     return
                 results = await self._run_calls(reply, run)
                 if self._is_stuck(results, run):
                     why = f"the same calls had the same results {run.same} times in a row"
-                    run.emit(told.Warned(f"stopped: {why}"))
-                    run.emit(told.Finished(reply.text, "stuck", run.step))
+                    run.emit(events.Warned(f"stopped: {why}"))
+                    run.emit(events.Finished(reply.text, "stuck", run.step))
                     return
-            run.emit(told.Finished("", "steps", run.step))
+            run.emit(events.Finished("", "steps", run.step))
         finally:
             await self.model.aclose()
 
@@ -168,7 +166,9 @@ class Agent:
             if row is not None:
                 lost = await settle(close_pending, self.manager, self.session_id, self.model)
                 if lost:
-                    run.emit(told.Warned(f"{lost} calls had no result when the last run ended; the model is informed"))
+                    run.emit(
+                        events.Warned(f"{lost} calls had no result when the last run ended; the model is informed")
+                    )
             self._is_checked = True
         if prompt is not None:
             text = clean_text(prompt)

@@ -18,11 +18,10 @@ from refold.formats.translate import can_translate, translate_messages, translat
 from refold.llm import anthropic, openai
 from refold.llm.anthropic import AnthropicModel
 from refold.llm.choose import Endpoint, read_endpoint
+from refold.llm.client import WRITINGS
 from refold.llm.errors import show_url
-from refold.llm.local import LocalModel, find_local_model
-from refold.llm.openai import OpenAIModel
+from refold.llm.openai import LocalModel, OpenAIModel, find_local_model
 from refold.llm.port import ChatModel, ChatReply, ChatRequest, Delta, ToolResult
-from refold.llm.writing import WRITINGS
 from refold.tokens.models import normalize_name
 
 OLLAMA_URL = "http://127.0.0.1:11434"
@@ -37,12 +36,12 @@ NO_MODEL = Sentence(
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The requested model; ``told`` says where the request comes from."""
+    """The requested model; ``origin`` says who asked for it."""
 
     model: str = ""
     url: str = ""
     key: str = ""
-    told: str = ""
+    origin: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +59,7 @@ def choose_chat_model(
     if wanted.model or wanted.url:
         endpoint = read_endpoint(values, wanted.model or None, url=wanted.url, key=wanted.key)
         if endpoint is not None:
-            return Chosen(make_from_endpoint(endpoint), wanted.told or Sentence("asked for"))
+            return Chosen(make_from_endpoint(endpoint), wanted.origin or Sentence("asked for"))
         found = find_ollama(ollama_url) if wanted.model else []
         if wanted.model in found:
             return Chosen(

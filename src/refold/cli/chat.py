@@ -240,7 +240,9 @@ def _make_choose(request: ChatArguments, config: CompressionConfig) -> Choose:
 
     def choose(name: str, told: str = Sentence("asked for")) -> Chosen:
         why = told if name or request.base_url else Sentence("set as model in the settings")
-        return choose_chat_model(Wanted(name or config.model or "", request.base_url, told=why), read_model_variables())
+        return choose_chat_model(
+            Wanted(name or config.model or "", request.base_url, origin=why), read_model_variables()
+        )
 
     return choose
 

@@ -265,7 +265,7 @@ def _read_status(status: int, variable: str) -> tuple[str, str]:
 def _check_model_here(in_ollama: list[str]) -> Check:
     if in_ollama:
         return Check("model", "ok", tr("Ollama on this machine has {models}", models=", ".join(in_ollama[:3])))
-    from refold.llm.local import find_local_model
+    from refold.llm.openai import find_local_model
 
     if find_local_model() is not None:
         return Check("model", "ok", tr("the small local model, enough to try a chat"))

@@ -46,7 +46,7 @@ def install() -> None:
 @local.command()
 def status(as_json: AsJson = False) -> None:
     """Show whether the small model is installed."""
-    from refold.llm.local import find_local_model, find_weights
+    from refold.llm.openai import find_local_model, find_weights
 
     is_ready = find_local_model() is not None
     if as_json:

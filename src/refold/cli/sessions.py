@@ -64,7 +64,7 @@ def _describe(row: SessionRow, title: str) -> dict[str, object]:
 
 def _read_parent(row: SessionRow) -> str:
     """Return the session that the gateway recorded as a session's parent."""
-    from refold.llm.conversation_model import GATEWAY
+    from refold.llm.choose import GATEWAY
 
     made = row.settings.get(GATEWAY)
     return str(made.get("parent", "")) if isinstance(made, dict) else ""

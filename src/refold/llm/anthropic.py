@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from refold.llm.client import NO_KEY, ProviderClient, ReplyCollector, count_whole, make_http_client
+from refold.llm.client import NO_KEY, AnthropicWriting, ProviderClient, ReplyCollector, count_whole, make_http_client
 from refold.llm.port import ChatReply, ChatRequest, Delta, ToolCall, Usage, name_reason
-from refold.llm.writing import AnthropicWriting
 
 URL = "https://api.anthropic.com"
 OUTPUT_TOKENS = 8_000

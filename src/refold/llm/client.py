@@ -1,8 +1,9 @@
 """The client shared by all providers: one attempt, streamed through the official SDK, bounded in time and size.
 
-A provider's module says how a request is written and how its events are read. ``stream`` serves chats; ``complete``
-collects a stream and serves summaries. A parameter that a server rejects is left out from then on, and a model that
-spends its whole output limit on reasoning gets extra room. Retries are the caller's business (``retry.py``).
+A provider's module reads its events; the writers here produce tools and messages in each provider's format. ``stream``
+serves chats; ``complete`` collects a stream and serves summaries. A parameter that a server rejects is left out from
+then on, and a model that spends its whole output limit on reasoning gets extra room. The caller retries
+(``errors.py``).
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ import asyncio
 import importlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from refold.errors import ConfigError, ProviderError, Unavailable
 from refold.llm.errors import classify, show_url
@@ -27,6 +28,7 @@ from refold.llm.port import (
     ChatRequest,
     Completion,
     Delta,
+    ToolResult,
     Usage,
 )
 
@@ -41,6 +43,7 @@ CHARS_FREE = 1_000
 BYTES_MAX = 16_000_000
 # Lines that form no event cost the SDKs far more than their bytes: they copy the buffer for each one.
 LINE_BYTES = 1_000
+_NO_COMPLETION = "a body that is not a completion"
 _METER = "refold_meter"
 _NOT_EVENTS = ("text/html", "application/xhtml", "text/xml", "application/xml")
 
@@ -65,9 +68,9 @@ class ReplyCollector(ABC):
             payload = json.loads(body)
         except (ValueError, RecursionError):
             payload = None
-        return self.read_payload(payload, found="something that is no completion" if body.strip() else "an empty body")
+        return self.read_payload(payload, found=_NO_COMPLETION if body.strip() else "an empty body")
 
-    def read_payload(self, payload: Any, found: str = "something that is no completion") -> ChatReply:
+    def read_payload(self, payload: Any, found: str = _NO_COMPLETION) -> ChatReply:
         """Return the reply in a parsed body; raise Unavailable if it holds none."""
         try:
             return self.read_whole(payload)
@@ -162,7 +165,7 @@ class ProviderClient(ABC):
             async for item in items:
                 if isinstance(item, ChatReply):
                     return item
-        raise Unavailable(f"{self.source} ended its answer without one; try again")
+        raise Unavailable(f"{self.source} closed the stream without an answer; try again")
 
     async def _exchange(self, library: Any, client: Any, request: ChatRequest) -> AsyncGenerator[Delta | ChatReply]:
         response = await self._send(library, client, request)
@@ -282,3 +285,98 @@ async def load_library(name: str) -> Any:
 def count_whole(value: object) -> int:
     """Return a token count from a provider's usage; 0 if it is no whole number."""
     return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+class ToolDefinition(Protocol):
+    """A tool as a provider is offered it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def description(self) -> str: ...
+    @property
+    def schema(self) -> Mapping[str, Any]: ...
+
+
+class Writing(Protocol):
+    """Writes messages in one format."""
+
+    wire: str
+
+    def write_tools(self, tools: Sequence[ToolDefinition]) -> list[dict[str, Any]]:
+        """Return tools as the provider takes them."""
+        ...
+
+    def write_user(self, text: str) -> dict[str, Any]:
+        """Return a user's message."""
+        ...
+
+    def write_answer(self, text: str) -> dict[str, Any]:
+        """Return an assistant's message that is text alone."""
+        ...
+
+    def write_results(self, results: Sequence[ToolResult]) -> list[dict[str, Any]]:
+        """Return the messages that carry the results of one step's calls."""
+        ...
+
+
+class OpenAIWriting:
+    """Messages of chat completions."""
+
+    wire: str = "openai-chat"
+
+    def write_tools(self, tools: Sequence[ToolDefinition]) -> list[dict[str, Any]]:
+        """Return tools as chat completions take them."""
+        return [
+            {
+                "type": "function",
+                "function": {"name": tool.name, "description": tool.description, "parameters": tool.schema},
+            }
+            for tool in tools
+        ]
+
+    def write_user(self, text: str) -> dict[str, Any]:
+        """Return a user's message."""
+        return {"role": "user", "content": text}
+
+    def write_answer(self, text: str) -> dict[str, Any]:
+        """Return an assistant's message that is text alone."""
+        return {"role": "assistant", "content": text}
+
+    def write_results(self, results: Sequence[ToolResult]) -> list[dict[str, Any]]:
+        """Return one tool message for each result."""
+        return [{"role": "tool", "tool_call_id": one.call.id, "content": one.text} for one in results]
+
+
+class AnthropicWriting:
+    """Messages of Anthropic."""
+
+    wire: str = "anthropic"
+
+    def write_tools(self, tools: Sequence[ToolDefinition]) -> list[dict[str, Any]]:
+        """Return tools as messages take them."""
+        return [{"name": tool.name, "description": tool.description, "input_schema": tool.schema} for tool in tools]
+
+    def write_user(self, text: str) -> dict[str, Any]:
+        """Return a user's message."""
+        return {"role": "user", "content": text}
+
+    def write_answer(self, text: str) -> dict[str, Any]:
+        """Return an assistant's message that is text alone."""
+        return {"role": "assistant", "content": [{"type": "text", "text": text}]}
+
+    def write_results(self, results: Sequence[ToolResult]) -> list[dict[str, Any]]:
+        """Return one user message with all results, as the provider wants them."""
+        blocks = [
+            {
+                "type": "tool_result",
+                "tool_use_id": one.call.id,
+                "content": one.text,
+                **({"is_error": True} if one.is_error else {}),
+            }
+            for one in results
+        ]
+        return [{"role": "user", "content": blocks}]
+
+
+WRITINGS: dict[str, Writing] = {one.wire: one for one in (OpenAIWriting(), AnthropicWriting())}

@@ -1,22 +1,31 @@
-"""Maps any error of a provider or its SDK to ours: overflow, rate limit, unavailable, or permanent.
+"""Provider errors: which RefoldError an exception or response means, context overflow in every wording, and retries.
 
 Exceptions are recognised by shape (status, body, class names), so no SDK is imported. Messages contain no keys: text
 that a provider quotes back is masked.
+
+There is no common code for a context overflow: most providers send a sentence. Output limits and tokens per minute are
+not overflows: compressing would not help.
+
+Only RateLimited and Unavailable are retried, with exponential backoff. All attempts and pauses of one summary share one
+time-out, so a caller never waits longer than stated.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
+import random
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
+from typing import TypeVar
 from urllib.parse import urlsplit
 
-from refold.errors import ContextOverflow, ProviderError, RateLimited, RefoldError, Unavailable
-from refold.llm.overflow import Overflow, find_overflow
+from refold.errors import ConfigError, ContextOverflow, ProviderError, RateLimited, RefoldError, Unavailable
+from refold.llm.port import TIMEOUT_S
 from refold.llm.redact import redact_text
 
 MESSAGE_CHARS_MAX = 400
@@ -53,7 +62,7 @@ def classify(error: BaseException, *, source: str = "the provider", secrets: Seq
     if isinstance(status, int) and status >= 400:
         headers = getattr(response, "headers", None) or {}
         return classify_response(status, body or str(error), headers, source=source, secrets=secrets)
-    told = _clean(_tell(body) or str(error), secrets)
+    message = _clean(_find_message(body) or str(error), secrets)
     if names & _TIMEOUTS:
         return Unavailable(f"{source} did not answer in time")
     if names & _GARBLED:
@@ -65,12 +74,12 @@ def classify(error: BaseException, *, source: str = "the provider", secrets: Seq
     texts = " ".join([str(error), *_list_texts(body)])
     overflow = find_overflow(texts)
     if overflow is not None:
-        return _tell_overflow(source, told, overflow)
+        return _make_overflow(source, message, overflow)
     if _WAIT.search(texts):
-        return RateLimited(f"{source} asks to wait: {told}", retry_after_s=_find_pause(texts, {}))
+        return RateLimited(f"{source} asks to wait: {message}", retry_after_s=_find_pause(texts, {}))
     if body is not None and _BUSY.search(texts):
-        return Unavailable(f"{source} failed: {told}", retry_after_s=_find_pause(texts, {}))
-    return ProviderError(f"{source} failed ({type(error).__name__}): {told}")
+        return Unavailable(f"{source} failed: {message}", retry_after_s=_find_pause(texts, {}))
+    return ProviderError(f"{source} failed ({type(error).__name__}): {message}")
 
 
 def classify_response(
@@ -88,20 +97,20 @@ def classify_response(
     """
     payload = _parse(body)
     texts = " ".join(_list_texts(payload))
-    told = _clean(_tell(payload) or texts, secrets)
+    message = _clean(_find_message(payload) or texts, secrets)
     overflow = find_overflow(texts, status, is_quoted)
     if overflow is not None or status == 413:
         found = overflow or Overflow()
-        return _tell_overflow(source, told, replace(found, tokens_max=found.tokens_max or _read_stated(payload)))
+        return _make_overflow(source, message, replace(found, tokens_max=found.tokens_max or _read_stated(payload)))
     if status == 429 and _NO_CREDIT.search(texts):
-        return ProviderError(f"{source} refused (429): {told}; the account has no credit")
+        return ProviderError(f"{source} refused (429): {message}; the account has no credit")
     pause = _find_pause(texts, headers or {})
     if status == 429:
-        return RateLimited(f"{source} asks to wait (429): {told}", retry_after_s=pause)
+        return RateLimited(f"{source} asks to wait (429): {message}", retry_after_s=pause)
     if status in _PASSING:
-        return Unavailable(f"{source} is not available ({status}): {told}", retry_after_s=pause)
+        return Unavailable(f"{source} is not available ({status}): {message}", retry_after_s=pause)
     following = f"; {_NEXT[status]}" if status in _NEXT else ""
-    return ProviderError(f"{source} refused ({status}): {told}{following}")
+    return ProviderError(f"{source} refused ({status}): {message}{following}")
 
 
 def show_url(url: str) -> str:
@@ -141,16 +150,16 @@ def _read_number(text: str) -> float | None:
 
 
 def _find_pause(texts: str, headers: Mapping[str, str]) -> float | None:
-    told = find_retry_after(headers)
-    if told is not None:
-        return told
+    stated = find_retry_after(headers)
+    if stated is not None:
+        return stated
     written = _TRY_IN.search(texts)
     return float(written[1]) * _UNITS_S[written[2].lower()] if written else None
 
 
-def _tell_overflow(source: str, told: str, overflow: Overflow) -> ContextOverflow:
+def _make_overflow(source: str, message: str, overflow: Overflow) -> ContextOverflow:
     return ContextOverflow(
-        f"the request does not fit the window of {source}: {told}",
+        f"the request does not fit the window of {source}: {message}",
         tokens_max=overflow.tokens_max,
         counts_output=overflow.counts_output,
         is_quoted=overflow.is_quoted,
@@ -168,7 +177,7 @@ def _parse(body: object) -> object:
     return body
 
 
-def _tell(body: object) -> str:
+def _find_message(body: object) -> str:
     """Return the human-readable message, wherever the provider put it."""
     for _ in range(_DEPTH_MAX):
         if isinstance(body, list) and body:
@@ -205,3 +214,170 @@ def _clean(text: str, secrets: Sequence[str]) -> str:
             text = text.replace(secret, "[key]")
     text = " ".join(redact_text(text[: MESSAGE_CHARS_MAX * 4]).split())
     return text if len(text) <= MESSAGE_CHARS_MAX else f"{text[:MESSAGE_CHARS_MAX]}…"
+
+
+_N = r"(?P<limit>\d[\d,_]{0,15})"
+CHARS_MAX = 20_000
+
+# Tried in order; those that state the limit come first.
+_WORDINGS = (
+    rf"(?<![\d,]){_N} maximum context length",  # Mistral
+    # OpenAI, Azure, DeepSeek, vLLM, OpenRouter, xAI, Fireworks, SGLang
+    rf"maximum (?:context|prompt|model|sequence) length\W{{0,3}}(?:is|of|:)?(?: only)? ?{_N}",
+    rf"configured limit of {_N} tokens",  # OpenAI, newer models
+    rf"prompt is too long:? [\d,]{{1,15}}(?: tokens)? > {_N}",  # Anthropic
+    rf"exceed context limit: [\d,]{{1,15}} \+ [\d,]{{1,15}} > {_N}",  # Anthropic, with its output
+    rf"token count.{{0,60}}exceeds the maximum number of tokens allowed \(?{_N}",  # Gemini
+    rf"input token count is [\d,]{{1,15}} but model only supports up to {_N}",  # Vertex
+    rf"input length should be \[\d+, ?{_N}\]",  # DashScope
+    rf"exceeded model token limit:? {_N}",  # Moonshot
+    rf"available context size \({_N} tokens",  # llama.cpp
+    rf"context length (?:of|is) only {_N}",  # LM Studio, vLLM
+    rf"longer than the (?:maximum model length|model's context length|context length)(?: of)?\W{{0,2}}{_N}",
+    rf"while limit is {_N}",  # Cerebras
+    rf"max_new_tokens.{{0,4}} must be <= {_N}",  # Together, text-generation-inference
+    rf"inputs.{{0,4}} must have less than {_N} tokens",
+    rf"prompt token count of [\d,]{{1,15}} exceeds the limit of {_N}",  # GitHub Copilot
+    rf"too large for .{{1,80}} model\. max size: {_N} tokens",  # GitHub Models
+    rf"max input tokens: {_N}",  # Bedrock
+    rf"tokens in the prompt cannot exceed {_N}",  # Cohere
+    rf"cannot exceed the total tokens limit {_N}",  # watsonx
+    # Without a limit
+    r"prompt is too long",
+    r"input is too long",
+    r"request exceeds the maximum size",
+    r"exceeds? (?:the |your |this )?(?:model'?s? )?(?:maximum )?context (?:window|length|size|limit)",
+    r"exceeds the available context size",
+    r"context window exceeds limit",  # MiniMax
+    r"context[_ ](?:length|window)[_ ]exceeded",
+    r"greater than the context length",
+    r"reduce the length of the (?:messages|prompt|input)",
+    r"exceed_context_size_error|model_max_prompt_tokens_exceeded|tokens_limit_reached|request_too_large",
+    r"exceed max message tokens",  # Volcengine
+    r"too many (?:input )?tokens(?! per|, please wait)",
+    r"string too long\. expected a string with maximum length",
+    r"(?:prompt|输入|提示词|上下文|消息).{0,12}(?:超长|过长)",
+    r"(?:超过|超出).{0,16}(?:上下文|最大).{0,6}(?:长度|限制|token)",
+)
+# The output limit counts towards the window: Anthropic; OpenAI, vLLM and the like.
+_COUNTS_OUTPUT = re.compile(
+    r"max_(?:completion_|output_)?tokens\W{0,4}(?:or \W?max_\w{1,20}\W? )?(?:exceed|is too large)"
+    r"|\d in the (?:completion|output)\b",
+    re.I,
+)
+_PATTERNS = tuple(re.compile(wording, re.I | re.S) for wording in _WORDINGS)
+# A request over the tokens-per-minute limit can never pass; OpenAI and Groq answer 429 or 413.
+_OVER_MINUTE = re.compile(rf"request too large for .{{1,200}}limit:? {_N},? requested", re.I | re.S)
+
+
+@dataclass(frozen=True, slots=True)
+class Overflow:
+    """A request was too long; ``tokens_max`` is the stated limit, if any.
+
+    ``counts_output``: the output limit counts towards the window. ``is_quoted``: the request itself contained the
+    wording.
+    """
+
+    tokens_max: int | None = None
+    counts_output: bool = False
+    is_quoted: bool = False
+
+
+def find_overflow(text: str, status: int = 400, is_quoted: Callable[[str], bool] = lambda _: False) -> Overflow | None:
+    """Return the overflow that an error message reports; None if it is about something else.
+
+    ``is_quoted`` checks whether the request contained a text: a limit in it is not the provider's.
+    """
+    text = text[:CHARS_MAX]
+    over_minute = _OVER_MINUTE.search(text)
+    if over_minute:
+        return Overflow(_read_limit(over_minute)) if not is_quoted(over_minute[0]) else Overflow(is_quoted=True)
+    if status in (401, 402, 403, 404, 429):
+        return None
+    quoted = None
+    for pattern in _PATTERNS:
+        found = pattern.search(text)
+        if found is None:
+            continue
+        if is_quoted(found[0]):
+            quoted = Overflow(is_quoted=True)
+            continue
+        return Overflow(_read_limit(found), bool(_COUNTS_OUTPUT.search(text)))
+    return quoted
+
+
+def _read_limit(found: re.Match[str]) -> int | None:
+    limit = found.groupdict().get("limit")
+    return int(limit.replace(",", "").replace("_", "")) if limit and len(limit) < 16 else None
+
+
+Result = TypeVar("Result")
+ATTEMPTS_MAX = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of one summary. The pause doubles from ``delay_s`` up to ``delay_max_s``."""
+
+    attempts_max: int = 3
+    timeout_s: float = TIMEOUT_S
+    delay_s: float = 0.5
+    delay_max_s: float = 8.0
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.attempts_max <= ATTEMPTS_MAX:
+            raise ConfigError(f"attempts_max is {self.attempts_max}; give 1 to {ATTEMPTS_MAX}")
+        if not 0 < self.timeout_s <= 3_600:
+            raise ConfigError(f"timeout_s is {self.timeout_s:g}; give seconds above 0, 3,600 at most")
+        if self.delay_s < 0 or self.delay_max_s < self.delay_s:
+            raise ConfigError("delay_s must be 0 or more, and delay_max_s no less than delay_s")
+
+
+async def attempt(call: Callable[[], Awaitable[Result]], limits: Limits, *, key: str = "") -> Result:
+    """Await a call and retry it after transient errors; raise the last error with the number of attempts."""
+    until = time.monotonic() + limits.timeout_s
+    for number in range(1, limits.attempts_max + 1):
+        error = await _try_once(call, until, limits, key)
+        if not isinstance(error, _Failed):
+            return error
+        failure = error.error
+        pause = choose_pause(failure, number, limits.delay_s, limits.delay_max_s)
+        if pause is None or number == limits.attempts_max or time.monotonic() + pause >= until:
+            raise _add_attempts(failure, number) from None
+        await asyncio.sleep(pause)
+    raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+@dataclass(frozen=True, slots=True)
+class _Failed:
+    error: Exception
+
+
+async def _try_once(call: Callable[[], Awaitable[Result]], until: float, limits: Limits, key: str) -> Result | _Failed:
+    left = max(0.0, until - time.monotonic())
+    clock = asyncio.timeout(left)
+    try:
+        async with clock:
+            return await call()
+    except Exception as error:  # noqa: BLE001 - a client may raise anything; classify sorts it
+        if clock.expired():
+            return _Failed(Unavailable(f"no answer within {limits.timeout_s:g} s; raise the time-out or ask for less"))
+        return _Failed(classify(error, secrets=(key,)))
+
+
+def choose_pause(error: Exception, number: int, delay_s: float, delay_max_s: float) -> float | None:
+    """Return the seconds to wait after a failed attempt, the first being 1; None if a retry cannot help.
+
+    The pause doubles with each attempt and is at least what the provider asks for. Jitter only adds to it, so that
+    clients which failed together do not return together.
+    """
+    if not isinstance(error, RateLimited | Unavailable):
+        return None
+    pause = min(delay_max_s, delay_s * 2.0 ** (number - 1)) * random.uniform(1.0, 1.25)
+    return max(pause, error.retry_after_s or 0.0)
+
+
+def _add_attempts(error: Exception, number: int) -> Exception:
+    if number > 1 and isinstance(error, ProviderError) and error.args:
+        error.args = (f"{error.args[0]} ({number} attempts)", *error.args[1:])
+    return error

@@ -16,12 +16,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from refold.errors import Unavailable
-from refold.llm.choose import Choice, Endpoint, choose_model, read_own
-from refold.llm.conversation_model import find_conversation
-from refold.llm.errors import classify
+from refold.llm.choose import Choice, Endpoint, choose_model, find_conversation, read_own
+from refold.llm.errors import Limits, attempt, classify
 from refold.llm.port import TEMPERATURE, Completes, Completion, Model, call_model
 from refold.llm.redact import redact_text
-from refold.llm.retry import Limits, attempt
 from refold.stages.stage import Ask, Reply
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from refold.errors import FormatError, RefoldError, Sentence
 from refold.ledger.export import check_once, dump_session, load_session
 from refold.ledger.port import Ledger
 from refold.ledger.records import StoredEdit, WholeSession, format_of
-from refold.llm.conversation_model import PLACE
+from refold.llm.choose import PLACE
 from refold.manager.session import parse_stored, read_calibration
 from refold.offload import OffloadFolder
 from refold.stages.offload import files_of, offloaded_path

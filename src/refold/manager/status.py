@@ -17,7 +17,7 @@ from refold.ladder.plan import count_head, detect_said
 from refold.ledger.codec import load_json
 from refold.ledger.port import Ledger
 from refold.ledger.records import Event, SessionRow
-from refold.llm.conversation_model import GATEWAY
+from refold.llm.choose import GATEWAY
 from refold.manager.append import Request
 from refold.manager.notices import read_all_events
 from refold.manager.prepare import count_fixed, make_economics

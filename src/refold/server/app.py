@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 from refold.conversation import because
-from refold.llm.conversation_model import name_conversation
+from refold.llm.choose import name_conversation
 from refold.llm.errors import show_url
 from refold.manager import ContextCompressionManager
 from refold.server.auth import Caller, KeyRing, hide_keys

@@ -20,8 +20,8 @@ from refold.conversation.reason import NO_REASON, Reason
 from refold.conversation.view import Item
 from refold.errors import LedgerError, RefoldError
 from refold.ledger.records import Event
-from refold.llm.conversation_model import GATEWAY
-from refold.llm.overflow import find_overflow
+from refold.llm.choose import GATEWAY
+from refold.llm.errors import find_overflow
 from refold.manager import ContextCompressionManager
 from refold.manager.append import Request
 from refold.manager.prepare import PreparedNow

@@ -28,7 +28,7 @@ from refold.conversation.view import Edit
 from refold.errors import BudgetTooSmall, ContextOverflow, RefoldError
 from refold.formats import make_format, parse_messages
 from refold.ladder.run import answer_nothing
-from refold.llm.conversation_model import read_conversation_model
+from refold.llm.choose import read_conversation_model
 from refold.manager import ContextCompressionManager
 from refold.prepared import PreparedContext
 from refold.server.body import ReadRequest, Unreadable, dump_json, parse_json, read_request, write_request

@@ -27,7 +27,7 @@ from refold.errors import FormatError, RefoldError
 from refold.ledger.align import count_common
 from refold.ledger.port import Ledger
 from refold.ledger.records import SessionRow
-from refold.llm.conversation_model import GATEWAY
+from refold.llm.choose import GATEWAY
 from refold.manager.usage import ReportedUsage
 from refold.server.body import ReadRequest
 from refold.server.request import Asked

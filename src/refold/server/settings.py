@@ -23,8 +23,7 @@ from refold.config import CompressionConfig
 from refold.config.schema import block_of
 from refold.errors import ConfigError
 from refold.ledger.records import SessionRow
-from refold.llm.choose import Endpoint
-from refold.llm.conversation_model import GATEWAY, Place, name_conversation
+from refold.llm.choose import GATEWAY, Endpoint, Place, name_conversation
 from refold.server.request import Asked, find_bearer
 from refold.server.wires import Side, Wire
 from refold.stages.stage import acts_on_arrival

@@ -26,8 +26,7 @@ from refold.config import CompressionConfig
 from refold.conversation.reason import NO_REASON, Reason
 from refold.errors import BudgetTooSmall
 from refold.ladder.run import answer_nothing
-from refold.llm.choose import Endpoint
-from refold.llm.conversation_model import converse_with
+from refold.llm.choose import Endpoint, converse_with
 from refold.server.body import ReadRequest, Unreadable, read_request, write_request
 from refold.server.wires import WIRES, Wire
 from refold.tokens import model_info

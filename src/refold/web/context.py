@@ -14,7 +14,7 @@ from refold.cli.repl.gauge import break_down
 from refold.conversation.reason import Reason
 from refold.conversation.view import Edit
 from refold.ladder.report import StageReport
-from refold.llm.conversation_model import converse_with
+from refold.llm.choose import converse_with
 from refold.manager.compress import CompactResult
 from refold.manager.session import parse_stored, read_window
 from refold.manager.status import SessionStatus

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, replace
 
 from refold.ledger.records import SessionRow
-from refold.llm.conversation_model import GATEWAY
+from refold.llm.choose import GATEWAY
 from refold.manager.session import FORGOTTEN
 from refold.manager.status import read_client
 from refold.server.api.interface import Access

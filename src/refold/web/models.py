@@ -16,8 +16,8 @@ from refold.agent.models import OLLAMA_URL, Chosen, Wanted, choose_chat_model, f
 from refold.config.load import ChatBlock, read_block
 from refold.errors import ConfigError
 from refold.llm.choose import DEFAULT_MODELS
-from refold.llm.local import NAME as LOCAL_NAME
-from refold.llm.local import LocalModel, find_local_model
+from refold.llm.openai import NAME as LOCAL_NAME
+from refold.llm.openai import LocalModel, find_local_model
 from refold.server.settings import ANTHROPIC, OPENAI
 from refold.tokens import model_info
 
@@ -98,7 +98,7 @@ def choose(access: Access, name: str) -> Chosen:
     told = "asked for" if name else "set as model in the settings"
     variables = list_variables(access)
     try:
-        return choose_chat_model(Wanted(wanted, block.get("base_url", ""), told=told), variables, takes_local=False)
+        return choose_chat_model(Wanted(wanted, block.get("base_url", ""), origin=told), variables, takes_local=False)
     except ConfigError:
         local = None if wanted else _find_local(access.application)
         if local is None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from nicegui import ui
 
 from refold.conversation import because
-from refold.llm.conversation_model import GATEWAY
+from refold.llm.choose import GATEWAY
 from refold.server.api.interface import Access
 from refold.web.bring import BYTES_MAX, FILES_MAX, PATH, Bringing, Brought, find_bringing
 from refold.web.icons import icon

@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 from refold.agent import Agent, AgentEvent
 from refold.agent import events as told
 from refold.errors import ConfigError, RefoldError
-from refold.llm.local import LocalModel
+from refold.llm.openai import LocalModel
 from refold.manager import ContextCompressionManager
 
 if TYPE_CHECKING:

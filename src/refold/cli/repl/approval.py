@@ -8,7 +8,7 @@ import re
 from typing import TYPE_CHECKING
 
 from refold.agent import Tool
-from refold.agent.runner import Approve
+from refold.agent.tools import Approve
 from refold.cli.repl.screen import Screen
 from refold.cli.words import tr
 from refold.llm.port import ToolCall

@@ -14,8 +14,8 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from refold.agent.hub import find_undo
-from refold.agent.texts import Texts, tell_change, texts_in
+from refold.agent.context_tools import Texts, tell_change, texts_in
+from refold.agent.events import find_undo
 from refold.cli.config import format_row
 from refold.cli.exit import describe_error
 from refold.cli.output import clean_line, describe_share, format_time, make_table

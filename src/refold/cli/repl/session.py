@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from refold.agent import Agent, AgentEvent, AgentLimits, Tool, events
 from refold.agent.models import Chosen, find_endpoint
-from refold.agent.runner import Approve
+from refold.agent.tools import Approve
 from refold.cli.exit import describe_error
 from refold.cli.output import clean_line, describe_change
 from refold.cli.repl.approval import LINE_CHARS, make_approve
@@ -27,7 +27,7 @@ from refold.cli.repl.gauge import write_gauge
 from refold.cli.repl.screen import OPTIMISING, Screen
 from refold.cli.words import count_things, say_reason, tr
 from refold.errors import BudgetTooSmall, FormatError, LedgerError, RefoldError
-from refold.llm.conversation_model import converse_with
+from refold.llm.choose import converse_with
 from refold.manager import ContextCompressionManager
 from refold.manager.status import SessionStatus
 

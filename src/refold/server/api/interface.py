@@ -18,8 +18,7 @@ from starlette.exceptions import HTTPException
 from refold import __version__
 from refold.errors import RefoldError
 from refold.ledger.records import SESSION_ID_MAX, SessionRow
-from refold.llm.choose import Endpoint
-from refold.llm.conversation_model import GATEWAY
+from refold.llm.choose import GATEWAY, Endpoint
 from refold.manager.status import read_client, read_title
 from refold.server.auth import Caller
 from refold.server.body import dump_json

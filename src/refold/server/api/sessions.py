@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict
 
 from refold.conversation.reason import describe
 from refold.ledger.codec import load_json
-from refold.llm.conversation_model import converse_with
+from refold.llm.choose import converse_with
 from refold.manager.notices import describe_fields
 from refold.server.api.interface import PAGE_MAX, Access, Asker, Handle, Json, Name, Text, describe_row
 
