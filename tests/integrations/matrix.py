@@ -48,6 +48,7 @@ FRAMEWORKS = (
         ("pydantic-ai-slim[openai,anthropic]",),
     ),
     Framework("litellm", "litellm", ("litellm==1.80.0", "mcp"), ("litellm", "mcp")),
+    Framework("adk", "google-adk", ("google-adk==1.30.0", "litellm==1.80.0", "mcp"), ("google-adk", "litellm", "mcp")),
 )
 
 

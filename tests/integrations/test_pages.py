@@ -16,6 +16,7 @@ MODULES = {
     "openai_agents": "agents",
     "pydantic_ai": "pydantic_ai",
     "litellm": "litellm",
+    "adk": "google.adk.plugins",
 }
 
 

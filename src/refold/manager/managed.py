@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -113,6 +113,29 @@ class ManagedSession:
                 raise
             again = await self.prepare_async(messages, system, **{**options, **smaller})
         return await send(again)
+
+    async def stream_async(
+        self,
+        send: Callable[[PreparedContext], AsyncIterable[Answer]],
+        messages: Any = None,
+        system: Any = "",
+        **options: Any,
+    ) -> AsyncIterator[Answer]:
+        """The same as ``call_async``, for answers that come in pieces; after the first piece nothing is sent again."""
+        messages = _keep(messages)
+        prepared, smaller = await self.prepare_async(messages, system, **options), None
+        is_begun = False
+        try:
+            async for piece in send(prepared):
+                is_begun = True
+                yield piece
+        except Exception as error:
+            smaller = None if is_begun else await asyncio.to_thread(self.shrink, error, prepared)
+            if smaller is None:
+                raise
+        if smaller is not None:
+            async for piece in send(await self.prepare_async(messages, system, **{**options, **smaller})):
+                yield piece
 
     def shrink(self, error: BaseException, prepared: PreparedContext) -> dict[str, int] | None:
         """Return the window to prepare with after a provider refused a context as too long; None for other errors."""

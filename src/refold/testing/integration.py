@@ -432,9 +432,12 @@ def case_overflow(rig: Rig) -> None:
 def case_cancelled(rig: Rig) -> None:
     """A turn that is cancelled while the answer streams leaves a session that goes on."""
     steps = Steps(steps=1)
+    # A framework may join the cancelled words with the next ones: only the first request that has them is slow.
+    slow = iter((True,))
 
     def answer(request: RecordedRequest) -> ScriptedReply | Fault:
-        return drip("word " * 400, pause_s=0.05) if "slowly" in request.prompt else steps(request)
+        is_slow = "slowly" in request.prompt and next(slow, False)
+        return drip("word " * 400, pause_s=0.05) if is_slow else steps(request)
 
     with rig.provider(answer) as provider:
         agent = rig.make(provider, mode="async_stream")
