@@ -12,7 +12,7 @@ from contextlib import chdir, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from refold.cli.exit import run_to_end
+from refold.cli.app import run_to_end
 from refold.cli.main import app
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from refold.cli.exit import EXIT_CODES
+from refold.cli.app import EXIT_CODES
 from tests.cli.conftest import make_session
 from tests.cli.running import Ran, Shell
 

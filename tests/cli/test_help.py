@@ -9,8 +9,7 @@ import pytest
 import typer.main
 from typer.testing import CliRunner
 
-from refold.cli.app import PANELS, _tidy_record
-from refold.cli.exit import EXIT_CODES
+from refold.cli.app import EXIT_CODES, PANELS, _tidy_record
 from refold.cli.main import app
 from tests.cli.running import Shell
 

@@ -7,7 +7,7 @@ import pytest
 
 from refold import ContextCompressionManager
 from refold.cli.compact import CompactRequest, compact_file
-from refold.cli.count import count
+from refold.cli.measure import count
 from refold.cli.sessions import sessions
 from refold.cli.transfer import export, run_import
 from refold.errors import ConfigError, FormatError

@@ -8,7 +8,7 @@ import pytest
 import typer.main
 
 from refold import ContextCompressionManager
-from refold.cli import output, replay, transfer, tune
+from refold.cli import config, measure, output, transfer
 from refold.cli.main import app
 from refold.cli.output import show_progress
 from tests.cli.running import Shell
@@ -95,4 +95,4 @@ def test_progress_is_a_line_now_and_then_where_there_is_no_terminal(
 
 
 def test_long_commands_show_progress() -> None:
-    assert {module.show_progress for module in (replay, transfer, tune)} == {show_progress}  # type: ignore[attr-defined]
+    assert {module.show_progress for module in (config, measure, transfer)} == {show_progress}  # type: ignore[attr-defined]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from refold.cli.words import read_words, use_language
+from refold.cli.output import read_words, use_language
 from refold.errors import Sentence
 from refold.testing import ScriptedProvider
 from tests.cli.conftest import make_session
@@ -191,7 +191,7 @@ def test_a_sentence_is_the_english_text_and_remembers_its_values() -> None:
     assert made.values == {"name": "a{b}"}
     use_language("zh")
     try:
-        from refold.cli.words import translate
+        from refold.cli.output import translate
 
         hint = Sentence(" (did you mean '{name}'?)", name="x")
         text = Sentence("{where}unknown setting '{name}'{hint}", where="", name="{y}", hint=hint)

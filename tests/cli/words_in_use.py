@@ -86,11 +86,11 @@ def _list_help() -> Iterator[str]:
 def _list_tables_of_words() -> Iterator[str]:
     """Yield what the code keeps in tables: exit codes, slash commands, presets, extras, legends, settings."""
     from refold import errors
+    from refold.cli.app import _USAGE, EXIT_CODES
     from refold.cli.doctor import EXTRAS
-    from refold.cli.exit import _USAGE, EXIT_CODES
+    from refold.cli.measure import LEGEND
     from refold.cli.repl.keyboard import COMMAND_LIST, PROMPT
     from refold.cli.repl.screen import OPTIMISING
-    from refold.cli.replay import LEGEND
     from refold.config import PRESETS, CompressionConfig
     from refold.config.layers import MEANINGS
     from refold.manager.notices import KINDS

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from refold.cli.exit import EXIT_CODES
+from refold.cli.app import EXIT_CODES
 from refold.cli.main import app
 from refold.config import PRESETS, CompressionConfig, explain
 from refold.config.layers import MEANINGS

@@ -6,10 +6,9 @@ import pytest
 
 from refold.budget import Budget, Counts
 from refold.budget.trigger import look_ahead
-from refold.cli.repl.approval import describe_call, show_text
-from refold.cli.repl.gauge import shorten_tokens, write_gauge
 from refold.cli.repl.keyboard import Pastes
-from refold.cli.repl.screen import clean_block, split_blocks
+from refold.cli.repl.screen import clean_block, shorten_tokens, split_blocks, write_gauge
+from refold.cli.repl.session import describe_call, show_text
 from refold.conversation import because
 from refold.conversation.reason import NO_REASON, Reason
 from refold.llm.port import ToolCall

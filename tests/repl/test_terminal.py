@@ -12,7 +12,7 @@ pytest.importorskip("prompt_toolkit", reason="needs refold[chat]")
 pytest.importorskip("pexpect", reason="needs pexpect: a pseudo-terminal")
 
 from refold import ContextCompressionManager
-from refold.cli.repl.gauge import shorten_tokens
+from refold.cli.repl.screen import shorten_tokens
 from refold.testing import RecordedRequest, ScriptedProvider, call_tool, drip, hang, say
 from tests.agent.talking import check_stored, make_manager
 from tests.agent.test_overflow import write_history

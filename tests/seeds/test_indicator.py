@@ -8,7 +8,7 @@ from refold import CompressionConfig, ContextCompressionManager
 from refold.agent.context_tools import ContextTools
 from refold.budget import Budget, Counts, Thresholds
 from refold.budget.trigger import look_ahead
-from refold.cli.repl.gauge import write_gauge
+from refold.cli.repl.screen import write_gauge
 from tests.seeds.growing import grow
 
 ROOM = Budget(hard=100_000, soft=90_000, warn=80_000, target=45_000, window=128_000)

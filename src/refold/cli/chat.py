@@ -14,7 +14,7 @@ import typer
 
 from refold.cli.app import app, format_examples
 from refold.cli.input import Preset, Workspace, complete_session
-from refold.cli.words import tr, use_language
+from refold.cli.output import tr, use_language
 from refold.errors import ConfigError, Sentence
 
 if TYPE_CHECKING:

@@ -33,6 +33,7 @@ from refold.cli.input import (
 from refold.cli.output import (
     OutputError,
     clean_line,
+    count_things,
     describe_change,
     describe_share,
     format_document,
@@ -40,13 +41,13 @@ from refold.cli.output import (
     make_table,
     note_broken,
     refuse_same_file,
+    say_reason,
     show_pairs,
-    show_report,
-    show_stages,
+    tr,
+    use_language,
     write_json,
     write_result,
 )
-from refold.cli.words import count_things, say_reason, tr, use_language
 from refold.errors import FormatError
 
 if TYPE_CHECKING:
@@ -244,7 +245,7 @@ def _report_file(request: CompactRequest, conversation: Conversation, prepared: 
     if request.as_json:
         write_json(_describe_file(request, conversation, prepared), err=not request.dry_run and request.out is None)
         return
-    from refold.cli.changes import show_changes, show_kept
+    from refold.cli.report import show_changes, show_kept, show_report, show_stages
     from refold.formats import parse_messages
 
     console = make_console(err=not request.dry_run)
@@ -264,7 +265,7 @@ def _report_file(request: CompactRequest, conversation: Conversation, prepared: 
 
 def _describe_file(request: CompactRequest, conversation: Conversation, prepared: PreparedContext) -> dict[str, object]:
     """Return the report for JSON, with the position and handle of every change."""
-    from refold.cli.changes import list_changes
+    from refold.cli.report import list_changes
     from refold.formats import parse_messages
 
     assert prepared.report is not None
@@ -309,6 +310,8 @@ def _report_session(
         rows.append(("undo", f"refold undo --session {clean_line(name, 200)}"))
     show_pairs(console, rows)
     if worked and request.explain:
+        from refold.cli.report import show_stages
+
         console.print()
         show_stages(console, done.stages)
     if worked and (request.explain or request.dry_run):

@@ -1,24 +1,85 @@
-"""``refold config`` and ``refold presets``: the settings in force, and where each value comes from."""
+"""``refold config``, ``presets``, ``init`` and ``tune``: show settings, write a file, find better ones.
+
+``init`` writes a commented ``refold.yaml`` in which only the preset is set. Names, values and descriptions come from
+the settings themselves, so they match this version. An existing file is never changed.
+"""
 
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from refold.cli.app import PlainTyper, app, format_examples
-from refold.cli.input import AsJson, Model, Preset
-from refold.cli.output import clean_line, make_console, make_table, write_json
-from refold.cli.words import tr, translate, use_language
-from refold.errors import ConfigError, Sentence
+from refold.cli.input import AsJson, Model, Preset, Workspace, open_workspace
+from refold.cli.output import (
+    clean_line,
+    count_things,
+    make_console,
+    make_table,
+    show_progress,
+    tr,
+    translate,
+    use_language,
+    write_json,
+    write_line,
+)
+from refold.errors import ConfigError, FormatError, Sentence
 
 if TYPE_CHECKING:
-    from refold.config import Row
+    from refold.config import CompressionConfig, Row
+    from refold.tuning import Tuning
+
 
 settings = PlainTyper(help="Show the settings in force and where they come from.")
 app.add_typer(settings, name="config")
+
+NAME = "refold.yaml"
+# The settings that people change most. docs/reference/configuration.md lists all of them.
+GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("The model that reads the conversation", ("model", "window", "reserve")),
+    (
+        "When to compress, as shares of the room (window minus reserve)",
+        ("auto_compress", "warn_ratio", "trigger_ratio", "target_ratio", "economic", "economic_ratio"),
+    ),
+    (
+        "Triggers and limits by count instead of tokens",
+        ("threshold_rounds", "threshold_tokens", "max_turns", "retention_count", "importance_threshold"),
+    ),
+    (
+        "Summaries",
+        ("summariser", "compact_model", "compact_url", "compact_timeout_s", "language", "redact", "background"),
+    ),
+    ("The ladder, cheapest stage first", ("ladder", "write_files")),
+)
+# Example values for settings without a default.
+SAMPLES = {
+    "model": "claude-opus-5-5",
+    "window": "200000",
+    "reserve": "16000",
+    "threshold_rounds": "40",
+    "threshold_tokens": "60000",
+    "max_turns": "50",
+    "retention_count": "10",
+    "importance_threshold": "0.3",
+    "compact_model": "gpt-6-luna",
+    "compact_url": "http://127.0.0.1:11434/v1",
+    "language": "en",
+}
+TAIL = """\
+# Each stage has a block with its own options:
+# truncate:
+#   lines_max: 2000
+
+# The gateway, 'refold serve':
+# gateway:
+#   port: 7788
+"""
 
 
 @settings.command(epilog=format_examples("refold config explain --all", "refold config explain fold"))
@@ -149,3 +210,120 @@ def _settings_of(name: str) -> dict[str, object]:
     from refold.config import explain as list_rows
 
     return {row.name: row.value for row in list_rows(CompressionConfig.preset(name)) if row.layer == "preset"}
+
+
+@app.command()
+def init(
+    preset: Annotated[str, typer.Option("--preset", "-p", metavar="PRESET", help="See 'refold presets'.")] = "default",
+    workspace: Annotated[
+        str,
+        typer.Option(
+            "--workspace", "-w", metavar="FOLDER", show_default=False, help="Folder to write to; default: this one."
+        ),
+    ] = ".",
+    to_output: Annotated[bool, typer.Option("--print", help="Print it and write nothing.")] = False,
+) -> None:
+    """Write a commented refold.yaml to start from.
+
+    An existing file is not changed.
+    """
+    text = write_settings(preset)
+    if to_output:
+        typer.echo(text, nl=False)
+        return
+    path = Path(workspace) / NAME
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise ConfigError(
+            tr("{path} already exists; 'refold init --print' prints what would be written", path=path)
+        ) from None
+    except OSError as error:
+        raise ConfigError(
+            tr("{path} cannot be written: {strerror}", path=path, strerror=error.strerror or error)
+        ) from None
+    typer.echo(tr("wrote {path}; 'refold config explain' shows the settings in force", path=path), err=True)
+
+
+def write_settings(preset: str) -> str:
+    """Return a settings file based on a preset, with the preset's values as explained comments."""
+    from refold.config import PRESETS, CompressionConfig, explain
+    from refold.config.layers import family_of
+
+    rows = {row.name: row for row in explain(CompressionConfig.preset(preset))}
+    presets = "\n".join(f"#   {name:<12}{means}" for name, means in PRESETS.items())
+    lines = [
+        "# refold settings of this project. 'refold config explain' shows the values in force and their sources.",
+        "",
+        "# The preset to start from:",
+        presets,
+        f"preset: {preset}",
+    ]
+    for title, names in GROUPS:
+        lines += ["", f"# {title}"]
+        for name in names:
+            # A preset may set it under another name with the same meaning.
+            row = next((rows[one] for one in (name, *family_of(name)) if rows[one].value is not None), rows[name])
+            value = SAMPLES.get(name, "0.5") if row.value is None else format_value(row.value)
+            if isinstance(row.value, tuple):
+                value = f"[{value}]"
+            lines.append(f"{f'# {row.name}: {value}':<34}  # {row.means}")
+    return "\n".join(lines) + "\n\n" + TAIL
+
+
+@app.command()
+def tune(
+    sessions: Annotated[
+        int, typer.Option("--sessions", metavar="N", min=1, max=200, help="Number of sessions, newest first.")
+    ] = 12,
+    apply_it: Annotated[bool, typer.Option("--apply", help="Write the changes to the project's settings.")] = False,
+    workspace: Workspace = "",
+    as_json: AsJson = False,
+) -> None:
+    """Propose settings that would have cost less.
+
+    The stored sessions are replayed with other settings. Every request must still fit and be valid, and at least as
+    many values must stay in view as now.
+    """
+    from refold.tuning import TRIALS_MAX, apply, propose, read_stored
+
+    with open_workspace(workspace) as manager:
+        stored = read_stored(manager.ledger, sessions)
+        if not stored:
+            raise FormatError(tr("no session here has eight messages or more yet; tune once there are some"))
+        with show_progress(tr("tuning")) as advance:
+            tuning = propose(stored, manager.config, tell=lambda trials: advance(trials, TRIALS_MAX))
+        if tuning.changes and apply_it:
+            apply(workspace, manager.ledger, tuning, time.time())
+    if as_json:
+        is_applied = apply_it and bool(tuning.changes)
+        write_json({**asdict(tuning), "saving": round(tuning.saving, 4), "is_applied": is_applied})
+    else:
+        _show_tuning(tuning, manager.config, is_applied=apply_it)
+
+
+def _show_tuning(tuning: Tuning, config: CompressionConfig, *, is_applied: bool) -> None:
+    replayed = f"{count_things(tuning.sessions, 'session')}, {count_things(tuning.requests, 'request')}"
+    write_line(
+        tr("replayed {replayed} with {trials}", replayed=replayed, trials=count_things(tuning.trials, "setting"))
+    )
+    if not tuning.changes:
+        write_line(tr("the current settings are the best of those tried; nothing to change"))
+        return
+    for name, value in tuning.changes.items():
+        write_line(f"  {name}: {getattr(config, name):g} → {value:g}")
+    view = (tuning.now.in_view_percent, tuning.then.in_view_percent)
+    kept = "" if None in view else tr(", values in view {before:.1f} → {after:.1f} %", before=view[0], after=view[1])
+    write_line(
+        tr(
+            "bill −{saving:.1%}, prefix changes {prefix_changes:,} → {prefix_changes2:,}{kept}",
+            saving=tuning.saving,
+            prefix_changes=tuning.now.prefix_changes,
+            prefix_changes2=tuning.then.prefix_changes,
+            kept=kept,
+        )
+    )
+    write_line(
+        tr("written to the project's settings") if is_applied else tr("nothing was changed; --apply writes the changes")
+    )

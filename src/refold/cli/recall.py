@@ -1,8 +1,11 @@
-"""``refold recall``: search everything that was said in a workspace's sessions."""
+"""``refold recall``, ``expand``, ``facts`` and ``memory``: search, originals, facts and daily pages."""
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,16 +18,32 @@ from refold.cli.input import (
     Workspace,
     choose_session,
     find_newest,
+    need_session,
     open_workspace,
     show_empty,
 )
-from refold.cli.output import clean_line, make_console, name_scope, write_json, write_line
-from refold.cli.words import tr
+from refold.cli.output import (
+    clean_line,
+    make_console,
+    name_scope,
+    print_line,
+    strip_controls,
+    tr,
+    translate,
+    write_json,
+    write_line,
+)
+from refold.errors import FormatError, HandleUnknown
 
 if TYPE_CHECKING:
     from rich.text import Text
 
+    from refold.manager import ContextCompressionManager
     from refold.recall import Recalled
+    from refold.recall.facts import KnownFact
+
+SESSIONS_MAX = 1_000
+_LINE_CHARS_MAX = 300
 
 
 @app.command(
@@ -64,10 +83,10 @@ def recall(
         )
     console = make_console(err=False)
     for one in found:
-        console.print(_format(one, with_session=everywhere), soft_wrap=True)
+        console.print(_format_result(one, with_session=everywhere), soft_wrap=True)
 
 
-def _format(one: Recalled, *, with_session: bool) -> Text:
+def _format_result(one: Recalled, *, with_session: bool) -> Text:
     from rich.text import Text
 
     from refold.conversation.message import mark
@@ -85,3 +104,113 @@ def _make_printable(text: str) -> str:
     """Replace lone surrogates and control characters; keep line breaks and tabs."""
     shown = text.encode("utf-8", "replace").decode()
     return "".join(character if character in "\n\t" or character.isprintable() else "\ufffd" for character in shown)
+
+
+@app.command()
+def expand(
+    handle: Annotated[str, typer.Argument(metavar="HANDLE", help="Handle from a placeholder or a search result.")],
+    session: SessionOption = None,
+    offset: Annotated[int, typer.Option("--offset", metavar="N", min=0, help="First character to show.")] = 0,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", metavar="N", min=0, help="Maximum characters; default: all.")
+    ] = None,
+    workspace: Workspace = "",
+    as_json: AsJson = False,
+) -> None:
+    """Print the exact original behind a handle, or a page of it."""
+    with open_workspace(workspace) as manager:
+        name = need_session(manager.ledger, session, workspace)
+        if session is None:
+            name = _find_session(manager, name, handle)
+        page = manager.recalling.expand(name, handle, offset, limit)
+    text = page.text.encode("utf-8", "replace").decode()
+    if as_json:
+        write_json({**asdict(page), "text": text, "next_offset": page.next_offset})
+        return
+    if offset and offset >= page.total:
+        typer.echo(
+            tr(
+                "--offset {offset} is past the end; the original has {total:,} characters",
+                offset=offset,
+                total=page.total,
+            ),
+            err=True,
+        )
+        return
+    # A pipe gets the exact original; a terminal would obey control sequences in it.
+    typer.echo(strip_controls(text) if sys.stdout.isatty() else text, color=True)
+    if page.next_offset is not None:
+        shown = tr("characters {start}–{stop} of {total}", start=page.offset, stop=page.next_offset, total=page.total)
+        typer.echo(
+            tr("{shown}; continue with --offset {next_offset}", shown=shown, next_offset=page.next_offset), err=True
+        )
+
+
+def _find_session(manager: ContextCompressionManager, newest: str, handle: str) -> str:
+    """Return the first session that has the handle, the newest one first; print its id if it is another one."""
+    for row in manager.ledger.list_sessions(limit=SESSIONS_MAX):
+        with contextlib.suppress(HandleUnknown):
+            manager.recalling.expand(row.id, handle, 0, 0)
+            if row.id != newest:
+                typer.echo(tr("found in session {id}", id=clean_line(row.id, 200)), err=True)
+            return row.id
+    return newest  # Expanding there raises HandleUnknown.
+
+
+@app.command()
+def facts(
+    session: SessionOption = None,
+    everywhere: Everywhere = False,
+    with_history: Annotated[bool, typer.Option("--history", help="Include superseded facts.")] = False,
+    workspace: Workspace = "",
+    as_json: AsJson = False,
+) -> None:
+    """List preferences, decisions, todos and key information."""
+    with open_workspace(workspace) as manager:
+        name = choose_session(manager.ledger, session, everywhere=everywhere)
+        if name is None and find_newest(manager.ledger) is None:
+            show_empty(workspace, as_json=as_json)
+            return
+        known = manager.facts(name, with_history=with_history)
+    if as_json:
+        write_json([asdict(fact) for fact in known])
+        return
+    if not known:
+        write_line(tr("no facts are known{name_scope} yet", name_scope=name_scope(name)))
+    console = make_console(err=False)
+    for fact in known:
+        for line in _format_fact(fact).split("\n"):
+            print_line(console, line)
+
+
+def _format_fact(fact: KnownFact) -> str:
+    from refold.conversation.message import mark
+
+    handles = " ".join(mark(handle) for handle in fact.handles[-3:])
+    said = f"{datetime.fromtimestamp(fact.last_seen, UTC):%Y-%m-%d}"
+    seen = tr(" (last said {date})", date=said) if fact.last_seen > 0 else ""
+    line = f"{translate(fact.kind)}: {clean_line(fact.text, _LINE_CHARS_MAX)} {handles}{seen}"
+    replaced = tr("    replaced by: {fact}", fact=clean_line(fact.superseded_by, _LINE_CHARS_MAX))
+    return line if fact.holds else f"{line}\n{replaced}"
+
+
+@app.command()
+def memory(
+    date: Annotated[str | None, typer.Argument(metavar="DATE", help="YYYY-MM-DD; default: the newest page.")] = None,
+    workspace: Workspace = "",
+    as_json: AsJson = False,
+) -> None:
+    """Print the memory page of a day."""
+    with open_workspace(workspace) as manager:
+        dates = manager.md_sync.list_dates()
+        chosen = date or (dates[-1] if dates else None)
+        page = manager.md_sync.read(chosen) if chosen else None
+    if date is not None and page is None:
+        known = tr("the newest are {dates}", dates=", ".join(dates[-5:])) if dates else tr("there are no pages yet")
+        raise FormatError(tr("there is no page of {date}; {known}", date=date, known=known))
+    if as_json:
+        write_json({"date": chosen, "dates": dates, "page": page})
+    elif page is None:
+        write_line(tr("no pages yet: the first compression of a session writes one"))
+    else:
+        sys.stdout.buffer.write(page.encode("utf-8", "backslashreplace"))

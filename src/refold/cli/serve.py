@@ -1,23 +1,29 @@
-"""``refold serve``: run the gateway and the web page."""
+"""``refold serve``, ``key`` and ``mcp``: run the gateway with its web page, manage its keys, serve the context tools.
+
+Only hashes of keys are stored; a key is printed once, when it is created.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from refold.cli.app import app, format_examples
-from refold.cli.input import Preset, Workspace
-from refold.cli.words import tr, use_language
+from refold.cli.app import PlainTyper, app, format_examples
+from refold.cli.input import AsJson, Preset, Workspace, open_workspace
+from refold.cli.output import tr, use_language, write_json
 from refold.errors import ConfigError
 
 if TYPE_CHECKING:
     from refold.server.app import Application
     from refold.server.auth import KeyRing
+
+keys = PlainTyper(help="Manage the keys of the gateway: add, list, revoke.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,3 +166,100 @@ def _find_page() -> Callable[[Application], object] | None:
     from refold.web.mount import Page, is_installed
 
     return Page if is_installed() else None
+
+
+app.add_typer(keys, name="key")
+
+
+@keys.command("add")
+def add_key(
+    tenant: Annotated[
+        str, typer.Argument(metavar="TENANT", help="Owner of the key; a tenant sees only its own sessions.")
+    ],
+    workspace: Workspace = "",
+    as_json: AsJson = False,
+) -> None:
+    """Create a key. It is printed once; only its hash is stored."""
+    from refold.server.auth import KeyRing
+
+    stored, key = KeyRing(workspace).add(tenant)
+    if as_json:
+        write_json({"id": stored.id, "tenant": stored.tenant, "key": key})
+        return
+    typer.echo(tr("key {id} of {tenant}; it is not shown again:", id=stored.id, tenant=stored.tenant), err=True)
+    typer.echo(key)
+
+
+@keys.command("list")
+def list_keys(workspace: Workspace = "", as_json: AsJson = False) -> None:
+    """List the valid keys."""
+    from refold.server.auth import KeyRing
+
+    found = KeyRing(workspace).list_keys()
+    if as_json:
+        write_json([{name: value for name, value in asdict(one).items() if name != "hash"} for one in found])
+        return
+    if not found:
+        typer.echo(tr("there are no keys; create one with: refold key add TENANT"), err=True)
+    for one in found:
+        made = datetime.fromtimestamp(one.created_at, UTC).strftime("%Y-%m-%d %H:%M")
+        typer.echo(f"{one.id}  {made}  {one.tenant}")
+
+
+@keys.command("revoke")
+def revoke_key(
+    name: Annotated[str, typer.Argument(metavar="KEY|TENANT", help="Id of a key, or a tenant for all its keys.")],
+    workspace: Workspace = "",
+    as_json: AsJson = False,
+) -> None:
+    """Revoke a key. It stops working at once."""
+    from refold.server.auth import KeyRing
+
+    revoked = KeyRing(workspace).revoke(name)
+    if as_json:
+        write_json([{"id": one.id, "tenant": one.tenant} for one in revoked])
+        return
+    for one in revoked:
+        typer.echo(tr("revoked {id} of {tenant}", id=one.id, tenant=one.tenant), err=True)
+
+
+@app.command(epilog=format_examples("claude mcp add refold -- refold mcp"))
+def mcp(
+    session: Annotated[
+        str,
+        typer.Option(
+            "--session", "-s", metavar="SESSION", help="Session of calls that name none; also REFOLD_SESSION."
+        ),
+    ] = "",
+    workspace: Workspace = "",
+    http: Annotated[bool, typer.Option("--http", help="Serve over HTTP at /mcp instead of stdio.")] = False,
+    host: Annotated[
+        str, typer.Option("--host", metavar="ADDRESS", help="An address of this machine; default: 127.0.0.1.")
+    ] = "",
+    port: Annotated[
+        int, typer.Option("--port", metavar="PORT", min=0, max=65_535, show_default=False, help="Default: 7789.")
+    ] = 0,
+) -> None:
+    """Serve the context tools to an MCP client, over stdio or HTTP."""
+    from refold.config.load import McpBlock, read_block
+    from refold.server.settings import is_local_host
+
+    settings = read_block(McpBlock, Path(workspace))
+    session, host, port = session or settings.session, host or settings.host, port or settings.port
+    if http and not is_local_host(host):
+        raise ConfigError(
+            tr("--host {host} is not this machine, and MCP over HTTP asks for no key; use 127.0.0.1", host=host[:80])
+        )
+    try:
+        from refold.mcp.context_server import make_server, serve_http, serve_stdio
+    except ImportError as error:
+        if (error.name or "").startswith("refold"):
+            raise
+        raise ConfigError(tr("{name} is not installed; pip install 'refold[mcp]'", name=error.name)) from None
+    with open_workspace(workspace) as manager:
+        server = make_server(manager, session)
+        if http:
+            typer.echo(tr("refold serves MCP on http://{host}:{port}/mcp", host=host, port=port), err=True)
+            serve_http(server, host, port)
+        else:
+            serve_stdio(server)

@@ -27,7 +27,7 @@ import typer
 
 from refold.cli.app import app, format_examples
 from refold.cli.input import Preset, Workspace
-from refold.cli.words import count_things, tr
+from refold.cli.output import count_things, tr
 from refold.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -26,6 +26,47 @@ if TYPE_CHECKING:
 
 
 _CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+# Blocks of a settings file that do not configure compression; ``load_block`` reads them.
+OTHER_BLOCKS = frozenset({"chat", "gateway", "mcp"})
+# Short spellings that people use; each is the very same setting, not another name for its meaning.
+SPELLINGS = {"auto": "auto_compress"}
+LayerName = Literal["preset", "user", "project", "environment", "session", "call"]
+ORDER: tuple[LayerName, ...] = ("preset", "user", "project", "environment", "session", "call")
+_NODES_MAX = 500_000
+_PASSWORD = re.compile(r"(://[^\s:/@]{0,300}:)\S{0,1000}@")
+_SHORT = Repr()
+DEFAULT = "default"
+PRESETS: dict[str, str] = {
+    "default": "for most: waits until it is full or until it pays, then folds deep, without a model",
+    "archive": "at 100 messages or 4,000 tokens, all but the newest 50 become a summary",
+    "importance": "beyond 50 turns, old messages are scored; important ones stay beside a short summary",
+    "offload": "old tool results go to files; if that frees little, the history is summarised",
+    "hybrid": "at 80 % of the window, all but the last 6 messages become a summary",
+    "turns": "at 75 % of the window, all but the last 6 turns become a summary",
+}
+# The settings of the document that preset ``archive`` comes from, and the file it keeps them in.
+ARCHIVE_FIELDS = ("threshold_rounds", "threshold_tokens", "retention_count")
+ARCHIVE_FILE = "x-agent.yaml"
+# Settings that do not decide when to compress or what stays, so they do not change which preset is implied.
+_NEUTRAL = frozenset(
+    (
+        "model",
+        "window",
+        "reserve",
+        "tokenizer",
+        "auto_compress",
+        "language",
+        "compact_model",
+        "compact_retry_count",
+        "compact_url",
+        "compact_timeout_s",
+        "summariser",
+        "redact",
+        "background",
+        "ledger",
+        "write_files",
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +105,6 @@ MEANINGS = (
     Meaning("the score from which a message is kept", ("fold.importance_threshold", "importance_threshold")),
 )
 
-# Blocks of a settings file that do not configure compression; ``load_block`` reads them.
-OTHER_BLOCKS = frozenset({"chat", "gateway", "mcp"})
-# Short spellings that people use; each is the very same setting, not another name for its meaning.
-SPELLINGS = {"auto": "auto_compress"}
-
 
 def read_name(key: str) -> str:
     """Return a setting's name in our spelling: ``keepRecent`` and ``KEEP_RECENT`` are ``keep_recent``."""
@@ -97,10 +133,6 @@ def family_of(name: str) -> tuple[str, ...]:
     if not own.family:
         return own.names
     return tuple(name for meaning in MEANINGS if meaning.family == own.family for name in meaning.names)
-
-
-LayerName = Literal["preset", "user", "project", "environment", "session", "call"]
-ORDER: tuple[LayerName, ...] = ("preset", "user", "project", "environment", "session", "call")
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,9 +227,6 @@ def _plain(value: object) -> object:
         return text
 
 
-_NODES_MAX = 500_000
-_PASSWORD = re.compile(r"(://[^\s:/@]{0,300}:)\S{0,1000}@")
-_SHORT = Repr()
 _SHORT.maxstring = _SHORT.maxother = 60
 _SHORT.maxdict, _SHORT.maxlist, _SHORT.maxlevel = 3, 4, 2
 
@@ -355,41 +384,6 @@ def _note_lines(node: Node | None, prefix: str, lines: dict[str, int], place: st
             lines.setdefault(prefix, line)  # Not a setting's name: YAML reads it as a number, a boolean or null.
         if isinstance(value, MappingNode) and path.count(".") < 2:
             _note_lines(value, f"{path}.", lines, place)
-
-
-DEFAULT = "default"
-PRESETS: dict[str, str] = {
-    "default": "for most: waits until it is full or until it pays, then folds deep, without a model",
-    "archive": "at 100 messages or 4,000 tokens, all but the newest 50 become a summary",
-    "importance": "beyond 50 turns, old messages are scored; important ones stay beside a short summary",
-    "offload": "old tool results go to files; if that frees little, the history is summarised",
-    "hybrid": "at 80 % of the window, all but the last 6 messages become a summary",
-    "turns": "at 75 % of the window, all but the last 6 turns become a summary",
-}
-
-# The settings of the document that preset ``archive`` comes from, and the file it keeps them in.
-ARCHIVE_FIELDS = ("threshold_rounds", "threshold_tokens", "retention_count")
-ARCHIVE_FILE = "x-agent.yaml"
-# Settings that do not decide when to compress or what stays, so they do not change which preset is implied.
-_NEUTRAL = frozenset(
-    (
-        "model",
-        "window",
-        "reserve",
-        "tokenizer",
-        "auto_compress",
-        "language",
-        "compact_model",
-        "compact_retry_count",
-        "compact_url",
-        "compact_timeout_s",
-        "summariser",
-        "redact",
-        "background",
-        "ledger",
-        "write_files",
-    )
-)
 
 
 def find_implied(layers: Sequence[Layer]) -> Layer | None:

@@ -54,6 +54,22 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
     from pydantic_core import ErrorDetails
 
+_ADVICE = {
+    "int_parsing": "give a whole number",
+    "int_type": "give a whole number",
+    "int_from_float": "give a whole number",
+    "int_parsing_size": "give a smaller number",
+    "float_parsing": "give a number",
+    "float_type": "give a number",
+    "finite_number": "give a finite number",
+    "bool_parsing": "give on or off",
+    "bool_type": "give on or off",
+    "string_type": "give text",
+    "tuple_type": "give a list",
+    "list_type": "give a list",
+    "dict_type": "give a table",
+}
+
 
 class CompressionConfig(BaseModel):
     """All settings. ``CompressionConfig(threshold_rounds=10)`` sets some on top of a preset, else ``default``."""
@@ -350,23 +366,6 @@ def nest(values: Mapping[str, object], known: Known) -> dict[str, object]:
         elif value is not None:
             nested[name] = value
     return nested
-
-
-_ADVICE = {
-    "int_parsing": "give a whole number",
-    "int_type": "give a whole number",
-    "int_from_float": "give a whole number",
-    "int_parsing_size": "give a smaller number",
-    "float_parsing": "give a number",
-    "float_type": "give a number",
-    "finite_number": "give a finite number",
-    "bool_parsing": "give on or off",
-    "bool_type": "give on or off",
-    "string_type": "give text",
-    "tuple_type": "give a list",
-    "list_type": "give a list",
-    "dict_type": "give a table",
-}
 
 
 def refuse_values(error: ValidationError, merged: Merged) -> ConfigError:

@@ -30,6 +30,29 @@ if TYPE_CHECKING:
 
 
 TOKENS_MAX = 1_000_000_000
+LanguageName = Literal["en", "zh"]
+# An address may hold a password, which a LedgerPlace never prints.
+Place = Annotated[
+    LedgerPlace | None,
+    PlainValidator(lambda value: None if value is None else LedgerPlace(value), json_schema_input_type=str | None),
+    PlainSerializer(str, when_used="unless-none"),
+]
+# Further stage options that a document's setting implies, as functions of its value.
+_FOLLOWERS: dict[str, dict[str, Callable[[Any], object]]] = {
+    "retention_count": {"fold.min_messages": lambda count: count},
+    "compact_preserve_count": {"fold.min_messages": lambda count: count},
+    "keep_last": {"fold.min_messages": lambda count: count + 1},
+    "keep_recent": {"fold.min_messages": lambda turns: turns * 2},
+    "keep_last_turns": {"window_stage.keep_turns": lambda turns: turns},
+    "summary_max_chars": {"fold.summary_chars_max": lambda chars: chars},
+    "compact_trigger_threshold": {"fold.offload_freed_min": lambda tokens: tokens},
+}
+# The documents fold everything but the newest messages, so a setting that counts those also folds the first message.
+_COUNTS = ("retention_count", "compact_preserve_count", "keep_last", "keep_recent", "keep_last_turns")
+# At least a fifth of the kept messages must be new between two compressions by count.
+SPACING_SHARE = 5
+_TRIGGERS = ("compact_trigger", "context_threshold", "context_compression_threshold")
+TIERS = Tiers()
 
 
 def _refuse_switch(value: object) -> object:
@@ -78,13 +101,6 @@ Score = Annotated[float, BeforeValidator(_read_share), Field(ge=0, le=1)]
 Limit = Annotated[float, BeforeValidator(_read_limit), Field(gt=0, le=TOKENS_MAX)]
 Attempts = Annotated[int, BeforeValidator(_refuse_switch), Field(ge=1, le=20)]
 Seconds = Annotated[float, BeforeValidator(_refuse_switch), Field(gt=0, le=3_600)]
-LanguageName = Literal["en", "zh"]
-# An address may hold a password, which a LedgerPlace never prints.
-Place = Annotated[
-    LedgerPlace | None,
-    PlainValidator(lambda value: None if value is None else LedgerPlace(value), json_schema_input_type=str | None),
-    PlainSerializer(str, when_used="unless-none"),
-]
 
 
 def is_share(hint: object) -> bool:
@@ -102,24 +118,8 @@ def share_of(limit: float, window: int) -> float:
     return limit if limit <= 1 else min(1.0, limit / window)
 
 
-# Further stage options that a document's setting implies, as functions of its value.
-_FOLLOWERS: dict[str, dict[str, Callable[[Any], object]]] = {
-    "retention_count": {"fold.min_messages": lambda count: count},
-    "compact_preserve_count": {"fold.min_messages": lambda count: count},
-    "keep_last": {"fold.min_messages": lambda count: count + 1},
-    "keep_recent": {"fold.min_messages": lambda turns: turns * 2},
-    "keep_last_turns": {"window_stage.keep_turns": lambda turns: turns},
-    "summary_max_chars": {"fold.summary_chars_max": lambda chars: chars},
-    "compact_trigger_threshold": {"fold.offload_freed_min": lambda tokens: tokens},
-}
-# The documents fold everything but the newest messages, so a setting that counts those also folds the first message.
-_COUNTS = ("retention_count", "compact_preserve_count", "keep_last", "keep_recent", "keep_last_turns")
 for _name in _COUNTS:
     _FOLLOWERS[_name]["fold.keep_first_user"] = lambda _: False
-# At least a fifth of the kept messages must be new between two compressions by count.
-SPACING_SHARE = 5
-_TRIGGERS = ("compact_trigger", "context_threshold", "context_compression_threshold")
-TIERS = Tiers()
 
 
 def fill_options(merged: Merged, known: Known) -> Merged:

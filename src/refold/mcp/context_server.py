@@ -17,8 +17,8 @@ from pydantic import Field
 
 from refold import __version__
 from refold.agent.context_tools import PAGE_CHARS, ContextTools
-from refold.cli.exit import describe_error
-from refold.cli.words import tr
+from refold.cli.app import describe_error
+from refold.cli.output import tr
 from refold.errors import RefoldError
 from refold.manager import ContextCompressionManager
 

@@ -33,6 +33,13 @@ from refold.replay.report import (
 
 SHOWN_MAX = 12
 DECISIONS_MAX = 40
+WIDTH, HEIGHT = 860, 300
+COLOURS = 8
+# Maximum number of bands to point at; longer sessions get one band for several requests.
+BANDS_MAX = 120
+_LEFT, _RIGHT, _TOP, _BOTTOM = 62, 14, 40, 40
+_DASHES = ("", "6 3", "2 3", "8 3 2 3", "1 4", "10 4", "4 2 1 2", "3 6")
+_TIP_CHARS, _TIP_LINES = 128, 2
 
 
 def write_page(report: Report) -> str:
@@ -186,15 +193,6 @@ def _write_notes(report: Report) -> str:
         lines += f"<li>and {len(broken) - BROKEN_MAX:,} more</li>"
     unread = f"<h2>Not read: {len(broken):,} lines</h2><ul>{lines}</ul>" if broken else ""
     return f"<h2>What these figures rest on</h2><ul>{notes}</ul>{unread}"
-
-
-WIDTH, HEIGHT = 860, 300
-COLOURS = 8
-# Maximum number of bands to point at; longer sessions get one band for several requests.
-BANDS_MAX = 120
-_LEFT, _RIGHT, _TOP, _BOTTOM = 62, 14, 40, 40
-_DASHES = ("", "6 3", "2 3", "8 3 2 3", "1 4", "10 4", "4 2 1 2", "3 6")
-_TIP_CHARS, _TIP_LINES = 128, 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,14 @@ from refold.stages.stage import Ask, Goal, Reply
 
 # Maximum length of a stand-in's summary. The stand-in answers in place of a model, so that calls can be billed.
 STAND_IN_CHARS = 2_400
+TRIGGER_SHARE = 0.75
+TARGET_SHARE = 0.5
+CHARS_PER_TOKEN = 4
+# One message may have this share of the window's characters.
+MESSAGE_SHARE = 0.25
+# A summary takes at most this share of the room that the system prompt leaves, as if the peer had told its model how
+# long it may be. Without a limit, peers that state none would summarise before every request in a small window.
+SUMMARY_SHARE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,16 +134,6 @@ class LadderPolicy:
         text = ask.prompt[-STAND_IN_CHARS:]
         self._asked.append(Asked(count(ask.system) + count(ask.prompt), min(ask.tokens_max, count(text))))
         return Reply(text)
-
-
-TRIGGER_SHARE = 0.75
-TARGET_SHARE = 0.5
-CHARS_PER_TOKEN = 4
-# One message may have this share of the window's characters.
-MESSAGE_SHARE = 0.25
-# A summary takes at most this share of the room that the system prompt leaves, as if the peer had told its model how
-# long it may be. Without a limit, peers that state none would summarise before every request in a small window.
-SUMMARY_SHARE = 0.1
 
 
 class Raw:

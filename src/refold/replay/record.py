@@ -46,6 +46,14 @@ from refold.stages.extract.values import find_values
 
 # A tool call that reads something again, in output tokens.
 REREAD_OUTPUT_TOKENS = 60
+VALUE_CHARS_MIN = 4
+PROBES_MAX = 5_000
+HITS_MAX = 10
+_SESSION = "replayed"
+_NOW = 1.0
+RUN_WORDS = 10
+_CHINESE = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
+_WORDS = re.compile(rf"[{_CHINESE}]|[^\W{_CHINESE}]+|[^\w\s]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,13 +160,6 @@ class SessionRecord:
         return cls(**{**plain, "requests": requests, "probes": probes, "seconds": tuple(plain["seconds"])})
 
 
-VALUE_CHARS_MIN = 4
-PROBES_MAX = 5_000
-HITS_MAX = 10
-_SESSION = "replayed"
-_NOW = 1.0
-
-
 def find_probes(session: Session) -> tuple[Probe, ...]:
     """Return the values that calls of this session reuse; none if its messages cannot be read."""
     try:
@@ -249,11 +250,6 @@ class RecallCheck:
         ledger.update_session(_SESSION, {"wire": self._wire}, _NOW)
         self._recall = Recall(ledger, index_path(path), RecallOptions(limit=HITS_MAX, embeddings="off"))
         return self._recall
-
-
-RUN_WORDS = 10
-_CHINESE = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
-_WORDS = re.compile(rf"[{_CHINESE}]|[^\W{_CHINESE}]+|[^\w\s]")
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ FAR = 20
 DISTANCES = (5, 10, 20, 40, 80)
 
 TariffOf = Callable[[SessionRecord], Tariff]
+BROKEN_MAX = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +184,6 @@ def sum_times(records: Iterable[SessionRecord]) -> Times:
     return Times(1000 * math.fsum(every) / len(every), 1000 * max(every), growth)
 
 
-BROKEN_MAX = 20
 _DISTANCES = tuple(name_distances())
 _NONE = Probed(0, 0, 0)
 

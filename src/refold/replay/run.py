@@ -38,6 +38,8 @@ from refold.tokens import Counter, counter_for, model_info
 VIOLATIONS_MAX = 3
 # Hidden messages must stay reachable: the placeholder that names them takes about this much.
 PLACEHOLDER_TOKENS = 60
+MakePolicy = Callable[[Room], Policy]
+JOBS_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,6 @@ class Measured:
 
 
 MakeBudget = Callable[[Measured], Budget]
-MakePolicy = Callable[[Room], Policy]
 
 
 def measure_session(session: Session, counter: Counter, lens: Lens) -> Measured:
@@ -232,9 +233,6 @@ class _Replay:
 
 def _shows(items: Sequence[Item], value: str) -> bool:
     return any(value in part.text for item in items for part in item.parts)
-
-
-JOBS_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from refold.cli.repl.gauge import break_down
+from refold.cli.repl.screen import break_down
 from refold.conversation.reason import Reason
 from refold.conversation.view import Edit
 from refold.ladder.report import StageReport

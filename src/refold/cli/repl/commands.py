@@ -16,14 +16,23 @@ from rich.text import Text
 
 from refold.agent.context_tools import Texts, tell_change, texts_in
 from refold.agent.events import find_undo
+from refold.cli.app import describe_error
 from refold.cli.config import format_row
-from refold.cli.exit import describe_error
-from refold.cli.output import clean_line, describe_share, format_time, make_table
-from refold.cli.repl.gauge import break_down, shorten_tokens, write_gauge
+from refold.cli.output import (
+    clean_line,
+    count_things,
+    describe_share,
+    find_language,
+    format_time,
+    make_table,
+    say_reason,
+    tr,
+    translate,
+)
 from refold.cli.repl.keyboard import COMMAND_LIST
-from refold.cli.repl.screen import OPTIMISING, Screen
+from refold.cli.repl.screen import OPTIMISING, Screen, break_down, shorten_tokens, write_gauge
 from refold.cli.repl.session import ChatSession
-from refold.cli.words import count_things, find_language, say_reason, tr, translate
+from refold.cli.session import describe_switched
 from refold.config.load import explain as explain_settings
 from refold.config.load import find_row
 from refold.errors import RefoldError
@@ -164,25 +173,12 @@ def _show_gauge(chat: ChatSession, screen: Screen) -> None:
 
 
 def undo(chat: ChatSession, screen: Screen, argument: str) -> None:
-    switched = chat.manager.undo(chat.session_id, argument or None)
-    _report_switched(chat, screen, "undone", len(switched.edits), switched.tokens_before, switched.tokens_after)
+    screen.show(describe_switched(chat.manager.undo(chat.session_id, argument or None), "undone"))
+    _show_gauge(chat, screen)
 
 
 def redo(chat: ChatSession, screen: Screen, argument: str) -> None:  # noqa: ARG001
-    switched = chat.manager.redo(chat.session_id)
-    _report_switched(chat, screen, "redone", len(switched.edits), switched.tokens_before, switched.tokens_after)
-
-
-def _report_switched(chat: ChatSession, screen: Screen, what: str, edits: int, before: int, after: int) -> None:
-    screen.show(
-        tr(
-            "{what} {edits}: {before:,} → {after:,} tokens",
-            what=translate(what),
-            edits=count_things(edits, "edit"),
-            before=before,
-            after=after,
-        )
-    )
+    screen.show(describe_switched(chat.manager.redo(chat.session_id), "redone"))
     _show_gauge(chat, screen)
 
 

@@ -2,12 +2,15 @@
 
 Slash commands and the loop share ``ChatSession``. Changing the model or the session creates a new agent over the same
 ledger. At a terminal the loop prompts; from a pipe every line is a turn; with ``--once`` the whole input is one turn.
+Before a tool writes or runs, the user is asked. All arguments are shown: nothing can hide past the end of a line.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import re
 import signal
 import sys
 import threading
@@ -20,14 +23,12 @@ from typing import TYPE_CHECKING, Protocol
 from refold.agent import Agent, AgentEvent, AgentLimits, Tool, events
 from refold.agent.models import Chosen, find_endpoint
 from refold.agent.tools import Approve
-from refold.cli.exit import describe_error
-from refold.cli.output import clean_line, describe_change
-from refold.cli.repl.approval import LINE_CHARS, make_approve
-from refold.cli.repl.gauge import write_gauge
-from refold.cli.repl.screen import OPTIMISING, Screen
-from refold.cli.words import count_things, say_reason, tr
+from refold.cli.app import describe_error
+from refold.cli.output import clean_line, count_things, describe_change, say_reason, tr
+from refold.cli.repl.screen import OPTIMISING, Screen, write_gauge
 from refold.errors import BudgetTooSmall, FormatError, LedgerError, RefoldError
 from refold.llm.choose import converse_with
+from refold.llm.port import ToolCall
 from refold.manager import ContextCompressionManager
 from refold.manager.status import SessionStatus
 
@@ -35,12 +36,17 @@ if TYPE_CHECKING:
     from refold.cli.repl.keyboard import Keyboard
     from refold.ledger.port import Ledger
 
+
 STDIN_CHARS_MAX = 50_000_000
 _RESULT_CHARS = 60
 SYSTEM = (
     "You are a helpful assistant in a terminal. Answer in the user's language, in short Markdown. Older parts of this "
     "conversation may be folded into summaries; context_recall and context_expand bring the originals back."
 )
+SHOWN_CHARS = 4_000
+# Shorter calls are shown in full by the line that announces them.
+LINE_CHARS = 90
+_HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 
 
 class Choose(Protocol):
@@ -316,3 +322,51 @@ def _show_end(screen: Screen, event: events.Finished) -> None:
         screen.note(ends[event.reason], "yellow")
     elif not event.text.strip() and event.reason == "stop":
         screen.note(tr("the model returned an empty answer"))
+
+
+def make_approve(screen: Screen, keyboard: Keyboard) -> Approve:
+    """Return the approval callback: one question at a time, none for tools that the user always allows."""
+    always: set[str] = set()
+    one_at_a_time = asyncio.Lock()
+
+    async def approve(call: ToolCall, tool: Tool) -> bool:
+        async with one_at_a_time:
+            if tool.name in always:
+                return True
+            await asyncio.sleep(0.05)  # Lets the line that announces the call appear first.
+            with screen.holding():
+                if details := describe_call(call):
+                    screen.out.print(details, style="bold", highlight=False)
+                answer = await keyboard.ask(tr("run it? [y]es, [a]lways, [N]o: "))
+            if answer == "a":
+                always.add(tool.name)
+            return answer in ("y", "a")
+
+    return approve
+
+
+def describe_call(call: ToolCall) -> str:
+    """Return a call argument by argument, with hidden characters visible; empty if its announcement shows it all."""
+    if len(call.arguments) <= LINE_CHARS and "\\" not in call.arguments and not _HIDDEN.search(call.arguments):
+        return ""
+    try:
+        given = json.loads(call.arguments)
+    except ValueError:
+        given = call.arguments
+    if not isinstance(given, dict):
+        given = {"arguments": given}
+    lines = [tr("{tool} wants to run with", tool=call.name)]
+    for name, value in given.items():
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        lines += [f"  {name}:" if "\n" in text else f"  {name}: {show_text(text)}"]
+        lines += [f"    {row}" for row in show_text(text).split("\n")] if "\n" in text else []
+    return "\n".join(lines)
+
+
+def show_text(text: str) -> str:
+    """Return text with hidden characters escaped; the middle of long text is replaced by its length."""
+    visible = _HIDDEN.sub(lambda found: found[0].encode("unicode_escape", "backslashreplace").decode(), text)
+    if len(visible) <= SHOWN_CHARS:
+        return visible
+    head, tail = visible[: SHOWN_CHARS // 2], visible[-SHOWN_CHARS // 2 :]
+    return head + tr("\n… {count:,} characters are not shown here …\n", count=len(visible) - SHOWN_CHARS) + tail

@@ -1,4 +1,8 @@
-"""The edits of a compression as printed by ``refold compact``: messages, change, reason, and handle to the original."""
+"""The report of ``refold compact``: what a compression did, stage by stage and change by change.
+
+Every change names its messages, its reason, and the handle of the original. rich is imported at the top, so commands
+import this module only when they print.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +14,20 @@ from rich.padding import Padding
 from rich.segment import Segment, Segments
 from rich.text import Text
 
-from refold.cli.output import clean_line, make_table, show_pairs
-from refold.cli.words import count_things, say_reason, tr
+from refold.cli.output import (
+    clean_line,
+    count_things,
+    describe_change,
+    describe_share,
+    make_table,
+    say_reason,
+    show_pairs,
+    tr,
+)
 from refold.conversation.message import Message, fold_handle, mark, message_handle
 from refold.conversation.reason import Reason, describe
 from refold.conversation.view import Edit
-from refold.ladder.report import Report
+from refold.ladder.report import Report, StageReport
 
 _WIDE = 100  # Width from which the reason fits beside its change.
 _VERBS = {"replace": "shorten", "drop": "drop", "fold": "fold"}
@@ -159,3 +171,75 @@ def join_ranges(places: Sequence[int], most: int = 40) -> list[str]:
     shown = [f"#{a}" if a == b else f"#{a}–{b}" for a, b in ranges[:most]]
     rest = sum(b - a + 1 for a, b in ranges[most:])
     return [*shown, f"and {count_things(rest, 'more message')}"] if rest else shown
+
+
+def show_report(
+    console: Console, report: Report, title: str, *, asked: int | None = None, dry_run: bool = False
+) -> None:
+    """Print what a compression did in a few lines."""
+    head = Text.assemble(
+        (clean_line(title, 60), "bold"),
+        "  ",
+        (describe_change(report.tokens_before, report.tokens_after), "bold green"),
+        f"  {describe_share(report.tokens_before, report.tokens_after)}",
+        tr("  {before:,} → {after:,} messages", before=report.messages_before, after=report.messages_after),
+    )
+    console.print(head)
+    rows = [("would act" if dry_run else "why", say_reason(report.reason)), ("budget", describe_budget(report, asked))]
+    worked = [stage for stage in report.stages if stage.edits]
+    if worked:
+        steps = ", ".join(f"{stage.stage} −{stage.tokens_freed:,}" for stage in worked)
+        rows.append(("would do" if dry_run else "did", steps))
+    elif asked is None:
+        rows.append(("next", tr("--budget TOKENS makes it smaller, for example --budget 8k")))
+    rows += [("note", note) for note in report.notes]
+    rows += [(_label_note(stage), f"{stage.stage}: {stage.note}") for stage in report.stages if stage.note]
+    show_pairs(console, rows)
+
+
+def describe_budget(report: Report, asked: int | None = None) -> str:
+    """Return the budget's tiers and the token counter; ``asked`` is the requested budget."""
+    budget = report.budget
+    tiers = tr("{count:,} tokens", count=budget.hard)
+    if budget.soft != budget.hard or budget.target != budget.hard:
+        tiers += tr(", threshold {soft:,}, target {target:,}", soft=budget.soft, target=budget.target)
+    if not report.margin:
+        return tr("{tiers}; counted by {counter}", tiers=tiers, counter=report.counter)
+    of = tr(" of {asked:,}", asked=asked) if asked is not None and asked != budget.hard else ""
+    share = f"{report.margin:.0%}".replace("%", " %")
+    return tr(
+        "{tiers}{of}; counted by {counter}, which may be {share} too low",
+        tiers=tiers,
+        of=of,
+        counter=report.counter,
+        share=share,
+    )
+
+
+def show_stages(console: Console, stages: Sequence[StageReport]) -> None:
+    """Print one line per stage: tokens before and after, changes, rejected edits."""
+    table = make_table(
+        "stage",
+        "tokens before",
+        "after",
+        "freed",
+        "changes",
+        "rejected",
+        numbers=("tokens before", "after", "freed", "changes", "rejected"),
+    )
+    for stage in stages:
+        table.add_row(
+            stage.stage,
+            f"{stage.tokens_before:,}",
+            f"{stage.tokens_after:,}",
+            f"{stage.tokens_freed:,}" if stage.tokens_freed else "·",
+            f"{len(stage.edits):,}" if stage.edits else "·",
+            f"{len(stage.rejected):,}" if stage.rejected else "·",
+            style="" if stage.edits else "dim",
+        )
+    console.print(table)
+
+
+def _label_note(stage: StageReport) -> str:
+    """Return the label of a stage's note: rejected edits, or the summary and its checks."""
+    return "refused" if stage.rejected and not stage.edits else "summary"

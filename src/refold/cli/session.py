@@ -1,0 +1,359 @@
+"""Commands on one session: ``show``, ``undo`` and ``redo``, ``pin``, ``forget`` and ``delete``.
+
+Only ``forget`` and ``delete`` erase anything, and both ask for confirmation.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from refold.cli.app import app, format_examples
+from refold.cli.input import (
+    AsJson,
+    SessionOption,
+    SessionRequired,
+    Workspace,
+    Yes,
+    choose_session,
+    need_session,
+    open_workspace,
+    show_empty,
+)
+from refold.cli.output import (
+    clean_line,
+    count_things,
+    find_language,
+    format_time,
+    make_console,
+    make_table,
+    say_reason,
+    tr,
+    translate,
+    write_json,
+    write_line,
+)
+from refold.errors import ConfigError
+
+if TYPE_CHECKING:
+    from refold.conversation.view import Item
+    from refold.ledger.records import StoredEdit, StoredMessage
+    from refold.manager import ContextCompressionManager
+    from refold.manager.undo import Switched
+
+_PINNED_CHARS = 80
+
+
+@app.command(epilog=format_examples("refold show", "refold show --session SESSION --edits"))
+def show(
+    session: SessionOption = None,
+    view: Annotated[bool, typer.Option("--view", help="What the model sees (the default).")] = False,
+    originals: Annotated[bool, typer.Option("--originals", help="Every message as it was received.")] = False,
+    edits: Annotated[
+        bool, typer.Option("--edits", help="Every edit: in force, covered by a later fold, or undone.")
+    ] = False,
+    workspace: Workspace = "",
+    as_json: AsJson = False,
+) -> None:
+    """Show a session as the model sees it, its originals, or its edits."""
+    if view + originals + edits > 1:
+        raise ConfigError(tr("pass only one of --view, --originals and --edits"))
+    with open_workspace(workspace) as manager:
+        name = choose_session(manager.ledger, session)
+        if name is None:
+            show_empty(workspace, as_json=as_json)
+        elif originals:
+            _show_originals(manager, name, as_json=as_json)
+        elif edits:
+            _show_edits(manager, name, as_json=as_json)
+        else:
+            _show_view(manager, name, as_json=as_json)
+
+
+def _show_view(manager: ContextCompressionManager, session: str, *, as_json: bool) -> None:
+    from rich.text import Text
+
+    items = manager.read_view(session)
+    if as_json:
+        write_json([item.raw for item in items])
+        return
+    status = manager.status(session)
+    table = make_table("#", "role", "tokens", "handle", "says", numbers=("#", "tokens"), wide=("says",))
+    for number, item in enumerate(items):
+        table.add_row(
+            str(number),
+            item.role,
+            f"{item.tokens:,}",
+            _mark_item(item),
+            Text(_read_item(item), style="dim" if item.edits else ""),
+        )
+    make_console(err=False).print(table)
+    write_line(
+        tr(
+            "{messages:,} messages, {messages_in_view:,} in view; {tokens:,} of {hard:,} tokens ({share:.0f} %), "
+            "counted by {counter}",
+            messages=status.messages,
+            messages_in_view=status.messages_in_view,
+            tokens=status.tokens,
+            hard=status.hard,
+            share=status.share * 100,
+            counter=status.counter,
+        )
+    )
+    if status.compression_count or status.folded_away:
+        done = count_things(status.compression_count, "compression")
+        write_line(tr("{tokens:,} tokens folded away in {done}", tokens=status.folded_away, done=done))
+    write_line(say_reason(status.stopped) if status.stopped else status.ahead.tell(find_language()))
+
+
+def _mark_item(item: Item) -> str:
+    from refold.conversation.message import mark, message_handle
+
+    if item.is_fold:
+        fold = item.edits[0].fold
+        return mark(fold.handle) if fold else "·"
+    return mark(message_handle(item.message))
+
+
+def _read_item(item: Item) -> str:
+    texts = (f"{part.name}({part.text[:200]})" if part.kind == "call" else part.text[:400] for part in item.parts)
+    return clean_line(" ".join(texts), 200)
+
+
+def _show_originals(manager: ContextCompressionManager, session: str, *, as_json: bool) -> None:
+    from rich.text import Text
+
+    from refold.conversation.message import mark
+
+    stored = manager.ledger.read_messages(session)
+    if as_json:
+        write_json([_describe_original(one) for one in stored])
+        return
+    table = make_table("#", "role", "tokens", "handle", "came", "says", numbers=("#", "tokens"), wide=("says",))
+    for number, one in enumerate(stored):
+        table.add_row(
+            str(number),
+            one.role,
+            f"{one.tokens:,}",
+            mark(_name_handle(one)),
+            format_time(one.created_at)[5:],
+            Text(_read_words(one, 200)),
+            style="dim" if one.is_compressed else "",
+        )
+    make_console(err=False).print(table)
+    folded = sum(one.is_compressed for one in stored)
+    write_line(tr("{stored:,} messages; {folded:,} are folded (dim)", stored=len(stored), folded=folded))
+
+
+def _read_words(one: StoredMessage, chars_max: int) -> str:
+    """Return the text of a stored message as one line; its JSON if it has no text, such as a tool call."""
+    from refold.ledger.codec import load_json
+
+    if one.is_forgotten:
+        return tr("forgotten")
+    raw = load_json(one.raw)
+    content = raw.get("content") if isinstance(raw, dict) else None
+    if isinstance(content, list):
+        texts = [part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str)]
+        content = " ".join(texts)
+    text = content if isinstance(content, str) and content.strip() else json.dumps(raw, ensure_ascii=False)
+    return clean_line(text, chars_max)
+
+
+def _describe_original(one: StoredMessage) -> dict[str, object]:
+    from refold.ledger.codec import load_json
+
+    return {
+        "id": one.id,
+        "role": one.role,
+        "handle": _name_handle(one),
+        "tokens": one.tokens,
+        "created_at": one.created_at,
+        "compressed": one.is_compressed,
+        "message": None if one.is_forgotten else load_json(one.raw),
+    }
+
+
+def _show_edits(manager: ContextCompressionManager, session: str, *, as_json: bool) -> None:
+    from rich.text import Text
+
+    from refold.conversation.reason import describe
+
+    stored = manager.ledger.read_edits(session, active_only=False)
+    if as_json:
+        write_json(
+            [
+                {**describe(one.edit), "batch": one.batch_id, "is_active": one.is_active, "created_at": one.created_at}
+                for one in stored
+            ]
+        )
+        return
+    if not stored:
+        write_line(tr("no edits: the model sees every original"))
+        return
+    table = make_table("edit", "stage", "kind", "over", "tokens", "state", "why", numbers=("over",), wide=("why",))
+    shown = {edit.id for item in manager.read_view(session) for edit in item.edits}
+    for one in stored:
+        edit = one.edit
+        table.add_row(
+            edit.id,
+            edit.stage,
+            edit.kind,
+            f"{len(edit.covers):,}",
+            f"{edit.tokens_original:,} → {edit.tokens_after:,}",
+            _describe_state(one, shown),
+            Text(clean_line(say_reason(edit.reason), 100)),
+            style="" if one.is_active and edit.id in shown else "dim",
+        )
+    make_console(err=False).print(table)
+
+
+def _describe_state(one: StoredEdit, shown: set[str]) -> str:
+    """Return whether an edit is visible to the model, covered by a later fold, or undone."""
+    if not one.is_active:
+        return tr("undone")
+    return tr("in force") if one.edit.id in shown else tr("covered")
+
+
+@app.command()
+def undo(
+    edit: Annotated[
+        str | None, typer.Argument(metavar="EDIT", help="Id or handle of an edit; default: the last compression.")
+    ] = None,
+    session: SessionOption = None,
+    workspace: Workspace = "",
+    as_json: AsJson = False,
+) -> None:
+    """Undo the last compression, or one edit.
+
+    Edits that depend on it are undone too; 'refold redo' applies them again.
+    """
+    with open_workspace(workspace) as manager:
+        _report_switched(
+            manager.undo(need_session(manager.ledger, session, workspace), edit), "undone", as_json=as_json
+        )
+
+
+@app.command()
+def redo(session: SessionOption = None, workspace: Workspace = "", as_json: AsJson = False) -> None:
+    """Apply again what was undone last."""
+    with open_workspace(workspace) as manager:
+        _report_switched(manager.redo(need_session(manager.ledger, session, workspace)), "redone", as_json=as_json)
+
+
+def _report_switched(switched: Switched, what: str, *, as_json: bool) -> None:
+    if as_json:
+        before, after = switched.tokens_before, switched.tokens_after
+        write_json({what: list(switched.edits), "tokens_before": before, "tokens_after": after})
+    else:
+        write_line(describe_switched(switched, what))
+
+
+def describe_switched(switched: Switched, what: str) -> str:
+    """Return what an undo or redo did; ``what`` is ``undone`` or ``redone``."""
+    return tr(
+        "{what} {edits}: {before:,} → {after:,} tokens",
+        what=translate(what),
+        edits=count_things(len(switched.edits), "edit"),
+        before=switched.tokens_before,
+        after=switched.tokens_after,
+    )
+
+
+@app.command(epilog=format_examples("refold pin m:4f2a91c3", "refold pin m:4f2a91c3 --off", "refold pin"))
+def pin(
+    handle: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="HANDLE", help="Handle of a message, such as m:4f2a91c3; default: list pinned messages."
+        ),
+    ] = None,
+    off: Annotated[bool, typer.Option("--off", help="Unpin the message.")] = False,
+    session: SessionOption = None,
+    workspace: Workspace = "",
+    as_json: AsJson = False,
+) -> None:
+    """Pin a message so that it is never compressed, or list pins."""
+    from refold.conversation.message import mark
+
+    if off and handle is None:
+        raise ConfigError(tr("--off needs the handle to unpin; 'refold pin' lists the pinned messages"))
+    with open_workspace(workspace) as manager:
+        name = need_session(manager.ledger, session, workspace)
+        if handle is not None:
+            (manager.unpin if off else manager.pin)(name, handle)
+        pinned = frozenset(manager.pinned(name))
+        kept = [stored for stored in manager.ledger.read_messages(name) if stored.id in pinned]
+    if as_json:
+        write_json({"session": name, "pinned": [_name_handle(stored) for stored in kept]})
+        return
+    write_line(tr("pinned: {kept}", kept=count_things(len(kept), "message")) if kept else tr("nothing is pinned"))
+    for stored in kept:
+        write_line(f"{mark(_name_handle(stored))} {stored.role}  {_read_words(stored, _PINNED_CHARS)}")
+
+
+def _name_handle(stored: StoredMessage) -> str:
+    return f"m:{stored.digest[:8]}"
+
+
+@app.command()
+def delete(session: SessionRequired, yes: Yes = False, workspace: Workspace = "", as_json: AsJson = False) -> None:
+    """Delete a session permanently.
+
+    Its offloaded files are deleted too; daily pages stay. This cannot be undone.
+    """
+    with open_workspace(workspace) as manager:
+        choose_session(manager.ledger, session)  # Raises if there is no such session.
+        status = manager.status(session)
+        count = count_things(status.messages, "message")
+        _confirm(
+            tr("Delete session {session!r} with {count}? This cannot be undone.", session=session, count=count), yes=yes
+        )
+        manager.delete_session(session)
+    if as_json:
+        write_json({"deleted": session, "messages": status.messages})
+    else:
+        write_line(tr("deleted {session!r} with {count}", session=session, count=count))
+
+
+@app.command()
+def forget(
+    handle: Annotated[str, typer.Argument(metavar="HANDLE", help="Handle such as m:4f2a91c3 or f:09c1b2aa.")],
+    session: SessionRequired,
+    yes: Yes = False,
+    workspace: Workspace = "",
+    as_json: AsJson = False,
+) -> None:
+    """Erase an original permanently, such as a leaked key.
+
+    It is erased from the ledger, from offloaded files and from daily pages. This cannot be undone.
+    """
+    with open_workspace(workspace) as manager:
+        choose_session(manager.ledger, session)  # Raises if there is no such session.
+        text = manager.expand(session, handle, 0, 200)
+        _confirm(tr("Erase {text!r} permanently? This cannot be undone.", text=clean_line(text, 60)), yes=yes)
+        forgotten = manager.forget(session, handle)
+    if as_json:
+        write_json(
+            {"messages": forgotten.messages, "sections": forgotten.sections, "warnings": list(forgotten.warnings)}
+        )
+        return
+    pages = (
+        tr(" and {sections} of daily pages", sections=count_things(forgotten.sections, "section"))
+        if forgotten.sections
+        else ""
+    )
+    write_line(tr("forgot {messages}{pages}", messages=count_things(forgotten.messages, "message"), pages=pages))
+    for warning in forgotten.warnings:
+        write_line(tr("warning: {warning}", warning=warning))
+
+
+def _confirm(question: str, *, yes: bool) -> None:
+    if yes:
+        return
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise ConfigError(tr("not a terminal: pass --yes to confirm"))
+    typer.confirm(clean_line(question, 300), abort=True, err=True)
