@@ -7,14 +7,25 @@ import json
 import openai
 import pytest
 
-from refold import ContextCompressionManager
+from refold import CompressionConfig, ContextCompressionManager
 from refold.manager.session import RESPONSES
 from refold.server.request_memory import Chains
 from refold.server.wires import Answered
 from refold.testing import RecordedRequest, ScriptedReply
+from tests.postgres import ON_POSTGRES, empty_database
 from tests.server.running import make_body, start_rig, wait_for
 
 SMALL = {"window": 8_000, "reserve": 1_000}
+
+
+@pytest.fixture(params=["sqlite", ON_POSTGRES])
+def stored(request):
+    """The setting of a store that outlives a gateway: the workspace's file, or a database on a server."""
+    if request.param == "sqlite":
+        yield {}
+    else:
+        with empty_database() as url:
+            yield {"ledger": url}
 
 
 def answer_by_id():
@@ -134,17 +145,17 @@ def chain(rig, numbers, before=""):
     return raw, before
 
 
-def test_a_restarted_gateway_continues_a_chain_and_compresses_it_when_it_must(tmp_path, empty_home):
-    script = answer_by_id()
-    with start_rig(tmp_path / "work", script, config=SMALL, window=8_000) as rig:
+def test_a_restarted_gateway_continues_a_chain_and_compresses_it_when_it_must(tmp_path, empty_home, stored):
+    script, config = answer_by_id(), SMALL | stored
+    with start_rig(tmp_path / "work", script, config=config, window=8_000) as rig:
         first, before = chain(rig, range(4))
-    with start_rig(tmp_path / "work", script, config=SMALL, window=8_000) as rig:
+    with start_rig(tmp_path / "work", script, config=config, window=8_000) as rig:
         second, before = chain(rig, [4], before)
         name = second.headers["x-refold-session"]
         assert name == first.headers["x-refold-session"]
         assert json.loads(rig.provider.requests[-1].body)["previous_response_id"] == "resp_4"
-        stored = [json.loads(one.raw) for one in rig.manager.ledger.read_messages(name)]
-        assert [item["role"] for item in stored] == ["user", "assistant"] * 4 + ["user"]
+        items = [json.loads(one.raw) for one in rig.manager.ledger.read_messages(name)]
+        assert [item["role"] for item in items] == ["user", "assistant"] * 4 + ["user"]
         last, _ = chain(rig, range(5, 20), before)
         tokens, after = map(int, last.headers["x-refold-tokens"].split("->"))
         assert after < 7_000 < tokens
@@ -152,22 +163,24 @@ def test_a_restarted_gateway_continues_a_chain_and_compresses_it_when_it_must(tm
         assert [row.id for row in rig.manager.ledger.list_sessions()] == [name]
 
 
-def test_two_gateways_on_one_ledger_continue_the_same_chain(tmp_path, empty_home):
+def test_two_gateways_on_one_ledger_continue_the_same_chain(tmp_path, empty_home, stored):
     script = answer_by_id()
-    with start_rig(tmp_path / "work", script) as one, start_rig(tmp_path / "work", script) as other:
+    with (
+        start_rig(tmp_path / "work", script, config=stored) as one,
+        start_rig(tmp_path / ("other" if stored else "work"), script, config=stored) as other,
+    ):
         before, names = "", set()
         for number in range(6):
             raw, before = chain(other if number % 2 else one, [number], before)
             names.add(raw.headers["x-refold-session"])
             assert raw.headers["x-refold-reason"] == "unchanged"
         assert len(names) == 1
-        stored = one.manager.ledger.read_messages(names.pop())
-        assert len(stored) == 11
+        assert len(one.manager.ledger.read_messages(names.pop())) == 11
 
 
-def test_what_was_forgotten_does_not_come_back_with_a_chain(tmp_path, empty_home):
+def test_what_was_forgotten_does_not_come_back_with_a_chain(tmp_path, empty_home, stored):
     script = answer_by_id()
-    with start_rig(tmp_path / "work", script) as rig:
+    with start_rig(tmp_path / "work", script, config=stored) as rig:
         raw, _ = chain(rig, range(2))
         name = raw.headers["x-refold-session"]
         wait_for(lambda: RESPONSES in rig.manager.ledger.read_session(name).settings)
@@ -191,10 +204,10 @@ def test_an_unseen_chain_is_stored_as_far_as_it_was_seen_and_the_session_says_wh
 
 
 @pytest.mark.parametrize("shape", [lambda name: name, lambda name: {"id": name}])
-def test_a_conversation_at_the_provider_is_stored_under_its_name_across_a_restart(tmp_path, empty_home, shape):
+def test_a_conversation_at_the_provider_is_stored_under_its_name_across_a_restart(tmp_path, empty_home, shape, stored):
     script, bodies = answer_by_id(), []
     for numbers in (range(3), range(3, 5)):
-        with start_rig(tmp_path / "work", script, config=SMALL) as rig:
+        with start_rig(tmp_path / "work", script, config=SMALL | stored) as rig:
             with openai.OpenAI(base_url=f"{rig.url}/v1", api_key="sk-x", max_retries=0) as client:
                 for number in numbers:
                     raw = client.responses.with_raw_response.create(
@@ -204,8 +217,8 @@ def test_a_conversation_at_the_provider_is_stored_under_its_name_across_a_restar
                     assert raw.headers["x-refold-reason"] == "conversation"
             bodies += [json.loads(request.body) for request in rig.provider.requests]
     assert [body["input"] for body in bodies] == [words(number) for number in range(5)]
-    with ContextCompressionManager(workspace_path=tmp_path / "work") as manager:
+    with ContextCompressionManager(CompressionConfig(**stored), tmp_path / "work") as manager:
         assert [row.id for row in manager.ledger.list_sessions()] == ["conv_1"]
-        stored = [json.loads(one.raw) for one in manager.ledger.read_messages("conv_1")]
-        assert [item["role"] for item in stored] == ["user", "assistant"] * 5
+        items = [json.loads(one.raw) for one in manager.ledger.read_messages("conv_1")]
+        assert [item["role"] for item in items] == ["user", "assistant"] * 5
         assert sum(event.kind == "skipped" for event in manager.ledger.read_events("conv_1")) == 1
