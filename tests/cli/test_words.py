@@ -128,6 +128,11 @@ def test_the_main_commands_answer_in_chinese(shell: Shell, session: list[dict[st
         (["recall", " "], 2, "查询为空"),
         (["nope"], 2, "没有命令 'nope'"),
         (["show", "--nope"], 2, "没有选项 --nope"),
+        (["serve", "--port", "x"], 2, "'--port' 的值无效：应为整数"),
+        (["serve", "--port"], 2, "选项 '--port' 需要一个值"),
+        (["recall", "q", "--limit", "0"], 2, "的值无效：应大于或等于 1"),
+        (["sessions", "extra"], 2, "多余的参数（extra）"),
+        (["show", "--json=3"], 2, "选项 '--json' 不带值"),
         (["chat", "--resume", "--model", "m", "--base-url", "http://127.0.0.1:9/v1", "hi"], 3, "没有可继续的会话"),
     ],
 )

@@ -109,6 +109,17 @@ def _list_tables_of_words() -> Iterator[str]:
     starts = next(meaning.names for meaning in MEANINGS if "trigger_ratio" in meaning.names)
     yield from (CompressionConfig.model_fields[name].description or "" for name in (*SETTINGS.values(), *starts))
     yield from errors.__all__
+    yield from _list_tools()
+
+
+def _list_tools() -> Iterator[str]:
+    """Yield what the MCP server says about itself and its tools: the docstrings of functions inside functions."""
+    tree = ast.parse((SOURCE / "mcp" / "context_server.py").read_text(encoding="utf-8"))
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") in ("INSTRUCTIONS", "SESSION"):
+            yield ast.literal_eval(node.value)
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("_add_"):
+            yield from (ast.get_docstring(one) or "" for one in node.body if isinstance(one, ast.AsyncFunctionDef))
 
 
 def list_untranslated() -> list[str]:

@@ -192,3 +192,28 @@ def test_it_refuses_to_listen_for_other_machines(tmp_path: Path) -> None:
     ran = Shell(tmp_path).refold("mcp", "--http", "--host", "192.0.2.1")
     assert ran.code == 3
     assert "is not this machine" in ran.err
+
+
+async def test_the_tools_are_described_in_the_users_language(tmp_path: Path) -> None:
+    from refold.cli.output import use_language
+    from refold.mcp.context_server import make_server
+
+    chinese = re.compile("[\u4e00-\u9fff]")
+    with make_manager(tmp_path) as manager:
+        for name in ("a", "b"):
+            manager.append(name, [{"role": "user", "content": "hi"}])
+        use_language("zh")
+        try:
+            server = make_server(manager)
+            tools = await server.list_tools()
+            with pytest.raises(Exception, match="有多个会话"):
+                await server.call_tool("context_status", {})
+        finally:
+            use_language(None)
+    assert {tool.name for tool in tools} == TOOLS
+    assert server.instructions is not None
+    assert chinese.search(server.instructions)
+    for tool in tools:
+        assert chinese.search(tool.description or ""), tool.name
+        session = tool.input_schema["properties"].get("session")
+        assert session is None or chinese.search(session["description"]), tool.name

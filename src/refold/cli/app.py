@@ -42,8 +42,24 @@ EXIT_CODES = {
 }
 
 
-# What click says of a wrong command line, as far as it is one phrase and a name.
-_USAGE = ("no such command {rest}", "no such option: {rest}", "missing argument {rest}", "missing option {rest}")
+# What the library that reads the command line says of a wrong one: it has these sentences in English only.
+_USAGE = (
+    "no such command {rest}",
+    "no such option: {rest}",
+    "missing argument {rest}",
+    "missing option {rest}",
+    "invalid value for {name}: {problem}",
+    "option {name} requires an argument",
+    "option {name} does not take a value",
+    "got unexpected extra argument(s) ({names})",
+    "{value} is not one of {choices}",
+    "Input should be a valid integer, unable to parse string as an integer",
+    "Input should be a valid number, unable to parse string as a number",
+    "Input should be greater than or equal to {limit}",
+    "Input should be less than or equal to {limit}",
+    "Input should be greater than {limit}",
+    "Input should be less than {limit}",
+)
 _CHINESE = re.compile("[\u4e00-\u9fff]")
 # typer's base class for usage errors; not every release exports it under a public name.
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
@@ -136,17 +152,24 @@ def _fail_usage(error: Exception) -> int:
         typer.echo(message, err=True)
         return 2
     message = message[:1].lower() + message[1:].rstrip(".").replace(". Did you", "; did you")
-    if "unexpected extra argument" in message and _takes_session(context):
-        message += tr("; name a session with --session")
-    for template in _USAGE:
-        if message.startswith(template.removesuffix("{rest}")):
-            message = tr(template, rest=message[len(template) - len("{rest}") :])
+    hint = "unexpected extra argument" in message and _takes_session(context)
+    message = _translate_usage(message) + (tr("; name a session with --session") if hint else "")
     if find_language() == "zh" and not _CHINESE.search(message):
         message = f"{translate('invalid command line')}：{message}"
     fail(message, 2)
     if context is not None:
         typer.echo(context.get_usage() + "\n" + tr("Try '{command} --help'.", command=context.command_path), err=True)
     return 2
+
+
+def _translate_usage(message: str) -> str:
+    """Return what is wrong with a command line in the user's language, as far as the sentence is known."""
+    for template in _USAGE:
+        pattern = re.sub(r"\\{(\w+)\\}", r"(?P<\1>.+?)", re.escape(template))
+        found = re.fullmatch(pattern, message, re.DOTALL)
+        if found is not None:
+            return tr(template, **{name: _translate_usage(value) for name, value in found.groupdict().items()})
+    return message
 
 
 def _takes_session(context: Any) -> bool:

@@ -2,13 +2,15 @@
 
 The session is an argument of every call; without one it is the server's own, or the only one of the workspace. Where
 several exist, a call that names none is refused with a list of them. The server keeps nothing between calls except the
-manager: the record belongs to the workspace. It answers in words.
+manager: the record belongs to the workspace. It answers in words. Descriptions of the tools are in the user's language;
+answers about a session are in that of the conversation.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from mcp.server.mcpserver import MCPServer
@@ -18,7 +20,7 @@ from pydantic import Field
 from refold import __version__
 from refold.agent.context_tools import PAGE_CHARS, ContextTools
 from refold.cli.app import describe_error
-from refold.cli.output import tr
+from refold.cli.output import tr, translate
 from refold.errors import RefoldError
 from refold.manager import ContextCompressionManager
 
@@ -29,10 +31,8 @@ INSTRUCTIONS = (
 )
 MESSAGES_MAX = 10_000
 LISTED_MAX = 20
-Session = Annotated[
-    str,
-    Field(description="the session's name; not needed if the server has one, or only one exists", max_length=256),
-]
+SESSION = "the session's name; not needed if the server has one, or only one exists"
+Session = Annotated[str, Field(description=SESSION, max_length=256)]
 
 
 class Sessions:
@@ -53,7 +53,9 @@ class Sessions:
             if len(rows) > 1:
                 listed = ", ".join(repr(row.id[:80]) for row in rows[:LISTED_MAX])
                 more = ", …" if len(rows) > LISTED_MAX else ""
-                raise ToolError(f"several sessions exist; name one with the argument session: {listed}{more}")
+                raise ToolError(
+                    tr("several sessions exist; name one with the argument session: {listed}", listed=listed + more)
+                )
             name = rows[0].id if rows else "default"
         return ContextTools(self.manager, name)
 
@@ -61,7 +63,7 @@ class Sessions:
 def make_server(manager: ContextCompressionManager, session: str = "") -> MCPServer[Any]:
     """Return the server; ``session`` is taken where a call names none."""
     server: MCPServer[Any] = MCPServer(
-        "refold", title="refold context", instructions=INSTRUCTIONS, version=__version__, log_level="WARNING"
+        "refold", title="refold context", instructions=translate(INSTRUCTIONS), version=__version__, log_level="WARNING"
     )
     sessions = Sessions(manager, session)
     _add_reading(server, sessions)
@@ -69,28 +71,39 @@ def make_server(manager: ContextCompressionManager, session: str = "") -> MCPSer
     return server
 
 
+def _offer_by(server: MCPServer[Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator that adds a tool to the server, described in the user's language."""
+
+    def offer(function: Callable[..., Any]) -> Callable[..., Any]:
+        if "session" in function.__annotations__:
+            function.__annotations__["session"] = Annotated[str, Field(description=translate(SESSION), max_length=256)]
+        return server.tool(description=translate(function.__doc__ or ""), structured_output=False)(function)
+
+    return offer
+
+
 def _add_reading(server: MCPServer[Any], sessions: Sessions) -> None:
-    @server.tool(structured_output=False)
+    @_offer_by(server)
     async def context_status(session: Session = "") -> str:
         """Tell how full the context is: tokens, window, turns, compressions, and what happens next."""
         return await asyncio.to_thread(lambda: sessions.find(session).context_status())
 
-    @server.tool(structured_output=False)
+    @_offer_by(server)
     async def context_summary(limit: int = 3, session: Session = "") -> str:
         """Read the newest summaries of what was compressed."""
         return await asyncio.to_thread(lambda: sessions.find(session).context_summary(limit))
 
-    @server.tool(structured_output=False)
+    @_offer_by(server)
     async def context_recall(query: str, limit: int = 5, session: Session = "") -> str:
         """Search everything ever said in the session, also what is no longer in view."""
         return await asyncio.to_thread(lambda: sessions.find(session).context_recall(query, limit))
 
-    @server.tool(structured_output=False)
+    @_offer_by(server)
     async def context_expand(handle: str, offset: int = 0, limit: int = PAGE_CHARS, session: Session = "") -> str:
         """Read the exact original behind a handle such as m:4f2a91c3, page by page."""
         return await asyncio.to_thread(lambda: sessions.find(session).context_expand(handle, offset, limit))
 
-    @server.tool(structured_output=False)
+    @_offer_by(server)
     async def context_sessions(limit: int = 20) -> str:
         """List the sessions of this workspace, the last changed first."""
         rows = await asyncio.to_thread(sessions.manager.ledger.list_sessions, limit=max(1, min(200, limit)))
@@ -108,12 +121,12 @@ def _add_reading(server: MCPServer[Any], sessions: Sessions) -> None:
 
 
 def _add_changing(server: MCPServer[Any], sessions: Sessions) -> None:
-    @server.tool(structured_output=False)
+    @_offer_by(server)
     async def context_compress(instructions: str = "", session: Session = "") -> str:
         """Compress the context now; nothing is lost. Say in a sentence what to keep in view above all."""
         return await sessions.find(session).context_compress(instructions)
 
-    @server.tool(structured_output=False)
+    @_offer_by(server)
     async def context_config(
         changes: dict[str, Any] | None = None,
         maxTurns: int | None = None,  # noqa: N803 - the document's own names
@@ -128,12 +141,12 @@ def _add_changing(server: MCPServer[Any], sessions: Sessions) -> None:
         given = (maxTurns, keepRecent, maxToolOutput, summaryMaxChars, autoCompress, importanceThreshold)
         return await asyncio.to_thread(lambda: sessions.find(session).context_config(changes, *given))
 
-    @server.tool(structured_output=False)
+    @_offer_by(server)
     async def context_pin(handle: str, session: Session = "") -> str:
         """Keep the message behind a handle from ever being compressed."""
         return await asyncio.to_thread(lambda: sessions.find(session).context_pin(handle))
 
-    @server.tool(structured_output=False)
+    @_offer_by(server)
     async def context_append(messages: list[dict[str, Any]], session: Session = "") -> str:
         """Store messages of a conversation, in the format of OpenAI or Anthropic, so that they can be found again."""
         tools = sessions.find(session)
@@ -145,7 +158,7 @@ def _add_changing(server: MCPServer[Any], sessions: Sessions) -> None:
             return describe_error(error)
         return tr("session {session} has {count:,} messages now", session=tools.session_id, count=count)
 
-    @server.tool(structured_output=False)
+    @_offer_by(server)
     async def context_prepare(model: str = "", session: Session = "") -> str:
         """Return the session as a context that fits the model's window, as JSON; compresses if it has to."""
         tools = sessions.find(session)
