@@ -6,12 +6,12 @@ calls. To keep folds across calls, pass the previous result's ``.edits``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from refold.budget import Budget, Trigger, flat_budget
 from refold.conversation import because
-from refold.conversation.message import Message
+from refold.conversation.message import Message, choose_observations
 from refold.conversation.view import Edit, Lens, View, apply
 from refold.errors import ConfigError, FormatError
 from refold.formats import Beside, Codec, Intake, detect, parse_messages, read_intake
@@ -53,6 +53,7 @@ def compress(
     answer: Answer | None = None,
     strict: bool = False,
     codec: Codec | None = None,
+    is_observation: Callable[[Any], bool] | None = None,
 ) -> PreparedContext:
     """Return the conversation within ``budget`` tokens, system prompt and tools included.
 
@@ -61,6 +62,7 @@ def compress(
     ``edits`` are those of an earlier call, to be kept; ``pinned`` are positions that must not change. ``dry_run`` only
     reports, and asks no model. ``llm`` writes the summaries: anything with ``complete(prompt)``; without it the model
     set for summaries, or ``model`` itself where its provider's key is known, else rules. ``answer`` replaces all of it.
+    ``is_observation`` gets a user message and tells whether it is a tool's result sent as text, which may shrink.
     """
     settings, intake, given_tools = _choose_config(preset, config), _read_messages(messages, codec), tools
     beside = Beside(system, tools, _check_model(model), format).complete(intake)
@@ -73,7 +75,8 @@ def compress(
     parsed = parse_messages(form, raws)
     counter = counter_for(model, settings.tokenizer)
     room = _choose_budget(budget, settings, model, counter)
-    lens = Lens(form, counter.count_parts, counter.count_text)
+    judge = choose_observations(settings.observations, is_observation)
+    lens = Lens(form, counter.count_parts, counter.count_text, judge)
     fixed = REPLY_TOKENS + counter.count_text(form.read_system(system)) + counter.count_tools(tools)
     view = apply(parsed, _check_edits(edits), lens, fixed_tokens=fixed, pinned=_find_pinned(pinned, parsed))
     plan = _make_plan(settings, room, instructions, is_given=budget is not None, strict=strict)

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from refold import BudgetTooSmall, CompressionConfig, ContextCompressionManager, compress
+from refold import BudgetTooSmall, CompressionConfig, ConfigError, ContextCompressionManager, compress
+from refold.integrations import open_session
 
 CONFIG = CompressionConfig(window=4_000, reserve=500)
 HUGE = "\n".join(f"row {n}: {n * 7919}" for n in range(6_000))
@@ -51,6 +52,64 @@ def test_a_run_of_text_observations_keeps_the_task_and_every_original(tmp_path: 
         assert prepared.messages[0] is TASK
         assert prepared.messages[-1] is history[-1]
     assert manager.status("s1").compression_count > 0
+
+
+def grow_react(manager: ContextCompressionManager, begins: str, *, results: int = 1) -> list[Any]:
+    """Run a ReAct loop of 20 steps, one of whose results no window holds; return the last view."""
+    history: list[Any] = [TASK]
+    for n in range(20):
+        history.append({"role": "assistant", "content": f"Thought: step {n}.\nAction: read({n})"})
+        for part in range(results):
+            text = HUGE if n == 11 else f"sensor {n}.{part} reads {n * 7919 % 10_007} units. " * 20
+            history.append({"role": "user", "content": f"{begins}{text}"})
+        prepared = manager.prepare_context_sync("s1", history)
+        assert prepared.total_tokens <= 3_500
+        assert prepared.messages[0] is TASK
+        if n != 11:
+            assert prepared.messages[-1] is history[-1]
+    texts = [message["content"] for message in manager.session("s1").messages()]
+    assert texts == [message["content"] for message in history], "every original is stored once"
+    return prepared.messages
+
+
+@pytest.mark.parametrize("results", [1, 2])
+def test_a_react_loop_with_a_result_larger_than_the_window_runs_on(results: int, tmp_path: Path) -> None:
+    view = grow_react(ContextCompressionManager(CONFIG, tmp_path), "Observation: ", results=results)
+    record = next(message["content"] for message in view if "⟦" in message["content"])
+    assert "U> Observation" not in record, "a tool's result is nobody's words"
+
+
+def test_a_predicate_says_which_user_messages_are_results(tmp_path: Path) -> None:
+    def is_result(message: Any) -> bool:
+        return message["content"].startswith("RESULT>")
+
+    with pytest.raises(BudgetTooSmall):
+        grow_react(ContextCompressionManager(CONFIG, tmp_path / "without"), "RESULT> ")
+    view = grow_react(ContextCompressionManager(CONFIG, tmp_path / "with", is_observation=is_result), "RESULT> ")
+    assert "U> RESULT" not in next(message["content"] for message in view if "⟦" in message["content"])
+    asked = [TASK, {"role": "assistant", "content": "I read."}, {"role": "user", "content": f"RESULT> {HUGE}"}]
+    assert compress(asked, 2_000, is_observation=is_result).total_tokens <= 2_000
+    # The predicate decides alone: what the built-in patterns know is a person's again.
+    asked[-1] = {"role": "user", "content": f"Observation: {HUGE}"}
+    with pytest.raises(BudgetTooSmall):
+        compress(asked, 2_000, is_observation=is_result)
+
+
+def test_a_setting_names_how_results_begin_and_the_built_in_patterns_still_hold(tmp_path: Path) -> None:
+    config = CONFIG.replace(observations=r"RESULT>|=== output of \w+ ===")
+    for at, begins in enumerate(("RESULT> ", "=== output of ls ===\n", "Observation: ")):
+        grow_react(ContextCompressionManager(config, tmp_path / str(at)), begins)
+    with pytest.raises(ConfigError, match="observations is .*regular expression"):
+        CONFIG.replace(observations="(")
+
+
+def test_a_predicate_is_given_to_an_integration_or_to_its_manager(tmp_path: Path) -> None:
+    session = open_session("s1", workspace=tmp_path, window=4_000, is_observation=lambda m: "RESULT" in m["content"])
+    asked = [TASK, {"role": "assistant", "content": "I read."}, {"role": "user", "content": f"RESULT> {HUGE}"}]
+    assert session.prepare(asked).total_tokens <= 4_000
+    with pytest.raises(ConfigError, match="is_observation"):
+        open_session("s2", manager=session.manager, is_observation=bool)
+    session.manager.close()
 
 
 def test_a_person_who_begins_so_is_not_taken_for_a_tool() -> None:

@@ -32,7 +32,19 @@ from refold.config.layers import (
     show,
 )
 from refold.config.layers import merge as merge_layers
-from refold.config.values import Attempts, Count, LanguageName, Limit, Names, Place, Positive, Score, Seconds, Share
+from refold.config.values import (
+    Attempts,
+    Count,
+    LanguageName,
+    Limit,
+    Names,
+    Pattern,
+    Place,
+    Positive,
+    Score,
+    Seconds,
+    Share,
+)
 from refold.errors import ConfigError
 from refold.recall.options import MemoryOptions, RecallOptions, read_recall
 from refold.stages import STAGES
@@ -115,6 +127,11 @@ class CompressionConfig(BaseModel):
         False, description="an answer cut off at its length forces a compression, however full the window is"
     )
     max_compaction_attempts: Attempts = Field(2, description="compressions in a row that may fail to help")
+
+    # What counts as what
+    observations: Pattern | None = Field(
+        None, description="regular expression for the beginning of tool results that a framework sends as user text"
+    )
 
     # How far to come down, and what stays
     target_ratio: Share | None = Field(None, description="share of the room that a compression aims at")

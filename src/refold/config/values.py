@@ -11,12 +11,13 @@ Values that are valid by themselves but contradict each other are refused here.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import fields as stage_fields
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
-from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, PlainValidator
 
 from refold.budget import Budget, Thresholds, Tiers, window_budget
 from refold.config.layers import MEANINGS, Known, Merged, Source, suggest
@@ -93,6 +94,15 @@ def _refuse_set(value: object) -> object:
     return value
 
 
+def _check_pattern(value: str) -> str:
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise ValueError(f"give a regular expression: {error}") from None
+    return value
+
+
+Pattern = Annotated[str, AfterValidator(_check_pattern)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_refuse_set)]
 Count = Annotated[int, BeforeValidator(_refuse_switch), Field(ge=0, le=TOKENS_MAX)]
 Positive = Annotated[int, BeforeValidator(_refuse_switch), Field(ge=1, le=TOKENS_MAX)]

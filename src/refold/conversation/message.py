@@ -14,9 +14,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol
 
 import orjson
 
@@ -44,6 +44,7 @@ Role = Literal["system", "user", "assistant", "tool"]
 
 ROOT = ""
 RECORD_OPENS = "⟦"
+OPENING_CHARS = 400
 # How frameworks without tool messages begin a result: ReAct, smolagents, OpenHands, models with tags of their own.
 _OBSERVATION = re.compile(
     r"\s*+(?:Call id: [^\n]{0,200}\n)?+(?:"
@@ -89,10 +90,36 @@ def is_record(parts: Iterable[Part]) -> bool:
     return first is not None and first.text.startswith(RECORD_OPENS) and bool(_RECORD.match(first.text))
 
 
-def is_observation(parts: Iterable[Part]) -> bool:
-    """Tell whether a user's message looks like a tool's result that a framework sends as text."""
-    text = next((part.text for part in parts if part.kind == "text"), "")
-    return bool(_OBSERVATION.match(text[:400]))
+def is_observation(message: Message) -> bool:
+    """Tell whether a user message begins as frameworks begin the tool results that they send as text."""
+    return bool(_OBSERVATION.match(_read_opening(message)))
+
+
+def choose_observations(
+    pattern: str | None = None, predicate: Callable[[Any], bool] | None = None
+) -> Callable[[Message], bool]:
+    """Return the function that recognises tool results sent as user text.
+
+    ``predicate`` gets the provider's message and decides alone. ``pattern`` is a regular expression for the beginning
+    of a message, tried besides the built-in ones.
+    """
+    if predicate is not None:
+        # A message that is known only by its id has no content: nobody can judge it.
+        return lambda message: message.raw is not None and bool(predicate(message.raw))
+    if not pattern:
+        return is_observation
+    own = re.compile(pattern)
+    return lambda message: is_observation(message) or bool(own.match(_read_opening(message)))
+
+
+def read_as_result(message: Message) -> Message:
+    """Return a message whose text counts as a tool's result, for readers only; it must never be rendered."""
+    parts = tuple(replace(part, kind="result") if part.kind == "text" else part for part in message.parts)
+    return replace(message, role="tool", parts=parts)
+
+
+def _read_opening(message: Message) -> str:
+    return next((part.text for part in message.parts if part.kind == "text"), "")[:OPENING_CHARS]
 
 
 def is_trajectory(parts: Iterable[Part]) -> bool:

@@ -168,9 +168,16 @@ class Rendering:
 class Lens:
     """Renders and counts items through one format and one counter, each item once."""
 
-    def __init__(self, form: Format, count_parts: CountParts, count_text: Callable[[str], int]) -> None:
+    def __init__(
+        self,
+        form: Format,
+        count_parts: CountParts,
+        count_text: Callable[[str], int],
+        is_observation: Callable[[Message], bool] = is_observation,
+    ) -> None:
         self.format = form
         self.count_text = count_text
+        self.is_observation = is_observation
         self._count_parts = count_parts
         self._plain: dict[str, Item] = {}
         self._renderings: dict[tuple[str, ...], Rendering] = {}
@@ -259,17 +266,26 @@ class View:
     def newest_user(self) -> int | None:
         """The index of the newest message that a person wrote, if one is left.
 
-        A fold does not count, whatever its role, nor does a tool result that is sent as a user's text.
+        A fold does not count, whatever its role, nor does a tool result sent as user text.
         """
         spoken = (at for at in range(len(self.items) - 1, -1, -1) if not self.items[at].is_fold)
         return next((at for at in spoken if self._is_said(at)), None)
 
     def _is_said(self, at: int) -> bool:
         item = self.items[at]
-        if not is_user_turn(item.role, item.parts):
-            return False
-        # Only a message after an answer can hold a result: the first message is a person's, however it begins.
-        return not (at and self.items[at - 1].role == "assistant" and is_observation(item.message.parts))
+        return is_user_turn(item.role, item.parts) and not self.is_observed(at)
+
+    def is_observed(self, at: int) -> bool:
+        """Tell whether an item is a tool result that a framework sends as user text."""
+        # A result follows an answer or another result: the first message is a person's, however it begins.
+        while at:
+            item, before = self.items[at], self.items[at - 1]
+            if item.is_fold or item.role != "user" or not self.lens.is_observation(item.message):
+                return False
+            if before.is_fold or before.role == "assistant":
+                return True
+            at -= 1
+        return False
 
     @cached_property
     def protected(self) -> frozenset[int]:

@@ -20,6 +20,7 @@ def open_session(
     window: int | None = None,
     format: str | None = None,  # noqa: A002 - the word users know
     codec: Codec | None = None,
+    is_observation: Callable[[Any], bool] | None = None,
     **settings: Any,
 ) -> ManagedSession:
     """Return the session an adapter works on: of ``manager``, or of a new one with ``settings`` in ``workspace``."""
@@ -27,7 +28,10 @@ def open_session(
     from refold.errors import ConfigError
     from refold.manager import ContextCompressionManager
 
-    if manager is not None and settings:
-        raise ConfigError(f"pass settings to the manager instead: {', '.join(sorted(settings))}")
-    chosen = manager or ContextCompressionManager(CompressionConfig(**settings), workspace)
+    if manager is not None and (settings or is_observation):
+        given = [*settings, *(["is_observation"] if is_observation else [])]
+        raise ConfigError(f"pass settings to the manager instead: {', '.join(sorted(given))}")
+    chosen = manager or ContextCompressionManager(
+        CompressionConfig(**settings), workspace, is_observation=is_observation
+    )
     return chosen.session(session, window=window, format=format, codec=codec)

@@ -54,6 +54,8 @@ class RefoldSession(SessionABC):
     def run_config(self, **options: Any) -> RunConfig:
         """Return the run config for this session; ``options`` are those of ``RunConfig``."""
         provider = RefoldProvider(options.pop("model_provider", None) or MultiProvider(), self)
+        # Old versions refuse a list as input unless a callback says how it joins the history.
+        options.setdefault("session_input_callback", lambda history, new: [*history, *new])
         return RunConfig(call_model_input_filter=self.fit, model_provider=provider, **options)
 
     async def fit(self, data: CallModelData[Any]) -> ModelInputData:

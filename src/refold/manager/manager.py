@@ -57,7 +57,10 @@ EXPAND_CHARS_MAX = 1_000_000
 
 
 class ContextCompressionManager:
-    """Keeps sessions inside the model's window, durably. One for each workspace is enough."""
+    """Keeps sessions inside the model's window, durably. One for each workspace is enough.
+
+    ``is_observation`` gets a user message and tells whether it is a tool's result that a framework sends as text.
+    """
 
     def __init__(
         self,
@@ -66,6 +69,7 @@ class ContextCompressionManager:
         *,
         llm: object = None,
         ledger: Ledger | str | None = None,
+        is_observation: Callable[[Any], bool] | None = None,
     ) -> None:
         self.workspace_path = Path(workspace_path)
         self.compression_folder = CompressionFolder(self.workspace_path)
@@ -87,6 +91,7 @@ class ContextCompressionManager:
             ledger,
             summariser=Summariser(self.config, llm),
             find_compressor=lambda: self.compressor,
+            is_observation=is_observation,
         )
         self._background = Background(self._keeper, self._remember)
 

@@ -15,11 +15,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import ceil
 from pathlib import Path
+from typing import Any
 
 from refold.budget import Budget, Carry, Thresholds
 from refold.compressor import ContextCompressor
 from refold.config import CompressionConfig
 from refold.conversation import because
+from refold.conversation.message import choose_observations
 from refold.conversation.view import Lens
 from refold.errors import LedgerError, Sentence, SessionBusy
 from refold.ledger.port import Ledger
@@ -95,6 +97,7 @@ class Keeper:
         *,
         summariser: Summariser | None = None,
         find_compressor: Callable[[], ContextCompressor] = ContextCompressor,
+        is_observation: Callable[[Any], bool] | None = None,
     ) -> None:
         self.config = config
         self.summariser = summariser or Summariser(config)
@@ -116,6 +119,7 @@ class Keeper:
         self._arrival: tuple[CompressionConfig, list[ArrivalStage]] | None = None
         self.recall = RecallAccess(self)
         self.find_compressor = find_compressor
+        self.is_observation = is_observation
 
     def prolong(self, session_id: str, owner: str) -> bool:
         """Take or renew the lease on a session; False if another owner holds it."""
@@ -220,7 +224,8 @@ class Keeper:
     def make_lens(self, row: SessionRow) -> Lens:
         """Return what renders and counts a session's messages."""
         counter = self.find_counter(row)
-        return Lens(format_of(row), counter.count_parts, counter.count_text)
+        judge = choose_observations(self.config.observations, self.is_observation)
+        return Lens(format_of(row), counter.count_parts, counter.count_text, judge)
 
     def need_row(self, session_id: str) -> SessionRow:
         """Return a session's row; LedgerError if there is no such session."""

@@ -65,7 +65,7 @@ def ask_words(
     them the first time.
     """
     question = write_question(
-        source.fresh,
+        source.spoken_fresh,
         source.previous,
         demands,
         room,
@@ -74,7 +74,7 @@ def ask_words(
         restored=goal.restored,
         asked_before=source.asked,
     )
-    ground = Ground.of_messages(source.messages, (source.asked, *goal.restored.values()))
+    ground = Ground.of_messages(source.spoken, (source.asked, *goal.restored.values()))
     reasons: list[str] = []
     archived = () if kept is None else tuple(item.raw for item in source.items)
     for _ in range(ROUNDS_MAX):
@@ -121,7 +121,7 @@ def judge_reply(
     )
     if rejection:
         return Told(failure=rejection)
-    voices = Voices.of_messages(source.messages, source.asked)
+    voices = Voices.of_messages(source.spoken, source.asked)
     verified = verify_words(_unquote(neutralise(words), voices), ground, voices)
     if verified.dropped_share > DROPPED_SHARE_MAX or not verified.text:
         return Told(failure=f"most of the answer is not in the conversation ({_name_claims(verified.dropped)})")
@@ -129,7 +129,7 @@ def judge_reply(
     if demands.chars_max and len(text) > demands.chars_max:
         text = shorten_words(text, demands.chars_max)
         notes.append(f"cut to {demands.chars_max:,} characters")
-    span = read_span(source.messages, source.fresh, source.previous, goal.language)
+    span = read_span(source.spoken, source.spoken_fresh, source.previous, goal.language)
     room = max(120, int(demands.tokens_max * ADDED_SHARE))
     added = add_missing(text, span, count, tokens_max=room, with_headings=bool(demands.headings), layout=demands.layout)
     if added.pending:

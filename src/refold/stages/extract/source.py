@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from refold.conversation.message import Message, Role, is_user_turn
+from refold.conversation.message import Message, Role, is_user_turn, read_as_result
 from refold.conversation.turn import Unit
 from refold.conversation.view import Edit, Fold, Item, View
 from refold.stages.extract.summary import Extract, ExtractOptions, extract_summary, read_span, write_extract
@@ -31,6 +31,8 @@ class Source:
     before: str
     # What people asked before the span and what stays in view: a summary needs to know what it is all about.
     asked: str = ""
+    # Ids of tool results that are sent as user text.
+    observed: frozenset[str] = frozenset()
 
     @classmethod
     def read(
@@ -65,8 +67,22 @@ class Source:
             role_before=before,
             role_after=after,
             before=name_place(view.items[place]),
-            asked="\n".join(_read_ask(view.items[at]) for at in kept if at < first).strip(),
+            asked="\n".join(_read_ask(view, at) for at in kept if at < first).strip(),
+            observed=_find_observed(view, messages),
         )
+
+    @property
+    def spoken(self) -> tuple[Message, ...]:
+        """The originals as a summary reads them: a tool result sent as user text is a result, nobody's words."""
+        return self._read(self.messages)
+
+    @property
+    def spoken_fresh(self) -> tuple[Message, ...]:
+        """The same of the originals that no earlier fold tells of."""
+        return self._read(self.fresh)
+
+    def _read(self, messages: Sequence[Message]) -> tuple[Message, ...]:
+        return tuple(read_as_result(one) if one.id in self.observed else one for one in messages)
 
     def count_untold(self, view: View) -> int:
         """Return the tokens behind this fold that no model has summed up yet."""
@@ -79,7 +95,7 @@ class Source:
         known = frozenset(message.id for message in self.messages) - {message.id for message in self.fresh}
         count = view.lens.count_text
         return extract_summary(
-            self.messages,
+            self.spoken,
             self.previous,
             replace(options, instructions=goal.instructions),
             count,
@@ -91,16 +107,32 @@ class Source:
 
     def write(self, view: View, extract: Extract, options: ExtractOptions, goal: Goal, words: str) -> Extract:
         """Return the extract with a model's words in the place of its sections; facts and index stay mechanical."""
-        span = read_span(self.messages, self.fresh, self.previous, goal.language)
+        span = read_span(self.spoken, self.spoken_fresh, self.previous, goal.language)
         options = replace(options, instructions=goal.instructions)
         written = write_extract(extract.fold, span, options, view.lens.count_text, seen=self.seen, words=words)
         return Extract(replace(written.fold, by="llm"), written.text)
 
 
-def _read_ask(item: Item) -> str:
-    if item.is_fold or not is_user_turn(item.role, item.parts):
+def _read_ask(view: View, at: int) -> str:
+    item = view.items[at]
+    if item.is_fold or not is_user_turn(item.role, item.parts) or view.is_observed(at):
         return ""
     return "\n".join(part.text for part in item.parts if part.kind == "text")
+
+
+def _find_observed(view: View, messages: Sequence[Message]) -> frozenset[str]:
+    """Return the ids of the tool results among a span's originals that are sent as user text."""
+    first = next((one.id for one in view.messages if one.role != "system"), "")
+    found: set[str] = set()
+    # A span that begins with a result has its answer right before it: only the first message must be a person's.
+    before: Role = "assistant"
+    for message in messages:
+        is_after = before == "assistant" and message.id != first
+        if message.role == "user" and is_after and view.lens.is_observation(message):
+            found.add(message.id)
+            continue
+        before = message.role
+    return frozenset(found)
 
 
 def says_more(item: Item) -> bool:
