@@ -99,7 +99,7 @@ def test_a_setting_names_how_results_begin_and_the_built_in_patterns_still_hold(
     config = CONFIG.replace(observations=r"RESULT>|=== output of \w+ ===")
     for at, begins in enumerate(("RESULT> ", "=== output of ls ===\n", "Observation: ")):
         grow_react(ContextCompressionManager(config, tmp_path / str(at)), begins)
-    with pytest.raises(ConfigError, match="observations is .*regular expression"):
+    with pytest.raises(ConfigError, match=r"observations is .*regular expression"):
         CONFIG.replace(observations="(")
 
 
