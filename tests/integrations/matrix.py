@@ -44,7 +44,7 @@ FRAMEWORKS = (
     Framework(
         "pydantic_ai",
         "pydantic-ai-slim",
-        ("pydantic-ai-slim[openai,anthropic]==2.0.0",),
+        ("pydantic-ai-slim[openai,anthropic]==2.0.0", "anthropic==0.108.0", "openai==2.29.0"),
         ("pydantic-ai-slim[openai,anthropic]",),
     ),
     Framework("litellm", "litellm", ("litellm==1.80.0", "mcp"), ("litellm", "mcp")),

@@ -77,19 +77,21 @@ class Refold(AbstractCapability[Any]):
 
         return FunctionToolset(self._base.tools("pydantic_ai"))
 
-    async def _fit(self, ctx: Any, request_context: Any) -> Any:
-        session = self.session_for(ctx)
+    def _read(self, request_context: Any) -> dict[str, Any]:
         parameters = request_context.model_request_parameters
-        system = "\n\n".join(part.content for part in getattr(parameters, "instruction_parts", None) or ())
         tools = [
             {"type": "function", "function": {"name": one.name, "description": one.description or "",
              "parameters": one.parameters_json_schema}}
             for one in [*parameters.function_tools, *parameters.output_tools]
         ]  # fmt: skip
-        model = getattr(request_context.model, "model_name", None)
-        prepared = await session.prepare_async(
-            request_context.messages, system, tools=tools or None, model=model, **self._smaller.pop(session.id, {})
-        )
+        return {
+            "messages": request_context.messages,
+            "system": "\n\n".join(part.content for part in getattr(parameters, "instruction_parts", None) or ()),
+            "tools": tools or None,
+            "model": getattr(request_context.model, "model_name", None),
+        }
+
+    def _write(self, session: ManagedSession, request_context: Any, prepared: Any) -> Any:
         self.last_prepared[session.id] = prepared
         return replace(request_context, messages=list(prepared.messages))
 
@@ -97,13 +99,19 @@ class Refold(AbstractCapability[Any]):
 
         async def prepare_model_request(self, ctx: Any, request_context: Any) -> Any:
             """Return the request of this attempt inside the window of the model that serves it."""
-            return await self._fit(ctx, request_context)
+            session = self.session_for(ctx)
+            smaller = self._smaller.pop(session.id, {})
+            prepared = await session.prepare_async(**self._read(request_context), **smaller)
+            return self._write(session, request_context, prepared)
 
     else:
 
-        async def before_model_request(self, ctx: Any, request_context: Any) -> Any:
-            """Return the request inside the model's window."""
-            return await self._fit(ctx, request_context)
+        async def wrap_model_request(self, ctx: Any, *, request_context: Any, handler: Any) -> Any:
+            """Send a request that fits; one that is refused as too long is answered once with a shorter one."""
+            session = self.session_for(ctx)
+            return await session.call_async(
+                lambda prepared: handler(self._write(session, request_context, prepared)), **self._read(request_context)
+            )
 
     async def after_model_request(self, ctx: Any, *, request_context: Any, response: Any) -> Any:  # noqa: ARG002
         """Store a response with its usage."""

@@ -1,0 +1,138 @@
+"""The LLM for LlamaIndex keeps the contract of integrations, with OpenAI's and with Anthropic's models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from refold.errors import ConfigError
+from refold.testing import ScriptedProvider
+from refold.testing.integration import CASES, AgentSetup, run_case
+from tests.tokens.oracle import count_reference
+
+pytest.importorskip("llama_index.llms.openai", reason="needs llama-index-llms-openai: make integrations")
+pytest.importorskip("llama_index.llms.anthropic")
+
+from llama_index.core.agent.workflow import FunctionAgent, ReActAgent
+from llama_index.core.base.llms.types import ChatMessage, ImageBlock, TextBlock
+from llama_index.core.memory import Memory
+from llama_index.core.tools import FunctionTool, call_tool_with_selection
+from llama_index.llms.anthropic import Anthropic
+from llama_index.llms.openai import OpenAI
+
+from refold.integrations.llama_index import wrap_llm
+
+
+def make_llm(setup: AgentSetup) -> Any:
+    if setup.wire == "anthropic":
+        return Anthropic(model=setup.model, base_url=setup.url, api_key="any", max_tokens=500, max_retries=0)
+    options = {"stream_options": {"include_usage": True}} if "stream" in setup.mode else {}
+    return OpenAI(
+        model=setup.model,
+        api_base=setup.url,
+        api_key="any",
+        max_tokens=500,
+        max_retries=0,
+        additional_kwargs=options,
+    )
+
+
+class LlamaAgent:
+    """FunctionAgent where there is an event loop, else a loop on the LLM as people write it."""
+
+    def __init__(self, setup: AgentSetup) -> None:
+        self.setup = setup
+        self.history: list[ChatMessage] = list(setup.saved or [])
+        self.llm = wrap_llm(
+            make_llm(setup), setup.session, workspace=setup.workspace, window=setup.window, reserve=setup.reserve
+        )
+        self.tools = [FunctionTool.from_defaults(tool) for tool in setup.tools]
+        self.tools += self.llm.refold.tools("llama_index") if setup.has_context_tools else []
+
+    def run(self, text: str, image: str = "") -> Any:
+        blocks: list[Any] = [TextBlock(text=text), *([ImageBlock(url=image)] if image else [])]
+        asked = ChatMessage(role="user", blocks=blocks, additional_kwargs=dict(self.setup.metadata))
+        return self._run_async(asked) if "async" in self.setup.mode else self._run(asked)
+
+    async def _run_async(self, asked: ChatMessage) -> str:
+        agent = FunctionAgent(
+            tools=self.tools, llm=self.llm, streaming="stream" in self.setup.mode, system_prompt="You read sensors."
+        )
+        memory = Memory.from_defaults(token_limit=10_000_000)
+        result = await agent.run(asked, chat_history=self.history, memory=memory, max_iterations=100)
+        self.history = await memory.aget_all()
+        return str(result)
+
+    def _run(self, asked: ChatMessage) -> str:
+        self.history.append(asked)
+        for _ in range(100):
+            if self.setup.mode == "stream":
+                for response in self.llm.stream_chat_with_tools(self.tools, chat_history=self.history):
+                    pass
+            else:
+                response = self.llm.chat_with_tools(self.tools, chat_history=self.history)
+            self.history.append(response.message)
+            calls = self.llm.get_tool_calls_from_response(response, error_on_no_tool_call=False)
+            for call in calls:
+                said = str(call_tool_with_selection(call, self.tools).content)
+                kept = {"tool_call_id": call.tool_id}
+                self.history.append(ChatMessage(role="tool", content=said, additional_kwargs=kept))
+            if not calls:
+                return str(response.message.content)
+        raise AssertionError("the model never answered")
+
+    def save(self) -> Any:
+        return self.history
+
+    def read_metadata(self) -> Mapping[str, Any]:
+        sent = self.llm.refold.prepare(self.history).messages
+        return next(one.additional_kwargs for one in sent if one.role == "user")
+
+    def close(self) -> None:
+        self.llm.refold.manager.close()
+
+
+class LlamaDriver:
+    wire = "openai-chat"
+    unsupported: ClassVar[Mapping[str, str]] = {
+        "thinking": "chat completions do not carry thinking with a signature",
+        "view": "the history is LlamaIndex's own; a view is never fed back",
+    }
+
+    def make_agent(self, setup: AgentSetup) -> Any:
+        return LlamaAgent(setup)
+
+
+class LlamaClaudeDriver(LlamaDriver):
+    wire = "anthropic"
+    unsupported: ClassVar[Mapping[str, str]] = {"view": "the history is LlamaIndex's own; a view is never fed back"}
+
+
+@pytest.mark.parametrize("driver", [LlamaDriver, LlamaClaudeDriver], ids=lambda one: one.wire)
+@pytest.mark.parametrize("case", CASES)
+def test_contract(case: str, driver: Any, tmp_path: Path) -> None:
+    run_case(case, driver(), tmp_path, count=lambda text: count_reference("o200k_base", text))
+
+
+async def test_an_agent_that_calls_tools_in_its_text_fits_too(tmp_path: Path) -> None:
+    steps = [f'Thought: I read.\nAction: read\nAction Input: {{"number": {n}}}' for n in range(20)]
+    with ScriptedProvider([*steps, "Thought: I know.\nAnswer: All quiet."], window=4_000) as provider:
+        setup = AgentSetup(provider.openai_url, tmp_path)
+        llm = wrap_llm(make_llm(setup), "s1", workspace=tmp_path, window=4_000, reserve=500)
+
+        def read(number: int) -> str:
+            """Read one sensor."""
+            return f"reading {number}: " + "loud " * (9_000 if number == 7 else 200)
+
+        agent = ReActAgent(tools=[FunctionTool.from_defaults(read)], llm=llm)
+        assert "All quiet" in str(await agent.run("Read all sensors.", max_iterations=50))
+        assert "Read all sensors." in str(provider.requests[-1].messages)
+    llm.refold.manager.close()
+
+
+def test_only_an_llm_of_the_framework_can_be_wrapped(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="an LLM of LlamaIndex, not str"):
+        wrap_llm("gpt-4o", "s1", workspace=tmp_path)
