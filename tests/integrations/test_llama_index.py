@@ -70,8 +70,7 @@ class LlamaAgent:
         self.history.append(asked)
         for _ in range(100):
             if self.setup.mode == "stream":
-                for response in self.llm.stream_chat_with_tools(self.tools, chat_history=self.history):
-                    pass
+                *_, response = self.llm.stream_chat_with_tools(self.tools, chat_history=self.history)
             else:
                 response = self.llm.chat_with_tools(self.tools, chat_history=self.history)
             self.history.append(response.message)

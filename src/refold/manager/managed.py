@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -114,6 +114,28 @@ class ManagedSession:
             again = await self.prepare_async(messages, system, **{**options, **smaller})
         return await send(again)
 
+    def stream(
+        self,
+        send: Callable[[PreparedContext], Iterable[Answer]],
+        messages: Any = None,
+        system: Any = "",
+        **options: Any,
+    ) -> Iterator[Answer]:
+        """The same as ``call``, for answers that come in pieces; after the first piece nothing is sent again."""
+        messages = _keep(messages)
+        prepared, smaller = self.prepare(messages, system, **options), None
+        is_begun = False
+        try:
+            for piece in send(prepared):
+                is_begun = True
+                yield piece
+        except Exception as error:
+            smaller = None if is_begun else self.shrink(error, prepared)
+            if smaller is None:
+                raise
+        if smaller is not None:
+            yield from send(self.prepare(messages, system, **{**options, **smaller}))
+
     async def stream_async(
         self,
         send: Callable[[PreparedContext], AsyncIterable[Answer]],
@@ -121,7 +143,7 @@ class ManagedSession:
         system: Any = "",
         **options: Any,
     ) -> AsyncIterator[Answer]:
-        """The same as ``call_async``, for answers that come in pieces; after the first piece nothing is sent again."""
+        """The same as ``stream``, for callers with an event loop."""
         messages = _keep(messages)
         prepared, smaller = await self.prepare_async(messages, system, **options), None
         is_begun = False
