@@ -44,7 +44,8 @@ class LlamaIndexCodec(PartsCodec):
     def close(self, role: str, parts: list[Any], origin: ChatMessage | None) -> ChatMessage:
         """Return a message with these blocks."""
         if role == "tool":
-            return parts[0]
+            (made,) = parts
+            return made  # type: ignore[no-any-return]
         if origin is None:
             return ChatMessage(role=role, blocks=parts)
         # Calls are among the blocks: another list of them would contradict a call that changed.
@@ -93,7 +94,7 @@ class RefoldChat:
 
     def chat(self: Any, messages: Sequence[ChatMessage], **options: Any) -> Any:
         """Return the model's answer."""
-        send: Any = super().chat
+        send: Any = super().chat  # type: ignore[misc]
         response = self.refold.call(
             lambda prepared: send(prepared.messages, **options), **_read_request(self, messages, options)
         )
@@ -102,7 +103,7 @@ class RefoldChat:
 
     async def achat(self: Any, messages: Sequence[ChatMessage], **options: Any) -> Any:
         """The same as ``chat``, for callers with an event loop."""
-        send: Any = super().achat
+        send: Any = super().achat  # type: ignore[misc]
         response = await self.refold.call_async(
             lambda prepared: send(prepared.messages, **options), **_read_request(self, messages, options)
         )
@@ -111,7 +112,7 @@ class RefoldChat:
 
     def stream_chat(self: Any, messages: Sequence[ChatMessage], **options: Any) -> Iterator[Any]:
         """Yield the model's answer as it grows."""
-        send: Any = super().stream_chat
+        send: Any = super().stream_chat  # type: ignore[misc]
 
         def run() -> Iterator[Any]:
             response = None
@@ -126,7 +127,7 @@ class RefoldChat:
 
     async def astream_chat(self: Any, messages: Sequence[ChatMessage], **options: Any) -> AsyncIterator[Any]:
         """The same as ``stream_chat``, for callers with an event loop."""
-        send: Any = super().astream_chat
+        send: Any = super().astream_chat  # type: ignore[misc]
 
         async def pull(prepared: Any) -> AsyncIterator[Any]:
             async for piece in await send(prepared.messages, **options):

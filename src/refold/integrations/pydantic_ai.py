@@ -100,8 +100,8 @@ class Refold(AbstractCapability[Any]):
         async def prepare_model_request(self, ctx: Any, request_context: Any) -> Any:
             """Return the request of this attempt inside the window of the model that serves it."""
             session = self.session_for(ctx)
-            smaller = self._smaller.pop(session.id, {})
-            prepared = await session.prepare_async(**self._read(request_context), **smaller)
+            options = {**self._read(request_context), **self._smaller.pop(session.id, {})}
+            prepared = await session.prepare_async(**options)
             return self._write(session, request_context, prepared)
 
     else:
