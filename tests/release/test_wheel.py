@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -52,11 +54,16 @@ with ScriptedProvider(["good day"]) as provider:
     events = asyncio.run(talk(provider.url + "/v1"))
 assert "good day" in str(events)
 """
+# A program that `refold wrap` starts: it says which address it was given.
+PRINT_ADDRESS = "import os; print(os.environ['OPENAI_BASE_URL'])"
+# The goal of docs/reference/dependencies.md, in bytes.
+BASE_INSTALL_MAX = 60_000_000
 pytestmark = pytest.mark.slow
 
 
-def run(*command: object, cwd: Path) -> str:
+def run(*command: object, cwd: Path, **variables: object) -> str:
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "REFOLD_"))}
+    environment |= {name: str(value) for name, value in variables.items()}
     ran = subprocess.run(
         list(map(str, command)), cwd=cwd, env=environment, capture_output=True, text=True, timeout=900, check=False
     )
@@ -116,12 +123,27 @@ def test_the_sdist_builds_the_same_wheel(built: Path, tmp_path: Path) -> None:
     assert all(mine.read(name) == theirs.read(name) for name in mine.namelist())
 
 
+def measure_packages(bin_folder: Path) -> int:
+    """Return the bytes of the installed packages: without bytecode, and without pip and what comes with it."""
+    listed = run(
+        bin_folder / "python",
+        "-c",
+        "import json, importlib.metadata as m\n"
+        "print(json.dumps([str(one.locate_file(file)) for one in m.distributions() for file in one.files or ()"
+        " if one.name not in ('pip', 'setuptools')]))",
+        cwd=bin_folder,
+    )
+    files = {Path(name).resolve() for name in json.loads(listed)}
+    return sum(file.stat().st_size for file in files if file.is_file() and file.suffix != ".pyc")
+
+
 def test_the_base_install_works_in_an_empty_environment(built: Path, tmp_path: Path) -> None:
     bin_folder = make_environment(tmp_path / "env")
     install(bin_folder, "--require-hashes", "-r", ROOT / "requirements" / "base.txt")
     install(bin_folder, "--no-deps", next(built.glob("*.whl")))
     work = tmp_path / "work"
     work.mkdir()
+    assert measure_packages(bin_folder) <= BASE_INSTALL_MAX
     run(bin_folder / "python", "-W", "error", "-c", BASE, cwd=work)
     assert refold.__version__ in run(bin_folder / "refold", "--version", cwd=work)
     told = run(bin_folder / "refold", "doctor", "--offline", cwd=work)
@@ -139,3 +161,36 @@ def test_the_whole_install_works_in_an_empty_environment(built: Path, tmp_path: 
     run(bin_folder / "python", "-c", ALL, cwd=work)
     told = run(bin_folder / "refold", "doctor", "--offline", cwd=work)
     assert "extras    chat, llm, recall, server, web, mcp" in told
+
+
+def test_the_readme_installs_by_these_lines() -> None:
+    """The tests below run what the README says, with the built wheel in place of the name in the index."""
+    for page in ("README.md", "README.zh-CN.md"):
+        text = (ROOT / page).read_text(encoding="utf-8")
+        assert re.search(r"^pip install refold\b", text, re.M), page
+        assert "pip install 'refold[server]' && refold wrap claude" in text, page
+        assert {"pipx run refold --help", "uvx refold --help"} <= set(
+            re.findall(r"(?:pipx run|uvx) refold --help", text)
+        )
+
+
+def test_pip_installs_the_wheel_and_resolves_what_it_needs(built: Path, tmp_path: Path) -> None:
+    bin_folder = make_environment(tmp_path / "env")
+    install(bin_folder, f"{next(built.glob('*.whl'))}[server]")
+    assert refold.__version__ in run(bin_folder / "refold", "--version", cwd=tmp_path)
+    said = run(bin_folder / "refold", "wrap", sys.executable, "-c", PRINT_ADDRESS, cwd=tmp_path, HOME=tmp_path)
+    assert re.search(r"^http://127\.0\.0\.1:\d+/", said, re.M), said
+
+
+@pytest.mark.parametrize(
+    ("tool", "command"), [("pipx", ("pipx", "run", "--spec")), ("uv", ("uv", "tool", "run", "--from"))]
+)
+def test_it_runs_without_being_installed(built: Path, tmp_path: Path, tool: str, command: tuple[str, ...]) -> None:
+    bin_folder = make_environment(tmp_path / "env")
+    install(bin_folder, tool)
+    program, *words = command
+    places = {"HOME": tmp_path, "PIPX_HOME": tmp_path / "pipx", "UV_TOOL_DIR": tmp_path / "uv"}
+    line = (bin_folder / program, *words, next(built.glob("*.whl")), "refold")
+    assert "Usage: refold" in run(*line, "--help", cwd=tmp_path, **places)
+    session = ROOT / "examples" / "sessions" / "coding_agent.json"
+    assert "tokens" in run(*line, "count", session, cwd=tmp_path, **places)

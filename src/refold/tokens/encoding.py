@@ -25,13 +25,9 @@ from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 from refold.errors import ConfigError
-
-if TYPE_CHECKING:
-    from splintr import AnyTokenizer
-
 
 # Checked id for id against the reference encoder: counts are exact.
 EXACT_ENCODINGS = ("cl100k_base", "o200k_base")
@@ -46,11 +42,21 @@ def clean_text(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
+class Vocabulary(Protocol):
+    """The methods of the encoder library that we call. Its own types come only with some of its versions."""
+
+    def encode_ordinary(self, text: str, /) -> list[int]: ...
+    def encode_flat(self, text: str, /) -> bytes: ...
+    def decode_bytes(self, tokens: list[int], /) -> bytes: ...
+    def decode_token_bytes(self, token: int, /) -> bytes: ...
+
+
 @cache
-def _load(encoding_name: str) -> AnyTokenizer:
+def _load(encoding_name: str) -> Vocabulary:
     from splintr import Tokenizer  # Slow to import: most of the time of a first count.
 
-    return Tokenizer.from_pretrained(encoding_name)
+    loaded: Vocabulary = Tokenizer.from_pretrained(encoding_name)
+    return loaded
 
 
 class Encoding:
@@ -130,7 +136,7 @@ class _SeamError(Exception):
     """It could not be shown that the two sides of a cut fit: the text is counted whole."""
 
 
-def count_giant(text: str, tokenizer: AnyTokenizer, encode: Encode) -> int:
+def count_giant(text: str, tokenizer: Vocabulary, encode: Encode) -> int:
     """Return the number of tokens of a long text. ``encode`` gives four bytes for each token."""
     total = done = 0
     for group in _group_runs(text, _find_runs(text)):
@@ -146,7 +152,7 @@ def count_giant(text: str, tokenizer: AnyTokenizer, encode: Encode) -> int:
 # -- chunks ----------------------------------------------------------------------------------------------------------
 
 
-def _count_chunks(text: str, tokenizer: AnyTokenizer, encode: Encode) -> int:
+def _count_chunks(text: str, tokenizer: Vocabulary, encode: Encode) -> int:
     """Count a text chunk by chunk."""
     if len(text) <= 2 * _CHUNK_CHARS:
         return len(encode(text)) // _ID_BYTES
@@ -183,7 +189,7 @@ def _is_one_piece(text: str, start: int, end: int) -> bool:
     return any(pattern.fullmatch(text, start, end) for pattern in _ONE_PIECE)
 
 
-def _mend_seam(before: bytes, after: bytes, tokenizer: AnyTokenizer) -> int:
+def _mend_seam(before: bytes, after: bytes, tokenizer: Vocabulary) -> int:
     """Return how many tokens more (or fewer) there are when the text at a seam is encoded in one."""
     left, right = memoryview(before).cast("I").tolist(), memoryview(after[: len(before)]).cast("I").tolist()
     for width in _SEAM_TOKENS:
@@ -200,7 +206,7 @@ def _mend_seam(before: bytes, after: bytes, tokenizer: AnyTokenizer) -> int:
     raise _SeamError
 
 
-def _are_neighbours(first: int, second: int, tokenizer: AnyTokenizer) -> bool:
+def _are_neighbours(first: int, second: int, tokenizer: Vocabulary) -> bool:
     """Tell whether two tokens of one piece, encoded alone, come out as themselves."""
     pair = [first, second]
     return tokenizer.encode_ordinary(tokenizer.decode_bytes(pair).decode("ascii")) == pair
@@ -249,7 +255,7 @@ def _group_runs(text: str, runs: list[CharRun]) -> list[Group]:
     return groups
 
 
-def _count_by_period(text: str, runs: list[CharRun], tokenizer: AnyTokenizer, encode: Encode) -> int:
+def _count_by_period(text: str, runs: list[CharRun], tokenizer: Vocabulary, encode: Encode) -> int:
     """Count a text whose runs are shortened by whole tokens, and add those tokens again.
 
     Between a token and its own copy, one more copy may be inserted: by the law above the result is again an encoding,
@@ -277,7 +283,7 @@ def _count_by_period(text: str, runs: list[CharRun], tokenizer: AnyTokenizer, en
     return len(ids) + added
 
 
-def _find_period(tokenizer: AnyTokenizer, character: str) -> tuple[int, int]:
+def _find_period(tokenizer: Vocabulary, character: str) -> tuple[int, int]:
     """Return the token that fills a long run of a character, and how many characters it holds; 0 if none does."""
     ids = tokenizer.encode_ordinary(character * _RUN_KEPT_CHARS)
     token = ids[len(ids) // 2]
@@ -287,7 +293,7 @@ def _find_period(tokenizer: AnyTokenizer, character: str) -> tuple[int, int]:
     return token, period if piece == unit * period else 0
 
 
-def _are_in_pairs(tokenizer: AnyTokenizer, ids: list[int], places: list[tuple[int, int, int]]) -> bool:
+def _are_in_pairs(tokenizer: Vocabulary, ids: list[int], places: list[tuple[int, int, int]]) -> bool:
     """Tell whether in every place (first byte, last byte, token) the token is next to its own copy."""
     sizes: dict[int, int] = {}
     waiting = iter(places)
