@@ -117,6 +117,15 @@ def test_an_edit_that_a_later_fold_took_in_is_not_called_in_force(shell: Shell) 
     assert "covered" in told
 
 
+def test_show_goes_by_the_window_that_the_program_gave_its_session(stored: Shell) -> None:
+    assert "of 3,500 tokens" in stored.refold("show", "-s", "s1").text.replace("\n", " ")
+    stored.write("refold.yaml", "window: 64000\nreserve: 4000\n")
+    assert "of 60,000 tokens" in stored.refold("show", "-s", "s1").text.replace("\n", " "), "our settings come first"
+    with ContextCompressionManager(CompressionConfig(), stored.folder) as manager:
+        manager.prepare_context_sync("s1", [*agent(30), {"role": "user", "content": "go on"}], model="gpt-5")
+        assert manager.status("s1").window == 400_000, "the newest request was given no window"
+
+
 def test_show_takes_one_question_at_a_time(stored: Shell) -> None:
     ran = stored.refold("show", "-s", "s1", "--edits", "--originals")
     assert ran.code == 3

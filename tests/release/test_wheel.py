@@ -58,7 +58,8 @@ assert "good day" in str(events)
 PRINT_ADDRESS = "import os; print(os.environ['OPENAI_BASE_URL'])"
 # The goal of docs/reference/dependencies.md, in bytes.
 BASE_INSTALL_MAX = 60_000_000
-pytestmark = pytest.mark.slow
+# pip takes minutes on a busy machine.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_800)]
 
 
 def run(*command: object, cwd: Path, **variables: object) -> str:
@@ -88,7 +89,7 @@ def make_environment(folder: Path) -> Path:
 
 
 def install(bin_folder: Path, *what: object) -> None:
-    pip = (bin_folder / "python", "-m", "pip", "--disable-pip-version-check", "--quiet", "install")
+    pip = (bin_folder / "python", "-m", "pip", "--disable-pip-version-check", "--quiet", "install", "--no-compile")
     run(*pip, *what, cwd=bin_folder)
 
 

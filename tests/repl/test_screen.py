@@ -41,7 +41,7 @@ def make_status(tokens: int, hard: int = 128_000, soft: int = 96_000, stopped: R
 @pytest.mark.parametrize(
     ("tokens", "gauge"),
     [
-        (78_080, "▰▰▰▰▱ 81 % · 78k/128k · compresses at 96,000 tokens; 17,920 tokens to go"),
+        (78_080, "▰▰▰▱▱ 61 % · 78k/128k · compresses at 96,000 tokens; 17,920 tokens to go"),
         (0, "▱▱▱▱▱ 0 % · 0/128k · compresses at 96,000 tokens; 96,000 tokens to go"),
         (128_000, "▰▰▰▰▰ 100 % · 128k/128k · compresses at 96,000 tokens; the next request compresses"),
     ],

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import cast
 
+from refold.config.values import window_of
 from refold.conversation import because
 from refold.conversation.message import Message
 from refold.conversation.view import Edit
@@ -23,7 +24,7 @@ from refold.ledger.port import QuickLedger
 from refold.ledger.records import Extension, SessionRow, Splice, StoredMessage, extend_row, merge_settings
 from refold.manager.flow import Flow, Rounds
 from refold.manager.returned import restore_history
-from refold.manager.session import OpenSession, digest_raw
+from refold.manager.session import ROOM, OpenSession, digest_raw
 from refold.manager.store import Keeper, Slot
 from refold.manager.usage import ReportedUsage, describe_reports
 from refold.stages.stage import ArrivalStage, render_arrival
@@ -111,7 +112,7 @@ def take_in(keeper: Keeper, slot: Slot, request: Request) -> Flow[tuple[OpenSess
     rounds = Rounds(keeper, request.session_id)
     while True:
         rounds.begin()
-        row = _find_row(keeper, request, given)
+        row = _note_room(keeper, request, _find_row(keeper, request, given))
         session = keeper.open(slot, row)
         if given is None:
             return session, request
@@ -195,6 +196,17 @@ def _find_row(keeper: Keeper, request: Request, raws: Sequence[object] | None) -
         settings = merge_settings(row.settings, cast("Mapping[str, object]", changes.get("settings", {})))
         row = replace(row, model=model, wire=str(changes.get("wire", row.wire)), settings=settings)
     return row
+
+
+def _note_room(keeper: Keeper, request: Request, row: SessionRow) -> SessionRow:
+    """Store the window that the caller or its settings give this request, so that ``status`` shows it elsewhere."""
+    window = request.window or window_of(keeper.config, row.model)
+    reserve = request.reserve if request.reserve is not None else keeper.config.reserve
+    room = None if window is None else [window, reserve]
+    if room == row.settings.get(ROOM):
+        return row
+    keeper.ledger.update_session(row.id, {"settings": {ROOM: room}}, keeper.clock())
+    return replace(row, settings=merge_settings(row.settings, {ROOM: room}))
 
 
 def _check_readable(keeper: Keeper, row: SessionRow, wire: str) -> None:

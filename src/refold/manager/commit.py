@@ -161,7 +161,7 @@ def describe_archived(outcome: Outcome, view: View, language: Language, now: flo
         count=len(covered),
         language=language,
         date=local.strftime("%Y-%m-%d"),
-        time=local.isoformat(),
+        time=local.isoformat(timespec="seconds"),
         folds=tuple(edit for edit in outcome.view.edits if edit.fold is not None),
     )
 

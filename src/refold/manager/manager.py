@@ -435,7 +435,8 @@ class ContextCompressionManager:
         self, session_id: str, summary: str, key_facts: Sequence[str], archived_count: int
     ) -> None:
         now = datetime.now()
-        entry = Entry(session_id, now.isoformat(), archived_count, summary, key_facts, detect_language([summary]))
+        time = now.isoformat(timespec="seconds")
+        entry = Entry(session_id, time, archived_count, summary, key_facts, detect_language([summary]))
         await self.md_sync.append_to_daily_log(now.strftime("%Y-%m-%d"), pages.write_section(self.config, entry))
 
     async def _remember(self, session_id: str, archived: Archived) -> None:

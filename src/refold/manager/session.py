@@ -88,6 +88,7 @@ CALIBRATION = "calibration"
 PINNED = "pinned"
 CARRY = "carry"
 WINDOWS = "windows"
+ROOM = "room"  # Window and reserve that the caller or its settings gave the newest request.
 COUNTED = "counted"  # How many messages the session had when a count last compressed it.
 
 
@@ -247,11 +248,19 @@ def write_calibration(calibration: Calibration) -> list[object]:
 def read_window(settings: Mapping[str, object], model: str) -> tuple[int | None, int | None]:
     """Return the window and the reserve that a session has for a model; None where the settings decide."""
     stored = settings.get(WINDOWS)
-    own = stored.get(model) if isinstance(stored, Mapping) else None
-    if not isinstance(own, list) or len(own) != 2:
+    return _read_room(stored.get(model) if isinstance(stored, Mapping) else None)
+
+
+def read_room(settings: Mapping[str, object]) -> tuple[int | None, int | None]:
+    """Return the window and the reserve that the newest request was given; None if it was that of its model."""
+    return _read_room(settings.get(ROOM))
+
+
+def _read_room(stored: object) -> tuple[int | None, int | None]:
+    if not isinstance(stored, list) or len(stored) != 2:
         return None, None
-    window, reserve = (one if isinstance(one, int) and one > 0 else None for one in own)
-    return window, reserve
+    window, reserve = (one if isinstance(one, int) and one >= 0 else None for one in stored)
+    return window or None, reserve
 
 
 def read_pinned(settings: Mapping[str, object]) -> frozenset[str]:

@@ -7,9 +7,10 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from refold.budget import decide
+from refold.budget import Budget, decide
 from refold.budget.economics import find_next_size
 from refold.budget.trigger import Ahead, look_ahead
+from refold.config.values import window_of
 from refold.conversation import because
 from refold.conversation.message import Message
 from refold.conversation.reason import NO_REASON, Language, Reason, describe, read_reason
@@ -21,10 +22,10 @@ from refold.llm.choose import GATEWAY
 from refold.manager.append import Request
 from refold.manager.notices import read_all_events
 from refold.manager.prepare import count_fixed, make_economics
-from refold.manager.session import FORGOTTEN, find_brake, parse_stored, read_pinned
+from refold.manager.session import FORGOTTEN, find_brake, parse_stored, read_pinned, read_room, read_window
 from refold.manager.store import Keeper
 from refold.readers.session import Session, find_title
-from refold.tokens.counter import REPLY_TOKENS
+from refold.tokens.counter import REPLY_TOKENS, Counter
 
 # A title is looked for in so many messages: agents put reminders and their environment before a person's words.
 TITLE_MESSAGES = 6
@@ -92,7 +93,7 @@ def describe_session(keeper: Keeper, session_id: str, beside: Request | None = N
         if beside is not None:
             count_fixed(slot, session, beside)
         tokens = session.item_tokens + slot.fixed_tokens
-        plain = keeper.find_budget(row, session.counter)
+        plain = _find_budget(keeper, row, session.counter)
         budget = session.lift(plain, tokens, keeper.config.fold)
         brake = find_brake(session, keeper.config.max_compaction_attempts, tokens, budget.hard)
         stopped = NO_REASON
@@ -130,6 +131,12 @@ def describe_session(keeper: Keeper, session_id: str, beside: Request | None = N
             saves_money=saves_at is not None,
             folded_away=max(0, row.tokens - session.item_tokens) if session.edits else 0,
         )
+
+
+def _find_budget(keeper: Keeper, row: SessionRow, counter: Counter) -> Budget:
+    """Return the budget that holds for a session; where our settings state no window, that of the newest request."""
+    is_stated = window_of(keeper.config, row.model) is not None or read_window(row.settings, row.model)[0] is not None
+    return keeper.find_budget(row, counter, *((None, None) if is_stated else read_room(row.settings)))
 
 
 def find_session_language(keeper: Keeper, session_id: str) -> Language:

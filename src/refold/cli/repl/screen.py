@@ -302,12 +302,11 @@ def split_blocks(text: str) -> tuple[str, str]:
 
 
 def write_gauge(status: SessionStatus, cells: int = CELLS) -> str:
-    """Return the gauge: ``▰▰▰▰▱ 81 % · 78k/128k · compresses at 96,000 tokens; 17,920 tokens to go``.
+    """Return the gauge: ``▰▰▰▱▱ 61 % · 78k/128k · compresses at 96,000 tokens; 17,920 tokens to go``.
 
-    The bar is the way to the next compression; where none is automatic, to the end of the room.
+    Bar and percentage are of the room, as on the page; the words say how far away the next compression is.
     """
-    is_ahead = bool(status.ahead.limits) and not status.stopped
-    share = status.ahead.nearest.share if is_ahead else status.tokens / max(1, status.hard)
+    share = status.tokens / max(1, status.hard)
     filled = max(0, min(cells, round(share * cells)))
     bar = FULL * filled + EMPTY * (cells - filled)
     parts = [f"{bar} {share * 100:.0f} %", f"{shorten_tokens(status.tokens)}/{shorten_tokens(status.hard)}"]
