@@ -193,7 +193,7 @@ class Reported:
 
 @dataclass(frozen=True, slots=True)
 class StoredCarry:
-    """What a decision goes by beside the view: the carry, how many messages were sent, and when.
+    """What a decision goes by beside the view: the carry, how many messages were sent, when, and what came with them.
 
     It is stored with a report of usage, so that a process that opens the session later decides as one that stayed.
     """
@@ -201,23 +201,27 @@ class StoredCarry:
     carry: Carry
     messages: int
     prepared_at: float
+    # Tokens of the system prompt, and of all that was sent beside the messages; 0 in a ledger that is older than they are.
+    system_tokens: int = 0
+    fixed_tokens: int = 0
 
     @classmethod
     def read(cls, settings: Mapping[str, object]) -> StoredCarry | None:
         """Return the carry of a session, if there is one that can be read."""
         stored = settings.get(CARRY)
-        if not isinstance(stored, list) or len(stored) != 8:
+        if not isinstance(stored, list) or len(stored) not in (8, 10):
             return None
         if not all(isinstance(figure, int | float) and not isinstance(figure, bool) for figure in stored):
             return None
-        *figures, messages, prepared_at = stored
-        return cls(Carry(*(int(figure) for figure in figures)), int(messages), float(prepared_at))
+        carry, (messages, prepared_at, *fixed) = Carry(*(int(figure) for figure in stored[:6])), stored[6:]
+        return cls(carry, int(messages), float(prepared_at), *(int(figure) for figure in fixed))
 
     def to_settings(self) -> list[object]:
         """Return what is stored."""
         one = self.carry
         sizes = [one.first_tokens, one.last_tokens, one.floor_tokens, one.kept_tokens]
-        return [one.requests, one.session_requests, *sizes, self.messages, round(self.prepared_at, 3)]
+        sent = [self.messages, round(self.prepared_at, 3), self.system_tokens, self.fixed_tokens]
+        return [one.requests, one.session_requests, *sizes, *sent]
 
 
 def is_refused(settings: Mapping[str, object]) -> bool:

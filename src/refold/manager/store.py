@@ -208,8 +208,10 @@ class Keeper:
             session.row, session.counter = row, counter
             return session
         slot.session = load_session(self.ledger, row, self.make_lens(row), counter)
-        stored = None if slot.prepared_at else StoredCarry.read(row.settings)
-        if stored is not None:
+        stored = StoredCarry.read(row.settings)
+        if stored is not None and stored.fixed_tokens and not slot.fixed:
+            slot.system_tokens, slot.fixed_tokens = stored.system_tokens, stored.fixed_tokens
+        if stored is not None and not slot.prepared_at:
             # Another process prepared the last request: what it had not sent yet is not sent yet.
             slot.carry, slot.prepared_at = stored.carry, stored.prepared_at
             slot.unsent.update(slot.session.ids[stored.messages :])

@@ -96,7 +96,7 @@ def _learn(slot: Slot, settings: Mapping[str, object], usage: StoredUsage) -> di
         return {}
     calibration = read_calibration(settings).observe(sent.model, sent.tokens, usage.input_tokens)
     reported = Reported(sent.model, usage.input_tokens, sent.tokens, sent.marker)
-    carry = StoredCarry(slot.carry, sent.messages, slot.prepared_at)
+    carry = StoredCarry(slot.carry, sent.messages, slot.prepared_at, slot.system_tokens, slot.fixed_tokens)
     return {
         CALIBRATION: write_calibration(calibration),
         REPORTED: reported.to_settings(),
