@@ -6,6 +6,7 @@ session of the gateway are compared, also after an undo.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import shutil
@@ -20,6 +21,7 @@ from typer.testing import CliRunner
 from refold import CompressionConfig, ContextCompressionManager
 from refold.agent.context_tools import ContextTools
 from refold.cli.main import app as cli
+from refold.mcp.context_server import make_server
 from refold.server.api.interface import Access
 from refold.server.auth import Caller
 from refold.web.bring import Bringing, bring
@@ -30,6 +32,16 @@ from refold.web.reading import read_seen
 from refold.web.sample import NAME, make_sample
 from refold.web.timeline import read_moments
 from tests.server.running import Rig, make_body, make_dialog, start_rig, wait_for
+
+SYSTEM = {"role": "system", "content": "You look after the orders of a timber yard. Answer in one sentence."}
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "find_order",
+        "description": "Find an order by its number",
+        "parameters": {"type": "object", "properties": {"number": {"type": "integer"}}, "required": ["number"]},
+    },
+}
 
 
 @pytest.fixture
@@ -89,17 +101,28 @@ def check_faces(manager: ContextCompressionManager, name: str) -> None:
     assert f"{status.tokens:,} of {status.hard:,} tokens" in said
     assert f"{status.folded_away:,} tokens folded away in {status.compression_count} compression" in said
 
-    text = ContextTools(manager, name).context_status()
+    text = ask_mcp(manager, name)
+    assert text == ContextTools(manager, name).context_status()
     assert f"{status.tokens:,} of {status.hard:,} tokens" in text
     assert f"{status.folded_away:,} tokens saved" in text
     assert f"{status.compression_count} compression" in text
+
+
+def ask_mcp(manager: ContextCompressionManager, name: str) -> str:
+    """Return what the MCP server says about a session, through its own door."""
+    server = make_server(manager)
+    blocks = asyncio.run(server.call_tool("context_status", {"session": name}))
+    return "".join(str(getattr(block, "text", "")) for block in getattr(blocks, "content", blocks))
 
 
 def test_the_sample_has_the_same_figures_everywhere(tmp_path: Path, empty_home: Path) -> None:
     with ContextCompressionManager(CompressionConfig(), tmp_path) as manager:
         assert make_sample(manager)
         check_faces(manager, NAME)
-        assert manager.status(NAME).window == 16_000, "its window is part of its settings"
+        status = manager.status(NAME)
+        assert status.window == 16_000, "its window is part of its settings"
+        newest = manager.ledger.read_usage(NAME, limit=1)[0]
+        assert (newest.path_length, newest.counted_tokens) == (status.messages, status.tokens), "tools are counted"
         manager.undo(NAME)
         check_faces(manager, NAME)
 
@@ -127,7 +150,8 @@ def test_a_session_of_the_gateway_has_the_same_figures_in_headers_and_metrics(ri
     dialog = make_dialog(40, words=250)
     before = after = 0
     for stop in range(1, len(dialog) + 1, 2):
-        answer = rig.post("openai-chat", make_body("openai-chat", dialog[:stop]), x_refold_session="agent")
+        body = make_body("openai-chat", [SYSTEM, *dialog[:stop]], tools=[TOOL])
+        answer = rig.post("openai-chat", body, x_refold_session="agent")
         assert answer.status_code == 200
         came, went = answer.headers["x-refold-tokens"].split("->")
         before, after = before + int(came), after + int(went)
@@ -142,6 +166,15 @@ def test_a_session_of_the_gateway_has_the_same_figures_in_headers_and_metrics(ri
     assert read_metric(text, "refold_compressions_total") == len(figures.folds)
     stored = manager.ledger.read_usage("agent", limit=1_000)
     assert sum(one.counted_tokens for one in stored) == after, "what was counted is what the header says"
+    told = rig.http.get("/api/sessions/agent/stats").json()
+    assert told["compressions"] == len(figures.folds)
+    check_faces(manager, "agent")
+    # Another process knows what was sent beside the messages, and the window that it was prepared for.
+    with ContextCompressionManager(CompressionConfig(), manager.workspace_path) as other:
+        seen, known = other.status("agent"), manager.status("agent")
+        assert (seen.tokens, seen.tools_tokens, seen.hard) == (known.tokens, known.tools_tokens, known.hard)
+        assert seen.tools_tokens > 0
+        check_faces(other, "agent")
     # The provider counts by itself, and what a request would have been is estimated from it.
     assert figures.bill.tokens_raw - figures.bill.tokens == pytest.approx(before - after, rel=0.02)
 

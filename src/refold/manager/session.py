@@ -201,7 +201,7 @@ class StoredCarry:
     carry: Carry
     messages: int
     prepared_at: float
-    # Tokens of the system prompt, and of all that was sent beside the messages; 0 in a ledger that is older than they are.
+    # Tokens of the system prompt, and of all that was sent beside the messages; 0 in an older ledger.
     system_tokens: int = 0
     fixed_tokens: int = 0
 

@@ -17,7 +17,7 @@ from refold.ledger.records import Event, SessionRow
 from refold.manager import ContextCompressionManager
 from refold.manager.usage import Bill, FoldFigures, RequestFigures, SessionFigures, sum_requests
 from refold.server.api.interface import Access
-from refold.web.reading import find_title
+from refold.web.reading import name_session
 
 SESSIONS_MAX = 200
 EVENTS_MAX = 1_000
@@ -72,7 +72,7 @@ def read_overview(access: Access, name: str = "", since: float = 0.0) -> Overvie
     """
     rows = access.list_rows(SESSIONS_MAX, 0)
     chosen = [access.need(name)] if name else rows
-    titles = {access.name(row.id): find_title(row) or access.name(row.id) for row in (*rows, *chosen)}
+    titles = {access.name(row.id): name_session(access, row) for row in (*rows, *chosen)}
     parts = [cut_before(read_known(access.manager, row), since) for row in chosen]
     folds = sorted((fold for part in parts for fold in part.folds), key=lambda fold: fold.time)
     requests = sorted((one for part in parts for one in part.requests), key=lambda one: one.time)

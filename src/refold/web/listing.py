@@ -7,18 +7,15 @@ from dataclasses import dataclass, replace
 
 from refold.ledger.records import SessionRow
 from refold.llm.choose import GATEWAY
-from refold.manager.session import FORGOTTEN
 from refold.manager.status import read_client
 from refold.server.api.interface import Access
 from refold.web.figures import read_known
 from refold.web.markup import clean
-from refold.web.reading import SAMPLE, find_title, read_opening
+from refold.web.reading import SAMPLE, find_title, name_session
 
 PAGE = 50
 LISTED_MAX = 1_000
 _SAVED_KNOWN_MAX = 5_000
-_OPENINGS_MAX = 5_000
-_openings: OrderedDict[tuple[str, float, int], str] = OrderedDict()
 _saved: OrderedDict[tuple[str, float], float | None] = OrderedDict()
 
 
@@ -79,7 +76,7 @@ def _describe(access: Access, row: SessionRow) -> Listed:
     made = told if isinstance(told, dict) else {}
     return Listed(
         name=name,
-        title=clean(own or _find_opening(access, row) or name),
+        title=clean(name_session(access, row)),
         model=clean(row.model)[:80],
         messages=row.messages,
         tokens=row.tokens,
@@ -90,20 +87,6 @@ def _describe(access: Access, row: SessionRow) -> Listed:
         client=clean(read_client(row))[:40],
         parent=access.name(str(made.get("parent", ""))),
     )
-
-
-def _find_opening(access: Access, row: SessionRow) -> str:
-    """Return a session's first words; read once, because they rarely change. What was forgotten is not kept here."""
-    forgotten = row.settings.get(FORGOTTEN)
-    key = (row.id, row.created_at, len(forgotten) if isinstance(forgotten, dict) else 0)
-    if key not in _openings:
-        opening = read_opening(access, row)
-        if not opening:
-            return ""
-        _openings[key] = opening
-        while len(_openings) > _OPENINGS_MAX:
-            _openings.popitem(last=False)
-    return _openings[key]
 
 
 def read_saved(access: Access, name: str) -> float | None:

@@ -6,6 +6,7 @@ Blocking calls of the ledger and the manager, each a function of ``Access``; ``S
 from __future__ import annotations
 
 import time
+from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -13,7 +14,7 @@ from refold.conversation.message import Message
 from refold.conversation.reason import NO_REASON, Reason
 from refold.conversation.view import Lens
 from refold.ledger.records import MessagePath, SessionRow, StoredEdit, StoredMessage, format_of
-from refold.manager.session import REDO, parse_stored
+from refold.manager.session import FORGOTTEN, REDO, parse_stored
 from refold.manager.status import TITLE, read_title
 from refold.manager.undo import read_redo
 from refold.server.api.interface import Access
@@ -22,6 +23,8 @@ SAMPLE = "sample"
 TITLE_CHARS_MAX = 120
 MATCHES_MAX = 500
 READ_AT_ONCE = 500
+_OPENINGS_MAX = 5_000
+_openings: OrderedDict[tuple[str, float, int], str] = OrderedDict()
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +119,25 @@ def find_title(row: SessionRow) -> str:
 def read_opening(access: Access, row: SessionRow) -> str:
     """Return the first words a person said in a session."""
     return read_title(access.ledger, row)
+
+
+def name_session(access: Access, row: SessionRow) -> str:
+    """Return what a session is called everywhere on the page: its title, else its first words, else its name."""
+    return find_title(row) or _find_opening(access, row) or access.name(row.id)
+
+
+def _find_opening(access: Access, row: SessionRow) -> str:
+    """Return a session's first words; read once, because they rarely change. What was forgotten is not kept here."""
+    forgotten = row.settings.get(FORGOTTEN)
+    key = (row.id, row.created_at, len(forgotten) if isinstance(forgotten, dict) else 0)
+    if key not in _openings:
+        opening = read_opening(access, row)
+        if not opening:
+            return ""
+        _openings[key] = opening
+        while len(_openings) > _OPENINGS_MAX:
+            _openings.popitem(last=False)
+    return _openings[key]
 
 
 def rename_session(access: Access, name: str, title: str) -> None:

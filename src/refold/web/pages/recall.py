@@ -17,7 +17,7 @@ from refold.recall.search import Recalled
 from refold.server.api.interface import Access
 from refold.web.links import page_link, session_link
 from refold.web.markup import clean
-from refold.web.reading import find_title
+from refold.web.reading import name_session
 from refold.web.shell import empty, frame, guarded, heading, link, text
 from refold.web.visit import find_visit, say
 
@@ -95,7 +95,7 @@ def _draw_form(query: str, name: str, names: dict[str, str]) -> None:
 def list_names(access: Access) -> dict[str, str]:
     """Return the caller's sessions by name, with their titles."""
     rows = access.list_rows(SESSIONS_MAX, 0)
-    return {access.name(row.id): find_title(row) or access.name(row.id) for row in rows if row.messages}
+    return {access.name(row.id): name_session(access, row) for row in rows if row.messages}
 
 
 def search(access: Access, query: str, name: str) -> FoundPassages:
@@ -110,7 +110,7 @@ def search(access: Access, query: str, name: str) -> FoundPassages:
         results += access.manager.recall(row.id, query, RESULTS_MAX, tokens_max=TOKENS_MAX)
         done += 1
     results.sort(key=lambda one: -one.score)
-    names = {row.id: find_title(row) or access.name(row.id) for row in rows}
+    names = {row.id: name_session(access, row) for row in rows}
     return FoundPassages(tuple(results[:RESULTS_MAX]), names, done, len(rows))
 
 

@@ -469,7 +469,7 @@ export default {
       const figures = h("p", { class: "fold-figures num" }, [
         h("i", { class: "icon icon-fold", "aria-hidden": "true" }),
         h("strong", count),
-        h("span", "·"),
+        h("span", { class: "fold-dot" }, "·"),
         h("span", this.say("change", { before: this.number(row.before), after: this.number(row.after) })),
         times >= 1.5 ? h("strong", `(${times >= 10 ? Math.round(times) : times.toFixed(1)}×)`) : null,
       ]);
