@@ -1,10 +1,13 @@
 """Makes the pictures of the page in ``docs/images``: every page, wide and narrow, light and dark. ``make screenshots``.
 
 Serves a workspace of its own with the bundled sample and a few more sessions; nothing outside of it is read or written.
+What the pictures of the two READMEs show is written beside them (``shown.json``); tests/docs/test_pictures.py opens the
+same pages and compares.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -12,7 +15,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +28,36 @@ IMAGES = Path(__file__).parent / "images"
 CHROMIUM = "/usr/bin/chromium"
 WIDE, NARROW, LARGE = (1280, 800), (390, 844), (1440, 900)
 SAMPLE = "sample-harbour-billing"
+SHOWN = IMAGES / "shown.json"
+# Pictures that the READMEs show.
+DESCRIBED = ("page-session", "page-session-zh")
+# Words of the page itself, and the figures that it shows, as far as they are in the window. What a conversation or its
+# summary says is left out: `figures within 25 %` is what a test can hold them to.
+DESCRIBE = """() => {
+  const isShown = (one) => {
+    const box = one.getBoundingClientRect();
+    return one.checkVisibility() && box.width && box.top < window.innerHeight && box.bottom > 0;
+  };
+  const read = (wanted) => [...document.querySelectorAll(wanted)]
+    .filter((one) => isShown(one) && !one.closest(".prose, .turn"))
+    .map((one) => one.innerText.trim().replace(/\\s+/g, " ")).filter(Boolean);
+  return {
+    words: read("nav a, h1, h2, button, dt, .fold-links a").filter((one) => !/\\d/.test(one)),
+    figures: [...read(".gauge-share, .gauge-of, .part-row dd"), ...read(".fold-figures").slice(0, 1)].flatMap(
+      (one) => (one.match(/\\d[\\d,]*(?:\\.\\d+)?/g) ?? []).map((figure) => Number(figure.replaceAll(",", "")))),
+  };
+}"""
+# Without a font for it every Chinese character is the same box.
+HAS_CHINESE = """() => {
+  const draw = (text) => {
+    const canvas = document.createElement("canvas");
+    const pen = canvas.getContext("2d");
+    pen.font = "40px sans-serif";
+    pen.fillText(text, 5, 50);
+    return canvas.toDataURL();
+  };
+  return draw("\u7f51") !== draw("\u5173");
+}"""
 
 
 @dataclass(frozen=True)
@@ -201,8 +235,8 @@ def serve(workspace: Path, provider: ScriptedProvider) -> tuple[subprocess.Popen
     raise SystemExit("refold serve did not start")
 
 
-def take(browser: Any, url: str, picture: Picture) -> None:
-    """Take one picture."""
+def show(browser: Any, url: str, picture: Picture) -> Any:
+    """Open the page of a picture and do what is to be done before it is taken."""
     width, height = picture.size
     context = browser.new_context(
         viewport={"width": width, "height": height}, color_scheme=picture.colours, locale=picture.language
@@ -213,35 +247,56 @@ def take(browser: Any, url: str, picture: Picture) -> None:
     if picture.act is not None:
         picture.act(page)
     page.wait_for_timeout(1_200)
-    page.screenshot(path=IMAGES / f"{picture.name}.png")
-    context.close()
-    sys.stderr.write(f"{picture.name}\n")
+    return page
 
 
-def main() -> None:
-    """Take all pictures, or those whose names are given."""
+def describe(page: Any) -> dict[str, list[Any]]:
+    """Return the words of the page itself and the figures that it shows."""
+    found: dict[str, list[Any]] = page.evaluate(DESCRIBE)
+    return {"words": sorted(set(found["words"])), "figures": found["figures"]}
+
+
+@contextmanager
+def open_pages(folder: Path) -> Iterator[tuple[Any, str]]:
+    """Serve a workspace with sessions; give a browser and the address."""
     from playwright.sync_api import sync_playwright
 
-    wanted = [one for one in PICTURES if not sys.argv[1:] or one.name in sys.argv[1:]]
-    IMAGES.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder, ScriptedProvider(answer) as provider:
-        workspace = Path(folder)
-        (workspace / ".git").mkdir()
-        process, url = serve(workspace, provider)
+    (folder / ".git").mkdir()
+    with ScriptedProvider(answer) as provider:
+        process, url = serve(folder, provider)
         try:
             with sync_playwright() as playwright:
                 browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
                 page = browser.new_page()
                 page.goto(f"{url}/ui/")
                 page.locator(".session-link").wait_for(timeout=90_000)  # The sample.
-                write_sessions(workspace)
+                write_sessions(folder)
                 time.sleep(1)
-                for picture in wanted:
-                    take(browser, url, picture)
+                yield browser, url
                 browser.close()
         finally:
             process.terminate()
             process.wait(30)
+            assert process.stderr is not None
+            process.stderr.close()
+
+
+def main() -> None:
+    """Take all pictures, or those whose names are given."""
+    wanted = [one for one in PICTURES if not sys.argv[1:] or one.name in sys.argv[1:]]
+    IMAGES.mkdir(exist_ok=True)
+    shown = json.loads(SHOWN.read_text(encoding="utf-8")) if SHOWN.exists() else {}
+    with tempfile.TemporaryDirectory() as folder, open_pages(Path(folder)) as (browser, url):
+        if not browser.contexts[0].pages[0].evaluate(HAS_CHINESE):
+            raise SystemExit("no font for Chinese is installed; on Debian: apt-get install fonts-noto-cjk")
+        for picture in wanted:
+            page = show(browser, url, picture)
+            page.screenshot(path=IMAGES / f"{picture.name}.png")
+            if picture.name in DESCRIBED:
+                shown[picture.name] = describe(page)
+            page.context.close()
+            sys.stderr.write(f"{picture.name}\n")
+    SHOWN.write_text(json.dumps(shown, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
