@@ -34,7 +34,7 @@ from refold.replay.run import Measured, replay_session
 from refold.tokens import counter_for, model_info
 from refold.tokens.models import ModelInfo
 
-__all__ = ["KNOBS", "Figures", "Knob", "Tuning", "apply", "propose", "read_stored", "watch"]
+__all__ = ["KNOBS", "Figures", "Knob", "Tuning", "TuningStep", "apply", "propose", "read_stored", "watch"]
 
 # A change breaks cached prefixes and people's habits: it has to be worth that.
 SAVING_MIN = 0.03
@@ -102,8 +102,27 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True)
+class TuningStep:
+    """One change that paid: the setting, its value before and after, and what the sessions gave before and after."""
+
+    name: str
+    value_before: float
+    value: float
+    before: Figures
+    after: Figures
+
+    @property
+    def saving(self) -> float:
+        """The share of the whole bill that this step alone would have saved."""
+        return 1 - self.after.cost / self.before.cost if self.before.cost else 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Tuning:
-    """What was found: ``changes`` are empty if what holds now is best. ``trials`` counts what was tried."""
+    """What was found: ``changes`` are empty if what holds now is best. ``trials`` counts what was tried.
+
+    ``steps`` say how each change was found: in order, one knob at a time.
+    """
 
     sessions: int
     requests: int
@@ -111,6 +130,7 @@ class Tuning:
     then: Figures
     changes: Mapping[str, float] = field(default_factory=dict)
     trials: int = 0
+    steps: tuple[TuningStep, ...] = ()
 
     @property
     def saving(self) -> float:
@@ -151,10 +171,12 @@ def propose(
     first = _try_settings(sessions, config)
     now = best = Figures.of(first)
     changes: dict[str, float] = {}
+    steps: list[TuningStep] = []
     trials = 1
     # Twice: what one knob can save depends on the others.
     for knob in (*KNOBS, *KNOBS) if first.requests else ():
         held = config.replace(**changes) if changes else config
+        start, value_before = best, getattr(held, knob.name)
         for value in knob.find_values(held):
             if trials >= trials_max:
                 break
@@ -166,9 +188,11 @@ def propose(
                 continue  # These settings conflict, such as a target above its trigger.
             if _is_better(tried, best, now):
                 best, changes = tried, {**changes, knob.name: value}
+        if best is not start:
+            steps.append(TuningStep(knob.name, value_before, changes[knob.name], start, best))
     if now.cost and 1 - best.cost / now.cost < SAVING_MIN:
-        best, changes = now, {}
-    return Tuning(len(sessions), first.requests, now, best, changes, trials)
+        best, changes, steps = now, {}, []
+    return Tuning(len(sessions), first.requests, now, best, changes, trials, tuple(steps))
 
 
 def _is_better(tried: Figures, best: Figures, now: Figures) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -120,7 +121,15 @@ def test_the_command_proposes_and_changes_nothing_unless_asked(shell: Shell) -> 
     assert told.code == 0, told.err
     assert "nothing was changed; --apply writes the changes" in told.text
     assert (shell.folder / "refold.yaml").read_text() == settings
+    words = " ".join(told.text.split())
+    for name in re.findall(r"(\w+): [\d.]+ → [\d.]+ \((?:compresses|folds|acts|keeps) ", words):
+        assert name in {knob.name for knob in KNOBS}
+    assert re.search(r"\w+: [\d.]+ → [\d.]+ \([\w ,]+\) whole bill [\d,]+ → [\d,]+ tokens \(−[\d.]+%\), prefix", words)
     applied = json.loads(shell.refold("tune", "--apply", "--json").out)
+    steps = applied["steps"]
+    assert {step["name"] for step in steps} == set(applied["changes"])
+    assert [step["before"] for step in steps] == [applied["now"], *(step["after"] for step in steps[:-1])]
+    assert steps[-1]["after"] == applied["then"]
     assert applied["is_applied"] is True
     assert applied["saving"] > 0
     assert (shell.folder / "refold.yaml").read_text() != settings

@@ -33,7 +33,7 @@ from refold.errors import ConfigError, FormatError, Sentence
 
 if TYPE_CHECKING:
     from refold.config import CompressionConfig, Row
-    from refold.tuning import Tuning
+    from refold.tuning import Figures, Tuning, TuningStep
 
 
 settings = PlainTyper(help="Show the settings in force and where they come from.")
@@ -300,10 +300,10 @@ def tune(
         is_applied = apply_it and bool(tuning.changes)
         write_json({**asdict(tuning), "saving": round(tuning.saving, 4), "is_applied": is_applied})
     else:
-        _show_tuning(tuning, manager.config, is_applied=apply_it)
+        _show_tuning(tuning, is_applied=apply_it)
 
 
-def _show_tuning(tuning: Tuning, config: CompressionConfig, *, is_applied: bool) -> None:
+def _show_tuning(tuning: Tuning, *, is_applied: bool) -> None:
     replayed = f"{count_things(tuning.sessions, 'session')}, {count_things(tuning.requests, 'request')}"
     write_line(
         tr("replayed {replayed} with {trials}", replayed=replayed, trials=count_things(tuning.trials, "setting"))
@@ -311,19 +311,38 @@ def _show_tuning(tuning: Tuning, config: CompressionConfig, *, is_applied: bool)
     if not tuning.changes:
         write_line(tr("the current settings are the best of those tried; nothing to change"))
         return
-    for name, value in tuning.changes.items():
-        write_line(f"  {name}: {getattr(config, name):g} → {value:g}")
-    view = (tuning.now.in_view_percent, tuning.then.in_view_percent)
-    kept = "" if None in view else tr(", values in view {before:.1f} → {after:.1f} %", before=view[0], after=view[1])
-    write_line(
-        tr(
-            "bill −{saving:.1%}, prefix changes {prefix_changes:,} → {prefix_changes2:,}{kept}",
-            saving=tuning.saving,
-            prefix_changes=tuning.now.prefix_changes,
-            prefix_changes2=tuning.then.prefix_changes,
-            kept=kept,
-        )
-    )
+    for step in tuning.steps:
+        write_line(f"  {step.name}: {step.value_before:g} → {step.value:g}  ({_explain_step(step)})")
+        write_line(f"    {_compare_figures(step.before, step.after, step.saving)}")
+    if len(tuning.steps) > 1:
+        write_line(tr("together: {figures}", figures=_compare_figures(tuning.now, tuning.then, tuning.saving)))
     write_line(
         tr("written to the project's settings") if is_applied else tr("nothing was changed; --apply writes the changes")
+    )
+
+
+def _explain_step(step: TuningStep) -> str:
+    """Say in words what a change does."""
+    is_more = step.value > step.value_before
+    if step.name == "target_ratio":
+        return tr("folds less at a time") if is_more else tr("folds more at a time, so the next time comes later")
+    if step.name == "economic_ratio":
+        return tr("acts later to save money") if is_more else tr("acts earlier to save money")
+    if step.name in ("retention_count", "keep_recent", "keep_last_turns"):
+        return tr("keeps more of what is new") if is_more else tr("keeps less of what is new")
+    return tr("compresses later") if is_more else tr("compresses earlier")
+
+
+def _compare_figures(before: Figures, after: Figures, saving: float) -> str:
+    """Return the figures that decided."""
+    view = (before.in_view_percent, after.in_view_percent)
+    kept = "" if None in view else tr(", values in view {before:.1f} → {after:.1f} %", before=view[0], after=view[1])
+    return tr(
+        "whole bill {bill:,} → {bill_after:,} tokens (−{saving:.1%}), prefix changes {breaks:,} → {after:,}{kept}",
+        bill=round(before.cost),
+        bill_after=round(after.cost),
+        saving=saving,
+        breaks=before.prefix_changes,
+        after=after.prefix_changes,
+        kept=kept,
     )
