@@ -32,7 +32,7 @@ from refold.cli.output import (
 from refold.errors import ConfigError, FormatError, Sentence
 
 if TYPE_CHECKING:
-    from refold.config import CompressionConfig, Row
+    from refold.config import Row
     from refold.tuning import Figures, Tuning, TuningStep
 
 
