@@ -116,10 +116,10 @@ def test_an_agent_is_summarised_by_its_own_model_and_the_session_remembers_where
 @pytest.mark.usefixtures("empty_home")
 def test_the_pages_chat_is_summarised_by_the_model_it_talks_to(tmp_path: Path, local, keys) -> None:
     pytest.importorskip("nicegui", reason="needs refold[web]: the page")
-    from refold.web.talking import Room
+    from refold.web.room import ChatRoom
 
     async def talk(manager: ContextCompressionManager) -> None:
-        room = Room("s1")
+        room = ChatRoom("s1")
         for turn in range(5):
             room.start(manager, Chosen(make_chat_model("qwen3", url=local.openai_url), ""), f"Q{turn}: {WORDS}")
             while room.is_running:

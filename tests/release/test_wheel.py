@@ -41,7 +41,7 @@ ALL = """
 from refold.agent import Agent
 from refold.replay.page import write_page
 from refold.testing import ScriptedProvider
-from refold.web.mount import is_installed
+from refold.web.app import is_installed
 
 assert is_installed()
 import asyncio

@@ -14,7 +14,7 @@ from refold.config.load import find_row
 from refold.errors import ConfigError
 from refold.testing import ScriptedProvider
 from refold.tokens import counter_for, model_info
-from refold.web.settings import read_sheet
+from refold.web.pages.settings import read_sheet
 from tests.seeds.test_agent_rows import make_chat, make_screen
 
 SYNAPSE = {

@@ -24,13 +24,11 @@ from refold.cli.main import app as cli
 from refold.mcp.context_server import make_server
 from refold.server.api.interface import Access
 from refold.server.auth import Caller
-from refold.web.bring import Bringing, bring
 from refold.web.context import read_context
-from refold.web.figures import read_overview
-from refold.web.listing import list_sessions
-from refold.web.reading import read_seen
+from refold.web.conversation import read_moments
+from refold.web.data import list_sessions, read_overview, read_seen
 from refold.web.sample import NAME, make_sample
-from refold.web.timeline import read_moments
+from refold.web.transfer import Bringing, bring
 from tests.server.running import Rig, make_body, make_dialog, start_rig, wait_for
 
 SYSTEM = {"role": "system", "content": "You look after the orders of a timber yard. Answer in one sentence."}

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 if importlib.util.find_spec("nicegui") is None:
     pytest.skip("nicegui is not installed; the page's tests need it", allow_module_level=True)
 
-from refold.web.markup import _TAGS, CHARS_MAX, clean, is_safe_link, to_lines, to_tree
+from refold.web.markup import _TAGS, CHARS_MAX, is_safe_link, to_lines, to_tree
+from refold.web.visit import clean
 
 PIECES = st.sampled_from(
     [

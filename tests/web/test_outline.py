@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from refold.conversation.view import Edit, Fold
 from refold.ledger.records import MessagePath, StoredEdit
-from refold.web.outline import Row, find_change, make_outline
+from refold.web.rows import OutlineRow, find_change, make_outline
 
 IDS = tuple(f"m{number}" for number in range(8))
 PATH = MessagePath(IDS, tuple(f"d{number}" for number in range(8)), 1)
@@ -19,7 +19,7 @@ def stored(*edits: Edit, active: bool = True) -> list[StoredEdit]:
     return [StoredEdit(edit, "b", active, 1.0) for edit in edits]
 
 
-def list_keys(rows: list[Row]) -> list[str]:
+def list_keys(rows: list[OutlineRow]) -> list[str]:
     return [row.key for row in rows]
 
 
@@ -71,7 +71,7 @@ def test_a_fold_whose_whole_span_stands_behind_another_leaves_no_trace() -> None
 
 @given(st.lists(st.sampled_from(IDS), unique=True), st.lists(st.sampled_from(IDS), unique=True))
 def test_a_change_turns_one_outline_into_the_other(before: list[str], after: list[str]) -> None:
-    old, new = ([Row("message", key, key) for key in keys] for keys in (before, after))
+    old, new = ([OutlineRow("message", key, key) for key in keys] for keys in (before, after))
     change = find_change(old, new)
     if change is None:
         assert old == new

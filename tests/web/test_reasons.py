@@ -6,7 +6,7 @@ import pytest
 
 from refold.manager.notices import KINDS
 from refold.manager.status import DECISION_KINDS
-from refold.web.words import TONGUES, has_words, say_in
+from refold.web.visit import TONGUES, has_words, say_in
 
 # A question to listeners is never stored; what follows it is logged without a listener.
 LOGGED = sorted({*KINDS, *DECISION_KINDS, "recalled", "tuned", "forgotten"} - {"before_compress"})

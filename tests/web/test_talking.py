@@ -12,7 +12,7 @@ from refold import CompressionConfig, ContextCompressionManager
 from refold.agent.models import Chosen, make_chat_model
 from refold.errors import ConfigError
 from refold.testing import RecordedRequest, ScriptedProvider, ScriptedReply, call_tool, find_violations, never_end, say
-from refold.web.talking import Room, Rooms, is_repeating
+from refold.web.room import ChatRoom, Rooms, is_repeating
 
 
 def answer(request: RecordedRequest) -> object:
@@ -32,9 +32,9 @@ def provider() -> Iterator[ScriptedProvider]:
 
 
 @pytest.fixture
-async def room(tmp_path: Path) -> AsyncIterator[tuple[Room, ContextCompressionManager]]:
+async def room(tmp_path: Path) -> AsyncIterator[tuple[ChatRoom, ContextCompressionManager]]:
     with ContextCompressionManager(CompressionConfig(), tmp_path) as manager:
-        made = Room("chat")
+        made = ChatRoom("chat")
         yield made, manager
         await made.stop()
 
@@ -45,14 +45,14 @@ def choose(provider: ScriptedProvider, model: str = "gpt-5") -> Chosen:
     return Chosen(make_chat_model(model, key="k", url=url, provider=kind), "asked for")
 
 
-async def finish(room: Room) -> None:
+async def finish(room: ChatRoom) -> None:
     async with asyncio.timeout(20):
         while room.is_running:
             await asyncio.sleep(0.01)
 
 
 async def test_a_run_stores_what_it_says_and_holds_nothing_back(
-    room: tuple[Room, ContextCompressionManager], provider: ScriptedProvider
+    room: tuple[ChatRoom, ContextCompressionManager], provider: ScriptedProvider
 ) -> None:
     talk, manager = room
     talk.start(manager, choose(provider), "use a tool")
@@ -63,7 +63,7 @@ async def test_a_run_stores_what_it_says_and_holds_nothing_back(
 
 
 async def test_a_second_message_waits_for_the_first(
-    room: tuple[Room, ContextCompressionManager], provider: ScriptedProvider
+    room: tuple[ChatRoom, ContextCompressionManager], provider: ScriptedProvider
 ) -> None:
     talk, manager = room
     talk.start(manager, choose(provider), "endless")
@@ -76,7 +76,7 @@ async def test_a_second_message_waits_for_the_first(
 
 
 async def test_stopping_leaves_a_session_that_the_provider_takes(
-    room: tuple[Room, ContextCompressionManager], provider: ScriptedProvider
+    room: tuple[ChatRoom, ContextCompressionManager], provider: ScriptedProvider
 ) -> None:
     talk, manager = room
     talk.start(manager, choose(provider), "endless")
@@ -93,7 +93,7 @@ async def test_stopping_leaves_a_session_that_the_provider_takes(
 
 
 async def test_a_session_that_no_model_of_a_chat_speaks_is_refused_and_the_words_come_back(
-    room: tuple[Room, ContextCompressionManager], provider: ScriptedProvider
+    room: tuple[ChatRoom, ContextCompressionManager], provider: ScriptedProvider
 ) -> None:
     talk, manager = room
     manager.append("chat", [{"type": "message", "role": "user", "content": "hello"}], format="openai-responses")
@@ -105,7 +105,7 @@ async def test_a_session_that_no_model_of_a_chat_speaks_is_refused_and_the_words
 
 
 async def test_a_session_goes_on_with_a_model_of_another_kind(
-    room: tuple[Room, ContextCompressionManager], provider: ScriptedProvider
+    room: tuple[ChatRoom, ContextCompressionManager], provider: ScriptedProvider
 ) -> None:
     talk, manager = room
     for model in ("gpt-5", "claude-haiku-5-5"):
@@ -115,7 +115,7 @@ async def test_a_session_goes_on_with_a_model_of_another_kind(
     assert len(manager.ledger.list_messages("chat")) == 4
 
 
-class Recorded(Room):
+class Recorded(ChatRoom):
     """A room that remembers what a tab could have seen."""
 
     def __init__(self, session_id: str) -> None:
@@ -146,7 +146,7 @@ async def test_s3_11_optimising_is_told_while_it_runs_and_what_it_did_afterwards
 async def test_closing_stops_every_run_and_idle_rooms_are_forgotten_first(
     tmp_path: Path, provider: ScriptedProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("refold.web.talking.ROOMS_MAX", 3)
+    monkeypatch.setattr("refold.web.room.ROOMS_MAX", 3)
     rooms = Rooms()
     with ContextCompressionManager(CompressionConfig(), tmp_path) as manager:
         busy = rooms.find("busy")

@@ -13,7 +13,7 @@ from refold.conversation.message import Kind, Role
 from refold.conversation.view import RECALL, FactKind
 from refold.stages import STAGES
 from refold.stages.extract.index import SORT_NAMES as SORTS
-from refold.web.words import TONGUES, Tongue, choose_tongue, read_words, say_in
+from refold.web.visit import TONGUES, Tongue, choose_tongue, read_words, say_in
 
 PAGE = Path(__file__).parents[2] / "src" / "refold" / "web"
 

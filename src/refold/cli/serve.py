@@ -163,9 +163,9 @@ def make_application(request: ServeRequest, *, keys: KeyRing | None = None, has_
 
 def _find_page() -> Callable[[Application], object] | None:
     """Return the factory of the web page; None if its extra is not installed."""
-    from refold.web.mount import Page, is_installed
+    from refold.web.app import WebPage, is_installed
 
-    return Page if is_installed() else None
+    return WebPage if is_installed() else None
 
 
 app.add_typer(keys, name="key")

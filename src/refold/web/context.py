@@ -6,9 +6,11 @@ messages in view: the page draws the conversation first.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
+
+from nicegui import ui
 
 from refold.cli.repl.screen import break_down
 from refold.conversation.reason import Reason
@@ -21,9 +23,10 @@ from refold.manager.status import SessionStatus
 from refold.manager.undo import Switched
 from refold.server.api.interface import Access
 from refold.tokens import model_info
-from refold.web.markup import clean
-from refold.web.reading import find_speaker
+from refold.web.data import find_speaker
 from refold.web.rows import make_lens
+from refold.web.shell import button, heading, notify, sheet, text
+from refold.web.visit import clean, find_visit, say, say_reason
 
 GOES_MAX = 60
 WORDS_CHARS = 110
@@ -39,6 +42,9 @@ _NAMES = {
     "tool output": "output",
     "folds": "folds",
 }
+GOES_SHOWN = 8
+# Below this, "0% full" would be said of a context that is not empty.
+SHARE_MIN = 0.005
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,3 +173,224 @@ def compress(access: Access, name: str, instructions: str) -> CompactResult:
     row = access.need(name)
     with converse_with(access.find_model(row)):
         return access.manager.compress(row.id, instructions)
+
+
+class CompressSheet:
+    """The dialog of one tab."""
+
+    def __init__(self, name: str, on_running: Callable[[bool], None], on_done: Callable[[], Awaitable[object]]) -> None:
+        self.name = name
+        self.source = find_visit().source
+        self.on_running, self.on_done = on_running, on_done
+        self.instructions = ""
+        with sheet(say("session.compress_title")) as self.dialog:
+            text("p", say("session.compress_why"), "soft")
+            with ui.element("label").classes("field"):
+                text("span", say("session.instructions"))
+                field = ui.element("textarea").classes("input").props("rows=2 maxlength=4000")
+                field._props["placeholder"] = say("session.instructions_hint")
+                field.on("input", self._take, js_handler="(e) => emit(e.target.value)", throttle=0.1)
+            self.result = ui.element("div").classes("preview").props("aria-live=polite")
+            with ui.element("div").classes("sheet-end"):
+                button(say("shell.cancel"), self.dialog.close, kind="quiet")
+                self.look = button(say("session.preview"), self._preview)
+                self.go = button(say("session.compress"), self._compress, kind="primary", icon_name="compress")
+
+    def _take(self, event: object) -> None:
+        args = getattr(event, "args", "")
+        self.instructions = args[:4_000] if isinstance(args, str) else ""
+
+    def open(self) -> None:
+        """Show the dialog, its last preview gone."""
+        self.result.clear()
+        self.dialog.open()
+
+    async def _preview(self) -> None:
+        self._say(say("session.preview_running"))
+        self._enable(False)
+        try:
+            found = await self.source.run(preview, self.name, self.instructions)
+        except BaseException:
+            self.result.clear()
+            raise
+        finally:
+            self._enable(True)
+        self.result.clear()
+        with self.result:
+            draw_preview(found)
+
+    async def _compress(self) -> None:
+        self.dialog.close()
+        self.on_running(True)
+        try:
+            result = await self.source.run(compress, self.name, self.instructions)
+        finally:
+            self.on_running(False)
+        await self.on_done()
+        if result.freed_tokens > 0 or result.stages:
+            notify(say("session.done", before=result.previous_tokens, after=result.current_tokens))
+        else:
+            notify(say("session.not_done", why=say_reason(result.reason)))
+
+    def _say(self, words: str) -> None:
+        self.result.clear()
+        with self.result:
+            text("p", words, "faint")
+
+    def _enable(self, is_on: bool) -> None:
+        for one in (self.look, self.go):
+            one.props("" if is_on else "disabled", remove="disabled" if is_on else "")
+
+
+def draw_preview(found: Preview) -> None:
+    """Draw what a compression would do."""
+    if found.is_nothing:
+        text("p", say("session.preview_nothing", why=say_reason(found.reason)))
+        return
+    freed = found.before - found.after
+    text(
+        "p", say("session.preview_figures", before=found.before, after=found.after, freed=freed), "num preview-figures"
+    )
+    with ui.element("div").classes("gauge-track thin").props("aria-hidden=true"):
+        ui.element("span").classes("part part-user").style(f"width:{found.after / max(1, found.before):.2%}")
+    heading(say("session.preview_goes"), 3)
+    for stage in found.stages:
+        _draw_stage(stage)
+    heading(say("session.preview_stays"), 3)
+    text("p", say("session.preview_stays_count", count=found.stays))
+
+
+def _draw_stage(stage: StageWish) -> None:
+    name = say(f"session.talk_stage_{stage.stage}")
+    with ui.element("details").classes("goes"):
+        text("summary", say("session.preview_stage", stage=name, count=stage.count, freed=stage.freed), "num")
+        with ui.element("ul").classes("goes-list"):
+            for going in stage.goes[:GOES_SHOWN]:
+                with ui.element("li"):
+                    text("span", say(f"session.talk_by_{going.speaker}"), "faint")
+                    text("span", going.words, "cut")
+                    text("span", f"{going.tokens:,}", "num faint")
+            if stage.count > GOES_SHOWN:
+                text("li", say("session.preview_more", count=stage.count - GOES_SHOWN), "faint")
+
+
+class Indicator:
+    """The indicator of one tab: drawn once, filled whenever the session changes."""
+
+    def __init__(self, on_compress: Callable[[], Any]) -> None:
+        self.context: Context | None = None
+        with ui.element("section").classes("context") as self.box:
+            self.box._props["aria-label"] = say("session.context")
+            with ui.element("div").classes("context-top"):
+                heading(say("session.context"), 2)
+                self.busy = text("span", say("session.optimising"), "chip accent busy").props("role=status")
+            self.gauge = ui.element("div").classes("context-gauge")
+            with ui.element("div").classes("context-end"):
+                self.button = button(say("session.compress"), on_compress, icon_name="compress")
+                self.details = button("", self._flip, kind="square details", icon_name="more")
+                self.details._props.update({"aria-label": say("session.details"), "aria-expanded": "false"})
+            self.body = ui.element("div").classes("context-body")
+        self.show_busy(False)
+        with self.gauge:
+            text("p", say("session.counting"), "faint")
+
+    def _flip(self) -> None:
+        """Show the breakdown where there is no room to show it always, or hide it again."""
+        is_open = self.details._props["aria-expanded"] == "false"
+        self.details._props["aria-expanded"] = str(is_open).lower()
+        self.details.update()
+        self.box.classes(add="is-wide" if is_open else "", remove="" if is_open else "is-wide")
+
+    def show_busy(self, is_busy: bool) -> None:
+        """Say, or no longer say, that the session is being compressed."""
+        self.busy.set_visibility(is_busy)
+        self.button.props("disabled" if is_busy else "", remove="" if is_busy else "disabled")
+
+    def fill(self, context: Context) -> None:
+        """Draw these figures."""
+        if context == self.context:
+            return
+        self.context = context
+        self.gauge.clear()
+        with self.gauge:
+            _draw_gauge(context)
+        self.body.clear()
+        with self.body:
+            _draw_parts(context)
+            _draw_notes(context)
+
+
+def _draw_gauge(context: Context) -> None:
+    status = context.status
+    share = status.tokens / status.hard if status.hard else 0.0
+    with ui.element("div").classes("gauge-words"):
+        told = say("session.share_little") if 0 < share < SHARE_MIN else say("session.share", share=share)
+        text("strong", told, f"gauge-share is-{context.state}")
+        text("span", say(f"session.state_{context.state}"), f"chip {context.state}")
+    text("p", say("session.of", tokens=status.tokens, hard=status.hard), "num soft gauge-of")
+    if status.ahead.limits and not status.stopped:
+        text("p", status.ahead.tell(find_visit().tongue), "soft gauge-next")
+    top = max(status.hard, status.tokens)
+    with ui.element("div").classes("gauge") as gauge:
+        gauge._props.update(
+            {"role": "meter", "aria-valuemin": 0, "aria-valuemax": status.hard, "aria-valuenow": status.tokens}
+        )
+        gauge._props["aria-label"] = say("session.of", tokens=status.tokens, hard=status.hard)
+        with ui.element("div").classes("gauge-track"):
+            for part in PARTS:
+                if context.parts.get(part):
+                    width = context.parts[part] / top
+                    ui.element("span").classes(f"part part-{part}").style(f"width:{width:.3%}")
+        tiers = [("warn", context.warn), ("soft", status.soft), ("hard", status.hard)]
+        if status.saves_money and status.acts_at < status.soft:
+            tiers.insert(1, ("saves", status.acts_at))
+        for tier, tokens in tiers:
+            tick = ui.element("span").classes(f"tick tick-{tier}").style(f"left:{min(1.0, tokens / top):.2%}")
+            tick._props["title"] = say(f"session.tier_{tier}", tokens=tokens)
+    with ui.element("ul").classes("faint tiers"):
+        for tier, tokens in tiers:
+            text("li", say(f"session.tier_{tier}", tokens=tokens), f"tier tier-{tier}")
+
+
+def _draw_parts(context: Context) -> None:
+    status = context.status
+    with ui.element("dl").classes("parts"):
+        for part in PARTS:
+            tokens = context.parts.get(part, 0)
+            if part in ("system", "tools") and not tokens:
+                continue
+            with ui.element("div").classes("part-row"):
+                with ui.element("dt"):
+                    ui.element("span").classes(f"dot part-{part}").props("aria-hidden=true")
+                    text("span", say(f"session.part_{part}"))
+                text("dd", f"{tokens:,}", "num")
+        with ui.element("div").classes("part-row free"):
+            with ui.element("dt"):
+                ui.element("span").classes("dot").props("aria-hidden=true")
+                text("span", say("session.part_free"))
+            text("dd", f"{max(0, status.hard - status.tokens):,}", "num")
+
+
+def _draw_notes(context: Context) -> None:
+    status = context.status
+    if saved := status.folded_away:
+        told = say("session.out_of", view=status.messages_in_view, all=status.messages, saved=saved)
+    else:
+        told = say("session.all_in_view", all=status.messages)
+    text("p", told, "soft note")
+    if status.stopped:
+        text("p", say("session.stopped", why=say_reason(status.stopped)), "problem small")
+    window = say(f"session.window_by_{context.window_by}", tokens=status.window)
+    rows = [
+        ("model", status.model or say("session.no_model")),
+        ("window", window),
+        ("counter", status.counter),
+        ("folds", f"{status.compression_count:,}"),
+    ]
+    if status.pinned:
+        rows.append(("pinned", f"{status.pinned:,}"))
+    with ui.element("dl").classes("parts facts-list"):
+        for key, value in rows:
+            with ui.element("div").classes("part-row"):
+                text("dt", say(f"session.{key}"))
+                text("dd", value, "num cut")

@@ -7,7 +7,8 @@ comes too late is dropped.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from nicegui import ui
@@ -15,21 +16,26 @@ from nicegui.events import GenericEventArguments
 
 from refold.conversation.message import read_handle
 from refold.errors import HandleUnknown
+from refold.ledger.records import Event, MessagePath, StoredEdit
 from refold.manager.session import read_pinned
 from refold.server.api.interface import Access
-from refold.web.outline import LOOKS, Look, Row, find_change, make_outline
-from refold.web.reading import Seen, find_version, read_roles, read_seen
-from refold.web.rows import ROWS_MAX, read_more, tell_rows
+from refold.web.data import Seen, find_version, read_roles, read_seen
+from refold.web.rows import LOOKS, ROWS_MAX, Look, OutlineRow, find_change, make_outline, read_more, tell_rows
 from refold.web.shell import guarded
-from refold.web.visit import find_visit, say
-from refold.web.words import list_words
+from refold.web.visit import find_visit, list_words, say
 
 Act = Callable[[str, str], Any]
-_PREFIX = "session.talk_"
+_TALK_WORDS = "session.talk_"
 FIRST_ROWS = 28
+MOMENTS_MAX = 1_000
+# Counting a session that no provider reported on reads all of its messages.
+MESSAGES_MAX = 3_000
+EVENTS_MAX = 2_000
+_TIME_WORDS = "session.time_"
+_SWITCHES = ("undone", "redone", "recalled")
 
 
-class Conversation(ui.element, component="parts/conversation.js"):
+class ConversationView(ui.element, component="parts/conversation.js"):
     """The rows of one session, for one tab."""
 
     def __init__(self, name: str, seen: Seen, on_act: Act, handle: str = "", *, look: Look = "sees") -> None:
@@ -47,7 +53,7 @@ class Conversation(ui.element, component="parts/conversation.js"):
         self.place = ""
         self.outline = self._make_outline()
         target = self._find_row(handle) if handle else -1
-        words = {key.removeprefix(_PREFIX): text for key, text in list_words(visit.tongue, _PREFIX).items()}
+        words = {key.removeprefix(_TALK_WORDS): text for key, text in list_words(visit.tongue, _TALK_WORDS).items()}
         self._props.update(
             words=words,
             count=len(self.outline),
@@ -71,7 +77,7 @@ class Conversation(ui.element, component="parts/conversation.js"):
         told = await self.source.run(tell_rows, self.seen, self.look, rows, self.tongue)
         self._props["given"] = {"start": start, "rows": told}
 
-    def _make_outline(self) -> list[Row]:
+    def _make_outline(self) -> list[OutlineRow]:
         seen = self.seen
         rows = make_outline(
             seen.path,
@@ -163,7 +169,7 @@ class Conversation(ui.element, component="parts/conversation.js"):
         self.update()
         self.run_method("replace", self.version, len(self.outline), self._find_same(before))
 
-    def _find_same(self, before: Row | None) -> int:
+    def _find_same(self, before: OutlineRow | None) -> int:
         """Return where what a reader looked at stands now, -1 for the end."""
         if before is None:
             return -1
@@ -209,7 +215,7 @@ class Conversation(ui.element, component="parts/conversation.js"):
                 return self._place(lambda row: row.message_id in wanted)
         return -1
 
-    def _place(self, is_wanted: Callable[[Row], bool]) -> int:
+    def _place(self, is_wanted: Callable[[OutlineRow], bool]) -> int:
         return next((at for at, row in enumerate(self.outline) if is_wanted(row)), -1)
 
     async def _give(self, event: GenericEventArguments) -> None:
@@ -242,3 +248,128 @@ def _read_if_changed(access: Access, name: str, seen: Seen) -> Seen | None:
 
 def _whole(value: object) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) else -1
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One request: the messages there were, what was sent, what it would have been; dollars where a price is known.
+
+    ``folds`` are compressions made for it. ``is_counted`` means that no provider reported it.
+    """
+
+    time: float
+    messages: int
+    tokens: int
+    tokens_raw: int
+    dollars: float | None = None
+    dollars_raw: float | None = None
+    folds: int = 0
+    is_counted: bool = False
+
+
+def has_moments(access: Access, seen: Seen) -> bool:
+    """Tell whether a session has a timeline, without reading it."""
+    count = len(seen.path.ids)
+    return 1 < count <= MESSAGES_MAX or (count > 1 and bool(access.ledger.read_usage(seen.row.id, limit=1)))
+
+
+def read_moments(access: Access, seen: Seen) -> list[Moment]:
+    """Return the requests of a session, oldest first."""
+    figures = access.manager.figures(seen.row.id)
+    known = [one for one in figures.requests if one.messages][-MOMENTS_MAX:]
+    if not known:
+        return _count_moments(access, seen)
+    due = sorted(one.time for one in figures.folds)
+    moments = []
+    for one in known:
+        folds = sum(time <= one.time for time in due)
+        due = due[folds:]
+        moments.append(Moment(one.time, one.messages, one.tokens, one.tokens_raw, one.dollars, one.dollars_raw, folds))
+    return moments
+
+
+def _count_moments(access: Access, seen: Seen) -> list[Moment]:
+    """Return a moment for every answer of a session that no provider reported on."""
+    if len(seen.path.ids) > MESSAGES_MAX:
+        return []
+    stored = access.ledger.read_messages(seen.row.id)
+    due = sorted(
+        (made.created_at, one.edit.tokens_freed, bool(one.batch_id), one.batch_id)
+        for one in seen.edits
+        if one.is_active and (made := seen.made.get(one.edit.id))
+    )
+    moments: list[Moment] = []
+    total = freed = 0
+    batches: set[str] = set()
+    for place, message in enumerate(stored):
+        if message.role == "assistant" and place:
+            new = set()
+            while due and due[0][0] <= message.created_at:
+                _, gone, is_batch, batch = due.pop(0)
+                freed += gone
+                new |= {batch} - batches if is_batch else set()
+            batches |= new
+            moments.append(
+                Moment(message.created_at, place, max(0, total - freed), total, folds=len(new), is_counted=True)
+            )
+        total += message.tokens
+    return moments[-MOMENTS_MAX:]
+
+
+def read_switches(access: Access, seen: Seen) -> list[Event]:
+    """Return the events that switched edits off or on, oldest first."""
+    newest = access.ledger.read_newest_events(seen.row.id, limit=EVENTS_MAX)
+    return [event for event in reversed(newest) if event.kind in _SWITCHES and "edits" in event.fields]
+
+
+def rewind(seen: Seen, moment: Moment, switches: Sequence[Event]) -> Seen:
+    """Return a session as it was when a request was sent."""
+    path = seen.path
+    ids, digests = path.ids[: moment.messages], path.digests[: moment.messages]
+    off: set[str] = set()
+    for event in switches:
+        if event.created_at <= moment.time:
+            named = event.fields.get("edits")
+            ids_switched = {str(one) for one in named} if isinstance(named, list) else set()
+            off = off - ids_switched if event.kind == "redone" else off | ids_switched
+    edits = tuple(
+        replace(one, is_active=True) if not one.is_active else one
+        for one in seen.edits
+        if one.created_at <= moment.time and one.edit.id not in off and _was_made(one, switches)
+    )
+    return replace(seen, path=MessagePath(ids, digests, path.version), edits=edits, redoable=frozenset())
+
+
+def _was_made(one: StoredEdit, switches: Sequence[Event]) -> bool:
+    """Tell whether an edit that is off now was in force once: somebody switched it off, and it was not refused."""
+    named = (event.fields.get("edits") for event in switches)
+    return one.is_active or any(isinstance(ids, list) and one.edit.id in ids for ids in named)
+
+
+class Timeline(ui.element, component="parts/timeline.js"):
+    """The strip in one tab. ``on_seek`` gets the number of a request, 0 for now."""
+
+    def __init__(self, on_seek: Callable[[int], Any]) -> None:
+        super().__init__()
+        tongue = find_visit().tongue
+        words = {key.removeprefix(_TIME_WORDS): text for key, text in list_words(tongue, _TIME_WORDS).items()}
+        self._props.update(words=words, moments=[], at=0, language="zh-CN" if tongue == "zh" else "en-GB")
+        self.moments: list[Moment] = []
+        self.on("seek", guarded(lambda event: on_seek(self._read_place(event))))
+
+    def _read_place(self, event: GenericEventArguments) -> int:
+        at = event.args.get("at") if isinstance(event.args, dict) else 0
+        return at if isinstance(at, int) and 0 < at <= len(self.moments) else 0
+
+    def fill(self, moments: list[Moment]) -> None:
+        """Show these requests."""
+        if moments == self.moments:
+            return
+        self.moments = moments
+        self._props["moments"] = [asdict(one) for one in moments]
+        self.update()
+
+    def show(self, at: int) -> None:
+        """Put the scrubber on a request, 0 for now."""
+        self._props["at"] = at
+        self.update()

@@ -17,6 +17,8 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from nicegui import ui
 
+from refold.web.visit import clean
+
 Node = str | list[Any]
 CHARS_MAX = 200_000
 DEPTH_MAX = 40
@@ -52,13 +54,6 @@ _TAGS = frozenset(
         "div",
     )
 )
-# What lone halves of characters become: no JSON can carry them.
-_HALVES = re.compile("[\ud800-\udfff]")
-
-
-def clean(text: str) -> str:
-    """Return a text that every encoder takes."""
-    return _HALVES.sub("\ufffd", text)
 
 
 @lru_cache(1)

@@ -6,33 +6,175 @@ than a page: the rest comes when somebody asks for it (``read_more``).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
-from refold.conversation.message import Part
+from refold.conversation.message import Message, Part, Role
 from refold.conversation.reason import NO_REASON, say
-from refold.conversation.view import RECALL, Edit, Lens
+from refold.conversation.view import RECALL, Edit, Item, Lens, apply, choose_edits
 from refold.errors import HandleUnknown
-from refold.ledger.records import SessionRow, StoredMessage, format_of
+from refold.ledger.records import MessagePath, SessionRow, StoredEdit, StoredMessage, format_of
 from refold.manager.session import parse_stored, read_pinned
 from refold.server.api.interface import Access
 from refold.stages.extract.summary import INDEX_TITLES
-from refold.web.markup import clean, to_lines, to_tree
-from refold.web.outline import Look, Row
-from refold.web.reading import Seen, find_speaker
-from refold.web.words import Tongue
+from refold.web.data import Seen, find_speaker
+from refold.web.markup import to_lines, to_tree
+from refold.web.visit import Tongue, clean
 
+Look = Literal["sees", "said", "difference"]
+LOOKS: tuple[Look, ...] = ("sees", "said", "difference")
+RowKind = Literal["message", "fold", "undone"]
 WORDS_CHARS = 6_000
 OUTPUT_CHARS = 1_200
 MORE_CHARS = 40_000
 VALUES_MAX = 400
 ROWS_MAX = 120
 REASON_CHARS = 300
-
 Telling = dict[str, Any]
 
 
-def tell_rows(access: Access, seen: Seen, look: Look, rows: Sequence[Row], tongue: Tongue = "en") -> list[Telling]:
+@dataclass(frozen=True, slots=True)
+class OutlineRow:
+    """One row: a message, a fold, or the trace of a fold that was undone.
+
+    ``edit`` is the fold, or the fold a message is hidden behind; ``edits`` are those in force on the message's parts.
+    ``is_inside`` marks an original that is shown because its fold is open. Two rows with one ``key`` and one ``mark``
+    look the same.
+    """
+
+    kind: RowKind
+    key: str
+    message_id: str = ""
+    edit: Edit | None = field(default=None, compare=False)
+    edits: tuple[Edit, ...] = field(default=(), compare=False)
+    is_inside: bool = False
+    mark: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """How one outline becomes another: so many rows from ``start`` go, so many come."""
+
+    start: int
+    removed: int
+    added: int
+
+
+class _Shapes(Lens):
+    """A lens that looks at nothing: it says which edits hold, not what they make of a text."""
+
+    def __init__(self) -> None:
+        pass
+
+    def plain(self, message: Message) -> Item:
+        return Item(None, message.role, (), 0, (message,))
+
+    def edited(self, message: Message, edits: Iterable[Edit]) -> Item | None:
+        return Item(None, message.role, (), 0, (message,), choose_edits(edits))
+
+    def fold(self, edit: Edit, messages: tuple[Message, ...]) -> Item:
+        return Item(None, edit.role, (), 0, messages, (edit,))
+
+
+def make_outline(
+    path: MessagePath,
+    stored: Sequence[StoredEdit],
+    look: Look,
+    *,
+    open_folds: Collection[str],
+    redoable: Collection[str],
+    pinned: Collection[str] = (),
+) -> list[OutlineRow]:
+    """Return the rows of a session. ``open_folds`` are edits whose originals are shown, ``redoable`` undone folds."""
+    role: Role = "user"
+    messages = [
+        Message(None, role, (), digest, message_id) for message_id, digest in zip(path.ids, path.digests, strict=True)
+    ]
+    items = apply(messages, [one.edit for one in stored if one.is_active], _Shapes()).items
+    if look == "said":
+        rows = _list_said(path, items)
+    else:
+        traces = _find_traces(stored, redoable, items)
+        rows = list(_list_seen(items, traces, open_folds, everything=look == "difference"))
+    return [replace(row, mark=f"{row.mark} pinned") if row.message_id in pinned else row for row in rows]
+
+
+def _list_said(path: MessagePath, items: Iterable[Item]) -> list[OutlineRow]:
+    """Every message as it came, with what became of it as a remark."""
+    behind: dict[str, Edit] = {}
+    edits: dict[str, tuple[Edit, ...]] = {}
+    for item in items:
+        for message in item.messages:
+            if item.is_fold:
+                behind[message.id] = item.edits[0]
+            elif item.edits:
+                edits[message.id] = item.edits
+    return [_message_row(one, behind.get(one), edits.get(one, ())) for one in path.ids]
+
+
+def _message_row(message_id: str, fold: Edit | None, edits: tuple[Edit, ...]) -> OutlineRow:
+    mark = fold.id if fold else "+".join(edit.id for edit in edits)
+    return OutlineRow("message", message_id, message_id, fold, edits, mark=mark)
+
+
+def _list_seen(
+    items: Iterable[Item], traces: dict[str, list[Edit]], open_folds: Collection[str], *, everything: bool
+) -> Iterator[OutlineRow]:
+    for item in items:
+        for fold in traces.get(item.message.id, ()):
+            yield OutlineRow("undone", f"u:{fold.id}", edit=fold)
+        if item.is_fold:
+            fold = item.edits[0]
+            is_open = everything or fold.id in open_folds
+            yield OutlineRow("fold", f"f:{fold.id}", edit=fold, mark="open" if is_open else "")
+            if is_open:
+                for message in item.messages:
+                    yield OutlineRow("message", f"{fold.id}/{message.id}", message.id, fold, is_inside=True)
+            continue
+        yield _message_row(item.message.id, None, item.edits)
+
+
+def _find_traces(
+    stored: Sequence[StoredEdit], redoable: Collection[str], items: Sequence[Item]
+) -> dict[str, list[Edit]]:
+    """Return the undone folds that can be put back, by the first message of the item that they would begin at.
+
+    That item may be an older fold: undoing a fold of folds brings those back that it was made from.
+    """
+    if not redoable:
+        return {}
+    shown = {one: ids for ids in (item.ids for item in items) for one in ids}
+    found: dict[str, list[Edit]] = {}
+    for one in stored:
+        edit = one.edit
+        if edit.kind != "fold" or one.is_active or edit.id not in redoable:
+            continue
+        ids = shown.get(edit.covers[0], edit.covers)
+        if not set(edit.covers).issubset(ids) or len(ids) == 1:
+            found.setdefault(ids[0], []).append(edit)
+    return found
+
+
+def find_change(before: Sequence[OutlineRow], after: Sequence[OutlineRow]) -> Change | None:
+    """Return the one range of rows in which two outlines differ; None if they are equal."""
+    if before == after:
+        return None
+    head = 0
+    for one, other in zip(before, after, strict=False):
+        if one != other:
+            break
+        head += 1
+    tail = 0
+    most = min(len(before), len(after)) - head
+    while tail < most and before[-1 - tail] == after[-1 - tail]:
+        tail += 1
+    return Change(head, len(before) - head - tail, len(after) - head - tail)
+
+
+def tell_rows(
+    access: Access, seen: Seen, look: Look, rows: Sequence[OutlineRow], tongue: Tongue = "en"
+) -> list[Telling]:
     """Return these rows for the browser, reasons in the reader's language."""
     rows = rows[:ROWS_MAX]
     lens = make_lens(seen.row)
@@ -58,7 +200,7 @@ def make_lens(row: SessionRow) -> Lens:
     return Lens(format_of(row), lambda *_: 0, lambda _: 0)
 
 
-def _tell_fold(row: Row, seen: Seen) -> Telling:
+def _tell_fold(row: OutlineRow, seen: Seen) -> Telling:
     edit = row.edit
     assert edit is not None
     assert edit.fold is not None
@@ -102,7 +244,9 @@ def leave_out_index(summary: str) -> str:
     return summary
 
 
-def _tell_message(row: Row, stored: StoredMessage | None, session: SessionRow, lens: Lens, look: Look) -> Telling:
+def _tell_message(
+    row: OutlineRow, stored: StoredMessage | None, session: SessionRow, lens: Lens, look: Look
+) -> Telling:
     if stored is None:  # Deleted between two reads; the next look at the session says so.
         return {"key": row.key, "kind": "message", "role": "system", "handle": "", "tokens": 0, "pieces": []}
     message = parse_stored(stored, session, lens)
@@ -180,7 +324,7 @@ def _name_media(part: Part) -> str:
     return clean(f"{part.kind} {kind}".strip())[:100]
 
 
-def read_more(access: Access, seen: Seen, row: Row, at: int, offset: int, *, original: bool) -> Telling:
+def read_more(access: Access, seen: Seen, row: OutlineRow, at: int, offset: int, *, original: bool) -> Telling:
     """Return the next page of a part: of what the model sees, or of the original."""
     if row.kind != "message":
         raise HandleUnknown("only a message has more to show")

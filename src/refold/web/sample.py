@@ -30,7 +30,7 @@ from refold.manager import ContextCompressionManager
 from refold.manager.status import TITLE
 from refold.prepared import PreparedContext
 from refold.server.api.interface import Access
-from refold.web.reading import SAMPLE
+from refold.web.data import SAMPLE
 from refold.web.shell import button, notify, text
 from refold.web.visit import find_visit, say
 

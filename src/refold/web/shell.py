@@ -7,21 +7,90 @@ A page draws inside ``with frame("statistics"):``. Blocks are plain HTML element
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Iterator
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import wraps
 from inspect import iscoroutine, signature
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from nicegui import ui
 
 from refold.errors import RefoldError
-from refold.web.icons import icon
-from refold.web.links import PREFIX, page_link
-from refold.web.pages import PAGES
-from refold.web.visit import COLOURS, COLOURS_COOKIE, LANGUAGE_COOKIE, find_visit, say
+from refold.web.pages import PAGES, PageEntry
+from refold.web.visit import (
+    COLOURS,
+    COLOURS_COOKIE,
+    LANGUAGE_COOKIE,
+    PREFIX,
+    NoLongerAllowed,
+    clean,
+    find_visit,
+    open_visit,
+    page_link,
+    say,
+)
 
+_STROKES = {
+    "list": "M4 6h16M4 12h16M4 18h10",
+    "chat": "M4 5h16v11H10l-5 4v-4H4z",
+    "search": "M11 4a7 7 0 1 0 0 14a7 7 0 0 0 0-14M16 16l5 5",
+    "book": "M5 4h10a3 3 0 0 1 3 3v13H8a3 3 0 0 1-3-3zM5 17a3 3 0 0 1 3-3h10",
+    "chart": "M4 20V4M4 20h16M8 16l4-5l3 3l5-7",
+    "sliders": "M4 7h9M17 7h3M15 5v4M4 17h3M11 17h9M9 15v4M4 12h14M20 12h0",
+    "sun": "M12 8a4 4 0 1 0 0 8a4 4 0 0 0 0-8M12 2v2M12 20v2M2 12h2M20 12h2M5 5l1 1M18 18l1 1M5 19l1-1M18 6l1-1",
+    "moon": "M19 14.5A8 8 0 0 1 9.5 5a7.5 7.5 0 1 0 9.5 9.5z",
+    "half": "M12 4a8 8 0 1 0 0 16zM12 4a8 8 0 0 1 0 16",
+    "pen": "M4 20l1-5L16 4l4 4L9 19zM14 6l4 4",
+    "down": "M12 4v11M7 11l5 5l5-5M5 20h14",
+    "trash": "M5 7h14M9 7V4h6v3M7 7l1 13h8l1-13M10.5 11v5M13.5 11v5",
+    "fold": "M4 4h10l6 6v10H4zM14 4v6h6M8 14h8",
+    "unfold": "M12 9V3M9 6l3-3l3 3M12 15v6M9 18l3 3l3-3M4 12h16",
+    "open": "M9 6l6 6l-6 6",
+    "close": "M6 6l12 12M18 6L6 18",
+    "more": "M5 12h.01M12 12h.01M19 12h.01",
+    "plus": "M12 5v14M5 12h14",
+    "stop": "M7 7h10v10H7z",
+    "play": "M8 5l11 7l-11 7z",
+    "pause": "M9 6v12M15 6v12",
+    "send": "M4 12l16-8l-5 17l-3-7z",
+    "copy": "M9 9h11v11H9zM5 15H4V4h11v1",
+    "leave": "M14 4h5v16h-5M10 8l-4 4l4 4M6 12h9",
+    "tool": "M14 6a4 4 0 0 1 5 5l-2-1l-2 2l1 2a4 4 0 0 1-5-5L5 4L4 5z",
+    "pin": "M9 4h6l-1 6l3 3H7l3-3zM12 13v7",
+    "compress": "M12 3v6M9 6l3 3l3-3M12 21v-6M9 18l3-3l3 3M4 12h16",
+    "undo": "M8 5L4 9l4 4M4 9h10a5 5 0 0 1 0 10h-4",
+    "redo": "M16 5l4 4l-4 4M20 9H10a5 5 0 0 0 0 10h4",
+    "back": "M15 6l-6 6l6 6",
+    "check": "M5 12l5 5l9-10",
+    "upload": "M12 16V4M7 9l5-5l5 5M5 20h14",
+    "end": "M12 4v13M7 12l5 5l5-5M5 20h14",
+}
 YEAR_S = 365 * 86_400
 _COLOUR_ICONS = {"auto": "half", "light": "sun", "dark": "moon"}
+T = TypeVar("T")
+PAGE_ROWS = 12
+log = logging.getLogger("refold.web")
+Show = Callable[..., Awaitable[None]]
+
+
+def write_styles() -> str:
+    """Return the style rules of all icons; the drawings are data within them, nothing is fetched."""
+    rules = []
+    for name, strokes in _STROKES.items():
+        drawing = (
+            "%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 24 24' fill='none' stroke='black' "
+            f"stroke-width='1.8' stroke-linecap='round' stroke-linejoin='round'%3E%3Cpath d='{strokes}'/%3E%3C/svg%3E"
+        )
+        rules.append(f'.icon-{name}{{--icon:url("data:image/svg+xml,{drawing}")}}')
+    return "\n".join(rules)
+
+
+def icon(name: str) -> ui.element:
+    """Draw an icon; what it means must be said in words beside it or in the label of its button."""
+    assert name in _STROKES, name
+    return ui.element("i").classes(f"icon icon-{name}").props("aria-hidden=true")
 
 
 @contextmanager
@@ -214,3 +283,134 @@ def write_dollars(dollars: float) -> str:
     sign, amount = ("−" if dollars < 0 else ""), abs(dollars)
     digits = 0 if amount >= 1_000 else 2 if amount >= 1 or amount == 0 else 4
     return f"{sign}${amount:,.{digits}f}"
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumn(Generic[T]):
+    """A column: its heading, the text of a row's cell, what it sorts by (else the text), or how it is drawn."""
+
+    title: str
+    write: Callable[[T], str]
+    sort_by: Callable[[T], Any] | None = None
+    draw: Callable[[T], object] | None = None
+    is_number: bool = False
+    classes: str = ""
+
+
+@dataclass
+class SortedTable(Generic[T]):
+    """A table of rows. ``sorted_by`` is the column it starts with, ``is_down`` its direction."""
+
+    columns: Sequence[TableColumn[T]]
+    rows: Sequence[T]
+    label: str
+    sorted_by: int = 0
+    is_down: bool = True
+    page_rows: int = PAGE_ROWS
+    classes: str = ""
+    at: int = 0
+    _body: ui.element = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._body = ui.element("div").classes("table-scroll card")
+        self._draw()
+
+    def _draw(self) -> None:
+        self._body.clear()
+        with self._body:
+            with ui.element("table").classes(f"list sorted {self.classes}") as table:
+                table._props["aria-label"] = self.label
+                self._draw_head()
+                with ui.element("tbody"):
+                    for row in self._sort()[self.at : self.at + self.page_rows]:
+                        self._draw_row(row)
+            if len(self.rows) > self.page_rows:
+                self._draw_pager()
+
+    def _draw_head(self) -> None:
+        with ui.element("thead"), ui.element("tr"):
+            for number, column in enumerate(self.columns):
+                is_chosen = number == self.sorted_by
+                with ui.element("th").classes(f"{'num' if column.is_number else ''} {column.classes}") as head:
+                    head._props["scope"] = "col"
+                    head._props["aria-sort"] = ("descending" if self.is_down else "ascending") if is_chosen else "none"
+                    with ui.element("button").classes("sort").props("type=button") as made:
+                        text("span", column.title)
+                        if is_chosen:
+                            text("span", "↓" if self.is_down else "↑").props("aria-hidden=true")
+                    made.on("click", guarded(self._make_sort(number)))
+
+    def _make_sort(self, number: int) -> Callable[[], None]:
+        def sort() -> None:
+            self.is_down = not self.is_down if number == self.sorted_by else self.columns[number].is_number
+            self.sorted_by, self.at = number, 0
+            self._draw()
+
+        return sort
+
+    def _sort(self) -> list[T]:
+        column = self.columns[self.sorted_by]
+        return sorted(self.rows, key=column.sort_by or column.write, reverse=self.is_down)
+
+    def _draw_row(self, row: T) -> None:
+        with ui.element("tr"):
+            for column in self.columns:
+                with ui.element("td").classes(f"{'num' if column.is_number else ''} {column.classes}"):
+                    if column.draw is not None:
+                        column.draw(row)
+                    else:
+                        text("span", column.write(row))
+
+    def _draw_pager(self) -> None:
+        last = min(self.at + self.page_rows, len(self.rows))
+        with ui.element("div").classes("pager"):
+            text("span", say("table.shown", first=self.at + 1, last=last, total=len(self.rows)), "faint num")
+            for label, name, step in (("table.before", "before", -1), ("table.after", "open", 1)):
+                at = self.at + step * self.page_rows
+                can_go = 0 <= at < len(self.rows)
+                with button("", self._make_turn(at) if can_go else None, kind="quiet small square") as made:
+                    icon("open").classes("flipped" if name == "before" else "")
+                made._props.update({"aria-label": say(label), "title": say(label), "disabled": not can_go})
+
+    def _make_turn(self, at: int) -> Callable[[], None]:
+        def turn() -> None:
+            self.at = at
+            self._draw()
+
+        return turn
+
+
+def show_guarded(entry: PageEntry, show: Show) -> Show:
+    """Return a page's function with a visit around it."""
+
+    @wraps(show)
+    async def show_page(*args: Any, **kwargs: Any) -> None:
+        visit = open_visit()
+        try:
+            visit.source.check()
+            await show(*args, **kwargs)
+        except NoLongerAllowed:
+            go(page_link("/login"))
+        except RefoldError as error:
+            tell_problem(entry, say("shell.failed", why=str(error)[:500]))
+        except Exception as error:
+            log.exception("a page failed", extra={"fields": {"page": entry.name, "error": type(error).__name__}})
+            tell_problem(entry, say("shell.unexpected", kind=type(error).__name__))
+
+    return show_page
+
+
+def tell_problem(entry: PageEntry, problem: str) -> None:
+    """Draw a page that says what went wrong, in the place of what was drawn so far."""
+    ui.context.client.content.clear()
+    with frame(entry.name), empty(say("shell.problem"), "") as box:
+        text("p", problem).props("role=alert")
+        box.classes("is-problem")
+        link(say("shell.home"), page_link(), "button")
+
+
+async def show_missing(missing: str = "") -> None:
+    """Draw the page for an address that is none of ours."""
+    open_visit()
+    with frame("", say("shell.not_found")), empty(say("shell.not_found"), clean(f"{PREFIX}/{missing}"[:200])):
+        link(say("shell.home"), page_link(), "button primary")

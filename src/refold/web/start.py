@@ -10,13 +10,9 @@ from nicegui import ui
 from refold.conversation import because
 from refold.llm.choose import GATEWAY
 from refold.server.api.interface import Access
-from refold.web.bring import BYTES_MAX, FILES_MAX, PATH, Bringing, Brought, find_bringing
-from refold.web.icons import icon
-from refold.web.links import page_link
-from refold.web.markup import clean
-from refold.web.shell import button, heading, set_text, text, to_script, write_dollars
-from refold.web.visit import find_visit, say
-from refold.web.words import list_words
+from refold.web.shell import button, heading, icon, set_text, text, to_script, write_dollars
+from refold.web.transfer import BRING_PATH, BYTES_MAX, FILES_MAX, Bringing, Brought, find_bringing
+from refold.web.visit import clean, find_visit, list_words, page_link, say
 
 if TYPE_CHECKING:
     from refold.server.app import Application
@@ -127,7 +123,7 @@ class DropPlace(ui.element, component="parts/drop.js"):
     def __init__(self) -> None:
         super().__init__()
         words = {key.removeprefix(_PREFIX): one for key, one in list_words(find_visit().tongue, _PREFIX).items()}
-        self._props.update(words=words, target=page_link(PATH), filesMax=FILES_MAX, bytesMax=BYTES_MAX)
+        self._props.update(words=words, target=page_link(BRING_PATH), filesMax=FILES_MAX, bytesMax=BYTES_MAX)
 
 
 class BringPanel:

@@ -1,7 +1,8 @@
-"""The pages: one module each, with ``async def show(...) -> None`` that draws inside ``shell.frame``.
+"""The pages: for each an ``async def show(...) -> None`` that draws inside ``shell.frame``.
 
-To add one: its module here, its line in ``PAGES``, its texts in ``words``. Arguments of ``show`` come from the query
-and are plain ``str`` or ``int`` with defaults. Errors of ours that ``show`` lets through are told in words.
+To add one: its function in a module here, its line in ``PAGES``, its texts in ``locale/``. Arguments of the function
+come from the query and are plain ``str`` or ``int`` with defaults. A ``RefoldError`` that it raises is shown as a
+sentence.
 """
 
 from __future__ import annotations
@@ -11,26 +12,25 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class PageEntry:
-    """A page: its name (``shell.NAME`` is its text), its path below ``/ui``, its module, its place in the menu."""
+    """A page: its name (``shell.NAME`` is its text), its path below ``/ui``, its ``module:function``, its menu icon."""
 
     name: str
     path: str
-    module: str
+    show: str
     icon: str = ""
 
     @property
     def is_in_menu(self) -> bool:
-        """True if the menu names it."""
+        """True if it is in the menu."""
         return bool(self.icon)
 
 
-# Icons are those of icons.py.
 PAGES = (
-    PageEntry("sessions", "/", "refold.web.pages.sessions", "list"),
-    PageEntry("session", "/session", "refold.web.pages.session"),
-    PageEntry("chat", "/chat", "refold.web.pages.chat", "chat"),
-    PageEntry("recall", "/recall", "refold.web.pages.recall", "search"),
-    PageEntry("memory", "/memory", "refold.web.pages.memory", "book"),
-    PageEntry("statistics", "/statistics", "refold.web.pages.statistics", "chart"),
-    PageEntry("settings", "/settings", "refold.web.pages.settings", "sliders"),
+    PageEntry("sessions", "/", "refold.web.pages.sessions:show", "list"),
+    PageEntry("session", "/session", "refold.web.pages.session:show"),
+    PageEntry("chat", "/chat", "refold.web.pages.session:show_chat", "chat"),
+    PageEntry("recall", "/recall", "refold.web.pages.recall:show", "search"),
+    PageEntry("memory", "/memory", "refold.web.pages.recall:show_memory", "book"),
+    PageEntry("statistics", "/statistics", "refold.web.pages.statistics:show", "chart"),
+    PageEntry("settings", "/settings", "refold.web.pages.settings:show", "sliders"),
 )

@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
+import secrets
 import time
+from datetime import datetime
 
 from nicegui import ui
 
 from refold.conversation.reason import read_reason
 from refold.manager.session import HELD
 from refold.server.api.interface import NotFound
-from refold.web.chat_box import ChatBox
-from refold.web.compress_sheet import CompressSheet
-from refold.web.context import pin, read_context, refold, unfold
-from refold.web.conversation import Conversation
-from refold.web.icons import icon
-from refold.web.indicator import Indicator
-from refold.web.links import page_link
-from refold.web.markup import clean
-from refold.web.outline import LOOKS
-from refold.web.reading import Seen, find_matches, find_title, is_compressed_now, read_opening, read_seen
+from refold.web.chat import ChatBox
+from refold.web.context import CompressSheet, Indicator, pin, read_context, refold, unfold
+from refold.web.conversation import ConversationView, Moment, Timeline, has_moments, read_moments, read_switches, rewind
+from refold.web.data import Seen, find_matches, find_title, is_compressed_now, read_opening, read_seen
+from refold.web.room import find_rooms
+from refold.web.rows import LOOKS
 from refold.web.sample import SampleBar, is_sample
-from refold.web.shell import button, empty, frame, go, guarded, heading, link, notify, set_text, text, write_dollars
-from refold.web.source import NoLongerAllowed
-from refold.web.talking import find_rooms
-from refold.web.timeline import Moment, Timeline, has_moments, read_moments, read_switches, rewind
-from refold.web.visit import find_visit, say, say_reason
+from refold.web.shell import (
+    button,
+    empty,
+    frame,
+    go,
+    guarded,
+    heading,
+    icon,
+    link,
+    notify,
+    set_text,
+    text,
+    write_dollars,
+)
+from refold.web.visit import NoLongerAllowed, clean, find_visit, page_link, say, say_reason, session_link
 
 POLL_S = 1.0
 # A session that changed this recently is opened at its newest message: somebody watches it.
@@ -87,10 +95,10 @@ class SessionTab:
             text("p", say("session.held", why=say_reason(held)), "warning").props("role=note")
         with ui.element("div").classes("panes") as self.panes:
             self.before = Pane(say("session.before"), "before")
-            self.raw: Conversation | None = None  # Made when somebody compares.
+            self.raw: ConversationView | None = None  # Made when somebody compares.
             self.after = Pane(say("session.after"), "after")
             with self.after.box:
-                self.talk = Conversation(name, seen, self._act, at or self._find_story(seen))
+                self.talk = ConversationView(name, seen, self._act, at or self._find_story(seen))
         self.before.box.set_visibility(False)
         with empty(say("session.empty"), say("session.empty_next")) as self.nothing:
             pass
@@ -150,7 +158,7 @@ class SessionTab:
         if is_compared:
             if self.raw is None:
                 with self.before.box:
-                    self.raw = Conversation(self.name, self.talk.seen, self._act, look="said")
+                    self.raw = ConversationView(self.name, self.talk.seen, self._act, look="said")
             await self.seek(self.request or len(self.tools.timeline.moments))
         self._tell_panes()
 
@@ -342,3 +350,12 @@ def _square(label: str, name: str, call: object) -> ui.element:
         icon(name)
     made._props.update({"aria-label": label, "title": label})
     return made
+
+
+async def show_chat() -> None:
+    """Draw the start of a chat."""
+    name = f"chat-{datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+    with frame("chat", say("chat.title")), ui.element("div").classes("new-chat"):
+        heading(say("chat.title"))
+        text("p", say("chat.intro"), "soft")
+        ChatBox(name, on_sent=lambda: go(session_link(name)))

@@ -8,15 +8,10 @@ from urllib.parse import quote
 from nicegui import ui
 from nicegui.events import GenericEventArguments
 
-from refold.web.icons import icon
-from refold.web.links import page_link, session_link
-from refold.web.listing import PAGE, Listed, Listing, list_sessions, read_saved
-from refold.web.markup import clean
-from refold.web.reading import delete_session, rename_session
-from refold.web.shell import button, empty, frame, go, guarded, heading, link, notify, sheet, text
-from refold.web.source import NoLongerAllowed
+from refold.web.data import PAGE, Listed, Listing, delete_session, list_sessions, read_saved, rename_session
+from refold.web.shell import button, empty, frame, go, guarded, heading, icon, link, notify, sheet, text
 from refold.web.start import BringPanel, ConnectPanel, find_connection
-from refold.web.visit import find_visit, say
+from refold.web.visit import NoLongerAllowed, clean, find_visit, page_link, say, session_link
 
 POLL_S = 2.0
 _ON_ROW = (

@@ -1,8 +1,7 @@
-"""Runs of the agent loop behind the page: one at a time for each session, whoever started it, seen by every tab.
+"""Which models the page's chat can talk to, for whom, and with which window.
 
-A run belongs to the server, not to the tab: closing or reloading a tab does not end it, and any tab of the session can
-stop it. What was said is in the ledger before anything else happens; here is only what is still being said. No element
-of the page is touched: tabs look at ``Room.version``.
+The operator talks to what the settings and the environment name; a tenant only to what the gateway holds a key for, and
+to what runs on this machine: nobody spends a key that was not meant for them. No key is ever part of a text.
 """
 
 from __future__ import annotations
@@ -10,22 +9,36 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import threading
 import time
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from refold.agent import Agent, AgentEvent
 from refold.agent import events as told
+from refold.agent.models import OLLAMA_URL, Chosen, Wanted, choose_chat_model, find_ollama
+from refold.config.load import ChatBlock, read_block
 from refold.errors import ConfigError, RefoldError
-from refold.llm.openai import LocalModel
+from refold.llm.choose import DEFAULT_MODELS
+from refold.llm.openai import NAME as LOCAL_NAME
+from refold.llm.openai import LocalModel, find_local_model
 from refold.manager import ContextCompressionManager
+from refold.server.settings import ANTHROPIC, OPENAI
+from refold.tokens import model_info
 
 if TYPE_CHECKING:
     from refold.agent.models import Chosen
+    from refold.server.api.interface import Access
     from refold.server.app import Application
 
+
+ROWS_MAX = 50
+NAMES_MAX = 30
+_locals: WeakKeyDictionary[Application, LocalModel] = WeakKeyDictionary()
+_guard = threading.Lock()
 log = logging.getLogger("refold.web")
 ROOMS_MAX = 500
 PROMPT_CHARS_MAX = 1_000_000
@@ -37,6 +50,125 @@ SYSTEM = (
     "You are a helpful assistant on a web page. Answer in the user's language, in short Markdown. Older parts of this "
     "conversation may be folded into summaries; context_recall and context_expand bring the originals back."
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What the picker shows: names, the one that is taken by itself, and why; ``problem`` if there is none.
+
+    ``kind`` is how it was found: key, settings, ollama or local. ``wanted`` is the one that was asked for and is not
+    there, ``local`` the small one on this machine.
+    """
+
+    names: tuple[str, ...] = ()
+    chosen: str = ""
+    kind: str = "key"
+    local: str = ""
+    wanted: str = ""
+    problem: str = ""
+
+
+def list_offer(access: Access, session_model: str = "") -> Offer:
+    """Return what a caller can talk to; a session goes on with its own model where that can be reached.
+
+    The tiny local model is offered in a chat of its own only: in somebody else's session it would talk nonsense.
+    """
+    chosen: Chosen | None = None
+    problem = ""
+    may_be_local = session_model in ("", LOCAL_NAME)
+    for name in dict.fromkeys((session_model, "")):
+        try:
+            found = choose(access, name)
+            if isinstance(found.model, LocalModel) and not may_be_local:
+                raise ConfigError("no model is connected")
+            chosen = found
+            break
+        except ConfigError as error:
+            problem = str(error)
+    own = find_own_model(access, read_chat_block(access))
+    if chosen is None:
+        return Offer(problem=problem, wanted=own)
+    variables = list_variables(access)
+    names = [chosen.model.name, own]
+    names += [DEFAULT_MODELS["openai"]] if variables.get("OPENAI_API_KEY") else []
+    names += [DEFAULT_MODELS["anthropic"]] if variables.get("ANTHROPIC_API_KEY") else []
+    names += find_ollama()
+    names += [LOCAL_NAME] if may_be_local and _find_local(access.application) is not None else []
+    names += [row.model for row in access.list_rows(ROWS_MAX, 0) if _can_reach(row.model, variables)]
+    listed = tuple(dict.fromkeys(name for name in names if name))[:NAMES_MAX]
+    local = LOCAL_NAME if LOCAL_NAME in listed else ""
+    return Offer(listed, chosen.model.name, _name_kind(chosen, own), local)
+
+
+def _name_kind(chosen: Chosen, own: str) -> str:
+    if isinstance(chosen.model, LocalModel):
+        return "local"
+    if getattr(chosen.model, "url", "").startswith(OLLAMA_URL):
+        return "ollama"
+    return "settings" if chosen.model.name == own else "key"
+
+
+def choose(access: Access, name: str) -> Chosen:
+    """Return the model of a name, or the first there is; ConfigError with one clear sentence if there is none."""
+    if name == LOCAL_NAME and (local := _find_local(access.application)) is not None:
+        return Chosen(local, "asked for; it runs on this machine")
+    block = read_chat_block(access)
+    wanted = name or find_own_model(access, block)
+    told = "asked for" if name else "set as model in the settings"
+    variables = list_variables(access)
+    try:
+        return choose_chat_model(Wanted(wanted, block.get("base_url", ""), origin=told), variables, takes_local=False)
+    except ConfigError:
+        local = None if wanted else _find_local(access.application)
+        if local is None:
+            raise
+        return Chosen(local, "no key is set and no Ollama runs; the small local model is installed")
+
+
+def read_chat_block(access: Access) -> dict[str, str]:
+    """Return the block ``chat`` of the settings, as ``refold chat`` reads it; it is the operator's alone."""
+    if access.tenant:
+        return {}
+    block = read_block(ChatBlock, access.manager.workspace_path)
+    return {name: value for name, value in block.model_dump().items() if value}
+
+
+def find_own_model(access: Access, block: Mapping[str, str]) -> str:
+    """Return the model that the settings name, empty if none."""
+    return block.get("model", "") or access.manager.config.model or ""
+
+
+def find_window(access: Access, model: str) -> int:
+    """Return the window that a model would have here."""
+    own = getattr(choose(access, model).model, "window", None)
+    return own if isinstance(own, int) else access.manager.config.budget(model_info(model)).window
+
+
+def list_variables(access: Access) -> Mapping[str, str]:
+    """Return the keys and addresses that a caller may use, by the providers' own names."""
+    settings = access.application.settings
+    found = {} if access.tenant else dict(access.manager.config.variables)
+    if settings.openai_key and not found.get("OPENAI_API_KEY"):
+        url = "" if settings.openai_upstream == OPENAI else settings.openai_upstream
+        found |= {"OPENAI_API_KEY": settings.openai_key, "OPENAI_BASE_URL": url}
+    if settings.anthropic_key and not found.get("ANTHROPIC_API_KEY"):
+        url = "" if settings.anthropic_upstream == ANTHROPIC else settings.anthropic_upstream
+        found |= {"ANTHROPIC_API_KEY": settings.anthropic_key, "ANTHROPIC_BASE_URL": url}
+    return found
+
+
+def _can_reach(model: str, variables: Mapping[str, str]) -> bool:
+    name = "ANTHROPIC_API_KEY" if model.startswith("claude") else "OPENAI_API_KEY"
+    return bool(model) and bool(variables.get(name)) and model != LOCAL_NAME
+
+
+def _find_local(application: Application) -> LocalModel | None:
+    """Return the small local model; the same one each time, because it loads its weights."""
+    with _guard:
+        known = _locals.get(application)
+        if known is None and (known := find_local_model()) is not None:
+            _locals[application] = known
+        return known
 
 
 @dataclass(slots=True)
@@ -72,7 +204,7 @@ class Live:
         return "".join(self.pieces)
 
 
-class Room:
+class ChatRoom:
     """One session's run, if there is one, and what the last one came to.
 
     ``problem`` says why there is no answer; ``refused`` is the prompt, if it was not even taken and nothing is stored.
@@ -225,11 +357,11 @@ class Rooms:
     """The rooms of one server; those that nobody used for longest are forgotten first, never one that runs."""
 
     def __init__(self) -> None:
-        self._rooms: OrderedDict[str, Room] = OrderedDict()
+        self._rooms: OrderedDict[str, ChatRoom] = OrderedDict()
 
-    def find(self, session_id: str) -> Room:
+    def find(self, session_id: str) -> ChatRoom:
         """Return the room of a session."""
-        room = self._rooms.setdefault(session_id, Room(session_id))
+        room = self._rooms.setdefault(session_id, ChatRoom(session_id))
         self._rooms.move_to_end(session_id)
         if len(self._rooms) > ROOMS_MAX:
             idle = [name for name, one in self._rooms.items() if not one.is_running and name != session_id]

@@ -17,6 +17,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 from weakref import WeakKeyDictionary
 
 import orjson
@@ -24,9 +25,11 @@ from fastapi import Request, Response
 
 from refold.budget import Tariff
 from refold.errors import FormatError, RefoldError
+from refold.ledger.codec import dump_json
 from refold.ledger.records import SESSION_ID_MAX
 from refold.manager import ContextCompressionManager
 from refold.manager.append import KEPT
+from refold.manager.export import export_session
 from refold.manager.status import CLIENT, TITLE
 from refold.manager.usage import Bill
 from refold.prepared import PreparedContext
@@ -35,13 +38,14 @@ from refold.replay.run import Job
 from refold.server.api.interface import Access
 from refold.server.session_lookup import make_id
 from refold.tokens import model_info
-from refold.web.source import Source
+from refold.web.visit import DataSource
 
 if TYPE_CHECKING:
     from refold.server.app import Application
 
+
 log = logging.getLogger("refold.web")
-PATH = "/bring"
+BRING_PATH = "/bring"
 SESSIONS_MAX = 30
 FILES_MAX = 400
 BYTES_MAX = 256_000_000
@@ -50,6 +54,7 @@ STEP_S = 20.0
 HOUR_S = 3_600.0
 MODEL_CHARS_MAX = 200
 _MILLION = 1_000_000
+EXPORT_PATH = "/export"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +90,7 @@ def find_bringing(application: Application, tenant: str) -> Bringing | None:
 
 async def take_files(request: Request) -> Response:
     """Store what the browser sends in a folder of its own, and begin to import it."""
-    source = Source(request.scope["refold.application"], request.scope["refold.caller"])
+    source = DataSource(request.scope["refold.application"], request.scope["refold.caller"])
     source.check()
     known = _running.setdefault(source.application, {})
     now = known.get(source.access.tenant)
@@ -113,7 +118,7 @@ async def take_files(request: Request) -> Response:
     return Response(status_code=204)
 
 
-async def _run(source: Source, bringing: Bringing, folder: Path) -> None:
+async def _run(source: DataSource, bringing: Bringing, folder: Path) -> None:
     try:
         bringing.result = await source.run(bring, folder, bringing)
     except RefoldError as error:
@@ -260,3 +265,23 @@ class _Recorded:
         now = self._times[max(0, min(self.at, len(self._times) - 1))]
         self._last = max(now, self._last + 0.001)
         return self._last
+
+
+def _export(access: Access, name: str) -> bytes:
+    return dump_json(export_session(access.ledger, access.need(name).id)) + b"\n"
+
+
+async def send_export(request: Request, name: str = "") -> Response:
+    """Send a session; its address is protected like every page."""
+    source = DataSource(request.scope["refold.application"], request.scope["refold.caller"])
+    try:
+        content = await source.run(_export, name)
+    except RefoldError as error:
+        return Response(str(error), error.http_status, media_type="text/plain")
+    safe = re.sub(r"[^A-Za-z0-9._-]", "-", name)[:80] or "session"
+    disposition = f"attachment; filename=\"{safe}.json\"; filename*=UTF-8''{quote(name[:80], safe='')}.json"
+    return Response(
+        content,
+        media_type="application/json",
+        headers={"content-disposition": disposition, "cache-control": "no-store"},
+    )

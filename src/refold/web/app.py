@@ -1,0 +1,385 @@
+"""Who may open the page: everybody on this machine while there are no keys, else whoever shows one.
+
+A key is shown once, in a form; from then on a signed cookie names it, never holds it. The cookie is for this site only
+(``SameSite=Strict``), out of reach of scripts, and worth nothing once the key is revoked. A request that a page of
+another site makes is refused, whatever it carries; that includes the opening of a websocket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import logging
+import os
+import secrets
+import time
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from html import escape
+from http.cookies import CookieError, SimpleCookie
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlsplit
+
+from refold.errors import ConfigError
+from refold.server.auth import Caller, KeyRing
+from refold.server.request import (
+    BodyTooLarge,
+    ClientGone,
+    ClientStalled,
+    Headers,
+    Receive,
+    Scope,
+    Send,
+    find_header,
+    read_body,
+)
+from refold.web.visit import PREFIX, Tongue, choose_tongue, say_in
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from refold.server.app import Application
+
+
+COOKIE = "refold_visit"
+SECRET_FILE = ".refold/page.secret"
+VISIT_S = 30 * 86_400
+FORM_BYTES_MAX = 4_000
+FORM_STALL_S = 10.0
+# Guessing 256 bits is hopeless; waiting keeps a guesser from keeping the gateway busy.
+WRONG_KEY_S = 0.5
+_STYLE = Path(__file__).parent / "static" / "page.css"
+log = logging.getLogger("refold.web")
+RECONNECT_S = 10.0
+BUILD_S_MAX = 15.0
+STOP_S_MAX = 10.0
+_STATIC = Path(__file__).parent / "static"
+_POLICY = (
+    "default-src 'self'; img-src 'self' data:; font-src 'self' data:; style-src 'self' 'unsafe-inline'; "
+    # The framework compiles its templates in the browser.
+    "script-src 'self' 'unsafe-inline' 'unsafe-eval'; connect-src 'self' ws://{host} wss://{host}; "
+    "object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Visitor:
+    """Who looks at the page; ``key_id`` is empty where no keys are needed."""
+
+    caller: Caller
+    key_id: str = ""
+
+    def is_welcome(self, keys: KeyRing) -> bool:
+        """Tell whether the visitor may still see anything."""
+        if not keys.is_required:
+            return not self.key_id
+        found = keys.find_id(self.key_id) if self.key_id else None
+        return found is not None and found.tenant == self.caller.tenant
+
+
+def read_secret(workspace: Path) -> bytes:
+    """Return the secret that signs cookies, made when there is none; only its owner can read the file."""
+    path = workspace / SECRET_FILE
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+                file.write(secrets.token_hex(32))
+        except FileExistsError:
+            pass
+        found = path.read_text(encoding="ascii").strip().encode()
+    except (OSError, UnicodeError) as error:
+        raise ConfigError(
+            f"{path} cannot be used ({type(error).__name__}); the page needs it to sign cookies"
+        ) from None
+    if len(found) < 32:
+        raise ConfigError(f"{path} is too short to be a secret; remove it, a new one is made")
+    return found
+
+
+class Door:
+    """Lets visitors in and tells who they are."""
+
+    def __init__(self, keys: KeyRing, secret: bytes) -> None:
+        self._keys = keys
+        self._secret = secret
+
+    def identify(self, headers: Headers) -> Visitor | None:
+        """Return who asks; None if a key is needed and nothing here stands for one that works."""
+        if not self._keys.is_required:
+            return Visitor(Caller(""))
+        visitor = self._read_cookie(find_header(headers, b"cookie"))
+        return visitor if visitor is not None and visitor.is_welcome(self._keys) else None
+
+    def let_in(self, key: str) -> str | None:
+        """Return the cookie for whoever shows this key; None if it does not work."""
+        found = self._keys.find_key(key.strip())
+        if found is None:
+            return None
+        claim = f"{found.id}.{found.tenant}.{int(time.time()) + VISIT_S}"
+        return f"{claim}.{self._sign(claim)}"
+
+    def _sign(self, claim: str) -> str:
+        return hmac.new(self._secret, claim.encode(), hashlib.sha256).hexdigest()
+
+    def _read_cookie(self, header: str) -> Visitor | None:
+        try:
+            jar = SimpleCookie(header[:8_000])
+        except CookieError:
+            return None
+        value = jar[COOKIE].value if COOKIE in jar else ""
+        claim, _, signature = value.rpartition(".")
+        if not claim or not hmac.compare_digest(self._sign(claim).encode(), signature.encode()):
+            return None
+        named, _, until = claim.rpartition(".")
+        key_id, _, tenant = named.partition(".")
+        if not until.isdecimal() or int(until) < time.time():
+            return None
+        return Visitor(Caller(tenant), key_id)
+
+
+def is_own_request(headers: Headers, *, must_name_origin: bool) -> bool:
+    """Tell whether a browser's request comes from this very site. A websocket must say where it comes from."""
+    host = find_header(headers, b"host").lower()
+    origin = find_header(headers, b"origin")
+    if not origin:
+        return not must_name_origin
+    try:
+        return urlsplit(origin).netloc.lower() == host and bool(host)
+    except ValueError:
+        return False
+
+
+async def answer_login(scope: Scope, receive: Receive, send: Send, door: Door, visitor: Visitor | None) -> bool:
+    """Answer what belongs to signing in and out; False if this is something else."""
+    if scope["type"] != "http":
+        return False
+    path, method = scope["path"], scope["method"]
+    if path == PREFIX:
+        await send_redirect(send, f"{PREFIX}/")
+    elif path == f"{PREFIX}/login" and method == "POST":
+        await _take_key(scope, receive, send, door)
+    elif path == f"{PREFIX}/login":
+        await (send_redirect(send, f"{PREFIX}/") if visitor else _send_form(scope, send))
+    elif path == f"{PREFIX}/leave" and method == "POST":
+        await send_redirect(send, f"{PREFIX}/login", [_write_cookie(scope, "", 0)])
+    else:
+        return False
+    return True
+
+
+async def _take_key(scope: Scope, receive: Receive, send: Send, door: Door) -> None:
+    try:
+        body = await read_body(receive, scope["headers"], bytes_max=FORM_BYTES_MAX, stall_s=FORM_STALL_S)
+    except (BodyTooLarge, ClientStalled):
+        await _send_form(scope, send, is_wrong=True)
+        return
+    except ClientGone:
+        return
+    given = parse_qs(body.decode("utf-8", "replace"), max_num_fields=5).get("key", [""])[0]
+    cookie = door.let_in(given)
+    if cookie is None:
+        await asyncio.sleep(WRONG_KEY_S)
+        await _send_form(scope, send, is_wrong=True)
+        return
+    await send_redirect(send, f"{PREFIX}/", [_write_cookie(scope, cookie, VISIT_S)])
+
+
+def _write_cookie(scope: Scope, value: str, seconds: int) -> tuple[bytes, bytes]:
+    secure = "; Secure" if scope.get("scheme") == "https" else ""
+    cookie = f"{COOKIE}={value}; Path={PREFIX}; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}"
+    return b"set-cookie", cookie.encode("ascii")
+
+
+async def _send_form(scope: Scope, send: Send, *, is_wrong: bool = False) -> None:
+    tongue = choose_tongue("", find_header(scope["headers"], b"accept-language"))
+    body = _write_form(tongue, is_wrong=is_wrong).encode()
+    headers = [
+        (b"content-type", b"text/html; charset=utf-8"),
+        (b"content-length", str(len(body)).encode()),
+        (b"cache-control", b"no-store"),
+    ]
+    await send({"type": "http.response.start", "status": 401 if is_wrong else 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _write_form(tongue: Tongue, *, is_wrong: bool) -> str:
+    def word(key: str) -> str:
+        return escape(say_in(tongue, f"shell.{key}"))
+
+    problem = f'<p class="problem" role="alert">{word("key_wrong")}</p>' if is_wrong else ""
+    colours = 'matchMedia("(prefers-color-scheme: dark)").matches?"dark":"light"'
+    return (
+        f'<!doctype html><html lang="{"zh-CN" if tongue == "zh" else "en"}"><head><meta charset="utf-8">'
+        f'<title>{word("sign_in")} · refold</title><meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<link rel="icon" href="data:,"><script>document.documentElement.dataset.colours={colours}</script>'
+        f'<style>{_STYLE.read_text("utf-8")}</style></head><body><main class="main">'
+        f'<form class="sheet" style="margin:12vh auto 0" method="post" action="{PREFIX}/login">'
+        '<div class="brand"><span class="brand-mark"></span>refold</div>'
+        f'<h1>{word("sign_in")}</h1><p class="soft">{word("sign_in_why")}</p>{problem}'
+        f'<label class="field"><span>{word("key")}</span><input class="input mono" name="key" type="password" '
+        'autocomplete="current-password" required autofocus></label>'
+        f'<button class="button primary" type="submit">{word("sign_in")}</button></form></main></body></html>'
+    )
+
+
+async def send_redirect(send: Send, target: str, headers: list[tuple[bytes, bytes]] | None = None) -> None:
+    """Send the browser to another page of ours."""
+    told: list[Any] = [(b"location", target.encode()), (b"content-length", b"0"), (b"cache-control", b"no-store")]
+    await send({"type": "http.response.start", "status": 303, "headers": [*told, *(headers or ())]})
+    await send({"type": "http.response.body", "body": b""})
+
+
+def is_installed() -> bool:
+    """Tell whether the page can be served: the framework is an extra."""
+    return find_spec("nicegui") is not None
+
+
+class WebPage:
+    """The page as one ASGI application."""
+
+    def __init__(self, application: Application) -> None:
+        self._application = application
+        self._door = Door(application.keys, read_secret(Path(application.manager.workspace_path)))
+        self._app: FastAPI | None = None
+        self._life: AbstractAsyncContextManager[Any] | None = None
+        self._turn = asyncio.Lock()
+        self._sample: asyncio.Task[bool] | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = scope["headers"]
+        is_socket = scope["type"] == "websocket"
+        if not is_own_request(headers, must_name_origin=is_socket):
+            await _refuse(scope, send)
+            return
+        visitor = self._door.identify(headers)
+        send = _add_headers(scope, send)
+        if await answer_login(scope, receive, send, self._door, visitor):
+            return
+        if visitor is None:
+            await (_refuse(scope, send) if is_socket else send_redirect(send, f"{PREFIX}/login"))
+            return
+        app = await self._find_app()
+        await app(self._tell(scope, visitor), receive, send)
+
+    def _tell(self, scope: Scope, visitor: Visitor) -> Scope:
+        # The framework would write a client's X-Forwarded-Prefix into its pages.
+        kept = [(name, value) for name, value in scope["headers"] if name.lower() != b"x-forwarded-prefix"]
+        return {**scope, "headers": kept, "refold.application": self._application, "refold.caller": visitor}
+
+    async def _find_app(self) -> FastAPI:
+        if self._app is None:
+            async with self._turn:
+                if self._app is None:
+                    app = await asyncio.to_thread(_make_app)
+                    self._life = app.router.lifespan_context(app)
+                    await self._life.__aenter__()
+                    self._app = app
+                    self._start_sample()
+        return self._app
+
+    def _start_sample(self) -> None:
+        """Make the sample session if this is the first look at an empty workspace; nobody waits for it."""
+        from refold.web.sample import make_sample
+
+        if not self._application.keys.is_required:
+            self._sample = asyncio.create_task(asyncio.to_thread(make_sample, self._application.manager))
+
+    @property
+    def is_making_sample(self) -> bool:
+        """True while the sample session is being made."""
+        return self._sample is not None and not self._sample.done()
+
+    async def stop(self) -> None:
+        """Say goodbye to open tabs; answers that are being written are stopped, and what was said of them is kept."""
+        if self._sample is not None:
+            await asyncio.wait({self._sample}, timeout=STOP_S_MAX)
+        if self._life is not None:
+            from refold.web.room import find_rooms
+
+            await find_rooms(self._application).close()
+            await self._life.__aexit__(None, None, None)
+            self._life = None
+
+
+def _make_app() -> FastAPI:
+    from fastapi import FastAPI, Response
+    from nicegui import app as framework
+    from nicegui import ui
+    from nicegui.storage import Storage
+
+    from refold.web.pages import PAGES
+    from refold.web.shell import show_guarded, show_missing, write_styles
+    from refold.web.transfer import BRING_PATH, EXPORT_PATH, send_export, take_files
+
+    # Nothing of ours is kept there; if anything ever is, it must not land in the folder refold was started in.
+    Storage.path = _STATIC.parent / ".unused"
+    look = "\n".join([*((_STATIC / name).read_text("utf-8") for name in sorted(_list_styles())), write_styles()])
+    tree = (_STATIC.parent / "parts" / "tree.js").read_text("utf-8")
+
+    @framework.get("/look.css", include_in_schema=False)
+    def send_look() -> Response:
+        return Response(look, media_type="text/css", headers={"cache-control": "no-cache"})
+
+    @framework.get("/parts/tree.js", include_in_schema=False)
+    def send_tree() -> Response:
+        return Response(tree, media_type="text/javascript", headers={"cache-control": "no-cache"})
+
+    framework.add_api_route(EXPORT_PATH, send_export, include_in_schema=False)
+    framework.add_api_route(BRING_PATH, take_files, methods=["POST"], include_in_schema=False)
+    for entry in PAGES:
+        module, _, function = entry.show.partition(":")
+        show = getattr(import_module(module), function)
+        ui.page(entry.path, response_timeout=BUILD_S_MAX)(show_guarded(entry, show))
+    ui.page("/{missing:path}", response_timeout=BUILD_S_MAX)(show_missing)
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    ui.run_with(
+        app,
+        mount_path=PREFIX,
+        title="refold",
+        favicon=_STATIC / "favicon.svg",
+        dark=None,
+        tailwind=False,
+        binding_refresh_interval=None,
+        reconnect_timeout=RECONNECT_S,
+        show_welcome_message=False,
+    )
+    return app
+
+
+def _list_styles() -> list[str]:
+    return [path.name for path in _STATIC.glob("*.css")]
+
+
+def _add_headers(scope: Scope, send: Send) -> Send:
+    """Return a send that tells the browser to load nothing from outside and to frame the page nowhere."""
+    host = "".join(char for char in find_header(scope["headers"], b"host") if char.isalnum() or char in ".:-[]")
+    extra = [
+        (b"content-security-policy", _POLICY.format(host=host).encode("latin-1", "ignore")),
+        (b"x-content-type-options", b"nosniff"),
+        (b"x-frame-options", b"DENY"),
+        (b"referrer-policy", b"same-origin"),
+        (b"cross-origin-opener-policy", b"same-origin"),
+        (b"cross-origin-resource-policy", b"same-origin"),
+    ]
+
+    async def send_more(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message.get("headers", ()), *extra]}
+        await send(message)
+
+    return send_more
+
+
+async def _refuse(scope: Scope, send: Send) -> None:
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.close", "code": 1008})
+        return
+    body = b"refold: requests of other sites are not answered"
+    headers = [(b"content-type", b"text/plain"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": 403, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
