@@ -49,6 +49,18 @@ FRAMEWORKS = (
     ),
     Framework("litellm", "litellm", ("litellm==1.80.0", "mcp"), ("litellm", "mcp")),
     Framework("adk", "google-adk", ("google-adk==1.30.0", "litellm==1.80.0", "mcp"), ("google-adk", "litellm", "mcp")),
+    Framework(
+        "strands",
+        "strands-agents",
+        ("strands-agents[openai,anthropic]==1.62.0",),
+        ("strands-agents[openai,anthropic]",),
+    ),
+    Framework(
+        "agent_framework",
+        "agent-framework-core",
+        ("agent-framework-core==1.0.0", "agent-framework-openai==1.0.0", "agent-framework-anthropic"),
+        ("agent-framework-core", "agent-framework-openai", "agent-framework-anthropic"),
+    ),
 )
 
 

@@ -17,6 +17,8 @@ MODULES = {
     "pydantic_ai": "pydantic_ai",
     "litellm": "litellm",
     "adk": "google.adk.plugins",
+    "strands": "strands.middleware",
+    "agent_framework": "agent_framework_openai",
 }
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import openai
 import pytest
 
 from refold import CompressionConfig, ContextCompressionManager
+from refold.errors import ContextOverflow
 from refold.testing import RecordedRequest, ScriptedProvider, ScriptedReply, call_tool, fail, say
 
 WINDOW = 4_000
@@ -211,3 +213,27 @@ def test_a_manager_that_opens_the_session_later_decides_as_the_one_that_stayed(t
     assert stayed.status("s1").compression_count == fresh.status("s1").compression_count > 0
     stayed.close()
     fresh.close()
+
+
+@pytest.mark.parametrize("is_begun", [False, True])
+async def test_a_stream_is_sent_again_only_if_nothing_of_it_has_arrived(is_begun: bool, tmp_path: Path) -> None:
+    sent: list[int] = []
+
+    async def send(prepared: Any) -> AsyncIterator[str]:
+        sent.append(prepared.total_tokens)
+        if is_begun:
+            yield "begin"
+        if len(sent) == 1:
+            raise ContextOverflow("maximum context length is 2000 tokens", tokens_max=2_000)
+        yield "end"
+
+    history = [{"role": "user", "content": f"{n}: " + "word " * 500} for n in range(12)]
+    with ContextCompressionManager(CONFIG, tmp_path) as manager:
+        stream = manager.session("s1").stream_async(send, history)
+        if is_begun:
+            with pytest.raises(ContextOverflow):
+                _ = [piece async for piece in stream]
+        else:
+            assert [piece async for piece in stream] == ["end"]
+    assert len(sent) == (1 if is_begun else 2)
+    assert sent == sorted(set(sent), reverse=True)
