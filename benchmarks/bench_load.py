@@ -2,7 +2,7 @@
 
     python benchmarks/bench_load.py load --sessions 100 --requests 20    two gateways, one killed and restarted
     python benchmarks/bench_load.py slow --connections 1000              clients that send one byte a second
-    python benchmarks/bench_load.py soak --count 10000                   memory while requests come
+    python benchmarks/bench_load.py soak --count 100000                  memory while requests come, on SQLite
     python benchmarks/bench_load.py capacity --gateways 1 2 4            requests per second by size, bytes per message
 
 Everything runs on this machine, on loopback: PostgreSQL, the provider's stand-in, the gateways and the clients, so the
@@ -31,6 +31,7 @@ from bench_gateway import BARE, UPSTREAM, find_port, pick, read_cpu_s, read_memo
 
 from refold.ledger.place import LedgerPlace
 from refold.ledger.postgres import PostgresLedger
+from refold.manager.store import LEASE_S
 from refold.testing.postgres import PostgresServer, find_binaries
 
 WINDOW = 3_000
@@ -43,6 +44,7 @@ Message = dict[str, str]
 @dataclass(slots=True)
 class Figures:
     latencies: list[float] = field(default_factory=list)
+    ends: list[float] = field(default_factory=list)
     refused: list[int] = field(default_factory=list)
     broken: int = 0
     histories: dict[str, list[Message]] = field(default_factory=dict)
@@ -54,7 +56,9 @@ class Gateway:
     def __init__(self, url: str, upstream: int, folder: Path, window: int = WINDOW) -> None:
         self.port = find_port()
         self._stack = ExitStack()
-        self._environment = {"REFOLD_LEDGER": url, "REFOLD_WINDOW": str(window), "REFOLD_RESERVE": "500"}
+        self._environment = {"REFOLD_WINDOW": str(window), "REFOLD_RESERVE": "500"}
+        if url:
+            self._environment["REFOLD_LEDGER"] = url
         self._command = [sys.executable, "-m", "refold", "serve", "--quiet", "--port", str(self.port)]
         self._command += ["-w", str(folder), "--openai-upstream", f"http://127.0.0.1:{upstream}/v1"]
         self.process: Any = None
@@ -75,27 +79,38 @@ class Gateway:
         return f"http://127.0.0.1:{self.port}"
 
 
-@contextmanager
-def run_all(gateways: int, window: int = WINDOW) -> Iterator[tuple[list[Gateway], str, str]]:
-    """Start a server, a provider, the bare pass-through and gateways; yield gateways, bare address, ledger address."""
+def start_postgres(stack: ExitStack) -> str:
+    """Start a server that ends with the stack; return its address."""
     binaries = find_binaries()
     if binaries is None:
         sys.exit("no PostgreSQL here: install its server")
     server = PostgresServer(binaries)
     server.start()
+    stack.callback(server.remove)
+    return server.url()
+
+
+@contextmanager
+def run_all(
+    gateways: int, window: int = WINDOW, *, on_sqlite: bool = False
+) -> Iterator[tuple[list[Gateway], str, str]]:
+    """Start a server, a provider, the bare pass-through and gateways; yield gateways, bare address, ledger address.
+
+    On SQLite each gateway has a ledger of its own.
+    """
     with ExitStack() as stack:
-        stack.callback(server.remove)
+        url = "" if on_sqlite else start_postgres(stack)
         upstream, bare = find_port(), find_port()
         stack.enter_context(run_process([sys.executable, "-c", UPSTREAM, str(upstream)], upstream))
         stack.enter_context(run_process([sys.executable, "-c", BARE, str(bare), str(upstream)], bare))
         made = []
         for _ in range(gateways):
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            gateway = Gateway(server.url(), upstream, folder, window)
+            gateway = Gateway(url, upstream, folder, window)
             gateway.start()
             stack.callback(gateway.close)
             made.append(gateway)
-        yield made, f"http://127.0.0.1:{bare}", server.url()
+        yield made, f"http://127.0.0.1:{bare}", url
 
 
 def read_database_cpu_s() -> float:
@@ -144,7 +159,8 @@ async def ask(
     else:
         found.refused.append(0)
         return
-    found.latencies.append(time.perf_counter() - begun)
+    found.ends.append(time.perf_counter())
+    found.latencies.append(found.ends[-1] - begun)
     found.histories[session] = list(history)
 
 
@@ -195,10 +211,14 @@ def measure_load(sessions: int, requests: int) -> None:
     with run_all(2) as (gateways, bare, url):
         plain = asyncio.run(run_load([bare], sessions, requests, "bare"))
 
+        killed: list[float] = []
+
         def kill_one() -> None:
+            killed.append(time.perf_counter())
             gateways[0].kill()
             time.sleep(3)
             gateways[0].start()
+            killed.append(time.perf_counter())
 
         begun = time.perf_counter()
         found = asyncio.run(run_load([one.url for one in gateways], sessions, requests, "load", kill_one))
@@ -214,8 +234,24 @@ def measure_load(sessions: int, requests: int) -> None:
     print(f"distinct texts stored {stored:,}, answered and not stored {missing}, folds {folds:,}, findings {findings}")
     own50, own99 = pick(found.latencies, 0.5), pick(found.latencies, 0.99)
     print(f"{count / took:.0f} requests/s; p50 {own50:.0f} ms, p99 {own99:.0f} ms, retries included")
+    print(describe_phases(found, killed))
     p50, p99 = pick(plain.latencies, 0.5), pick(plain.latencies, 0.99)
     print(f"bare pass-through: p50 {p50:.0f} ms, p99 {p99:.0f} ms; ratios {own50 / p50:.1f} and {own99 / p99:.1f}")
+
+
+def describe_phases(found: Figures, killed: Sequence[float]) -> str:
+    """Return the latencies before the kill, until the killed gateway is back and has warmed up, and after that."""
+    gone, back = killed[0], killed[-1] + LEASE_S
+    phases: dict[str, list[float]] = {"before the kill": [], "while it was away": [], "after": []}
+    for end, latency in zip(found.ends, found.latencies, strict=True):
+        phase = "before the kill" if end < gone else "after" if end - latency > back else "while it was away"
+        phases[phase].append(latency)
+    told = [
+        f"{name}: p50 {pick(own, 0.5):.0f}, p99 {pick(own, 0.99):.0f}, slowest {1e3 * max(own):.0f} ms ({len(own):,})"
+        for name, own in phases.items()
+        if own
+    ]
+    return f"{'; '.join(told)}; the gateway was back after {killed[-1] - gone:.1f} s"
 
 
 async def hold_slow(port: int, count: int, seconds: float) -> tuple[int, list[float]]:
@@ -252,15 +288,19 @@ def measure_slow(count: int) -> None:
     print(f"/livez meanwhile: median {1e3 * statistics.median(latencies):.1f} ms, worst {1e3 * max(latencies):.1f} ms")
 
 
-def measure_soak(count: int, steps: int = 8) -> None:
-    with run_all(1) as (gateways, _, _):
+def measure_soak(count: int) -> None:
+    """Send requests of ever new sessions, ten each, and print the gateway's memory on the way."""
+    marks = sorted({count // 20, count // 10, count * 3 // 10, count // 2, count * 7 // 10, count})
+    with run_all(1, on_sqlite=True) as (gateways, _, _):
         pid = gateways[0].process.pid
-        told = [f"start {read_memory_mb(pid):.0f} MB"]
-        for step in range(steps):
-            sessions = count // steps // 10
-            asyncio.run(run_load([gateways[0].url], sessions, 10, f"soak{step}"))
-            told.append(f"{(step + 1) * sessions * 10:,}: {read_memory_mb(pid):.0f} MB")
-    print("memory of one gateway by requests: " + ", ".join(told))
+        print(f"memory of one gateway: start {read_memory_mb(pid):.0f} MB", flush=True)
+        done = 0
+        for mark in marks:
+            sessions = (mark - done) // 10
+            found = asyncio.run(run_load([gateways[0].url], sessions, 10, f"soak{mark}"))
+            done += sessions * 10
+            assert not found.refused, found.refused[:5]
+            print(f"{done:,} requests in {done // 10:,} sessions: {read_memory_mb(pid):.0f} MB", flush=True)
 
 
 def measure_capacity(gateways: Sequence[int], seconds_of: int) -> None:

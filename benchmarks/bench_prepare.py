@@ -6,8 +6,8 @@
 The session grows turn by turn. "Request" is the CPU time of the thread that prepares, which a client waits for;
 "beside" is what the process spends in other threads during it, mostly the recall index. The stall is the longest time
 that an event loop in the same process, which does nothing but wake up every millisecond, had to wait during one
-compression; beside it stands the longest wait within one second without work. A fixed loop in plain Python is timed
-in the same run, so that figures of a busy machine can be compared with those of an idle one.
+compression; beside it is the longest wait within one second without work. A fixed loop in plain Python is timed in the
+same run, so that figures of a busy machine can be compared with those of an idle one.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from refold import CompressionConfig, ContextCompressionManager
+from refold.server.serve import tune_process
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "agent_long.jsonl.gz"
 JOINED = ("django__django-11138", "sphinx-doc__sphinx-9229", "sympy__sympy-13091", "pylint-dev__pylint-6528")
@@ -100,6 +101,17 @@ class Timed:
     profile: cProfile.Profile | None = None
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Stall:
+    """How long a loop waited at most, and the most CPU time that its process used in one wait.
+
+    The second figure is that of an idle machine: the rest of a wait, other processes had the cores.
+    """
+
+    ms: float
+    cpu_ms: float
+
+
 def time_requests(messages: Sequence[Message], *, profiled: bool) -> list[Timed]:
     times: list[Timed] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -134,31 +146,37 @@ def split_causes(profile: cProfile.Profile) -> dict[str, float]:
     return {cause: seconds / total for cause, seconds in spent.items()}
 
 
-async def measure_stall(messages: Sequence[Message]) -> tuple[float, float, float]:
-    """Return the longest wait of an event loop during one compression, that of an idle one, and the time it took."""
-    waits: list[float] = []
+async def measure_stall(messages: Sequence[Message], before: int) -> tuple[Stall, Stall, float]:
+    """Return the longest waits of an event loop while a request folds and without one, and the seconds of the fold.
+
+    ``before`` is how many messages the request before it had. The interpreter is tuned as the gateway tunes it.
+    """
+    waits: list[Stall] = []
 
     async def wake_up() -> None:
         while True:
-            begun = time.perf_counter()
+            begun, cpu = time.perf_counter(), time.process_time()
             await asyncio.sleep(0.001)
-            waits.append(1e3 * (time.perf_counter() - begun - 0.001))
+            waits.append(Stall(1e3 * (time.perf_counter() - begun - 0.001), 1e3 * (time.process_time() - cpu)))
 
     with tempfile.TemporaryDirectory() as folder:
         manager = ContextCompressionManager(CompressionConfig(window=WINDOW), folder)
-        manager.append("s", list(messages))
+        await manager.prepare_context("s", list(messages[:before]))
+        manager.recalling.upkeep.join()
+        tune_process()
         waking = asyncio.create_task(wake_up())
         await asyncio.sleep(1.0)
         idle = max(waits)
         waits.clear()
         begun = time.perf_counter()
-        await manager.prepare_context("s")
+        report = (await manager.prepare_context("s", list(messages))).report
         took = time.perf_counter() - begun
+        assert report.tokens_before > report.tokens_after, "the request was to fold"
         while manager.recalling.upkeep.is_busy():
             await asyncio.sleep(0.01)
         waking.cancel()
         manager.close()
-    return max(waits), idle, took
+    return Stall(max(one.ms for one in waits), max(one.cpu_ms for one in waits)), idle, took
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -183,10 +201,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         told = ", ".join(f"{cause} {share:.0%}" for cause, share in sorted(causes.items(), key=lambda pair: -pair[1]))
         print(f"  fold at {one.messages} messages, by cause: {told}")
     if folds and not wish.skip_stall:
-        stall, idle, took = asyncio.run(measure_stall(messages[: folds[0].messages]))
-        print(
-            f"longest wait of the event loop during a compression of {took:.2f} s: {stall:.1f} ms (idle: {idle:.1f} ms)"
-        )
+        last = folds[0].messages
+        before = max(count for count in list_requests(messages) if count < last)
+        stall, idle, took = asyncio.run(measure_stall(messages[:last], before))
+        print(f"longest wait of the event loop during a compression of {took:.2f} s: {stall.ms:.1f} ms", end="")
+        print(f" (idle: {idle.ms:.1f} ms); most CPU of this process in one wait: {stall.cpu_ms:.1f} ms")
     print("```")
     return 0
 

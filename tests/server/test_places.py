@@ -5,7 +5,10 @@ import random
 
 import pytest
 
-from refold.server.body import count_shared_bytes, find_places
+from refold.server.body import count_shared_bytes, find_places, read_request
+from refold.server.request_memory import Remembered, _Requests
+from refold.server.session_lookup import KnownSession
+from refold.server.wires import WIRES
 from refold.testing import echo_prompt
 from tests.server.running import PATHS, make_body, make_dialog
 from tests.server.test_fidelity import write_value
@@ -140,3 +143,17 @@ def test_a_forgotten_message_does_not_come_back_from_the_clients_bytes(start):
     answer = rig.post("openai-chat", make_body("openai-chat", history), x_refold_session="s")
     assert answer.status_code == 200, answer.text
     assert shown not in rig.provider.requests[-1].messages
+
+
+def test_requests_of_no_more_sessions_are_remembered_than_the_gateway_knows():
+    wire, memory = WIRES["openai-chat"], _Requests(bytes_max=1_000_000, sessions_max=5)
+    bodies = {
+        f"s{number}": json.dumps(make_body("openai-chat", make_dialog(number + 1))).encode() for number in range(9)
+    }
+    for name, body in bodies.items():
+        places = find_places(body, "messages")
+        session = KnownSession(name, "", wire.name)
+        memory.remember(Remembered(session, places, read_request(wire, body)))
+    assert list(memory._by_session) == list(bodies)[-5:]
+    assert sum(map(len, memory._by_start.values())) == 5
+    assert memory._bytes == sum(len(bodies[name]) for name in list(bodies)[-5:])

@@ -95,7 +95,9 @@ class Preparer:
         self._limits = limits
         self._identities = identities
         self.reporter = self._reporter = Reporter(manager)
-        self._memory = RequestMemory(self._reporter, settings.memory_bytes_max)
+        self._memory = RequestMemory(
+            self._reporter, bytes_max=settings.memory_bytes_max, sessions_max=settings.sessions_known_max
+        )
         self._workers = BodyWorkers(settings.prepare_s_max)
         self._fallback = Fallback(settings, manager, self._workers)
         self._writes = WriteBehind(manager.store_prepared)

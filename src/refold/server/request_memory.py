@@ -67,10 +67,11 @@ class Continued:
 
 
 class _Requests:
-    """Requests by their beginning."""
+    """Requests by their beginning. Those of sessions that the gateway no longer knows are of no use."""
 
-    def __init__(self, bytes_max: int = 64_000_000) -> None:
+    def __init__(self, bytes_max: int, sessions_max: int) -> None:
         self._bytes_max = bytes_max
+        self._sessions_max = sessions_max
         self._bytes = 0
         self._by_session: OrderedDict[str, tuple[Start, Remembered]] = OrderedDict()
         self._by_start: dict[Start, OrderedDict[str, Remembered]] = {}
@@ -102,7 +103,7 @@ class _Requests:
         self._by_session[session.id] = key, remembered
         self._by_start.setdefault(key, OrderedDict())[session.id] = remembered
         self._bytes += len(body)
-        while self._bytes > self._bytes_max:
+        while self._bytes > self._bytes_max or len(self._by_session) > self._sessions_max:
             self.forget(next(iter(self._by_session)))
 
     def forget(self, session_id: str) -> None:
@@ -147,9 +148,9 @@ class RequestMemory:
     time than preparing from the ledger. For one event loop.
     """
 
-    def __init__(self, reporter: Reporter, bytes_max: int) -> None:
+    def __init__(self, reporter: Reporter, *, bytes_max: int, sessions_max: int) -> None:
         self._reporter = reporter
-        self._memory = _Requests(bytes_max)
+        self._memory = _Requests(bytes_max, sessions_max)
         self._under_way: dict[Start, set[asyncio.Task[None]]] = {}
 
     def find(self, tenant: str, wire: Wire, body: bytes, session_id: str, conversation: str = "") -> Continued | None:
