@@ -224,3 +224,43 @@ def test_a_tool_loop_stays_one_session(start):
             {"role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": f"file_{turn}"},
         ]
     assert len(sessions) == 1
+
+
+ASKED = user("What is the weather in Rome?")
+IN_ANTHROPIC = [
+    ASKED,
+    {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "weather", "input": {"city": "Rome"}}]},
+    {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "21 C"}]},
+]
+IN_CHAT = [
+    ASKED,
+    {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [
+            {"id": "t1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Rome"}'}}
+        ],
+    },
+    {"role": "tool", "tool_call_id": "t1", "content": "21 C"},
+]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [(("anthropic", IN_ANTHROPIC), ("openai-chat", IN_CHAT)), (("openai-chat", IN_CHAT), ("anthropic", IN_ANTHROPIC))],
+    ids=["Anthropic first", "OpenAI first"],
+)
+def test_a_named_session_that_goes_on_in_another_wire_format_is_a_session_of_its_own(tmp_path, first, second):
+    stored = {}
+    for _ in range(2):  # The second time in another process, which knows the sessions from the ledger only.
+        with start_rig(tmp_path) as rig:
+            for wire, messages in (first, second, first):
+                answer = rig.post(wire, make_body(wire, messages), x_refold_session="talk")
+                assert answer.status_code == 200
+                assert "failed-open" not in answer.headers["x-refold-reason"]
+                name = answer.headers["x-refold-session"]
+                raws = [json.loads(one.raw) for one in rig.manager.ledger.read_messages(name)]
+                assert raws == messages
+                stored.setdefault(name, set()).add(rig.manager.ledger.read_session(name).wire)
+            assert rig.manager.ledger.verify() == []
+    assert stored == {"talk": {first[0]}, f"talk.{second[0]}": {second[0]}}

@@ -64,6 +64,7 @@ from refold.server.session_lookup import (
     read_alike,
     read_conversation,
     read_known,
+    read_wire,
     store_known,
 )
 from refold.server.settings import LARGE_BYTES, GatewaySettings, name_payer
@@ -224,7 +225,7 @@ class Preparer:
         """Return the session that a request names or continues, or a new one."""
         identities = self._identities
         if named:
-            return identities.choose_named(tenant, named, request, origin)
+            return identities.choose_named(tenant, named, request, origin, await self._find_wire(tenant, named))
         # A request without a reply usually starts a new conversation; if it does not, nothing is lost.
         if any(request.replies) and identities.find(tenant, request, origin) is None:
             try:
@@ -235,6 +236,16 @@ class Preparer:
                 for one in alike:
                     identities.add(one)
         return identities.choose(tenant, request, origin)
+
+    async def _find_wire(self, tenant: str, named: str) -> str:
+        """Return the wire format of a named session that this gateway has not seen yet; empty if it is new."""
+        if self._identities.knows(tenant, named):
+            return ""
+        try:
+            return await asyncio.to_thread(read_wire, self._manager.ledger, make_id(tenant, named))
+        except RefoldError as error:
+            log.warning("a session could not be looked up", extra={"fields": {"error": type(error).__name__}})
+            return ""
 
     def _find_limits(self, session: KnownSession, request: ReadRequest) -> Limits:
         return self._limits.find(find_limit_key(session, request), request.output_tokens_max)

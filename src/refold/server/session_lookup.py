@@ -192,12 +192,26 @@ class Identities:
     def __len__(self) -> int:
         return len(self._known)
 
-    def choose_named(self, tenant: str, name: str, request: ReadRequest, origin: Origin = NOWHERE) -> KnownSession:
-        """Return the session that a client names."""
+    def choose_named(
+        self, tenant: str, name: str, request: ReadRequest, origin: Origin = NOWHERE, stored_wire: str = ""
+    ) -> KnownSession:
+        """Return the session that a client names.
+
+        A session is in one wire format. A request in another one gets a session of its own, with the format in its
+        name. ``stored_wire`` is the format of the session in the ledger, if it is not known here.
+        """
         session_id = make_id(tenant, check_name(name))
-        known = self._known.get(session_id) or KnownSession(session_id, tenant, request.wire.name, client=origin.client)
+        known, wire = self._known.get(session_id), request.wire.name
+        if (known.wire if known is not None else stored_wire or wire) != wire:
+            session_id = f"{session_id}.{wire}"
+            known = self._known.get(session_id)
+        known = known or KnownSession(session_id, tenant, wire, client=origin.client)
         self._continue(known, request)
         return known
+
+    def knows(self, tenant: str, name: str) -> bool:
+        """Tell whether a named session is in memory."""
+        return make_id(tenant, name) in self._known
 
     def choose(self, tenant: str, request: ReadRequest, origin: Origin = NOWHERE) -> KnownSession:
         """Return the session that a request continues, or a new one.
@@ -349,6 +363,12 @@ def store_known(ledger: Ledger, session: KnownSession, request: ReadRequest) -> 
 def read_known(ledger: Ledger, limit: int) -> list[KnownSession]:
     """Return sessions made by a gateway, most recently changed last."""
     return _read_rows(ledger, ledger.list_sessions(limit=limit))
+
+
+def read_wire(ledger: Ledger, session_id: str) -> str:
+    """Return the wire format of a stored session; empty if there is none."""
+    row = ledger.read_session(session_id)
+    return row.wire if row is not None else ""
 
 
 def read_alike(ledger: Ledger, tenant: str, request: ReadRequest) -> list[KnownSession]:
