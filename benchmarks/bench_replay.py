@@ -32,7 +32,7 @@ from typing import Any
 from refold.budget import Budget, Tariff, window_budget
 from refold.config import CompressionConfig
 from refold.readers.request_log import read_session
-from refold.replay.policy import LadderPolicy, Policy, Room, find_baselines
+from refold.replay.policy import LadderPolicy, Policy, PolicyRoom, find_baselines
 from refold.replay.record import SessionRecord
 from refold.replay.report import Probed, group_distances
 from refold.replay.run import Measured, replay_session
@@ -85,7 +85,7 @@ class Task:
         preset = self.policy if self.policy not in BASELINES else "default"
         return CompressionConfig(preset=preset, **self.settings)
 
-    def make_policy(self, room: Room) -> Policy:
+    def make_policy(self, room: PolicyRoom) -> Policy:
         baseline = BASELINES.get(self.policy)
         return baseline(room) if baseline else LadderPolicy(room, self.make_config())
 

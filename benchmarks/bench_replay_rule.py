@@ -23,7 +23,7 @@ from refold.config import CompressionConfig
 from refold.readers.request_log import read_session
 from refold.readers.session import Session
 from refold.replay.record import SessionRecord
-from refold.replay.run import Job, Terms, run_jobs
+from refold.replay.run import ReplayJob, Terms, run_jobs
 
 
 def make_trace(record: SessionRecord, raw: SessionRecord) -> Trace | None:
@@ -68,12 +68,12 @@ def measure_speed(half: str) -> None:
         assert read is not None
         sessions.append(replace(read, id=f"{at}", bytes=len(line)))
     print("\n### Replay speed\n\nSessions of swe_mini, each under `raw` and `default`, with recall for the missing.\n")
-    Job(sessions[0], "default", Terms("gpt-4o", 8_000)).run()  # What is loaded once is not a session's time.
+    ReplayJob(sessions[0], "default", Terms("gpt-4o", 8_000)).run()  # What is loaded once is not a session's time.
     print("| sessions | processes | seconds | sessions/s | MB/s | seconds of one core per session |")
     print("|---|---|---|---|---|---|")
     for count, processes in ((12, 1), (24, 1), (48, 1), (48, 2)):
         chosen = sessions[:count]
-        jobs = [Job(one, preset, Terms("gpt-4o", 8_000)) for one in chosen for preset in ("raw", "default")]
+        jobs = [ReplayJob(one, preset, Terms("gpt-4o", 8_000)) for one in chosen for preset in ("raw", "default")]
         begun, used = time.perf_counter(), count_core_seconds()
         run_jobs(jobs, processes=processes)
         spent, used = time.perf_counter() - begun, count_core_seconds() - used

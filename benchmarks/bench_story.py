@@ -39,7 +39,7 @@ from refold.conversation.view import Lens
 from refold.formats.detect import make_format
 from refold.readers.request_log import read_session
 from refold.readers.session import Session
-from refold.replay.policy import LadderPolicy, Room
+from refold.replay.policy import LadderPolicy, PolicyRoom
 from refold.replay.run import Measured, measure_session
 from refold.stages.stage import Ask, Reply
 from refold.tokens import CacheRules, counter_for
@@ -170,7 +170,7 @@ class Mediocre:
 class Told(LadderPolicy):
     """The ladder with a stand-in model."""
 
-    def __init__(self, room: Room, config: CompressionConfig) -> None:
+    def __init__(self, room: PolicyRoom, config: CompressionConfig) -> None:
         super().__init__(room, config)
         self._model = Mediocre(room.lens.count_text)
 
@@ -200,7 +200,7 @@ def play(story: Story, share: float, settings: dict[str, Any], *, with_model: bo
     least = measured.system_tokens + measured.user_tokens_max + FLOOR_TOKENS
     window = max(measured.system_tokens + int((measured.tokens - measured.system_tokens) * share), least)
     budget = replace(window_budget(window, 0, config.tiers()), is_of_room=True)
-    policy = (Told if with_model else LadderPolicy)(Room(lens, measured.fixed_tokens, budget, TARIFF), config)
+    policy = (Told if with_model else LadderPolicy)(PolicyRoom(lens, measured.fixed_tokens, budget, TARIFF), config)
     step, seen = None, 0
     messages = measured.messages
     for at in range(1, len(messages) + 1):

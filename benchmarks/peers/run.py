@@ -33,7 +33,7 @@ from refold.errors import RefoldError  # noqa: E402
 from refold.formats.translate import can_translate, translate_messages  # noqa: E402
 from refold.readers import Session, read_file  # noqa: E402
 from refold.readers.request_log import read_session  # noqa: E402
-from refold.replay.policy import Allowance, PeerPolicy, Policy, Room  # noqa: E402
+from refold.replay.policy import Allowance, PeerPolicy, Policy, PolicyRoom  # noqa: E402
 from refold.replay.record import SessionRecord, add_probes  # noqa: E402
 from refold.replay.run import replay_session  # noqa: E402
 from refold.tokens import counter_for  # noqa: E402
@@ -109,7 +109,7 @@ def read_recorded(name: str, sessions: int) -> Iterator[Session]:
         yield read_session(json.loads(line), "recorded")
 
 
-def replay_one(session: Session, title: str, make_policy: Callable[[Room], Policy]) -> SessionRecord:
+def replay_one(session: Session, title: str, make_policy: Callable[[PolicyRoom], Policy]) -> SessionRecord:
     task = Task("", "default", READ, "room", {})
     return replay_session(
         session, title, make_policy, task.make_budget, counter_for("gpt-4o"), make_tariff(READ), with_recall=False

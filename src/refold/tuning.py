@@ -27,7 +27,7 @@ from refold.ledger.records import Event
 from refold.manager import ContextCompressionManager
 from refold.manager.notices import Notice
 from refold.readers.session import Session
-from refold.replay.policy import LadderPolicy, Policy, Room
+from refold.replay.policy import LadderPolicy, Policy, PolicyRoom
 from refold.replay.record import SessionRecord, add_probes
 from refold.replay.report import Tally, tally_preset
 from refold.replay.run import Measured, replay_session
@@ -217,7 +217,7 @@ def _replay(session: Session, config: CompressionConfig) -> SessionRecord:
     info = _model_of(config, session.model)
     counter = counter_for(info.name or None)
 
-    def make_policy(room: Room) -> Policy:
+    def make_policy(room: PolicyRoom) -> Policy:
         return LadderPolicy(room, config)
 
     def make_budget(_measured: Measured) -> Budget:

@@ -21,7 +21,7 @@ from refold.formats import parse_messages
 from refold.formats.detect import make_format
 from refold.ladder.plan import REST_SHARE, REST_TOKENS_MAX, Plan, prepare
 from refold.ladder.run import answer_nothing, drive
-from refold.replay.policy import LadderPolicy, Room, Step
+from refold.replay.policy import LadderPolicy, PolicyRoom, Step
 from refold.stages.fold import Fold
 from refold.tokens import CacheRules, counter_for
 from tests.laws.strategies import Talk, talks
@@ -45,7 +45,7 @@ class Walk:
         self.fixed_tokens = fixed_tokens
         self.preset = preset
         self.config = CompressionConfig(preset=preset, **({"economic": True} if preset == "default" else {}))
-        self.policy = LadderPolicy(Room(self.lens, fixed_tokens, budget, PRICES), self.config)
+        self.policy = LadderPolicy(PolicyRoom(self.lens, fixed_tokens, budget, PRICES), self.config)
         self.messages: list[Message] = []
         self.folded = 0
 

@@ -7,7 +7,7 @@ import pytest
 
 from refold.budget import Budget, Tariff
 from refold.readers.session import Session
-from refold.replay.policy import BASELINES, Raw, Room, Step
+from refold.replay.policy import BASELINES, PolicyRoom, Raw, Step
 from refold.replay.record import CopyIndex, SessionRecord
 from refold.replay.report import tally_preset
 from refold.replay.run import replay_session
@@ -95,7 +95,7 @@ def test_a_copy_that_the_first_user_message_still_shows_is_in_view() -> None:
 class Drop(Raw):
     """Drops one more step, the oldest, before each of the named requests."""
 
-    def __init__(self, room: Room, before: tuple[int, ...]) -> None:
+    def __init__(self, room: PolicyRoom, before: tuple[int, ...]) -> None:
         super().__init__(room)
         self._before = before
         self._requests = 0

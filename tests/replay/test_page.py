@@ -9,8 +9,8 @@ import pytest
 
 from refold.readers.session import Session
 from refold.replay.page import write_page
-from refold.replay.report import Report
-from refold.replay.run import Job, Terms, run_jobs
+from refold.replay.report import ReplayReport
+from refold.replay.run import ReplayJob, Terms, run_jobs
 from tests.replay.files import agent_messages
 
 CHROMIUM = Path("/usr/bin/chromium")
@@ -23,9 +23,9 @@ def make_page(folder: Path) -> Path:
     plain = Session("agent <of> many steps", tuple(agent_messages(60)))
     session = Session(plain.id, plain.messages, probes=find_probes(plain))
     terms = Terms("claude-opus-5-5", 3_000)
-    records = run_jobs([Job(session, preset, terms) for preset in PRESETS])
+    records = run_jobs([ReplayJob(session, preset, terms) for preset in PRESETS])
     path = folder / "report.html"
-    path.write_text(write_page(Report(terms, PRESETS, (session,), tuple(records))), encoding="utf-8")
+    path.write_text(write_page(ReplayReport(terms, PRESETS, (session,), tuple(records))), encoding="utf-8")
     return path
 
 

@@ -9,7 +9,7 @@ from refold.errors import FormatError
 from refold.readers.session import Session
 from refold.replay.policy import Allowance, PeerPolicy, find_baselines
 from refold.replay.record import SessionRecord
-from refold.replay.run import Job, Terms, replay_session
+from refold.replay.run import ReplayJob, Terms, replay_session
 from refold.testing.convert import to_anthropic
 from refold.tokens import CacheRules, counter_for
 from tests.replay.files import agent_messages
@@ -85,7 +85,7 @@ def test_a_session_in_another_format_is_a_problem_of_its_own() -> None:
 
 def test_langchain_is_a_baseline_where_it_is_installed() -> None:
     pytest.importorskip("langchain", reason="LangChain is not installed")
-    record = Job(SESSION, "langchain", Terms("gpt-4o", 3_000)).run()
+    record = ReplayJob(SESSION, "langchain", Terms("gpt-4o", 3_000)).run()
     assert not record.problem
     assert not any(request.violations for request in record.requests)
     assert any(request.asked for request in record.requests), "its summaries are billed"

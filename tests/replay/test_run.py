@@ -11,10 +11,10 @@ from refold.conversation import because
 from refold.errors import ConfigError
 from refold.readers.session import Probe, Session
 from refold.replay.page import write_page
-from refold.replay.policy import BASELINES, LadderPolicy, Room
+from refold.replay.policy import BASELINES, LadderPolicy, PolicyRoom
 from refold.replay.record import SessionRecord
-from refold.replay.report import Report, describe, tally_preset, write_bill_rows, write_probe_rows, write_rows
-from refold.replay.run import Job, Terms, check_presets, replay_session, run_jobs
+from refold.replay.report import ReplayReport, describe, tally_preset, write_bill_rows, write_probe_rows, write_rows
+from refold.replay.run import ReplayJob, Terms, check_presets, replay_session, run_jobs
 from refold.testing.convert import to_anthropic, to_responses
 from refold.tokens import CacheRules, counter_for
 from tests.replay.files import agent_messages
@@ -122,7 +122,7 @@ def test_a_cold_cache_is_billed_and_acted_on() -> None:
     config = CompressionConfig(economic_ratio=0.2)
 
     def run(session: Session) -> SessionRecord:
-        def make(room: Room) -> LadderPolicy:
+        def make(room: PolicyRoom) -> LadderPolicy:
             return LadderPolicy(room, config)
 
         return replay_session(session, "default", make, lambda _: make_budget(20_000), COUNTER, TARIFF)
@@ -143,15 +143,15 @@ def test_a_record_comes_back_from_json_as_it_was(session: Session) -> None:
     assert SessionRecord.from_dict(json.loads(json.dumps(record.to_dict()))) == record
 
 
-def make_report(processes: int = 1, keep: Path | None = None) -> Report:
+def make_report(processes: int = 1, keep: Path | None = None) -> ReplayReport:
     sessions = tuple(
         Session(f"s{n}", tuple(agent_messages(20 + n)), probes=(Probe(18, "lib/used_003.py", "file", 9, True),))
         for n in range(3)
     )
     terms = Terms("gpt-4o", 2_500)
-    jobs = [Job(one, preset, terms) for one in sessions for preset in ("raw", "default", "turns")]
+    jobs = [ReplayJob(one, preset, terms) for one in sessions for preset in ("raw", "default", "turns")]
     records = run_jobs(jobs, processes=processes, keep=keep)
-    return Report(terms, ("raw", "default", "turns"), sessions, tuple(records))
+    return ReplayReport(terms, ("raw", "default", "turns"), sessions, tuple(records))
 
 
 def test_the_same_input_gives_the_same_report_whatever_runs_beside_it() -> None:
@@ -213,8 +213,8 @@ def test_an_unknown_preset_is_refused_by_name() -> None:
 def test_text_of_a_recording_cannot_leave_its_place_on_the_page() -> None:
     name = "<script>alert(1)</script>\"'&"
     sessions = (Session(name, tuple(agent_messages(12))),)
-    records = run_jobs([Job(sessions[0], "default", Terms(None, 1_500))])
-    page = write_page(Report(Terms(None, 1_500), ("default",), sessions, tuple(records)))
+    records = run_jobs([ReplayJob(sessions[0], "default", Terms(None, 1_500))])
+    page = write_page(ReplayReport(Terms(None, 1_500), ("default",), sessions, tuple(records)))
     assert "<script" not in page
     assert "&lt;script&gt;" in page
     assert "http" not in page.replace("http-equiv", "")

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from refold.formats import Conversation
     from refold.readers import FileReading
     from refold.readers.session import Broken
-    from refold.replay.report import Report
+    from refold.replay.report import ReplayReport
     from refold.tokens import Counter
 
 PRESETS = "raw,default"
@@ -281,8 +281,8 @@ def run_replay(request: ReplayRequest) -> None:
     from refold.readers import list_files, read_files
     from refold.replay.page import write_page
     from refold.replay.record import add_probes
-    from refold.replay.report import Report, describe
-    from refold.replay.run import Job, Terms, check_presets, run_jobs, unique_ids
+    from refold.replay.report import ReplayReport, describe
+    from refold.replay.run import ReplayJob, Terms, check_presets, run_jobs, unique_ids
 
     presets = check_presets([name.strip() for name in request.presets.split(",") if name.strip()])
     if not presets:
@@ -297,12 +297,12 @@ def run_replay(request: ReplayRequest) -> None:
         told = count_things(len(files), "file")
         raise FormatError(tr("there is no session in {told}; see 'refold replay --help' for what is read", told=told))
     terms = Terms(request.model, request.window)
-    jobs = [Job(session, preset, terms) for session in sessions for preset in presets]
+    jobs = [ReplayJob(session, preset, terms) for session in sessions for preset in presets]
     with show_progress(tr("replaying")) as tell:
         records = run_jobs(
             jobs, processes=request.jobs, keep=Path(request.resume) if request.resume else None, tell=tell
         )
-    report = Report(terms, tuple(presets), sessions, tuple(records), files)
+    report = ReplayReport(terms, tuple(presets), sessions, tuple(records), files)
     if request.report is not None:
         write_result(write_page(report).encode("utf-8", "replace"), request.report, "--report")
     if request.as_json:
@@ -312,7 +312,7 @@ def run_replay(request: ReplayRequest) -> None:
     tell_broken(files)
 
 
-def show_table(report: Report) -> None:
+def show_table(report: ReplayReport) -> None:
     """Print what each preset did, what it cost, what was still to be found, the notes, and how long preparing took."""
     from rich.table import Table
 
@@ -347,7 +347,7 @@ def show_table(report: Report) -> None:
         print_line(console, hint)
 
 
-def suggest_window(report: Report) -> str:
+def suggest_window(report: ReplayReport) -> str:
     """Return what to try where everything fitted and nothing had to be done; empty where there was something to do."""
     requests = [(record.window, request) for record in report.records for request in record.requests]
     if not requests or any(request.stages or request.tokens > window for window, request in requests):

@@ -136,7 +136,7 @@ def family_of(name: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SettingSource:
     """Where a value came from: the layer, and the file and line, variable or argument within it."""
 
     layer: LayerName
@@ -155,9 +155,9 @@ class Layer:
     place: str = ""
     places: Mapping[str, str] = field(default_factory=dict)
 
-    def source(self, name: str) -> Source:
+    def source(self, name: str) -> SettingSource:
         """Return where this layer sets a name."""
-        return Source(self.name, self.places.get(name, self.place))
+        return SettingSource(self.name, self.places.get(name, self.place))
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ class Merged:
     """The result of all layers: values and their sources, flat, by name."""
 
     values: dict[str, object]
-    sources: dict[str, Source]
+    sources: dict[str, SettingSource]
 
     def where(self, name: str) -> str:
         """Return the place of a setting for an error message."""
@@ -176,7 +176,7 @@ class Merged:
 def merge(layers: Sequence[Layer]) -> Merged:
     """Merge layers, lowest first; a name replaces every other name of its meaning in lower layers."""
     values: dict[str, object] = {}
-    sources: dict[str, Source] = {}
+    sources: dict[str, SettingSource] = {}
     for layer in layers:
         refuse_conflicts(layer)
         for name in layer.values:

@@ -24,7 +24,7 @@ from refold.config.layers import (
     Layer,
     LayerName,
     Merged,
-    Source,
+    SettingSource,
     check_preset,
     find_implied,
     flatten,
@@ -190,7 +190,7 @@ class CompressionConfig(BaseModel):
     memory: MemoryOptions = Field(default_factory=MemoryOptions)
 
     _layers: tuple[Layer, ...] = PrivateAttr(())
-    _sources: dict[str, Source] = PrivateAttr(default_factory=dict)
+    _sources: dict[str, SettingSource] = PrivateAttr(default_factory=dict)
     # The providers' own variables, keys among them: never shown, never stored. Only ``load`` sets them.
     _variables: Mapping[str, str] = PrivateAttr(default_factory=dict)
     _has_model: bool = PrivateAttr(False)
@@ -254,7 +254,7 @@ class CompressionConfig(BaseModel):
     def __hash__(self) -> int:
         return hash((self.preset_name, self.ladder, self.fold, repr(self.window)))
 
-    def source(self, name: str) -> Source | None:
+    def source(self, name: str) -> SettingSource | None:
         """Return where a setting or a stage option (``fold.keep_turns``) was set; None if it has its built-in value."""
         return self._sources.get(name)
 

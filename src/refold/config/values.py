@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, PlainValidator
 
 from refold.budget import Budget, Thresholds, Tiers, window_budget
-from refold.config.layers import MEANINGS, Known, Merged, Source, suggest
+from refold.config.layers import MEANINGS, Known, Merged, SettingSource, suggest
 from refold.errors import ConfigError
 from refold.ledger.place import LedgerPlace
 from refold.stages import STAGES
@@ -142,7 +142,7 @@ def fill_options(merged: Merged, known: Known) -> Merged:
             return
         values[option] = _follow(merged, name, follow)
         source = merged.sources[name]
-        sources[option] = Source(source.layer, f"{source.place} ({name})" if source.place else name)
+        sources[option] = SettingSource(source.layer, f"{source.place} ({name})" if source.place else name)
 
     for meaning in MEANINGS:
         for name in meaning.names[1:] if "." in meaning.names[0] else ():

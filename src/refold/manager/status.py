@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter as Tally
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from refold.budget import Budget, decide
@@ -14,6 +14,7 @@ from refold.config.values import window_of
 from refold.conversation import because
 from refold.conversation.message import Message
 from refold.conversation.reason import NO_REASON, Language, Reason, describe, read_reason
+from refold.conversation.view import Item
 from refold.ladder.plan import count_head, detect_said
 from refold.ledger.codec import load_json
 from refold.ledger.port import Ledger
@@ -276,3 +277,38 @@ def read_client(row: SessionRow) -> str:
     made = row.settings.get(GATEWAY)
     found = made.get("client") if isinstance(made, dict) else row.settings.get(CLIENT)
     return found if isinstance(found, str) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class ContextShare:
+    """One row of the breakdown of a context by kind."""
+
+    name: str
+    tokens: int
+    messages: int = 0
+
+
+def break_down(items: Sequence[Item], status: SessionStatus, system_tokens: int) -> list[ContextShare]:
+    """Return the tokens of a context by kind; they add up to ``status.tokens``, and with *free* to the room."""
+    tokens = dict.fromkeys(("user", "assistant", "tool output", "folds", "system"), 0)
+    counts = dict.fromkeys(tokens, 0)
+    for item in items:
+        name = _name_item(item)
+        tokens[name] += item.tokens
+        counts[name] += 1
+    fixed = max(0, status.tokens - sum(tokens.values()))
+    system = min(fixed, system_tokens)
+    rows = [
+        ContextShare("system prompt", system + tokens.pop("system"), counts.pop("system")),
+        ContextShare("tools", fixed - system),
+        *(ContextShare(name, tokens[name], counts[name]) for name in tokens),
+    ]
+    return [*rows, ContextShare("free", max(0, status.hard - status.tokens))]
+
+
+def _name_item(item: Item) -> str:
+    if item.is_fold:
+        return "folds"
+    if item.role == "tool" or any(part.kind == "result" for part in item.parts):
+        return "tool output"
+    return item.role if item.role in ("user", "assistant", "system") else "system"

@@ -22,7 +22,7 @@ from refold.replay.record import SessionRecord
 from refold.replay.report import (
     BROKEN_MAX,
     Probed,
-    Report,
+    ReplayReport,
     Tally,
     choose_shown,
     name_distances,
@@ -42,7 +42,7 @@ _DASHES = ("", "6 3", "2 3", "8 3 2 3", "1 4", "10 4", "4 2 1 2", "3 6")
 _TIP_CHARS, _TIP_LINES = 128, 2
 
 
-def write_page(report: Report) -> str:
+def write_page(report: ReplayReport) -> str:
     """Return the whole page."""
     tallies = report.tallies()
     causes = (*CAUSES, "re-reads")
@@ -125,7 +125,7 @@ def _write_table(rows: Sequence[Sequence[str]]) -> str:
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
-def _write_probes(report: Report, tallies: Sequence[Tally]) -> str:
+def _write_probes(report: ReplayReport, tallies: Sequence[Tally]) -> str:
     names = [name for name in name_distances() if any(name in tally.by_distance for tally in tallies)]
     if not names:
         return '<p class="soft">No call of these sessions uses a value from an earlier message.</p>'
@@ -149,7 +149,7 @@ def _pair(probed: Probed | None) -> tuple[float, float] | None:
     return probed.view_percent, probed.found_percent
 
 
-def _write_session(report: Report, session: Session) -> str:
+def _write_session(report: ReplayReport, session: Session) -> str:
     records = [record for record in report.records if record.session == session.id]
     curves = [_curve(record) for record in records]
     limit = max((record.window for record in records), default=0)
@@ -185,7 +185,7 @@ def _write_decisions(records: Iterable[SessionRecord]) -> str:
     return f"<details><summary>Decisions ({len(rows):,})</summary>{table}</details>"
 
 
-def _write_notes(report: Report) -> str:
+def _write_notes(report: ReplayReport) -> str:
     notes = "".join(f"<li>{escape(note)}</li>" for note in report.notes())
     broken = report.broken()
     lines = "".join(f"<li>{escape(path)}, line {one.line}: {escape(one.why)}</li>" for path, one in broken[:BROKEN_MAX])

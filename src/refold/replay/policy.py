@@ -28,7 +28,7 @@ from refold.errors import BudgetTooSmall, FormatError
 from refold.formats import parse_messages
 from refold.ladder.plan import Plan, order_stages, prepare
 from refold.ladder.run import climb, drive
-from refold.replay.record import Asked
+from refold.replay.record import SummariserCall
 from refold.stages.mask import Mask
 from refold.stages.stage import Ask, Goal, Reply
 
@@ -53,7 +53,7 @@ class Step:
     tokens_freed: int = 0
     stages: tuple[str, ...] = ()
     reason: Reason = NO_REASON
-    asked: tuple[Asked, ...] = ()
+    asked: tuple[SummariserCall, ...] = ()
     problem: str = ""
 
 
@@ -72,7 +72,7 @@ class Policy(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class PolicyRoom:
     """Input of every policy: the lens, the tokens beside the messages, the budget and the prices."""
 
     lens: Lens
@@ -86,11 +86,11 @@ class LadderPolicy:
 
     keeps_originals: ClassVar[bool] = True
 
-    def __init__(self, room: Room, config: CompressionConfig) -> None:
+    def __init__(self, room: PolicyRoom, config: CompressionConfig) -> None:
         self._room = room
         self._view: View = apply((), (), room.lens, fixed_tokens=room.fixed_tokens)
         self._carry = Carry()
-        self._asked: list[Asked] = []
+        self._asked: list[SummariserCall] = []
         self._unsent: set[str] = set()
         self._plan = Plan(
             budget=room.budget,
@@ -132,7 +132,7 @@ class LadderPolicy:
     def _answer(self, ask: Ask) -> Reply:
         count = self._room.lens.count_text
         text = ask.prompt[-STAND_IN_CHARS:]
-        self._asked.append(Asked(count(ask.system) + count(ask.prompt), min(ask.tokens_max, count(text))))
+        self._asked.append(SummariserCall(count(ask.system) + count(ask.prompt), min(ask.tokens_max, count(text))))
         return Reply(text)
 
 
@@ -141,7 +141,7 @@ class Raw:
 
     keeps_originals: ClassVar[bool] = False
 
-    def __init__(self, room: Room) -> None:
+    def __init__(self, room: PolicyRoom) -> None:
         self._room = room
         self._items: list[Item] = []
         self._tokens = room.fixed_tokens
@@ -206,7 +206,7 @@ class StickyMask:
 
     keeps_originals: ClassVar[bool] = False
 
-    def __init__(self, room: Room) -> None:
+    def __init__(self, room: PolicyRoom) -> None:
         self._room = room
         self._view: View = apply((), (), room.lens, fixed_tokens=room.fixed_tokens)
         self._stage = Mask(keep=1, values=0)
@@ -264,13 +264,13 @@ class PeerPolicy:
 
     keeps_originals: ClassVar[bool] = False
 
-    def __init__(self, room: Room, make_peer: MakePeer) -> None:
+    def __init__(self, room: PolicyRoom, make_peer: MakePeer) -> None:
         if room.lens.format.name != "openai-chat":
             raise FormatError(f"peers read OpenAI chat messages only, and this session is {room.lens.format.name}")
         self._room = room
         self._new: list[dict[str, Any]] = []
         self._items: dict[int, Item] = {}
-        self._asked: list[Asked] = []
+        self._asked: list[SummariserCall] = []
         self._last = 0
         self._peer = make_peer(Allowance(room.budget.hard - room.fixed_tokens, self._count, self._ask))
 
@@ -311,24 +311,24 @@ class PeerPolicy:
         room = self._room.budget.hard - self._room.fixed_tokens - system
         chars = int(SUMMARY_SHARE * CHARS_PER_TOKEN * room)
         text = prompt[-min(STAND_IN_CHARS, max(CHARS_PER_TOKEN, chars)) :]
-        self._asked.append(Asked(count(prompt), count(text)))
+        self._asked.append(SummariserCall(count(prompt), count(text)))
         return text
 
 
-def find_peers() -> dict[str, Callable[[Room], Policy]]:
+def find_peers() -> dict[str, Callable[[PolicyRoom], Policy]]:
     """Return the peers that are installed here, by name."""
     if find_spec("langchain") is None:
         return {}
     return {"langchain": _make_langchain}
 
 
-def _make_langchain(room: Room) -> Policy:
+def _make_langchain(room: PolicyRoom) -> Policy:
     from refold.replay.langchain import Summarisation
 
     return PeerPolicy(room, Summarisation)
 
 
-BASELINES: dict[str, Callable[[Room], Policy]] = {
+BASELINES: dict[str, Callable[[PolicyRoom], Policy]] = {
     "raw": Raw,
     "last-n": LastFitting,
     "mask": StickyMask,
@@ -336,6 +336,6 @@ BASELINES: dict[str, Callable[[Room], Policy]] = {
 }
 
 
-def find_baselines() -> dict[str, Callable[[Room], Policy]]:
+def find_baselines() -> dict[str, Callable[[PolicyRoom], Policy]]:
     """Return all baselines by name, among them the peers that are installed."""
     return {**BASELINES, **find_peers()}

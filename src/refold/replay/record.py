@@ -57,7 +57,7 @@ _WORDS = re.compile(rf"[{_CHINESE}]|[^\W{_CHINESE}]+|[^\w\s]")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SummariserCall:
     """One call of the summariser, in tokens."""
 
     prompt_tokens: int
@@ -84,7 +84,7 @@ class RequestRecord:
     tokens_freed: int = 0
     stages: tuple[str, ...] = ()
     reason: Reason = NO_REASON
-    asked: tuple[Asked, ...] = ()
+    asked: tuple[SummariserCall, ...] = ()
     runs: int = 0
     runs_in_view: int = 0
     rereads: tuple[int, ...] = ()
@@ -151,7 +151,7 @@ class SessionRecord:
                     "stages": tuple(one["stages"]),
                     "rereads": tuple(one["rereads"]),
                     "reason": read_reason(one["reason"]),
-                    "asked": tuple(Asked(**asked) for asked in one["asked"]),
+                    "asked": tuple(SummariserCall(**asked) for asked in one["asked"]),
                 }
             )
             for one in plain["requests"]

@@ -189,7 +189,7 @@ _NONE = Probed(0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ReplayReport:
     """The sessions, the terms, the records of each preset, and the lines that could not be read."""
 
     terms: Terms
@@ -253,7 +253,7 @@ class Report:
         return notes
 
 
-def describe(report: Report, *, with_times: bool = False) -> dict[str, object]:
+def describe(report: ReplayReport, *, with_times: bool = False) -> dict[str, object]:
     """Return the report as plain values for JSON."""
     tallies = report.tallies()
     raw = next((tally.charge.total for tally in tallies if tally.preset == "raw"), None)
@@ -317,7 +317,7 @@ def _describe_probes(probed: Probed) -> dict[str, object]:
     }
 
 
-def _describe_record(report: Report, record: SessionRecord) -> dict[str, object]:
+def _describe_record(report: ReplayReport, record: SessionRecord) -> dict[str, object]:
     charge = record.charge(report.tariff_of(record))
     return {
         "session": record.session,
@@ -345,7 +345,7 @@ def _describe_record(report: Report, record: SessionRecord) -> dict[str, object]
     }
 
 
-def choose_shown(report: Report, most: int) -> list[Session]:
+def choose_shown(report: ReplayReport, most: int) -> list[Session]:
     """Return the largest sessions, in the order of the input."""
     sizes: dict[str, int] = {}
     for record in report.records:
@@ -355,7 +355,7 @@ def choose_shown(report: Report, most: int) -> list[Session]:
     return [session for session in report.sessions if session.id in chosen]
 
 
-def write_rows(report: Report) -> Sequence[tuple[str, ...]]:
+def write_rows(report: ReplayReport) -> Sequence[tuple[str, ...]]:
     """Return the table: a heading row and one row per preset, as text; shares in percent, bills as parts of raw's."""
     tallies = report.tallies()
     raw = next((tally.charge.total for tally in tallies if tally.preset == "raw"), None)
@@ -379,7 +379,7 @@ def _write_row(tally: Tally, raw: float | None) -> tuple[str, ...]:
     )
 
 
-def write_bill_rows(report: Report) -> Sequence[tuple[str, ...]]:
+def write_bill_rows(report: ReplayReport) -> Sequence[tuple[str, ...]]:
     """Return the bill by cause, in thousands of uncached input tokens, and the cost of reading again."""
     head = ("preset", "bill", *CAUSES, "asked", "re-reads", "cost", "whole bill")
     return [
@@ -399,7 +399,7 @@ def write_bill_rows(report: Report) -> Sequence[tuple[str, ...]]:
     ]
 
 
-def write_probe_rows(report: Report) -> Sequence[tuple[str, ...]]:
+def write_probe_rows(report: ReplayReport) -> Sequence[tuple[str, ...]]:
     """Return probes by class and by distance: for each preset the share in view, and found at all."""
     tallies = report.tallies()
     head = ("used again", "of", *(tally.preset for tally in tallies))

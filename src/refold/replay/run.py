@@ -30,7 +30,7 @@ from refold.formats import parse_messages
 from refold.formats.detect import make_format
 from refold.ladder.laws import common_prefix
 from refold.readers.session import Probe, Session
-from refold.replay.policy import LadderPolicy, Policy, Room, Step, find_baselines
+from refold.replay.policy import LadderPolicy, Policy, PolicyRoom, Step, find_baselines
 from refold.replay.record import Copied, CopyIndex, ProbeRecord, RecallCheck, RequestRecord, SessionRecord
 from refold.testing.provider_rules import find_violations
 from refold.tokens import Counter, counter_for, model_info
@@ -38,7 +38,7 @@ from refold.tokens import Counter, counter_for, model_info
 VIOLATIONS_MAX = 3
 # Hidden messages must stay reachable: the placeholder that names them takes about this much.
 PLACEHOLDER_TOKENS = 60
-MakePolicy = Callable[[Room], Policy]
+MakePolicy = Callable[[PolicyRoom], Policy]
 JOBS_MAX = 64
 
 
@@ -85,7 +85,7 @@ def replay_session(
     lens = Lens(form, counter.count_parts, counter.count_text)
     measured = measure_session(session, counter, lens)
     budget = make_budget(measured)
-    room = Room(lens, measured.fixed_tokens, budget, tariff)
+    room = PolicyRoom(lens, measured.fixed_tokens, budget, tariff)
     policy = make_policy(room)
     with RecallCheck(measured.messages, session.format) as check:
         replayed = _Replay(session, measured, room, policy, check if with_recall and policy.keeps_originals else None)
@@ -108,7 +108,7 @@ class _Replay:
     """The state of one replay: what was sent last, and what has been recorded so far."""
 
     def __init__(
-        self, session: Session, measured: Measured, room: Room, policy: Policy, check: RecallCheck | None
+        self, session: Session, measured: Measured, room: PolicyRoom, policy: Policy, check: RecallCheck | None
     ) -> None:
         self._session = session
         self._measured = measured
@@ -248,7 +248,7 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class ReplayJob:
     """One session under one preset."""
 
     session: Session
@@ -299,7 +299,7 @@ class Job:
     def _make_budget(self, _measured: Measured, margin: float) -> Budget:
         return self._config().budget(model_info(self.terms.model_of(self.session)), margin)
 
-    def _make_policy(self, room: Room) -> Policy:
+    def _make_policy(self, room: PolicyRoom) -> Policy:
         baseline = find_baselines().get(self.preset)
         return baseline(room) if baseline else LadderPolicy(room, self._config())
 
@@ -314,7 +314,7 @@ def check_presets(names: Sequence[str]) -> list[str]:
 
 
 def run_jobs(
-    jobs: Sequence[Job],
+    jobs: Sequence[ReplayJob],
     *,
     processes: int = 1,
     keep: Path | None = None,
@@ -334,7 +334,7 @@ def run_jobs(
     return [done[at] for at in range(len(jobs))]
 
 
-def _run_some(jobs: Sequence[Job], left: Sequence[int], processes: int) -> Iterator[tuple[int, SessionRecord]]:
+def _run_some(jobs: Sequence[ReplayJob], left: Sequence[int], processes: int) -> Iterator[tuple[int, SessionRecord]]:
     if processes <= 1 or len(left) <= 1:
         for at in left:
             yield at, jobs[at].run()
@@ -352,7 +352,7 @@ def _run_some(jobs: Sequence[Job], left: Sequence[int], processes: int) -> Itera
                 yield waiting.pop(future), future.result()
 
 
-def _run_job(job: Job) -> SessionRecord:
+def _run_job(job: ReplayJob) -> SessionRecord:
     return job.run()
 
 

@@ -12,14 +12,13 @@ from typing import Any, Literal
 
 from nicegui import ui
 
-from refold.cli.repl.screen import break_down
 from refold.conversation.reason import Reason
 from refold.conversation.view import Edit
 from refold.ladder.report import StageReport
 from refold.llm.choose import converse_with
 from refold.manager.compress import CompactResult
 from refold.manager.session import parse_stored, read_window
-from refold.manager.status import SessionStatus
+from refold.manager.status import SessionStatus, break_down
 from refold.manager.undo import Switched
 from refold.server.api.interface import Access
 from refold.tokens import model_info

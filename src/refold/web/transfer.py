@@ -34,7 +34,7 @@ from refold.manager.status import CLIENT, TITLE
 from refold.manager.usage import Bill
 from refold.prepared import PreparedContext
 from refold.readers import Session, find_title, list_files, read_files
-from refold.replay.run import Job
+from refold.replay.run import ReplayJob
 from refold.server.api.interface import Access
 from refold.server.session_lookup import make_id
 from refold.tokens import model_info
@@ -238,7 +238,7 @@ def price_rereads(session: Session) -> float:
     info = model_info(session.model or None)
     if info.prices is None:
         return 0.0
-    record = Job(session, "default").run()
+    record = ReplayJob(session, "default").run()
     return record.charge_rereads(Tariff.of_model(info)) * info.prices.input / _MILLION
 
 

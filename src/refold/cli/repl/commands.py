@@ -30,13 +30,14 @@ from refold.cli.output import (
     translate,
 )
 from refold.cli.repl.keyboard import COMMAND_LIST
-from refold.cli.repl.screen import OPTIMISING, Screen, break_down, shorten_tokens, write_gauge
+from refold.cli.repl.screen import OPTIMISING, Screen, shorten_tokens, write_gauge
 from refold.cli.repl.session import ChatSession
 from refold.cli.session import describe_switched
 from refold.config.load import explain as explain_settings
 from refold.config.load import find_row
 from refold.errors import RefoldError
 from refold.ledger.port import Ledger
+from refold.manager.status import break_down
 from refold.manager.usage import read_figures
 from refold.memory import SETTINGS
 from refold.tokens import counter_for

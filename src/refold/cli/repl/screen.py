@@ -11,8 +11,7 @@ import contextlib
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from functools import cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -23,7 +22,6 @@ from rich.text import Text
 
 from refold.cli.output import clean_line, count_things, describe_share, find_language, tr, translate
 from refold.conversation import because
-from refold.conversation.view import Item
 from refold.manager.status import SessionStatus
 
 if TYPE_CHECKING:
@@ -330,38 +328,3 @@ def shorten_tokens(tokens: int) -> str:
     if tokens < 999_500:
         return f"{tokens / 1_000:.0f}k"
     return f"{tokens / 1_000_000:.2f}M"
-
-
-@dataclass(frozen=True, slots=True)
-class ContextShare:
-    """One row of the breakdown."""
-
-    name: str
-    tokens: int
-    messages: int = 0
-
-
-def break_down(items: Sequence[Item], status: SessionStatus, system_tokens: int) -> list[ContextShare]:
-    """Return the tokens of a context by kind; they add up to ``status.tokens``, and with *free* to the room."""
-    tokens = dict.fromkeys(("user", "assistant", "tool output", "folds", "system"), 0)
-    counts = dict.fromkeys(tokens, 0)
-    for item in items:
-        name = _name_item(item)
-        tokens[name] += item.tokens
-        counts[name] += 1
-    fixed = max(0, status.tokens - sum(tokens.values()))
-    system = min(fixed, system_tokens)
-    rows = [
-        ContextShare("system prompt", system + tokens.pop("system"), counts.pop("system")),
-        ContextShare("tools", fixed - system),
-        *(ContextShare(name, tokens[name], counts[name]) for name in tokens),
-    ]
-    return [*rows, ContextShare("free", max(0, status.hard - status.tokens))]
-
-
-def _name_item(item: Item) -> str:
-    if item.is_fold:
-        return "folds"
-    if item.role == "tool" or any(part.kind == "result" for part in item.parts):
-        return "tool output"
-    return item.role if item.role in ("user", "assistant", "system") else "system"
