@@ -43,7 +43,8 @@ DESCRIBE = """() => {
     .map((one) => one.innerText.trim().replace(/\\s+/g, " ")).filter(Boolean);
   return {
     words: read("nav a, h1, h2, button, dt, .fold-links a").filter((one) => !/\\d/.test(one)),
-    figures: [...read(".gauge-share, .gauge-of, .part-row dd"), ...read(".fold-figures").slice(0, 1)].flatMap(
+    figures: [...read(".gauge-share, .gauge-of"), ...read(".part-row dd").filter((one) => /^[\\d,]+$/.test(one)),
+      ...read(".fold-figures").slice(0, 1)].flatMap(
       (one) => (one.match(/\\d[\\d,]*(?:\\.\\d+)?/g) ?? []).map((figure) => Number(figure.replaceAll(",", "")))),
   };
 }"""
