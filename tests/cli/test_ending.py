@@ -174,3 +174,20 @@ def test_a_chat_without_a_model_fails_before_anything_is_drawn_or_made(shell: Sh
     assert lines[0].startswith("refold: nothing says where 'nobody-1' is: set OPENAI_API_KEY or ANTHROPIC_API_KEY")
     assert len(lines) == 1
     assert not (shell.folder / ".refold").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "module", "extra"), [("wrap true", "uvicorn", "server"), ("serve --port 0", "uvicorn", "server")]
+)
+def test_a_command_whose_extra_is_not_installed_says_how_to_install_it(
+    shell: Shell, command: str, module: str, extra: str
+) -> None:
+    program = (
+        f"import sys; sys.modules[{module!r}] = None; sys.argv = ['refold', *{command.split()!r}]\n"
+        "from refold.cli.main import main; sys.exit(main())"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program], cwd=shell.folder, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert ran.stderr == f"refold: {module} is not installed; install it with: pip install 'refold[{extra}]'\n"
+    assert ran.returncode == 3

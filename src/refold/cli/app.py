@@ -18,7 +18,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from refold import __version__
 from refold.cli.output import find_language, is_translated, tr, translate, use_language
-from refold.errors import BudgetTooSmall, RefoldError, Sentence
+from refold.errors import BudgetTooSmall, ConfigError, RefoldError, Sentence
 
 if TYPE_CHECKING:
     _Base = TyperCommand
@@ -116,11 +116,30 @@ def run_to_end(app: Callable[..., object]) -> int:
         _leave_quietly()
         return fail(tr("the result cannot be written: {strerror}", strerror=error.strerror or error), 9)
     except Exception as error:  # noqa: BLE001 - the last resort: users get a sentence, not a traceback
-        problem = tr("unexpected {kind}: {error}", kind=type(error).__name__, error=error)
-        return fail(
-            tr("{problem}; this is a bug in refold; set REFOLD_DEBUG=1 to see the traceback", problem=problem), 70
-        )
+        return _fail_unexpected(error)
     return code if isinstance(code, int) else 0
+
+
+def _fail_unexpected(error: Exception) -> int:
+    """Report a library of an extra that is not installed, or a bug."""
+    name = error.name or "" if isinstance(error, ModuleNotFoundError) else ""
+    if extra := _find_extra(name):
+        advice = tr("{name} is not installed; install it with: pip install 'refold[{extra}]'", name=name, extra=extra)
+        return fail(advice, ConfigError.exit_code)
+    problem = tr("unexpected {kind}: {error}", kind=type(error).__name__, error=error)
+    return fail(tr("{problem}; this is a bug in refold; set REFOLD_DEBUG=1 to see the traceback", problem=problem), 70)
+
+
+def _find_extra(module: str) -> str:
+    """Return the smallest extra that brings a module; empty if none does."""
+    from importlib.metadata import requires
+
+    wanted = module.partition(".")[0].replace("_", "-").casefold()
+    extras: dict[str, set[str]] = {}
+    for requirement in requires("refold") or ():
+        if named := re.match(r"([\w.-]+).*\bextra == ['\"]([\w-]+)['\"]", requirement):
+            extras.setdefault(named[2], set()).add(named[1].replace("_", "-").casefold())
+    return min((extra for extra in extras if wanted in extras[extra]), key=lambda extra: len(extras[extra]), default="")
 
 
 def describe_error(error: RefoldError) -> str:

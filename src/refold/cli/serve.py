@@ -96,15 +96,8 @@ def _serve(request: ServeRequest) -> None:
                 strerror=error.strerror or error,
             )
         ) from None
-    try:
-        from refold.server.serve import make_server, open_socket, tune_process
-    except ImportError as error:
-        if (error.name or "").startswith("refold"):
-            raise
-        raise ConfigError(
-            tr("{name} is not installed; install it with: pip install 'refold[server]'", name=error.name)
-        ) from None
     from refold.server.monitoring import set_up_logs
+    from refold.server.serve import make_server, open_socket, tune_process
 
     set_up_logs("warning" if request.quiet else "info")
     application = make_application(request)
