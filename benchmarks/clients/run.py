@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from refold.budget.economics import Request, Tariff, charge_request
+from refold.budget.economics import BilledRequest, Tariff, charge_request
 from refold.testing import RecordedRequest, ScriptedCall, ScriptedProvider, ScriptedReply, say
 from refold.testing.provider_rules import count_input, find_refusal
 from refold.tokens import counter_for, model_info
@@ -250,7 +250,7 @@ def measure(client: Client, requests: Sequence[RecordedRequest], options: argpar
         shared = min(len(before), len(pieces)) if shared is None else shared
         tokens = count_input(one.wire, one.json)
         part = min(tokens, sum(counter.count_text(piece) for piece in pieces[:shared]))
-        dollars += charge_request(Request(tokens, part, 100), tariff).total * price
+        dollars += charge_request(BilledRequest(tokens, part, 100), tariff).total * price
         shared_sum, tokens_sum, largest = shared_sum + part, tokens_sum + tokens, max(largest, tokens)
         before = pieces
     return {

@@ -29,7 +29,7 @@ SUMMARY_TOKENS_MAX = 800
 ANSWER_CHARS_MIN = 2_000
 
 
-class Completion(Protocol):
+class SummaryText(Protocol):
     """What a model answered."""
 
     @property
@@ -39,7 +39,7 @@ class Completion(Protocol):
 class SummaryModel(Protocol):
     """Anything that answers a prompt."""
 
-    async def complete(self, prompt: str) -> Completion: ...
+    async def complete(self, prompt: str) -> SummaryText: ...
 
 
 class CountsMessages(Protocol):

@@ -247,14 +247,14 @@ def apply(workspace: str | Path, ledger: Ledger, tuning: Tuning, now: float, by:
     return config
 
 
-def watch(manager: ContextCompressionManager, workspace: str | Path, every: int = COMPRESSIONS_BETWEEN) -> Watch:
+def watch(manager: ContextCompressionManager, workspace: str | Path, every: int = COMPRESSIONS_BETWEEN) -> TuningWatch:
     """Tune a manager's settings automatically from now on."""
-    watching = Watch(manager, workspace, every)
+    watching = TuningWatch(manager, workspace, every)
     manager.on("compressed", watching.see)
     return watching
 
 
-class Watch:
+class TuningWatch:
     """Counts compressions and looks for better settings now and then, one look at a time."""
 
     def __init__(self, manager: ContextCompressionManager, workspace: str | Path, every: int) -> None:

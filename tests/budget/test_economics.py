@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from refold.budget import Budget, Carry, Charge, Counts, Economics, Tariff
 from refold.budget.economics import (
+    BilledRequest,
     Forecast,
-    Request,
     Rereads,
     charge_ask,
     charge_request,
@@ -32,42 +32,44 @@ def budget(target: int, hard: int = 1_000_000) -> Budget:
 
 def test_a_first_request_is_written_and_nothing_is_read() -> None:
     # 1,000 x 1.25 and 40 x 5.
-    assert charge_request(Request(1_000, output_tokens=40), TARIFF) == Charge(write=1_250.0, output=200.0)
+    assert charge_request(BilledRequest(1_000, output_tokens=40), TARIFF) == Charge(write=1_250.0, output=200.0)
 
 
 def test_a_kept_prefix_is_read_and_the_rest_is_written() -> None:
     # 800 x 0.1 and 200 x 1.25.
-    assert charge_request(Request(1_000, 800), TARIFF) == Charge(read=80.0, write=250.0)
+    assert charge_request(BilledRequest(1_000, 800), TARIFF) == Charge(read=80.0, write=250.0)
 
 
 def test_after_its_lifetime_the_prefix_is_written_again() -> None:
-    assert charge_request(Request(1_000, 800, idle_s=300.0), TARIFF).read == 80.0
-    assert charge_request(Request(1_000, 800, idle_s=301.0), TARIFF) == Charge(write=1_250.0)
+    assert charge_request(BilledRequest(1_000, 800, idle_s=300.0), TARIFF).read == 80.0
+    assert charge_request(BilledRequest(1_000, 800, idle_s=301.0), TARIFF) == Charge(write=1_250.0)
 
 
 def test_less_than_the_minimum_is_neither_read_nor_written() -> None:
     tariff = Tariff(CacheRules(read=0.1, write=1.25, lifetime_s=300, tokens_min=1_024), output=5.0)
-    assert charge_request(Request(1_000, 900), tariff) == Charge(new=1_000.0)
+    assert charge_request(BilledRequest(1_000, 900), tariff) == Charge(new=1_000.0)
     # 2,000 tokens are enough to write, but of the 1,000 that are shared none was worth caching.
-    assert charge_request(Request(2_000, 1_000), tariff) == Charge(write=2_500.0)
+    assert charge_request(BilledRequest(2_000, 1_000), tariff) == Charge(write=2_500.0)
 
 
 def test_a_cache_in_steps_reads_whole_steps_only() -> None:
     tariff = Tariff(CacheRules(read=0.5, lifetime_s=300, tokens_min=1_024, step_tokens=128), output=4.0)
     # 1,300 shared = 10 steps of 128 = 1,280 read at a half; 720 written at the plain price.
-    assert charge_request(Request(2_000, 1_300), tariff) == Charge(read=640.0, write=720.0)
+    assert charge_request(BilledRequest(2_000, 1_300), tariff) == Charge(read=640.0, write=720.0)
 
 
 def test_without_a_cache_everything_is_new() -> None:
-    assert charge_request(Request(1_000, 800, 10), Tariff(NO_CACHE, output=2.0)) == Charge(new=1_000.0, output=20.0)
+    assert charge_request(BilledRequest(1_000, 800, 10), Tariff(NO_CACHE, output=2.0)) == Charge(
+        new=1_000.0, output=20.0
+    )
 
 
 def test_above_a_cliff_the_whole_request_costs_more() -> None:
     tariff = Tariff(CACHE, 5.0, (Cliff(1_000, 2.0, 1.5), Cliff(5_000, 5.0, 5.0)))
-    assert charge_request(Request(1_000, 500, 10), tariff) == Charge(read=50.0, write=625.0, output=50.0)
+    assert charge_request(BilledRequest(1_000, 500, 10), tariff) == Charge(read=50.0, write=625.0, output=50.0)
     # (500 x 0.1 and 501 x 1.25) x 2, and 10 x 5 x 1.5.
-    assert charge_request(Request(1_001, 500, 10), tariff) == Charge(read=100.0, write=1_252.5, output=75.0)
-    assert charge_request(Request(6_000, 0, 10), tariff) == Charge(write=37_500.0, output=250.0)
+    assert charge_request(BilledRequest(1_001, 500, 10), tariff) == Charge(read=100.0, write=1_252.5, output=75.0)
+    assert charge_request(BilledRequest(6_000, 0, 10), tariff) == Charge(write=37_500.0, output=250.0)
 
 
 def test_a_summariser_pays_full_price_for_its_prompt_and_its_answer() -> None:
@@ -75,7 +77,7 @@ def test_a_summariser_pays_full_price_for_its_prompt_and_its_answer() -> None:
 
 
 def test_a_request_never_reads_more_than_it_has() -> None:
-    assert charge_request(Request(100, 500), TARIFF) == Charge(read=10.0)
+    assert charge_request(BilledRequest(100, 500), TARIFF) == Charge(read=10.0)
 
 
 def test_bills_add_up_by_cause() -> None:

@@ -17,7 +17,7 @@ from refold.errors import FormatError
 from refold.ledger.codec import decode_edit, dump_json
 from refold.ledger.port import Ledger
 from refold.ledger.sqlite import SqliteLedger
-from refold.manager.export import export_session, import_session
+from refold.manager.status import export_session, import_session
 from tests.contract.transfers import FOLDING, OFFLOADING, make_session
 
 NOW = 2_000_000_000.0

@@ -13,7 +13,7 @@ from refold import CompressionConfig, ContextCompressionManager
 from refold.errors import FormatError
 from refold.ledger.port import Ledger
 from refold.ledger.sqlite import SqliteLedger
-from refold.manager.export import export_session, import_session
+from refold.manager.status import export_session, import_session
 from tests.contract.conftest import STORES, OpenLedger
 from tests.contract.talk import NOW, SESSION, commit, is_sound, make_batch, make_fold, make_mask, send
 from tests.contract.transfers import FOLDING, OFFLOADING, export_bytes, handle_of, make_session, open_manager

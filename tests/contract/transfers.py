@@ -10,7 +10,7 @@ from refold import CompressionConfig, ContextCompressionManager
 from refold.ledger.codec import dump_json
 from refold.ledger.port import Ledger
 from refold.ledger.records import Event
-from refold.manager.export import export_session
+from refold.manager.status import export_session
 
 OFFLOADING = CompressionConfig.preset("offload").replace(
     window=2_000, reserve=300, compact_trigger_threshold=300, threshold_rounds=14

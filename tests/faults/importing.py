@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from refold.errors import FormatError
-from refold.manager.export import import_session
+from refold.manager.status import import_session
 from tests.faults.worker import open_store
 
 

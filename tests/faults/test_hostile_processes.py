@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from refold.ledger.codec import dump_json
-from refold.manager.export import export_session
+from refold.manager.status import export_session
 from tests.contract.transfers import FOLDING, make_session
 from tests.faults.test_kill import SESSION, check
 from tests.faults.worker import open_store

@@ -12,8 +12,7 @@ import pytest
 
 from refold import ContextCompressionManager
 from refold.errors import LedgerError
-from refold.manager.flow import run_flow
-from refold.manager.lease import Heartbeat, give_lease, take_lease
+from refold.manager.flow import Heartbeat, give_lease, run_flow, take_lease
 from refold.manager.store import LEASE_S
 from tests.faults.holding import CONFIG
 from tests.fold_llm.talk import working

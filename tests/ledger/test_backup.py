@@ -12,7 +12,7 @@ from refold import CompressionConfig, ContextCompressionManager
 from refold.ledger.place import LedgerPlace
 from refold.ledger.port import Ledger
 from refold.ledger.sqlite import SqliteLedger
-from refold.manager.forget import _digest
+from refold.manager.undo import _digest
 from refold.testing.postgres import find_binaries
 from tests.postgres import empty_database
 

@@ -13,7 +13,7 @@ from refold import CompressionConfig, ContextCompressionManager
 from refold.errors import LedgerError
 from refold.ledger.salvage import Salvaged, salvage
 from refold.ledger.sqlite import SqliteLedger
-from refold.manager.forget import _digest
+from refold.manager.undo import _digest
 
 PAGE = 4096
 COUNT = 240

@@ -13,13 +13,13 @@ import pytest
 
 from refold.errors import ConfigError, ProviderError, RateLimited, Unavailable
 from refold.ladder.run import drive, drive_async
-from refold.llm import Completion, Limits, answer_async, answer_sync
+from refold.llm import Completion, RetryLimits, answer_async, answer_sync
 from refold.llm.errors import choose_pause
 from refold.stages.stage import Ask, Reply
 from refold.testing import ScriptedModel, ScriptedReply, fail, hang, refuse, say
 
 ASK = Ask("Sum up", tokens_max=50, system="Be brief")
-QUICK = Limits(attempts_max=3, timeout_s=2.0, delay_s=0.001, delay_max_s=0.002)
+QUICK = RetryLimits(attempts_max=3, timeout_s=2.0, delay_s=0.001, delay_max_s=0.002)
 
 
 def asking() -> Any:
@@ -123,7 +123,7 @@ async def test_a_pause_longer_than_the_time_left_is_not_waited_for(status: int, 
 
 async def test_the_time_out_holds_for_all_attempts_together() -> None:
     model = ScriptedModel(fail(500), hang())
-    limits = Limits(attempts_max=3, timeout_s=2, delay_s=0.001, delay_max_s=0.001)
+    limits = RetryLimits(attempts_max=3, timeout_s=2, delay_s=0.001, delay_max_s=0.001)
     reply = await answer_async(ASK, model, limits=limits)
     assert "no answer within 2 s" in reply.error
     assert len(model.requests) == 2
@@ -141,7 +141,7 @@ class Blocks:
 def test_even_a_model_that_blocks_its_thread_cannot_hold_up_a_sync_caller(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("refold.llm.summariser.GRACE_S", 0.1)
     model = Blocks()
-    reply = answer_sync(ASK, model, limits=Limits(timeout_s=0.1))
+    reply = answer_sync(ASK, model, limits=RetryLimits(timeout_s=0.1))
     model.released.set()
     assert "no answer within" in reply.error
 
@@ -171,7 +171,7 @@ async def test_a_key_that_an_exception_quotes_is_masked() -> None:
 
 
 async def test_cancelling_passes_through() -> None:
-    task = asyncio.create_task(answer_async(ASK, ScriptedModel(hang()), limits=Limits(timeout_s=30)))
+    task = asyncio.create_task(answer_async(ASK, ScriptedModel(hang()), limits=RetryLimits(timeout_s=30)))
     await asyncio.sleep(0.01)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -193,7 +193,7 @@ async def test_secrets_are_masked_on_the_way_out_unless_that_is_off() -> None:
 def test_limits_have_limits() -> None:
     for wrong in ({"attempts_max": 0}, {"attempts_max": 21}, {"timeout_s": 0}, {"timeout_s": 1e9}, {"delay_s": -1.0}):
         with pytest.raises(ConfigError):
-            Limits(**wrong)  # type: ignore[arg-type]
+            RetryLimits(**wrong)  # type: ignore[arg-type]
 
 
 def test_the_pause_doubles_up_to_its_limit_and_is_never_shorter_than_the_provider_asks() -> None:

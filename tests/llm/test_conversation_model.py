@@ -14,7 +14,7 @@ from refold.agent import Agent
 from refold.agent.models import Chosen, make_chat_model
 from refold.config import CompressionConfig, load_config
 from refold.llm.choose import PLACE, Endpoint, Place, converse_with, find_conversation
-from refold.manager.export import export_session, import_session
+from refold.manager.status import export_session, import_session
 from refold.stages.prompts import RECORD
 from refold.testing import ScriptedProvider, say
 from tests.cli.running import Shell

@@ -11,7 +11,7 @@ import pytest
 
 from refold.errors import ProviderError, RateLimited, Unavailable
 from refold.llm.anthropic import AnthropicModel
-from refold.llm.errors import Limits, attempt
+from refold.llm.errors import RetryLimits, attempt
 from refold.llm.openai import OpenAIModel
 from refold.llm.port import ChatReply, ChatRequest
 from tests.llm.raw_server import serve_bytes, write_anthropic, write_openai
@@ -144,5 +144,5 @@ async def test_a_pause_of_a_year_is_told_and_never_waited_for(ask: Ask, write: W
         serve_bytes(lambda: iter([body]), status="429 Slow", headers=headers) as url,
         pytest.raises(RateLimited) as told,
     ):
-        await attempt(lambda: ask(url), Limits(attempts_max=3, timeout_s=600))
+        await attempt(lambda: ask(url), RetryLimits(attempts_max=3, timeout_s=600))
     assert (told.value.retry_after_s or 0) > 86_400

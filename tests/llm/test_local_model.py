@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from refold.errors import ContextOverflow
-from refold.llm import Limits, answer_sync
+from refold.llm import RetryLimits, answer_sync
 from refold.llm.openai import OpenAIModel
 from refold.stages.stage import Ask
 
@@ -53,5 +53,5 @@ async def test_a_prompt_over_its_window_is_an_overflow_with_the_true_limit(model
 
 
 def test_a_local_model_that_is_too_slow_is_left_in_time(model: OpenAIModel) -> None:
-    reply = answer_sync(Ask("Write a very long story.", 900), model, limits=Limits(timeout_s=0.2))
+    reply = answer_sync(Ask("Write a very long story.", 900), model, limits=RetryLimits(timeout_s=0.2))
     assert "no answer within 0.2 s" in reply.error

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from refold import CompressionConfig, ContextCompressionManager
-from refold.manager.memory_injection import CarriedNote, choose_notes
+from refold.manager.memory_notes import CarriedNote, choose_notes
 from refold.testing import ScriptedProvider
 from tests.cli.running import Shell
 from tests.seeds.growing import say

@@ -10,8 +10,7 @@ import apsw
 from refold import CompressionConfig, ContextCompressionManager
 from refold.conversation.reason import say
 from refold.ledger.place import LEDGER_FILE
-from refold.manager.export import export_session, import_session
-from refold.manager.status import gather_statistics
+from refold.manager.status import export_session, gather_statistics, import_session
 from tests.manager.sessions import agent, chat
 
 SENTENCE = "36,000 tokens are over the limit of 35,282"

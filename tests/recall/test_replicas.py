@@ -11,7 +11,7 @@ from refold import ContextCompressionManager
 from refold.errors import LedgerError
 from refold.ledger.port import Ledger
 from refold.ledger.sqlite import SqliteLedger
-from refold.manager.export import export_session, import_session
+from refold.manager.status import export_session, import_session
 from tests.postgres import ON_POSTGRES, schema_of, server_url
 
 SECRET = "hunter2gone"

@@ -11,7 +11,7 @@ import pytest
 
 from refold.compressor import ContextCompressor
 from refold.config import CompressionConfig, load_config
-from refold.llm import Endpoint, Limits, Model, answer_async, answer_sync, choose_model
+from refold.llm import Endpoint, Model, RetryLimits, answer_async, answer_sync, choose_model
 from refold.llm.anthropic import AnthropicModel
 from refold.llm.choose import read_own
 from refold.llm.openai import OpenAIModel
@@ -42,11 +42,11 @@ async def test_s0_4_our_own_models_can_be_handed_to_the_compressor() -> None:
 
 
 def test_s2_3_the_number_of_attempts_comes_from_the_setting_and_its_variable(tmp_path: Path, empty_home: Path) -> None:
-    assert CompressionConfig().compact_retry_count == Limits().attempts_max == 3
+    assert CompressionConfig().compact_retry_count == RetryLimits().attempts_max == 3
     config = load_config(tmp_path, environ={"SYNAPSE_COMPACT_RETRY_COUNT": "2"})
     with ScriptedProvider(fail(503)) as provider:
         model = OpenAIModel("gpt-4o", "k", provider.openai_url)
-        reply = answer_sync(ASK, model, limits=Limits(attempts_max=config.compact_retry_count, **FAST))
+        reply = answer_sync(ASK, model, limits=RetryLimits(attempts_max=config.compact_retry_count, **FAST))
     assert "(2 attempts)" in reply.error
     assert len(provider.requests) == 2
 
@@ -55,13 +55,13 @@ def test_s2_3_the_number_of_attempts_comes_from_the_setting_and_its_variable(tmp
 def test_s2_7_three_attempts_are_made_and_the_third_may_succeed(status: int) -> None:
     with ScriptedProvider([fail(status), fail(status), "a summary"]) as provider:
         model = AnthropicModel("claude-x", "k", provider.anthropic_url)
-        assert answer_sync(ASK, model, limits=Limits(**FAST)) == Reply("a summary")
+        assert answer_sync(ASK, model, limits=RetryLimits(**FAST)) == Reply("a summary")
     assert len(provider.requests) == 3
 
 
 def test_s2_7_after_the_last_attempt_there_is_a_reason_and_no_text() -> None:
     with ScriptedProvider(fail(500, "down for today")) as provider:
-        reply = answer_sync(ASK, OpenAIModel("m", "k", provider.openai_url), limits=Limits(**FAST))
+        reply = answer_sync(ASK, OpenAIModel("m", "k", provider.openai_url), limits=RetryLimits(**FAST))
     assert reply.text == ""
     assert "down for today (3 attempts)" in reply.error
 
@@ -75,7 +75,7 @@ def test_s2_7_the_delay_grows_and_a_longer_one_that_is_asked_for_is_kept(status:
         return fail(status, retry_after=0.3) if len(arrived) == 2 else fail(503)
 
     with ScriptedProvider(note) as provider:
-        limits = Limits(attempts_max=3, delay_s=0.05, delay_max_s=0.1)
+        limits = RetryLimits(attempts_max=3, delay_s=0.05, delay_max_s=0.1)
         answer_sync(ASK, OpenAIModel("m", "k", provider.openai_url), limits=limits)
     first, second = (after - before for before, after in pairwise(arrived))
     assert first >= 0.05
@@ -85,12 +85,12 @@ def test_s2_7_the_delay_grows_and_a_longer_one_that_is_asked_for_is_kept(status:
 @pytest.mark.parametrize("status", [400, 401, 403, 404])
 def test_s2_7_what_trying_again_cannot_mend_is_asked_once(status: int) -> None:
     with ScriptedProvider(fail(status)) as provider:
-        assert answer_sync(ASK, OpenAIModel("m", "k", provider.openai_url), limits=Limits(**FAST)).error
+        assert answer_sync(ASK, OpenAIModel("m", "k", provider.openai_url), limits=RetryLimits(**FAST)).error
     assert len(provider.requests) == 1
 
 
 def test_s3_3_thirty_seconds_and_a_low_temperature_are_what_holds_unless_set() -> None:
-    assert Limits().timeout_s == OpenAIModel("m").timeout_s == AnthropicModel("m").timeout_s == 30.0
+    assert RetryLimits().timeout_s == OpenAIModel("m").timeout_s == AnthropicModel("m").timeout_s == 30.0
     for complete in (Model.complete, OpenAIModel.complete, AnthropicModel.complete, ScriptedModel.complete):
         assert inspect.signature(complete).parameters["temperature"].default == 0.2
 
@@ -105,7 +105,7 @@ def test_s3_3_the_temperature_reaches_the_provider(kind: Any) -> None:
 
 def test_s3_3_the_time_out_is_for_all_attempts_together() -> None:
     with ScriptedProvider([fail(503), hang()]) as provider:
-        limits = Limits(timeout_s=0.5, **FAST)
+        limits = RetryLimits(timeout_s=0.5, **FAST)
         reply = answer_sync(ASK, OpenAIModel("m", "k", provider.openai_url), limits=limits)
     assert "no answer within 0.5 s" in reply.error
 

@@ -97,7 +97,7 @@ def test_deleting_asks_first(browser: Browser, url: str, workspace: Path) -> Non
 
 
 def test_what_is_exported_is_what_the_command_line_exports(browser: Browser, url: str, workspace: Path) -> None:
-    from refold.manager.export import export_session
+    from refold.manager.status import export_session
 
     write(workspace, "to/take away", "Pack the lantern")
     page = browser.open(url)

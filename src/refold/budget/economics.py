@@ -93,7 +93,7 @@ def sum_charges(charges: Sequence[Charge]) -> Charge:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class BilledRequest:
     """One request in numbers: ``shared_tokens`` is the prefix it has in common with the one before it."""
 
     tokens: int
@@ -102,7 +102,7 @@ class Request:
     idle_s: float = 0.0
 
 
-def charge_request(request: Request, tariff: Tariff) -> Charge:
+def charge_request(request: BilledRequest, tariff: Tariff) -> Charge:
     """Bill one request: the cached prefix is read, the rest written; above a cliff everything costs more."""
     rules = tariff.cache
     cached = tariff.cached_tokens(min(request.shared_tokens, request.tokens), request.idle_s)

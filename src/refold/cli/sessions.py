@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from refold.ledger.records import Event, SessionRow
     from refold.manager import ContextCompressionManager
-    from refold.manager.status import Told
+    from refold.manager.status import LoggedDecision
     from refold.manager.usage import Bill
 
 
@@ -256,7 +256,7 @@ def _list_bill(bill: Bill) -> list[tuple[str, str]]:
     return rows
 
 
-def _list_decisions(decisions: Sequence[Told], *, with_session: bool) -> Table:
+def _list_decisions(decisions: Sequence[LoggedDecision], *, with_session: bool) -> Table:
     """Return a table of the newest decisions with their reasons, the newest last."""
     columns = ["when", *(["session"] if with_session else []), "tokens", "decision"]
     table = make_table(*columns, numbers=("tokens",), wide=("decision",), wraps=True)
@@ -267,7 +267,7 @@ def _list_decisions(decisions: Sequence[Told], *, with_session: bool) -> Table:
     return table
 
 
-def _describe_decision(decision: Told) -> str:
+def _describe_decision(decision: LoggedDecision) -> str:
     """Return a decision and its reason as one sentence."""
     done = {"compressed": tr("folded: "), "skipped": tr("nothing done: "), "failed": tr("failed: ")}
     return done.get(decision.kind, "") + (say_reason(decision.reason) or tr("no reason recorded"))

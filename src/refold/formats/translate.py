@@ -54,7 +54,7 @@ def translate_tools(tools: Sequence[Mapping[str, Any]], source: str, target: str
     ]
 
 
-class _Ids:
+class _CallIds:
     """Gives each call an id that is legal and its own, and each result the id of the call it answers, by position."""
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class _Ids:
 
 def _to_anthropic(messages: Sequence[Any]) -> list[Raw]:
     out: list[Raw] = []
-    ids = _Ids()
+    ids = _CallIds()
     for message in messages:
         role = message.get("role")
         if role in ("tool", "function"):
@@ -142,7 +142,7 @@ def _read_calls(message: Raw) -> list[Raw]:
     return listed
 
 
-def _write_use(call: Raw, ids: _Ids) -> Raw:
+def _write_use(call: Raw, ids: _CallIds) -> Raw:
     function = call.get("function") or {}
     written = str(function.get("arguments") or "{}")
     given = parse_arguments(written)
@@ -156,7 +156,7 @@ def _write_use(call: Raw, ids: _Ids) -> Raw:
 
 def _to_openai(messages: Sequence[Any]) -> list[Raw]:
     out: list[Raw] = []
-    ids = _Ids()
+    ids = _CallIds()
     for message in messages:
         content = message.get("content")
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else list(content or ())
@@ -175,7 +175,7 @@ def _to_openai(messages: Sequence[Any]) -> list[Raw]:
     return out
 
 
-def _write_assistant(blocks: Sequence[Raw], ids: _Ids) -> Raw:
+def _write_assistant(blocks: Sequence[Raw], ids: _CallIds) -> Raw:
     texts = [str(block.get("text", "")) for block in blocks if block.get("type") == "text"]
     calls = [
         {

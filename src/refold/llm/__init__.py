@@ -5,7 +5,7 @@ imported with the first request. Keys appear in no repr, message or log.
 """
 
 from refold.llm.choose import Choice, Endpoint, choose_model, read_endpoint
-from refold.llm.errors import Limits
+from refold.llm.errors import RetryLimits
 from refold.llm.port import Completion, Model, Usage
 from refold.llm.redact import redact_text
 from refold.llm.summariser import answer_async, answer_sync
@@ -14,8 +14,8 @@ __all__ = [
     "Choice",
     "Completion",
     "Endpoint",
-    "Limits",
     "Model",
+    "RetryLimits",
     "Usage",
     "answer_async",
     "answer_sync",

@@ -316,8 +316,8 @@ ATTEMPTS_MAX = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """Limits of one summary. The pause doubles from ``delay_s`` up to ``delay_max_s``."""
+class RetryLimits:
+    """RetryLimits of one summary. The pause doubles from ``delay_s`` up to ``delay_max_s``."""
 
     attempts_max: int = 3
     timeout_s: float = TIMEOUT_S
@@ -333,7 +333,7 @@ class Limits:
             raise ConfigError("delay_s must be 0 or more, and delay_max_s no less than delay_s")
 
 
-async def attempt(call: Callable[[], Awaitable[Result]], limits: Limits, *, key: str = "") -> Result:
+async def attempt(call: Callable[[], Awaitable[Result]], limits: RetryLimits, *, key: str = "") -> Result:
     """Await a call and retry it after transient errors; raise the last error with the number of attempts."""
     until = time.monotonic() + limits.timeout_s
     for number in range(1, limits.attempts_max + 1):
@@ -353,7 +353,9 @@ class _Failed:
     error: Exception
 
 
-async def _try_once(call: Callable[[], Awaitable[Result]], until: float, limits: Limits, key: str) -> Result | _Failed:
+async def _try_once(
+    call: Callable[[], Awaitable[Result]], until: float, limits: RetryLimits, key: str
+) -> Result | _Failed:
     left = max(0.0, until - time.monotonic())
     clock = asyncio.timeout(left)
     try:

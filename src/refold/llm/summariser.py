@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from refold.errors import Unavailable
 from refold.llm.choose import Choice, Endpoint, choose_model, find_conversation, read_own
-from refold.llm.errors import Limits, attempt, classify
+from refold.llm.errors import RetryLimits, attempt, classify
 from refold.llm.port import TEMPERATURE, Completes, Completion, Model, call_model
 from refold.llm.redact import redact_text
 from refold.stages.stage import Ask, Reply
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 Redact = Callable[[str], str]
 
-LIMITS = Limits()
+LIMITS = RetryLimits()
 # How much longer than its time-out a thread may take to end before it is abandoned.
 GRACE_S = 1.0
 # Open models write their reasoning in front of the answer; if it was cut off, it has no end.
@@ -126,8 +126,8 @@ class Summariser:
         return answer_sync(ask, chosen.model, limits=self._limits, redact=self._redact)
 
     @property
-    def _limits(self) -> Limits:
-        return Limits(attempts_max=self.attempts_max, timeout_s=self.timeout_s)
+    def _limits(self) -> RetryLimits:
+        return RetryLimits(attempts_max=self.attempts_max, timeout_s=self.timeout_s)
 
     @property
     def _redact(self) -> Redact | None:
@@ -203,7 +203,7 @@ async def answer_async(
     ask: Ask,
     model: Model | Completes,
     *,
-    limits: Limits = LIMITS,
+    limits: RetryLimits = LIMITS,
     redact: Redact | None = redact_text,
 ) -> Reply:
     """Ask a model a stage's question. Never raises: the Reply carries the error. Secrets in the prompt are masked."""
@@ -224,7 +224,7 @@ def answer_sync(
     ask: Ask,
     model: Model | Completes,
     *,
-    limits: Limits = LIMITS,
+    limits: RetryLimits = LIMITS,
     redact: Redact | None = redact_text,
 ) -> Reply:
     """The same for callers without an event loop, and for those inside one that cannot await."""

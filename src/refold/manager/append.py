@@ -23,8 +23,8 @@ from refold.ledger.codec import dump_json, load_json
 from refold.ledger.port import QuickLedger
 from refold.ledger.records import Extension, SessionRow, Splice, StoredMessage, extend_row, merge_settings
 from refold.manager.flow import Flow, Rounds
-from refold.manager.returned import restore_history
-from refold.manager.session import ROOM, OpenSession, digest_raw
+from refold.manager.history import digest_raw, restore_history
+from refold.manager.session import ROOM, OpenSession
 from refold.manager.store import Keeper, Slot
 from refold.manager.usage import ReportedUsage, describe_reports
 from refold.stages.stage import ArrivalStage, render_arrival
@@ -42,10 +42,10 @@ class Request:
     """What a caller wants prepared. ``messages`` is the whole history, or None for what the ledger has.
 
     ``window`` and ``reserve`` apply to this call only and override the model's and the configured ones. ``digests`` are
-    the content hashes of ``messages`` if the caller has computed them. With ``follows``, the number of messages before
-    and the digest of the last of them, ``messages`` are only those that come after. ``reports`` are what providers
-    reported about earlier requests of the session and nobody has stored yet. ``origins`` are the positions that the
-    messages had when records of ours were exchanged for their originals (see ``returned``).
+    the content hashes of ``messages`` if the caller has computed them. With ``follows``, the number of earlier messages
+    and the digest of the last of them, ``messages`` are only the later ones. ``reports`` are usage reports about
+    earlier requests of the session that are not stored yet. ``origins`` are the messages' positions in the client's
+    history if records of ours were replaced by their originals (see ``history``).
     """
 
     session_id: str
@@ -62,7 +62,7 @@ class Request:
     origins: Sequence[int] | None = None
 
     def add_kept(self, settings: Mapping[str, object]) -> Request:
-        """Return the request with the system prompt and tools that an imported session brought, if it has none."""
+        """Return the request with the system prompt and tools of an imported session, if it has none of its own."""
         kept = settings.get(KEPT)
         if self.messages is not None or self.system or self.tools is not None or not isinstance(kept, Mapping):
             return self
@@ -70,14 +70,14 @@ class Request:
 
 
 def check_session(session_id: object) -> str:
-    """Return a session id; FormatError if it is invalid."""
+    """Return a session id; raise FormatError if it is invalid."""
     if not isinstance(session_id, str) or not 1 <= len(session_id) <= 256:
         raise FormatError(f"a session id is a text of 1 to 256 characters, not {str(session_id)[:40]!r}")
     return session_id
 
 
 def choose_messages(messages: object, current_messages: object) -> object:
-    """Return the messages; ConfigError if both of the argument's names are used."""
+    """Return the messages; raise ConfigError if both names of the argument are used."""
     if messages is not None and current_messages is not None:
         raise ConfigError("give either messages= or current_messages=; they are one argument with two names")
     return messages if messages is not None else current_messages
@@ -86,7 +86,7 @@ def choose_messages(messages: object, current_messages: object) -> object:
 def make_request(
     session_id: str, intake: Intake, beside: Beside, *, window: int | None = None, reserve: int | None = None
 ) -> Request:
-    """Return the request; ConfigError if a number is invalid."""
+    """Return the request; raise ConfigError if a number is invalid."""
     for name, value in (("window", window), ("reserve", reserve)):
         if value is not None and (type(value) is not int or value < 0):
             raise ConfigError(f"{name} is a whole number of tokens, not {str(value)[:40]!r}")
@@ -103,9 +103,9 @@ def check_messages(messages: object) -> Sequence[object]:
 
 
 def take_in(keeper: Keeper, slot: Slot, request: Request) -> Flow[tuple[OpenSession, Request]]:
-    """Return the session with all that the caller handed in stored and shown, and the request.
+    """Store the caller's messages; return the session with them, and the request.
 
-    In the request, originals are in the place of records of ours that came back.
+    In the returned request, originals replace records of ours that the client sent back.
     """
     given = None if request.messages is None else check_messages(request.messages)
     given_digests = [] if given is None else _find_digests(slot, request, given)
@@ -155,10 +155,10 @@ def append_new(
 def _change_wire(
     keeper: Keeper, session: OpenSession, tail: Sequence[object], read_all: Callable[[], Sequence[object]]
 ) -> bool:
-    """Switch the session's format if new messages show that it was taken for another; True if it was."""
+    """Switch the session's format if new messages show that it was detected wrongly; return whether it changed."""
     known = session.row.wire
     if not tail or session.row.settings.get(NAMED_WIRE):
-        return False  # A caller that names the format knows it better than any sign in the messages.
+        return False  # The format that a caller names outweighs any sign in the messages.
     if _find_wire(tail, known, model="", system=None, tools=None, name=None) is None:
         return False
     wire = detect(read_all()).name
@@ -173,7 +173,7 @@ def _read_raws(keeper: Keeper, session_id: str) -> list[object]:
 
 
 def _find_row(keeper: Keeper, request: Request, raws: Sequence[object] | None) -> SessionRow:
-    """Return the session's row, made if messages come for it, with the format and model that hold now."""
+    """Return the session's row with its current format and model; create the row if it does not exist."""
     row = keeper.ledger.read_session(request.session_id)
     if row is None:
         row = keeper.make_row(request.session_id)
@@ -210,7 +210,7 @@ def _note_room(keeper: Keeper, request: Request, row: SessionRow) -> SessionRow:
 
 
 def _check_readable(keeper: Keeper, row: SessionRow, wire: str) -> None:
-    """Raise FormatError if the stored messages are not readable in a format: the session could not be opened again."""
+    """Raise FormatError if a format cannot read the stored messages: the session could not be opened again."""
     form = detect((), name=wire)
     try:
         for raw in _read_raws(keeper, row.id):
@@ -237,9 +237,9 @@ def _find_digests(slot: Slot, request: Request, raws: Sequence[object]) -> Seque
 
 
 def _take_history(keeper: Keeper, session: OpenSession, raws: Sequence[object], digests: Sequence[str]) -> bool:
-    """Make the path what was handed in, storing only what is new; False if another process changed it meanwhile.
+    """Make the path equal to the client's history, storing only new messages; False if another process changed it.
 
-    If anything but the end of the path changes, the session has to be loaded again; its version says so.
+    If anything but the end of the path changes, the session has to be reloaded; its version says so.
     """
     known, now = len(session.digests), keeper.clock()
     if list(digests[:known]) == session.digests:
@@ -255,7 +255,7 @@ def _take_history(keeper: Keeper, session: OpenSession, raws: Sequence[object], 
         session.id, stored, chained.splices, version=session.path_version, now=now, arrival=arrival
     )
     session.unsent.update(message.id for message in new)
-    session.path_version = -1  # Positions moved: the next user loads the session again.
+    session.path_version = -1  # Positions moved: the next use reloads the session.
     return version is not None
 
 
@@ -264,7 +264,7 @@ def _append(
 ) -> bool:
     """Add messages at the end of the path; False if another process changed it meanwhile.
 
-    ``start`` is the position of the first of them in what the caller handed in.
+    ``start`` is the position of the first of them among the caller's messages.
     """
     if not raws:
         return True
@@ -301,10 +301,10 @@ def _store_tail(session: OpenSession, messages: Sequence[Message], now: float) -
 
 
 def extend_open(keeper: Keeper, slot: Slot, request: Request) -> Extension | None:
-    """Append what is new to a session in memory; return what is to be stored of it.
+    """Append new messages to a session in memory; return the extension that is to be stored.
 
-    None, with nothing changed, if the ledger has to be asked first: nothing is new, the history does not continue what
-    is in memory, or a message is rendered on arrival. The caller stores the extension, or drops the session.
+    None, with nothing changed, if this needs the ledger: nothing is new, the history does not continue the session in
+    memory, or a message is rendered on arrival. The caller stores the extension, or drops the session.
     """
     session = slot.session
     if session is None or request.messages is None or not hasattr(keeper.ledger, "extend"):
@@ -339,7 +339,7 @@ def extend_open(keeper: Keeper, slot: Slot, request: Request) -> Extension | Non
 
 
 def _is_alike(keeper: Keeper, session: OpenSession, request: Request) -> bool:
-    """Tell whether a request has the format and model of the session in memory, and continues it where it says so."""
+    """Tell whether a request has the format and model of the session in memory, and ``follows`` its last message."""
     row = session.row
     if request.follows is not None and request.follows != (len(session.ids), (session.digests or [""])[-1]):
         return False  # Another process appended to it: the new messages do not follow its last one.
@@ -351,7 +351,7 @@ def _is_alike(keeper: Keeper, session: OpenSession, request: Request) -> bool:
 def store_extensions(
     keeper: Keeper, extensions: Sequence[Extension], *, may_wait: bool = False
 ) -> list[SessionRow | None] | None:
-    """Store what was appended in memory, in one transaction; None if another writer is at work.
+    """Store what was appended in memory, in one transaction; None if another writer is busy.
 
     A session that another process changed is not stored: its row is None, and it is dropped from memory.
     """
@@ -368,7 +368,7 @@ def _tail(session: OpenSession) -> str:
 
 
 def _render_all(keeper: Keeper, session: OpenSession, messages: Sequence[Message]) -> list[Edit]:
-    """Return the edits of messages that just came, in the language of the conversation that they belong to."""
+    """Return the arrival edits of new messages, in the language of the conversation."""
     stages = keeper.arrival_stages()
     if not stages:
         return []
@@ -379,9 +379,9 @@ def _render_all(keeper: Keeper, session: OpenSession, messages: Sequence[Message
 
 
 def _render_new(message: Message, stages: Sequence[ArrivalStage], session: OpenSession) -> list[Edit]:
-    """Return the edits of a message that just came, with their tokens; none if they would not make it smaller.
+    """Return the arrival edits of a new message, with their tokens; none if they would not make it smaller.
 
-    A message may come again after its edit was undone: what is switched off stays so.
+    A message may come again after its edit was undone: an edit that is switched off stays off.
     """
     edits = [edit for edit in render_arrival(stages, message) if edit.id not in session.switched_off]
     if not edits:
@@ -409,13 +409,13 @@ def _store(message: Message, parent: str, session: OpenSession, now: float) -> S
 def _find_wire(
     raws: Sequence[object], known: str, *, model: str, system: object, tools: object, name: str | None
 ) -> str | None:
-    """Return the format that new messages are in, if they say more than what is known; None if they do not."""
+    """Return the format of new messages if it differs from the known one; None if they do not show one."""
     if name is not None:
         return detect((), name=name).name
     if not known:
-        # A system prompt that is text says nothing: our own interface takes it apart from the messages.
+        # A system prompt that is text is no sign: our own interface takes it apart from the messages.
         hint = "" if model_info(model or None).family == "claude" else None
         return detect(raws, system=system if system and not isinstance(system, str) else hint, tools=tools).name
-    # Plain messages read as the one or the other, depending on the system prompt alone: they say nothing.
+    # Plain messages read as either format, depending on the system prompt alone: they are no sign.
     without, beside = detect(raws).name, detect(raws, system="").name
     return without if without == beside and without != known else None

@@ -1,15 +1,20 @@
-"""Folds in the background: between *soft* and *hard* a model writes a summary while the conversation continues.
+"""Work beside the conversation: folds in the background, and storing what was prepared in memory (write-behind).
 
-Each manager has one worker thread, which ends when its queue is empty, and each session at most one job. A fold is made
-over a snapshot and committed if what it covers is unchanged; the session may have grown since. Nothing is stored before
-that, so a process that ends leaves nothing half done: the next request asks for the fold again.
+Between *soft* and *hard* a model writes a summary while the conversation continues. Each manager has one worker thread,
+which ends when its queue is empty, and each session at most one job. A fold is made over a snapshot and committed if
+the messages it covers are unchanged; the session may have grown since. Nothing is stored before that, so a process that
+ends leaves nothing half done: the next request asks for the fold again.
+
+``WriteBehind`` serves an event loop: it stores what ``prepare_now`` appended in memory while the upstream works.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 
@@ -17,10 +22,10 @@ from refold.conversation import because
 from refold.conversation.view import View
 from refold.errors import RefoldError
 from refold.ladder.plan import Outcome
-from refold.manager.commit import Made, Wish, commit_outcome, miss, tell_failed
+from refold.ledger.records import Extension
+from refold.manager.commit import BatchRequest, BatchResult, commit_outcome, miss, tell_failed
 from refold.manager.compress import Remember, finish, is_vetoed, make_full_view, plan_batch
-from refold.manager.flow import Flow, Pause, run_flow_async
-from refold.manager.lease import give_lease, take_lease
+from refold.manager.flow import Flow, Pause, give_lease, run_flow_async, take_lease
 from refold.manager.notices import Notice
 from refold.manager.session import OpenSession, load_session, read_pinned
 from refold.manager.store import Keeper
@@ -30,18 +35,18 @@ _PAUSE_S = 0.01
 
 
 @dataclass(slots=True)
-class Job:
+class FoldJob:
     """One fold in progress, in the context of its initiator. ``stop`` ends it, from any thread."""
 
     session_id: str
-    wish: Wish
+    wish: BatchRequest
     context: Context = field(default_factory=copy_context)
     loop: asyncio.AbstractEventLoop | None = None
     task: asyncio.Task[object] | None = None
     is_stopped: bool = False
 
     def stop(self) -> None:
-        """End the fold; nothing of it is stored, unless it was being stored already."""
+        """Stop the fold; nothing of it is stored, unless it is being committed already."""
         self.is_stopped = True
         if self.loop is not None and self.task is not None and not self.loop.is_closed():
             self.loop.call_soon_threadsafe(self.task.cancel)
@@ -53,33 +58,33 @@ class Background:
     def __init__(self, keeper: Keeper, remember: Remember) -> None:
         self._keeper = keeper
         self.remember = remember
-        self._jobs: OrderedDict[str, Job] = OrderedDict()
-        self._running: Job | None = None
+        self._jobs: OrderedDict[str, FoldJob] = OrderedDict()
+        self._running: FoldJob | None = None
         self._guard = threading.Lock()
         self._worker: threading.Thread | None = None
 
-    def begin(self, session_id: str, wish: Wish) -> bool:
-        """Have a session folded in the background, once; False if too many are waiting."""
+    def begin(self, session_id: str, wish: BatchRequest) -> bool:
+        """Queue a fold of a session, once; False if too many are waiting."""
         with self._guard:
             if self._find(session_id) is not None:
                 return True
             if len(self._jobs) >= WAITING_MAX:
                 return False
-            self._jobs[session_id] = Job(session_id, wish)
+            self._jobs[session_id] = FoldJob(session_id, wish)
             if self._worker is None:
                 self._worker = threading.Thread(target=self._work, name="refold-background", daemon=True)
                 self._worker.start()
             return True
 
     def is_busy(self, session_id: str) -> bool:
-        """Tell whether a fold of this session is under way or waiting."""
+        """Tell whether a fold of this session is running or waiting."""
         with self._guard:
             return self._find(session_id) is not None
 
     def wait(self, session_id: str, seconds: float) -> Flow[bool]:
-        """Wait for a session's fold; one that takes longer is ended. False if that happened.
+        """Wait for a session's fold; if it takes longer than ``seconds``, cancel it and return False.
 
-        A job that has not started, because another session's is running, is withdrawn: the caller does it at once.
+        A job that has not started, because another session's is running, is withdrawn: the caller compresses at once.
         """
         with self._guard:
             self._jobs.pop(session_id, None)
@@ -93,7 +98,7 @@ class Background:
         return True
 
     def cancel_flow(self, session_id: str) -> Flow[None]:
-        """End a session's fold and wait until it has let go of everything."""
+        """Cancel a session's fold and wait until it has released everything."""
         self._stop(session_id)
         while self.is_busy(session_id):
             yield Pause(_PAUSE_S)
@@ -112,7 +117,7 @@ class Background:
             left -= _PAUSE_S
 
     def close(self) -> None:
-        """End all that is under way, whole or not at all."""
+        """Stop all folds; each is committed whole or not at all."""
         with self._guard:
             self._jobs.clear()
             running = self._running
@@ -120,7 +125,7 @@ class Background:
             running.stop()
         self.join()
 
-    def _find(self, session_id: str) -> Job | None:
+    def _find(self, session_id: str) -> FoldJob | None:
         if self._running is not None and self._running.session_id == session_id:
             return self._running
         return self._jobs.get(session_id)
@@ -146,7 +151,7 @@ class Background:
                 with self._guard:
                     self._running = None
 
-    async def _run(self, job: Job) -> None:
+    async def _run(self, job: FoldJob) -> None:
         flow = fold_flow(self._keeper, job.session_id, job.wish, self.remember)
         job.task = asyncio.ensure_future(run_flow_async(flow))
         job.loop = asyncio.get_running_loop()
@@ -163,17 +168,17 @@ class Background:
             self._keeper.listeners.tell(Notice("failed", job.session_id, why, time=self._keeper.clock()))
 
 
-def fold_flow(keeper: Keeper, session_id: str, wish: Wish, remember: Remember) -> Flow[Made]:
+def fold_flow(keeper: Keeper, session_id: str, wish: BatchRequest, remember: Remember) -> Flow[BatchResult]:
     """Make a fold over a snapshot without holding the session, and swap it in if what it covers is unchanged."""
     owner = yield from take_lease(keeper, session_id, 0.0)
     if not owner:
-        return Made("held", reason=because.LEASED())
+        return BatchResult("held", reason=because.LEASED())
     try:
         session = _load(keeper, session_id)
         if session is None:
-            return Made("stale")
+            return BatchResult("stale")
         if is_vetoed(keeper, session, wish):
-            return Made("vetoed", reason=because.VETOED(because=wish.trigger.reason))
+            return BatchResult("vetoed", reason=because.VETOED(because=wish.trigger.reason))
         view = make_full_view(keeper, session, wish)
         try:
             outcome = yield from plan_batch(keeper, session, wish, view, owner)
@@ -193,25 +198,126 @@ def fold_flow(keeper: Keeper, session_id: str, wish: Wish, remember: Remember) -
 
 
 def _load(keeper: Keeper, session_id: str) -> OpenSession | None:
-    """Return the session as it is stored, apart from the one that requests use: threads share no lens."""
+    """Load the session from the ledger, separate from the one that requests use: threads do not share a lens."""
     row = keeper.ledger.read_session(session_id)
     if row is None or not row.messages:
         return None
     return load_session(keeper.ledger, row, keeper.make_lens(row), keeper.find_counter(row))
 
 
-def _swap(keeper: Keeper, session: OpenSession, wish: Wish, view: View, outcome: Outcome, owner: str) -> Made:
+def _swap(
+    keeper: Keeper, session: OpenSession, wish: BatchRequest, view: View, outcome: Outcome, owner: str
+) -> BatchResult:
     row = keeper.ledger.read_session(session.id)
     if row is None:
-        return Made("stale")
+        return BatchResult("stale")
     covered = {message_id for edit in outcome.edits for message_id in edit.covers}
     if not covered.isdisjoint(read_pinned(row.settings)):
-        return Made("stale", reason=because.PINNED_MEANWHILE())
+        return BatchResult("stale", reason=because.PINNED_MEANWHILE())
     seen, session.row = session.row, row
     made = commit_outcome(keeper, session, wish, view, outcome, owner)
     if made.ending != "refused":
         return made
     if seen.edits_version != row.edits_version:
-        return Made("stale", reason=because.EDITED_MEANWHILE())
-    # The snapshot was read a moment ago, and only messages came since: the next one would be refused as well.
+        return BatchResult("stale", reason=because.EDITED_MEANWHILE())
+    # The snapshot is recent, and only messages were added since: the next attempt would be refused as well.
     return miss(keeper, session, wish, made.reason)
+
+
+log = logging.getLogger("refold.manager")
+WAIT_S = 30.0
+GATHER_S = 0.005
+
+
+# Stores extensions and returns whether each was stored; None if another writer is busy.
+StoreAll = Callable[..., "list[bool] | None"]
+
+
+@dataclass(slots=True, eq=False)
+class Ticket:
+    """The extension of one request. ``is_stored`` is None until known; ``done`` is set if a thread stores it."""
+
+    extension: Extension = field(repr=False)
+    is_stored: bool | None = None
+    done: asyncio.Future[None] | None = field(default=None, repr=False)
+
+
+class WriteBehind:
+    """Stores extensions in the order they come, for one event loop.
+
+    Appends that come together share one transaction. A caller waits for its ticket before it passes on any of the
+    answer: a client that has an answer knows that its question is in the ledger. If another process is writing, a
+    thread waits.
+    """
+
+    def __init__(self, store: StoreAll) -> None:
+        self._store = store
+        self._queue: list[Ticket] = []
+
+    def add(self, extension: Extension, *, is_alone: bool = True) -> Ticket:
+        """Queue an extension; its ticket says when it is stored. ``is_alone``: no other request is in progress."""
+        ticket = Ticket(extension)
+        self._queue.append(ticket)
+        if len(self._queue) == 1:
+            loop = asyncio.get_running_loop()
+            if is_alone:
+                # Two iterations of the loop later the request itself has been sent.
+                loop.call_soon(loop.call_soon, self.flush)
+            else:
+                # The first of them to be answered stores them all.
+                loop.call_later(GATHER_S, self.flush)
+        return ticket
+
+    def flush(self) -> None:
+        """Store everything in the queue now."""
+        queue, self._queue = self._queue, []
+        if not queue:
+            return
+        try:
+            stored = self._store([ticket.extension for ticket in queue])
+        except Exception as error:  # noqa: BLE001 - the caller prepares from the ledger again and reports the failure
+            _log_failure(error)
+            stored = [False] * len(queue)
+        if stored is None:
+            self._store_in_thread(queue)
+            return
+        for ticket, is_stored in zip(queue, stored, strict=True):
+            ticket.is_stored = is_stored
+
+    def _store_in_thread(self, queue: list[Ticket]) -> None:
+        extensions = [ticket.extension for ticket in queue]
+        work = asyncio.ensure_future(asyncio.to_thread(self._store, extensions, may_wait=True))
+        futures = [asyncio.get_running_loop().create_future() for _ in queue]
+        for ticket, future in zip(queue, futures, strict=True):
+            ticket.done = future
+
+        def end(task: asyncio.Future[list[bool] | None]) -> None:
+            error = None if task.cancelled() else task.exception()
+            if isinstance(error, Exception):
+                _log_failure(error)
+            stored = None if error is not None or task.cancelled() else task.result()
+            for ticket, is_stored in zip(queue, stored or [False] * len(queue), strict=True):
+                ticket.is_stored = is_stored
+                if ticket.done is not None and not ticket.done.done():
+                    ticket.done.set_result(None)
+
+        work.add_done_callback(end)
+
+    async def wait(self, ticket: Ticket) -> bool:
+        """Return whether an extension was stored, once that is known. The wait has a limit."""
+        if ticket.is_stored is None and ticket.done is None:
+            self.flush()
+        if ticket.is_stored is None and ticket.done is not None:
+            await asyncio.wait({ticket.done}, timeout=WAIT_S)
+        return bool(ticket.is_stored)
+
+    async def drain(self) -> None:
+        """Store everything in the queue, and wait for threads."""
+        waiting = list(self._queue)
+        self.flush()
+        for ticket in waiting:
+            await self.wait(ticket)
+
+
+def _log_failure(error: Exception) -> None:
+    log.warning("storing failed", extra={"fields": {"error": type(error).__name__}})

@@ -37,8 +37,8 @@ Ending = Literal["done", "stale", "refused", "held", "vetoed", "missed", "idle",
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """What a compression is to reach, and who asked for it. ``offloads_only``: the rungs before the fold, no others."""
+class BatchRequest:
+    """The goal of a compression, and who asked for it. ``offloads_only``: run only the stages before the fold."""
 
     trigger: Trigger
     model: str
@@ -55,17 +55,17 @@ class Wish:
 
     @property
     def must(self) -> bool:
-        """True if it may not be put off: the view does not fit, or a person asked."""
+        """True if it may not be postponed: the view does not fit, or a person asked."""
         return self.is_manual or self.trigger.strength == "hard"
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class BatchResult:
     """How a compression ended.
 
     ``stale``: another process changed the session, so look again. ``refused``: the ledger refused it although nothing
     had changed. ``idle``: there was nothing to compress. ``begun``: it continues in the background. ``is_failed``: a
-    summary was wanted and could not be had (S2.7).
+    summary was wanted and could not be written.
     """
 
     ending: Ending
@@ -80,7 +80,7 @@ class Made:
 
 def describe_made(
     session_id: str,
-    wish: Wish,
+    wish: BatchRequest,
     view: View,
     outcome: Outcome,
     archived: Archived,
@@ -103,8 +103,8 @@ def describe_made(
     }
     if wish.is_background:
         fields["is_background"] = True
-    if told := describe_summaries(outcome):
-        fields["summaries"] = told
+    if summaries := describe_summaries(outcome):
+        fields["summaries"] = summaries
     if notes := [redact_text(one.note) for one in outcome.stages if one.note and one.stage != FOLD]:
         fields["notes"] = "; ".join(notes)[:_NOTE_CHARS_MAX]
     made = Notice("compressed", session_id, wish.trigger.reason, view.tokens, outcome.view.tokens, now, fields=fields)
@@ -132,7 +132,7 @@ def describe_summaries(outcome: Outcome) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class Archived:
-    """What went behind summaries: ``count`` messages that were in view until now. ``folds`` are all in force now."""
+    """What a compression archived: ``count`` messages that were in view until now. ``folds`` are all in force now."""
 
     summary: str
     facts: tuple[Fact, ...]
@@ -144,7 +144,7 @@ class Archived:
 
 
 def describe_archived(outcome: Outcome, view: View, language: Language, now: float) -> Archived:
-    """Return what this compression archived; a fold that took in earlier ones counts only what is new."""
+    """Return what this compression archived; a fold that includes earlier ones counts only what is new."""
     folds = [edit for edit in outcome.edits if edit.fold is not None]
     known = {message_id for edit in view.edits if edit.kind == "fold" for message_id in edit.covers}
     known_facts = {fact.text for edit in view.edits if edit.fold for fact in edit.fold.facts}
@@ -167,7 +167,7 @@ def describe_archived(outcome: Outcome, view: View, language: Language, now: flo
 
 
 def list_summaries(edits: list[tuple[Edit, float]]) -> list[ContextSummary]:
-    """Return the summaries in force, oldest first (S1.8); one that a newer fold took in is not listed."""
+    """Return the summaries in force, oldest first; one that a newer fold includes is not listed."""
     replaced = {origin for edit, _ in edits for origin in edit.made_from}
     return [
         ContextSummary(
@@ -188,7 +188,7 @@ def named_files(view: View) -> set[str]:
 
 
 def find_files(view: View) -> list[OffloadFile]:
-    """Return the files that a view names, with what has to be in them."""
+    """Return the files that a view names, with the content they must have."""
     shown = [edit for item in view.items for edit in item.edits if offloaded_path(edit)]
     return files_of(shown, view.messages)
 
@@ -203,13 +203,15 @@ def write_named(keeper: Keeper, session: OpenSession, edits: Sequence[Edit]) -> 
 
 
 def remove_others(keeper: Keeper, session_id: str, named: Collection[str]) -> list[str]:
-    """Remove the session's files that nothing names; return what could not go."""
+    """Remove the session's files that nothing names; return a warning for each that remains."""
     folder = keeper.find_folder(session_id)
     return folder.remove(path for path in folder.list_files() if path not in named)[1]
 
 
-def commit_outcome(keeper: Keeper, session: OpenSession, wish: Wish, view: View, outcome: Outcome, owner: str) -> Made:
-    """Store what a run of the ladder made; a run that failed counts as one that did not help (L9)."""
+def commit_outcome(
+    keeper: Keeper, session: OpenSession, wish: BatchRequest, view: View, outcome: Outcome, owner: str
+) -> BatchResult:
+    """Store the result of a ladder run; a failed run counts as one that did not help (L9)."""
     if outcome.edits and not _shows_the_same(view, outcome.view):
         return _commit(keeper, session, wish, view, outcome, owner)
     failure = redact_text("; ".join(report.note for report in outcome.stages if report.is_failed))
@@ -217,16 +219,16 @@ def commit_outcome(keeper: Keeper, session: OpenSession, wish: Wish, view: View,
         why = because.STAGE_FAILED(detail=failure)
         keeper.tell(Notice("failed", session.id, why, view.tokens, view.tokens, keeper.clock()))
         return replace(miss(keeper, session, wish, why), is_failed=True)
-    # Having nothing to compress is not an attempt: the next message is looked at afresh.
+    # Having nothing to compress is not an attempt: the next message is judged afresh.
     if FORCED in session.row.settings and not wish.is_manual:
         keeper.update_settings(session, {FORCED: None})
-    return Made("idle", reason=because.EXHAUSTED(), tokens_before=view.tokens)
+    return BatchResult("idle", reason=because.EXHAUSTED(), tokens_before=view.tokens)
 
 
 def tell_failed(
-    keeper: Keeper, session: OpenSession, wish: Wish, error: RefoldError, started: float | None = None
+    keeper: Keeper, session: OpenSession, wish: BatchRequest, error: RefoldError, started: float | None = None
 ) -> None:
-    """Log and tell that a compression could not be made; the session is as it was."""
+    """Log and report that a compression failed; the session is unchanged."""
     tokens, now = session.item_tokens + wish.fixed_tokens, keeper.clock()
     begun = now if started is None else started
     _tell_failure(keeper, Notice("failed", session.id, _describe_failure(error), tokens, tokens, begun, now - begun))
@@ -236,15 +238,17 @@ def _shows_the_same(before: View, after: View) -> bool:
     return [item.raw for item in before.items] == [item.raw for item in after.items]
 
 
-def _commit(keeper: Keeper, session: OpenSession, wish: Wish, view: View, outcome: Outcome, owner: str) -> Made:
+def _commit(
+    keeper: Keeper, session: OpenSession, wish: BatchRequest, view: View, outcome: Outcome, owner: str
+) -> BatchResult:
     if not keeper.prolong(session.id, owner):
-        return Made("stale")
+        return BatchResult("stale")
     if give_up_recalled(keeper, session, outcome.view):
         version, session.row = session.row.edits_version, keeper.need_row(session.id)
         kept = {edit.id for edit in outcome.view.edits}
         session.edits = [edit for edit in session.edits if edit.id in kept]
         if session.row.edits_version != version + 1:
-            return Made("stale")
+            return BatchResult("stale")
     now = keeper.clock()
     folder = keeper.find_folder(session.id)
     after = named_files(outcome.view)
@@ -272,18 +276,22 @@ def _commit(keeper: Keeper, session: OpenSession, wish: Wish, view: View, outcom
     _move_brake(keeper, session, wish, outcome)
     for notice in notices:
         keeper.complain(session.id, keeper.listeners.tell(notice))
-    return Made("done", outcome, view.tokens, wish.trigger.reason, archived, tuple(deleted), tuple(warnings))
+    return BatchResult("done", outcome, view.tokens, wish.trigger.reason, archived, tuple(deleted), tuple(warnings))
 
 
-def _judge_refusal(keeper: Keeper, session: OpenSession, batch: Batch, owner: str) -> Made:
-    """Say whether a commit was refused because somebody was faster, or although the session is as it was."""
+def _judge_refusal(keeper: Keeper, session: OpenSession, batch: Batch, owner: str) -> BatchResult:
+    """Return whether a commit was refused because another process was faster, or although nothing had changed."""
     row = keeper.ledger.read_session(session.id)
     is_race = read_versions(row) != read_versions(session.row) or not keeper.prolong(session.id, owner)
-    return Made("stale") if is_race else Made("refused", reason=explain_refusal(keeper.ledger, session.id, batch))
+    return (
+        BatchResult("stale")
+        if is_race
+        else BatchResult("refused", reason=explain_refusal(keeper.ledger, session.id, batch))
+    )
 
 
 def _may_be_stored(keeper: Keeper, session_id: str, batch_id: str) -> bool:
-    """Tell whether a commit that failed could have been made: a file too many is better than one too few."""
+    """Tell whether a failed commit may have succeeded after all: an extra file is better than a missing one."""
     try:
         return any(batch.id == batch_id for batch in keeper.ledger.read_batches(session_id))
     except LedgerError:
@@ -291,7 +299,7 @@ def _may_be_stored(keeper: Keeper, session_id: str, batch_id: str) -> bool:
 
 
 def _make_batch(
-    session: OpenSession, wish: Wish, view: View, outcome: Outcome, archived: Archived, now: float
+    session: OpenSession, wish: BatchRequest, view: View, outcome: Outcome, archived: Archived, now: float
 ) -> Batch:
     covered = {message_id for edit in outcome.edits for message_id in edit.covers}
     return Batch(
@@ -312,15 +320,15 @@ def _take_over(keeper: Keeper, session: OpenSession, outcome: Outcome) -> None:
     session.batch_edits |= {edit.id for edit in outcome.edits}
     row = keeper.ledger.read_session(session.id)
     if row is None or row.path_version != session.path_version or row.edits_version != session.row.edits_version + 1:
-        session.path_version = -1  # Somebody else changed it as well: the next one loads it.
+        session.path_version = -1  # Another process changed it as well: the next use reloads it.
         return
     session.row = row
 
 
-def _move_brake(keeper: Keeper, session: OpenSession, wish: Wish, outcome: Outcome) -> None:
-    """Release the brake, unless a compression by tokens left its own trigger standing.
+def _move_brake(keeper: Keeper, session: OpenSession, wish: BatchRequest, outcome: Outcome) -> None:
+    """Release the brake, unless a compression by tokens left its own trigger in force.
 
-    One that a count asked for did what it was asked for: it archived something, however much is left.
+    A compression by count has done its job once it archived something, however much is left.
     """
     changes: dict[str, object] = {}
     tokens = outcome.view.tokens
@@ -338,15 +346,15 @@ def _move_brake(keeper: Keeper, session: OpenSession, wish: Wish, outcome: Outco
         keeper.update_settings(session, changes)
 
 
-def _still_fires(keeper: Keeper, session: OpenSession, wish: Wish, outcome: Outcome) -> bool:
-    # What had to be sent whole first (L11) is no failure of the compression.
+def _still_fires(keeper: Keeper, session: OpenSession, wish: BatchRequest, outcome: Outcome) -> bool:
+    # Messages that must be sent whole first (L11) are not a failure of the compression.
     waiting = count_unsent(outcome.view.items, wish.unsent)
     tokens = outcome.view.tokens - waiting
     counts = replace(session.count(tokens), unsent_tokens=0)
     return decide(counts, session.lift(wish.budget, tokens, keeper.config.fold), keeper.find_thresholds()).acts
 
 
-def miss(keeper: Keeper, session: OpenSession, wish: Wish, why: Reason) -> Made:
+def miss(keeper: Keeper, session: OpenSession, wish: BatchRequest, why: Reason) -> BatchResult:
     """Return a compression that failed; the brake counts it unless a person asked.
 
     Attempts are counted from the last new turn on, not for the life of the session.
@@ -357,7 +365,7 @@ def miss(keeper: Keeper, session: OpenSession, wish: Wish, why: Reason) -> Made:
             before = Brake()
         brake = before.missed(wish.model, why, len(session.ids))
         keeper.update_settings(session, {BRAKE: brake.to_settings(), FORCED: None})
-    return Made("missed", reason=why, tokens_before=session.item_tokens + wish.fixed_tokens)
+    return BatchResult("missed", reason=why, tokens_before=session.item_tokens + wish.fixed_tokens)
 
 
 def _describe_failure(error: RefoldError) -> Reason:

@@ -1,7 +1,7 @@
 """One compression of a session, under its lease: run the ladder, then commit. Whole or not at all.
 
-Compression requires the lease; the loser reloads the winner's result. A person may ask for one as well, with
-instructions, or as a dry run (S2.4, S2.10).
+Compression requires the lease; the loser reloads the winner's result. A person may ask for a compression as well, with
+instructions, or as a dry run.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ from refold.ladder.plan import Outcome, Plan, order_stages, prepare
 from refold.ladder.report import StageReport
 from refold.llm.redact import find_secrets
 from refold.llm.summariser import NO_MODEL, Summariser, ask_as
-from refold.manager.commit import Archived, Made, Wish, commit_outcome, miss, tell_failed
-from refold.manager.flow import Await, Flow, Question, Rounds
-from refold.manager.lease import give_lease, take_lease
-from refold.manager.memory_injection import read_remembered
+from refold.manager.commit import Archived, BatchRequest, BatchResult, commit_outcome, miss, tell_failed
+from refold.manager.flow import Await, Flow, ModelQuestion, Rounds, give_lease, take_lease
+from refold.manager.memory_notes import read_remembered
 from refold.manager.notices import Notice
 from refold.manager.recall_injection import leave_out_recalled, put_back_recalled
 from refold.manager.session import OpenSession, read_pinned
@@ -39,7 +38,7 @@ FILES_MAX = 500
 
 
 def restore_results(messages: Iterable[Message], folder: OffloadFolder) -> dict[str, str]:
-    """Return the content of offloaded results by the text that stands in their place."""
+    """Return the content of offloaded results by their placeholder text."""
     restored: dict[str, str] = {}
     for message in messages:
         for part in message.parts:
@@ -57,7 +56,7 @@ SOFT_WAIT_S = 5.0
 HARD_WAIT_S = 150.0
 
 
-def run_batch(keeper: Keeper, session: OpenSession, wish: Wish, rounds: Rounds) -> Flow[Made]:
+def run_batch(keeper: Keeper, session: OpenSession, wish: BatchRequest, rounds: Rounds) -> Flow[BatchResult]:
     """Compress a session under its lease; if it ends ``stale``, the caller reloads the session and retries."""
     made = yield from _run_leased(keeper, session, wish)
     if made.ending == "stale":
@@ -71,32 +70,32 @@ def run_batch(keeper: Keeper, session: OpenSession, wish: Wish, rounds: Rounds) 
                 raise
             # The context fits as it is: return it with the reason, and count the miss.
             return miss(keeper, session, wish, made.reason)
-        return Made("stale", reason=made.reason)
+        return BatchResult("stale", reason=made.reason)
     return made
 
 
-def _run_leased(keeper: Keeper, session: OpenSession, wish: Wish) -> Flow[Made]:
+def _run_leased(keeper: Keeper, session: OpenSession, wish: BatchRequest) -> Flow[BatchResult]:
     owner = yield from take_lease(keeper, session.id, HARD_WAIT_S if wish.must else SOFT_WAIT_S)
     if not owner and wish.must:
         raise SessionBusy(f"another process has been compressing {session.id!r} for {HARD_WAIT_S:g} s; try again")
     if not owner:
-        return Made("held", reason=because.LEASED())
+        return BatchResult("held", reason=because.LEASED())
     try:
         row = keeper.ledger.read_session(session.id)
         if row is None or not session.is_current(row):
-            return Made("stale")
+            return BatchResult("stale")
         session.row = row
         return (yield from _compress(keeper, session, wish, owner))
     finally:
         give_lease(keeper, session.id, owner)
 
 
-def _compress(keeper: Keeper, session: OpenSession, wish: Wish, owner: str) -> Flow[Made]:
+def _compress(keeper: Keeper, session: OpenSession, wish: BatchRequest, owner: str) -> Flow[BatchResult]:
     started = keeper.clock()
     notes = [str(wish.note)] if wish.note else []
     vetoed = is_vetoed(keeper, session, wish)
     if vetoed and not wish.must:
-        return Made("vetoed", reason=because.VETOED(because=wish.trigger.reason))
+        return BatchResult("vetoed", reason=because.VETOED(because=wish.trigger.reason))
     if vetoed and wish.trigger.strength == "hard":
         notes.append(str(because.VETO_OVERRIDDEN(because=wish.trigger.reason)))
     view = make_full_view(keeper, session, wish)
@@ -109,7 +108,7 @@ def _compress(keeper: Keeper, session: OpenSession, wish: Wish, owner: str) -> F
     return replace(made, notes=(*made.notes, *notes))
 
 
-def is_vetoed(keeper: Keeper, session: OpenSession, wish: Wish) -> bool:
+def is_vetoed(keeper: Keeper, session: OpenSession, wish: BatchRequest) -> bool:
     """Ask the listeners whether a compression may run."""
     tokens = session.item_tokens + wish.fixed_tokens
     asked = Notice("before_compress", session.id, wish.trigger.reason, tokens, time=keeper.clock())
@@ -118,16 +117,16 @@ def is_vetoed(keeper: Keeper, session: OpenSession, wish: Wish) -> bool:
     return vetoed
 
 
-def make_full_view(keeper: Keeper, session: OpenSession, wish: Wish) -> View:
-    """Return the view with its originals; what was undone is left alone until it must go."""
+def make_full_view(keeper: Keeper, session: OpenSession, wish: BatchRequest) -> View:
+    """Return the view with its originals; messages of undone edits are protected until the view must shrink."""
     pinned = read_pinned(session.row.settings) | read_remembered(session.row.settings)
     if not wish.must:
         pinned |= session.undone
     return session.make_view(keeper.ledger, fixed_tokens=wish.fixed_tokens, pinned=pinned)
 
 
-def plan_batch(keeper: Keeper, session: OpenSession, wish: Wish, view: View, owner: str = "") -> Flow[Outcome]:
-    """Run the ladder over what was said in a view; the lease is prolonged whenever a model has answered."""
+def plan_batch(keeper: Keeper, session: OpenSession, wish: BatchRequest, view: View, owner: str = "") -> Flow[Outcome]:
+    """Run the ladder over a view without recalled text; prolong the lease after every answer of a model."""
     said = leave_out_recalled(view)
     summariser = keeper.find_summariser(session.row, is_manual=wish.is_manual)
     stages = order_stages(keeper.batch_stages(session.id, summariser.settle()))
@@ -153,7 +152,7 @@ def plan_batch(keeper: Keeper, session: OpenSession, wish: Wish, view: View, own
             if ask.archived:
                 reply = yield from _have_compressed(keeper, ask, summariser if asks_model else None)
             else:
-                reply = yield Question(ask, summariser)
+                reply = yield ModelQuestion(ask, summariser)
             if owner and not keeper.prolong(session.id, owner):
                 raise LedgerError(f"the lease on {session.id!r} ran out while a model was asked; nothing was changed")
             ask = asking.send(reply)
@@ -162,15 +161,15 @@ def plan_batch(keeper: Keeper, session: OpenSession, wish: Wish, view: View, own
         return replace(outcome, view=put_back_recalled(view, outcome.view, wish.budget.hard))
 
 
-def _choose_writer(fold: Fold, wish: Wish) -> Fold:
-    """Return the fold with the writer of its summary: rules if no model may be waited for, else the configured one."""
+def _choose_writer(fold: Fold, wish: BatchRequest) -> Fold:
+    """Return the fold with the writer of its summary: rules if no model may be asked, else the configured one."""
     if wish.asks_no_model:
         return replace(fold, summariser="extract")
     return replace(fold, summariser="llm") if fold.by_compressor else fold
 
 
 def _have_compressed(keeper: Keeper, ask: Ask, summariser: Summariser | None) -> Flow[Reply]:
-    """Have the manager's compressor write a summary: it takes messages and how many of them stay."""
+    """Let the manager's compressor write a summary: it takes the messages and how many of them stay."""
     compressor = keeper.find_compressor()
     messages, kept = [*ask.archived, *ask.kept], len(ask.kept)
     result = yield Await(lambda: ask_as(summariser, lambda: compressor.compress(messages, kept)))
@@ -188,7 +187,7 @@ def _have_compressed(keeper: Keeper, ask: Ask, summariser: Summariser | None) ->
 Remember = Callable[[str, Archived], Awaitable[object]]
 
 
-def finish(keeper: Keeper, session: OpenSession, made: Made | None, remember: Remember) -> Flow[None]:
+def finish(keeper: Keeper, session: OpenSession, made: BatchResult | None, remember: Remember) -> Flow[None]:
     """Write the memory page and the summaries of a compression; a failure is only a warning."""
     if made is None or made.ending != "done" or made.archived is None or not made.archived.count:
         return
@@ -196,13 +195,13 @@ def finish(keeper: Keeper, session: OpenSession, made: Made | None, remember: Re
     failure = yield Await(lambda: remember(session.id, archived))
     if isinstance(failure, Exception):
         keeper.complain(
-            session.id, [f"what people read of it was not written: {type(failure).__name__}: {failure}"[:300]]
+            session.id, [f"memory page or summaries not written: {type(failure).__name__}: {failure}"[:300]]
         )
 
 
 @dataclass(frozen=True, slots=True)
 class CompactResult:
-    """What a compression that was asked for did. ``messages`` is what the model sees now."""
+    """The result of a requested compression. ``messages`` is what the model sees now."""
 
     messages: list[object]
     previous_tokens: int
@@ -219,7 +218,7 @@ class CompactResult:
 def compress_flow(
     keeper: Keeper, session_id: str, instructions: str, remember: Remember, *, dry_run: bool, by_tool: bool = False
 ) -> Flow[CompactResult]:
-    """Compress a session because a person asks for it, or a tool."""
+    """Compress a session at the request of a person or a tool."""
     keeper.need_row(session_id)
     slot = yield from keeper.hold(session_id)
     try:
@@ -243,14 +242,14 @@ def compress_flow(
         keeper.let_go(slot)
 
 
-def _make_wish(keeper: Keeper, session: OpenSession, fixed: int, instructions: str, *, by_tool: bool) -> Wish:
+def _make_wish(keeper: Keeper, session: OpenSession, fixed: int, instructions: str, *, by_tool: bool) -> BatchRequest:
     model = session.row.model
     budget = keeper.find_budget(session.row, session.counter)
     trigger = Trigger("soft", because.BY_TOOL() if by_tool else because.MANUAL(), True)
-    return Wish(trigger, model, budget, fixed, instructions, is_manual=True, by_tool=by_tool)
+    return BatchRequest(trigger, model, budget, fixed, instructions, is_manual=True, by_tool=by_tool)
 
 
-def _try_out(keeper: Keeper, session: OpenSession, wish: Wish) -> Flow[CompactResult]:
+def _try_out(keeper: Keeper, session: OpenSession, wish: BatchRequest) -> Flow[CompactResult]:
     view = make_full_view(keeper, session, wish)
     outcome = yield from plan_batch(keeper, session, wish, view)
     session.lens.forget_all(session.items)
@@ -267,7 +266,7 @@ def _try_out(keeper: Keeper, session: OpenSession, wish: Wish) -> Flow[CompactRe
     )
 
 
-def _tell(session: OpenSession, made: Made, tokens_before: int, fixed: int) -> CompactResult:
+def _tell(session: OpenSession, made: BatchResult, tokens_before: int, fixed: int) -> CompactResult:
     if made.ending != "done" or made.outcome is None:
         unchanged = _unchanged(session, tokens_before, made.reason or because.EMPTY())
         return replace(unchanged, success=not made.is_failed)

@@ -1,25 +1,29 @@
-"""Flows: the manager's operations, written once and run by a sync or an async driver.
+"""Flows: the manager's operations, written once and run by a sync or an async driver; retries and leases.
 
-A flow is a generator that yields what it cannot do itself: a Question to a model, a Pause, an Await of a coroutine. The
-async driver runs every step in a thread, so counting and folding never block the event loop, and it lets a step finish
-when it is cancelled: a change is made whole or not at all (S3.8). ``Rounds`` limits how often a change is retried after
-another process was faster (L9).
+A flow is a generator that yields what it cannot do itself: a ModelQuestion, a Pause, an Await of a coroutine. The
+async driver runs every step in a thread, so counting and folding never block the event loop, and it lets a running step
+finish when it is cancelled: a change is made whole or not at all.
+
+``Rounds`` limits how often a change is retried after another process was faster (L9). The lease ensures that only one
+process at a time changes what a session shows; a heartbeat prolongs it while this process works.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
-from collections.abc import Awaitable, Callable, Generator, Mapping
-from contextlib import suppress
+import uuid
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from refold.conversation import because
 from refold.conversation.reason import Reason, ReasonKind
-from refold.errors import ChangeRefused, SessionBusy
+from refold.errors import ChangeRefused, LedgerError, SessionBusy
 from refold.ledger.port import Ledger
 from refold.ledger.records import Batch, SessionRow
 from refold.llm.summariser import Summariser
@@ -33,7 +37,7 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ModelQuestion:
     """Ask the model that writes the summaries of this conversation."""
 
     ask: Ask
@@ -42,7 +46,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Wait a little: somebody else has what we need."""
+    """Wait a little: someone else holds what we need."""
 
     seconds: float
 
@@ -54,7 +58,7 @@ class Await:
     make: Callable[[], Awaitable[object]]
 
 
-Step = Question | Pause | Await
+Step = ModelQuestion | Pause | Await
 
 
 Flow = Generator[Step, Any, Result]
@@ -85,7 +89,7 @@ async def run_flow_async(flow: Flow[Result]) -> Result:
         try:
             reply = await _answer_async(step)
         except BaseException:
-            # Cancelled while asking: nothing was committed. Locks and leases are given back before we go.
+            # Cancelled while asking: nothing was committed. Locks and leases are released before we leave.
             await asyncio.shield(asyncio.to_thread(flow.close))
             raise
 
@@ -95,7 +99,7 @@ async def _step_in_thread(flow: Flow[Result], reply: object) -> tuple[Step | Non
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
-        # The step is already running: it ends as it would have, then the flow is closed.
+        # The step is already running: let it finish, then close the flow.
         with suppress(Exception):
             await task
         await asyncio.to_thread(flow.close)
@@ -122,7 +126,7 @@ def wait_out(flow: Flow[Result]) -> Result:
 
 
 def _answer(step: Step) -> object:
-    if isinstance(step, Question):
+    if isinstance(step, ModelQuestion):
         return run_blocking(lambda: step.summariser.answer(step.ask))
     if isinstance(step, Await):
         return run_blocking(lambda: _settle(step))
@@ -131,7 +135,7 @@ def _answer(step: Step) -> object:
 
 
 async def _answer_async(step: Step) -> object:
-    if isinstance(step, Question):
+    if isinstance(step, ModelQuestion):
         return await step.summariser.answer(step.ask)
     if isinstance(step, Await):
         return await _settle(step)
@@ -147,7 +151,7 @@ async def _settle(step: Await) -> object:
 
 
 def run_blocking(make: Callable[[], Awaitable[object]]) -> object:
-    """Run a coroutine from sync code, also where an event loop is running in this thread."""
+    """Run a coroutine from sync code, even if an event loop is running in this thread."""
 
     async def wait() -> object:
         return await make()
@@ -200,7 +204,7 @@ class Rounds:
         self._refused: Versions | None = None
 
     def begin(self) -> None:
-        """Begin one more attempt; SessionBusy if there were too many."""
+        """Begin one more attempt; raise SessionBusy if there were too many."""
         self._begun += 1
         if self._begun > ROUNDS_MAX:
             raise SessionBusy(
@@ -209,15 +213,15 @@ class Rounds:
             )
 
     def lose(self) -> Pause:
-        """Return how long to wait after somebody else was faster."""
+        """Return the pause after another process was faster."""
         pause = Pause(self._pause_s * (0.5 + self._keeper.chance()))
         self._pause_s = min(PAUSE_MAX_S, self._pause_s * _GROWTH)
         return pause
 
     def refuse(self, seen: SessionRow, what: Reason) -> Pause:
-        """Return how long to wait after the record refused what was made against ``seen``; the caller reads all anew.
+        """Return the pause after the ledger refused a change made against ``seen``; the caller reloads and retries.
 
-        ChangeRefused, naming ``what``, if it refused the same before and the session has not changed since.
+        Raise ChangeRefused, naming ``what``, if it refused the same before and the session has not changed since.
         """
         now = read_versions(self._keeper.ledger.read_session(self._session_id))
         if now != read_versions(seen):
@@ -233,7 +237,7 @@ class Rounds:
 
 
 def explain_refusal(ledger: Ledger, session_id: str, batch: Batch) -> Reason:
-    """Return what a compression is, and which of the things it depends on are not so in the ledger."""
+    """Describe a refused compression, and which of its assumptions do not hold in the ledger."""
     covered = dict.fromkeys(message_id for edit in batch.edits for message_id in edit.covers)
     stored = {one.id: one for one in ledger.read_messages(session_id, list(covered))}
     over = {one.edit.id for one in ledger.read_edits(session_id) if not covered.keys().isdisjoint(one.edit.covers)}
@@ -249,3 +253,100 @@ def explain_refusal(ledger: Ledger, session_id: str, batch: Batch) -> Reason:
     ]
     why = reduce(lambda first, second: because.BOTH(first=first, second=second), found or [because.UNCHANGED()])
     return because.REFUSED(messages=len(covered), edits=len(batch.edits), because=why)
+
+
+# Beats per lifetime of a lease: one may be late and another may fail, and the lease still holds.
+BEATS = 3
+HELD_MAX_S = 2 * 3_600.0
+
+
+# Prolongs an owner's lease on a session; False if another owner has it now.
+Prolong = Callable[[str, str], bool]
+
+
+class Heartbeat:
+    """Prolongs the leases that this process holds, until they are released or the process ends."""
+
+    def __init__(self, prolong: Prolong, lifetime_s: Callable[[], float]) -> None:
+        self._prolong = prolong
+        self._lifetime_s = lifetime_s
+        self._held: dict[tuple[str, str], float] = {}
+        self._guard = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._pid = os.getpid()
+
+    def begin(self, session_id: str, owner: str) -> None:
+        """Keep a lease that was just taken."""
+        self._reset_after_fork()
+        with self._guard:
+            self._held[session_id, owner] = time.monotonic()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._beat, name="refold-heartbeat", daemon=True)
+                self._thread.start()
+
+    def end(self, session_id: str, owner: str) -> None:
+        """Stop prolonging a lease. No beat is running when this returns, so a released lease stays released."""
+        self._reset_after_fork()
+        with self._guard:
+            self._held.pop((session_id, owner), None)
+
+    def _reset_after_fork(self) -> None:
+        # A child has neither the parent's threads nor its leases, and its copy of the lock may be held.
+        if self._pid != os.getpid():
+            self._held, self._guard, self._thread, self._pid = {}, threading.Lock(), None, os.getpid()
+
+    def _beat(self) -> None:
+        while True:
+            time.sleep(self._lifetime_s() / BEATS)
+            with self._guard:
+                for session_id, owner in list(self._held):
+                    self._beat_once(session_id, owner)
+                if not self._held:
+                    self._thread = None
+                    return
+
+    def _beat_once(self, session_id: str, owner: str) -> None:
+        is_ours = time.monotonic() - self._held[session_id, owner] < HELD_MAX_S
+        if is_ours:
+            # A store that cannot be written now may be writable at the next beat; the commit checks again anyway.
+            with suppress(LedgerError):
+                is_ours = self._prolong(session_id, owner)
+        if not is_ours:
+            del self._held[session_id, owner]
+
+
+WAIT_S = 150.0
+# Each attempt is a write: a long wait polls less often.
+_PAUSE_S, _PAUSE_MAX_S = 0.02, 0.2
+
+
+def take_lease(keeper: Keeper, session_id: str, wait_s: float) -> Flow[str]:
+    """Wait for the lease on a session; return its owner id, or an empty string if it was not free in time."""
+    owner = uuid.uuid4().hex
+    waited, pause = 0.0, _PAUSE_S
+    while not keeper.prolong(session_id, owner):
+        if waited >= wait_s:
+            return ""
+        yield Pause(pause)
+        waited, pause = waited + pause, min(_PAUSE_MAX_S, pause * 1.3)
+    keeper.heartbeat.begin(session_id, owner)
+    return owner
+
+
+def give_lease(keeper: Keeper, session_id: str, owner: str) -> None:
+    """Release a lease; if that fails, the lease expires and the finished work is not affected."""
+    keeper.heartbeat.end(session_id, owner)
+    with suppress(LedgerError):
+        keeper.ledger.release_lease(session_id, owner)
+
+
+@contextmanager
+def leased(keeper: Keeper, session_id: str) -> Iterator[None]:
+    """Hold the lease on a session in this thread."""
+    owner = wait_out(take_lease(keeper, session_id, WAIT_S))
+    if not owner:
+        raise SessionBusy(f"another process has been compressing {session_id!r} for {WAIT_S:g} s; try again")
+    try:
+        yield
+    finally:
+        give_lease(keeper, session_id, owner)

@@ -1,7 +1,7 @@
-"""One session as an object: what an integration holds in its hands.
+"""One session as an object, for integrations.
 
-``manager.session("s1")`` prepares contexts, takes the model's answers in, and offers undo, recall and the context
-tools. The id may be a function, which is asked at every use: a framework knows its thread only when it runs.
+``manager.session("s1")`` prepares contexts, stores the model's answers, and offers undo, recall and the context tools.
+The id may be a function, which is called at every use: a framework knows its thread only when it runs.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from refold.manager.manager import ContextCompressionManager
 
 Answer = TypeVar("Answer")
-# Where a refusal states no limit, the second try has this share of what was refused.
+# If a refusal states no limit, the second attempt gets this share of the refused size.
 RETRY_SHARE = 0.7
 ROUNDS_MAX = 20
 
 
 @dataclass(frozen=True, slots=True)
 class SessionDefaults:
-    """What holds for every request of a session unless a call says otherwise."""
+    """Defaults for every request of a session."""
 
     model: str | None = None
     window: int | None = None
@@ -168,7 +168,7 @@ class ManagedSession:
         budget, stated = prepared.report.budget, None if overflow.is_quoted else overflow.tokens_max
         if stated is not None and stated < budget.window:
             reserve = min(budget.window - budget.hard, stated // 4)
-            # It holds from now on, also for a process that opens the session later.
+            # It applies from now on, even for a process that opens the session later.
             self.manager.set_window(self.id, self.status().model, stated, reserve)
             return {"window": stated, "reserve": reserve}
         return {"window": max(1, int(prepared.total_tokens * RETRY_SHARE)), "reserve": 0}
@@ -210,7 +210,7 @@ class ManagedSession:
         return [codec.from_raw(raw, MessageSource((at,), "whole")) for at, raw in enumerate(raws)]
 
     def pop(self) -> Any:
-        """Take the last message off the session and return it; None if there is none. Recall still finds it."""
+        """Remove the last message from the session and return it; None if there is none. Recall still finds it."""
         known = self.messages()
         if not known:
             return None
@@ -218,7 +218,7 @@ class ManagedSession:
         return known[-1]
 
     def truncate(self, length: int) -> int:
-        """Keep the first ``length`` messages; return how many were taken off. Recall still finds them."""
+        """Keep the first ``length`` messages; return how many were removed. Recall still finds them."""
         manager = self.manager
         for _ in range(ROUNDS_MAX):
             path = manager.ledger.read_path(self.id)
@@ -233,7 +233,7 @@ class ManagedSession:
         raise LedgerError(f"session {self.id!r} is being changed by others; try again")
 
     def fork(self, session_id: str) -> ManagedSession:
-        """Return a new session that has all of this one, folds included; from here on they go their own ways."""
+        """Return a new session with a copy of this one, folds included; later changes are independent."""
         copied = self.manager.import_session(self.manager.export_session(self.id), session_id)
         return self.named(copied)
 
@@ -242,12 +242,12 @@ class ManagedSession:
         return ManagedSession(self.manager, session_id, self.defaults)
 
     def tools(self, kind: str = "functions") -> list[Any]:
-        """Return the context tools (recall, expand, status, compress) as a framework or provider wants them.
+        """Return the context tools (recall, expand, status, compress) in the form that a framework or provider takes.
 
         ``functions`` are plain functions, ``openai``, ``responses`` and ``anthropic`` schemas for a request; any other
-        kind is the name of an integration. The session's id is asked when a tool runs.
+        kind is the name of an integration. The session's id is looked up when a tool runs.
         """
-        # Tools are a face of the product: this layer knows them by name only, and loads them when they are wanted.
+        # Tools belong to a higher layer: this one knows them by name only, and loads them on demand.
         listed = import_module("refold.agent.context_tools").ContextTools(self.manager, self._find_id).list_shared()
         if kind == "functions":
             return [tool.call for tool in listed]
@@ -277,7 +277,7 @@ class ManagedSession:
         return str(await found.run(**given))
 
     def recall(self, query: str, limit: int | None = None, *, tokens_max: int | None = None) -> list[Recalled]:
-        """Return what the session holds about a query, best first."""
+        """Return the session's passages about a query, best first."""
         return self.manager.recall(self.id, query, limit, tokens_max=tokens_max)
 
     def expand(self, handle: str, offset: int = 0, limit: int | None = None) -> str:
@@ -285,11 +285,11 @@ class ManagedSession:
         return self.manager.expand(self.id, handle, offset, limit)
 
     def undo(self, edit_id: str | None = None) -> Switched:
-        """Take the last compression back, or one edit by its id."""
+        """Undo the last compression, or one edit by its id."""
         return self.manager.undo(self.id, edit_id)
 
     def redo(self, edit_id: str | None = None) -> Switched:
-        """Put what was undone last in force again."""
+        """Redo the last undo, or one undone edit by its id."""
         return self.manager.redo(self.id, edit_id)
 
     def compress(self, instructions: str = "") -> CompactResult:
@@ -301,12 +301,12 @@ class ManagedSession:
         return self.manager.status(self.id)
 
     def _complete(self, messages: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the options of a call with the session's own where it has none, and the window that was learned."""
+        """Return the options of a call completed by the session's defaults and by the learned window."""
         own = {name: getattr(self.defaults, name) for name in ("model", "window", "reserve", "format", "codec")}
         chosen = {**own, **{name: value for name, value in options.items() if value is not None}}
         row = self.manager.ledger.read_session(self.id) if chosen["window"] is not None else None
         if row is not None:
-            # A window that the caller states gives way to a smaller one that the provider stated.
+            # A smaller window that the provider stated overrides the caller's.
             named = chosen["model"] or (messages.get("model") if isinstance(messages, Mapping) else None) or row.model
             window, reserve = read_window(row.settings, str(named))
             if window is not None and window < chosen["window"]:

@@ -23,18 +23,18 @@ from refold.ledger.port import Ledger
 from refold.ledger.records import Event, Extension, Finding
 from refold.ledger.salvage import Salvaged
 from refold.llm.summariser import AskedModel, Summariser
-from refold.manager import compress, export, forget, pages, prepare, undo, usage
+from refold.manager import compress, memory_notes, prepare, status, undo, usage
 from refold.manager.append import Request, append_new, check_session, choose_messages, make_request, take_in
 from refold.manager.background import Background
 from refold.manager.commit import Archived
 from refold.manager.compress import CompactResult
 from refold.manager.flow import Flow, run_flow, run_flow_async, wait_out
+from refold.manager.history import digest_raw, find_continued
 from refold.manager.managed import ManagedSession, SessionDefaults
-from refold.manager.memory_injection import forget_carried
+from refold.manager.memory_notes import forget_carried
 from refold.manager.notices import Listener
 from refold.manager.prepare import PreparedNow, StoredOriginals
-from refold.manager.returned import find_continued
-from refold.manager.session import digest_raw, read_pinned, read_window
+from refold.manager.session import read_pinned, read_window
 from refold.manager.status import (
     SessionStatus,
     Statistics,
@@ -43,7 +43,7 @@ from refold.manager.status import (
     gather_statistics,
 )
 from refold.manager.store import Keeper
-from refold.manager.undo import Switched
+from refold.manager.undo import Forgotten, Switched
 from refold.manager.usage import SessionFigures
 from refold.memory import CompressionFolder, ContextSummary, Entry, MarkdownSync
 from refold.prepared import PreparedContext, hand_over
@@ -74,13 +74,13 @@ class ContextCompressionManager:
         self.workspace_path = Path(workspace_path)
         self.compression_folder = CompressionFolder(self.workspace_path)
         self._llm = llm
-        self.config = pages.apply_folder(config or CompressionConfig(), self.compression_folder)
+        self.config = memory_notes.apply_folder(config or CompressionConfig(), self.compression_folder)
         self.token_counter = TokenCounter()
         self.compressor = ContextCompressor(AskedModel(lambda: self._keeper.summariser), self.token_counter)
         self.md_sync = MarkdownSync(self.workspace_path)
         # False: compressions write nothing beside the ledger, neither memory pages nor summaries for other programs.
         self.has_pages = True
-        # Names the ledger for another process; empty: the settings do; None: it is an object of this process.
+        # How another process opens the same ledger; empty: by the settings; None: it cannot, the ledger is an object.
         self.ledger_place: str | None = None
         if ledger is None or isinstance(ledger, str):
             self.ledger_place = ledger or ""
@@ -117,8 +117,8 @@ class ContextCompressionManager:
         """Return a context of this session that fits the model's window.
 
         ``messages`` is the whole history as the client has it: dicts, objects of the providers' SDKs, a request body,
-        or messages of a framework that ``codec`` converts. Without it, what the ledger has (see ``append``).
-        ``window`` and ``reserve`` hold for this call, whatever the model and the settings say.
+        or messages of a framework that ``codec`` converts. Without it, the ledger's messages are used (see ``append``).
+        ``window`` and ``reserve`` apply to this call and override the model's and the configured ones.
         """
         intake = read_intake(choose_messages(messages, current_messages), codec)
         beside = Beside(system_prompt, tools, model, format)
@@ -179,27 +179,27 @@ class ContextCompressionManager:
         format: str | None = None,  # noqa: A002 - the word users know
         codec: Codec | None = None,
     ) -> ManagedSession:
-        """Return one session as an object; what is given here holds for each of its calls that says nothing else.
+        """Return one session as an object; the arguments are defaults for each of its calls.
 
-        The id may be a function, which is asked at every use.
+        The id may be a function, which is called at every use.
         """
         return ManagedSession(self, session_id, SessionDefaults(model, window, reserve, format, codec))
 
     def find_session(self, messages: Iterable[Any] | Mapping[str, Any], *, codec: Codec | None = None) -> str | None:
-        """Return the id of the session that a history goes on with, for clients that name none; None if there is none.
+        """Return the id of the session that a history continues, for clients that name none; None if there is none.
 
-        The longest common beginning decides, among the sessions that were used last. It must hold an answer of the
-        model, or be all that the session has.
+        Among the sessions used last, the one with the longest common prefix wins. The prefix must contain an answer of
+        the model, or be the whole session.
         """
         raws = read_intake(messages, codec).raws or ()
         return find_continued(self.ledger, [digest_raw(raw, at) for at, raw in enumerate(raws)], raws)
 
     def clock(self) -> float:
-        """Return the time that changes are stored with."""
+        """Return the current time, as stored with changes."""
         return self._keeper.clock()
 
     def drop_loaded(self, session_id: str) -> None:
-        """Let the next use of a session read it from the ledger."""
+        """Drop a session from memory; its next use reads it from the ledger."""
         self._keeper.drop(session_id)
 
     def prepare_now(self, request: Request) -> PreparedNow | None:
@@ -207,11 +207,11 @@ class ContextCompressionManager:
         return prepare.prepare_now(self._keeper, request)
 
     def store_prepared(self, extensions: Sequence[Extension], *, may_wait: bool = False) -> list[bool] | None:
-        """Store what ``prepare_now`` appended; say of each whether it was, None if another writer is at work."""
+        """Store what ``prepare_now`` appended; return whether each was stored, None if another writer is busy."""
         return prepare.store_prepared(self._keeper, extensions, may_wait=may_wait)
 
     def compress(self, session_id: str, instructions: str = "", dry_run: bool = False) -> CompactResult:
-        """Compress a session now, because a person asks; ``dry_run`` says what would go and changes nothing."""
+        """Compress a session now, at a person's request; ``dry_run`` reports the result and changes nothing."""
         return run_flow(self._compress_flow(session_id, instructions, dry_run))
 
     async def compress_async(
@@ -232,25 +232,25 @@ class ContextCompressionManager:
         )
 
     def undo(self, session_id: str, edit_id: str | None = None) -> Switched:
-        """Take the last compression back, or one edit by its id; what was made from it goes with it."""
+        """Undo the last compression, or one edit by its id, with all edits made from it."""
         self._background.cancel(check_session(session_id))
         switched = undo.undo(self._keeper, session_id, edit_id)
         self._write_summaries(session_id)
         return switched
 
     def redo(self, session_id: str, edit_id: str | None = None) -> Switched:
-        """Put what was undone last in force again, or one undone edit by its id."""
+        """Redo the last undo, or one undone edit by its id."""
         self._background.cancel(check_session(session_id))
         switched = undo.redo(self._keeper, session_id, edit_id)
         self._write_summaries(session_id)
         return switched
 
     def pin(self, session_id: str, handle: str) -> tuple[str, ...]:
-        """Keep the message behind a handle from being edited; return the ids of what is pinned now."""
+        """Protect the message behind a handle from edits; return the ids of all pinned messages."""
         return undo.pin(self._keeper, check_session(session_id), handle, on=True)
 
     def set_window(self, session_id: str, model: str, window: int, reserve: int | None = None) -> None:
-        """Set the window that a model has in this session, for a provider that takes less than announced."""
+        """Set a model's window in this session, for a provider that accepts less than announced."""
         self._keeper.set_window(check_session(session_id), model, window, reserve)
 
     def find_window(self, session_id: str, model: str) -> int | None:
@@ -258,7 +258,7 @@ class ContextCompressionManager:
         return read_window(self._keeper.need_row(check_session(session_id)).settings, model)[0]
 
     def unpin(self, session_id: str, handle: str) -> tuple[str, ...]:
-        """Let the message behind a handle be edited again."""
+        """Allow edits of the message behind a handle again."""
         return undo.pin(self._keeper, check_session(session_id), handle, on=False)
 
     def read_view(self, session_id: str) -> list[Item]:
@@ -268,7 +268,7 @@ class ContextCompressionManager:
     def status(
         self, session_id: str, system_prompt: Any = None, *, tools: object = None, model: str | None = None
     ) -> SessionStatus:
-        """Return how full a session is, and what holds for it.
+        """Return how full a session is, and its limits.
 
         System prompt, tools and model are those of the last request unless they are given.
         """
@@ -277,11 +277,11 @@ class ContextCompressionManager:
         return describe_session(self._keeper, check_session(session_id), beside if is_given else None)
 
     def statistics(self, session_id: str | None = None) -> Statistics:
-        """Return what compressions did, over one session or all of them."""
+        """Return statistics of compressions, for one session or all of them."""
         return gather_statistics(self.ledger, session_id)
 
     def figures(self, session_id: str) -> SessionFigures:
-        """Return what a session's requests were and cost, beside what they would have been without compression."""
+        """Return the size and cost of a session's requests, with and without compression."""
         found = usage.read_figures(self.ledger, check_session(session_id))
         if self.ledger.read_session(session_id) is None:
             return found
@@ -298,12 +298,12 @@ class ContextCompressionManager:
 
     def export_session(self, session_id: str) -> dict[str, object]:
         """Return all of a session as one JSON value, as it was at one moment."""
-        return export.export_session(self.ledger, check_session(session_id))
+        return status.export_session(self.ledger, check_session(session_id))
 
     def import_session(self, value: object, session_id: str | None = None) -> str:
         """Store an exported session, under its own id or another, with the files its view names; return the id."""
         now, root = self._keeper.clock(), self.config.offload.folder
-        stored = export.import_session(self.ledger, value, now=now, session_id=session_id, root=root)
+        stored = status.import_session(self.ledger, value, now=now, session_id=session_id, root=root)
         self.verify(stored, repair=True)
         return stored
 
@@ -332,18 +332,18 @@ class ContextCompressionManager:
     def recall(
         self, session_id: str | None, query: str, limit: int | None = None, *, tokens_max: int | None = None
     ) -> list[Recalled]:
-        """Return what a session holds about a query, best first, within 1,500 tokens unless ``tokens_max`` is given.
+        """Return the passages of a session about a query, best first, within 1,500 tokens or ``tokens_max``.
 
         None searches all sessions of the workspace.
         """
         return self.recalling.recall(session_id, query, limit, tokens_max=tokens_max)
 
     def facts(self, session_id: str | None, *, with_history: bool = False) -> list[KnownFact]:
-        """Return the facts that hold; with ``with_history`` also those that a later one replaced."""
+        """Return the current facts; with ``with_history`` also those that a later fact replaced."""
         return self.recalling.facts(session_id, with_history=with_history)
 
     def find_injection(self, session_id: str, newest: str, hidden: Sequence[str], in_view: str = "") -> Injection:
-        """Decide what is added below the newest user message, and why."""
+        """Decide what recalled text goes below the newest user message, and why."""
         return self.recalling.inject(session_id, newest, hidden, in_view=in_view)
 
     def expand(self, session_id: str, handle: str, offset: int = 0, limit: int | None = None) -> str:
@@ -353,14 +353,14 @@ class ContextCompressionManager:
 
     def summaries(self, session_id: str, limit: int | None = None) -> list[ContextSummary]:
         """Return the summaries in force, oldest first, or the newest ``limit`` of them."""
-        found = pages.list_session_summaries(self._keeper, check_session(session_id))
+        found = memory_notes.list_session_summaries(self._keeper, check_session(session_id))
         return found if limit is None else found[max(0, len(found) - max(0, limit)) :]
 
-    def forget(self, session_id: str, handle: str | None = None) -> forget.Forgotten:
-        """Erase for good what is behind a handle, or the whole session: ledger, files, pages. There is no undo."""
+    def forget(self, session_id: str, handle: str | None = None) -> Forgotten:
+        """Erase the messages behind a handle, or the whole session, from ledger, files and pages. There is no undo."""
         self._background.cancel(check_session(session_id))
         self._keeper.recall.forget(check_session(session_id), handle)
-        forgotten = forget.forget(self._keeper, session_id, handle, self.md_sync)
+        forgotten = undo.forget(self._keeper, session_id, handle, self.md_sync)
         forget_carried(self._keeper, session_id)
         self._write_summaries(session_id)
         return forgotten
@@ -369,39 +369,39 @@ class ContextCompressionManager:
         """Erase a session and its folder of files; daily pages stay. False if there was none."""
         self._background.cancel(check_session(session_id))
         self._keeper.recall.forget(check_session(session_id))
-        is_gone = forget.delete(self._keeper, session_id)
+        is_gone = undo.delete(self._keeper, session_id)
         forget_carried(self._keeper, session_id)
         self._write_summaries(session_id)
         return is_gone
 
     def verify(self, session_id: str | None = None, *, repair: bool = False) -> list[Finding]:
-        """Recompute all that is derived, files included, and say what differs; ``repair`` rebuilds it."""
-        findings = forget.verify(self._keeper, session_id, repair=repair)
+        """Recompute all derived data, files included, and return the differences; ``repair`` rebuilds it."""
+        findings = undo.verify(self._keeper, session_id, repair=repair)
         return findings + self.recalling.verify_index(session_id, repair=repair)
 
     def salvage(self) -> Salvaged:
-        """Copy what can be read of a damaged ledger into a new file beside it; the damaged file is not changed."""
-        return forget.salvage_ledger(self._keeper)
+        """Copy the readable part of a damaged ledger into a new file beside it; the damaged file is not changed."""
+        return undo.salvage_ledger(self._keeper)
 
     def find_language(self, session_id: str) -> Language:
-        """Return the language of a conversation: what the settings say, else what its people speak."""
+        """Return the language of a conversation: the configured one, else the one its people write."""
         return self.config.fixed_language or find_session_language(self._keeper, session_id)
 
     def on(self, event: str, listener: Listener) -> None:
-        """Call ``listener`` with a Notice whenever this happens; ``before_compress`` may return False to veto."""
+        """Call ``listener`` with a Notice of every such event; ``before_compress`` may be vetoed with False."""
         self._keeper.listeners.add(event, listener)
 
     def configure(self, **changes: Any) -> CompressionConfig:
-        """Change settings from now on, in this workspace; return the settings in force."""
+        """Change settings of this workspace from now on; return the settings in force."""
         if "ledger" in changes:
             raise ConfigError("ledger cannot change while it is in use; make another manager for another ledger")
         self._use(self.config.replace(**changes))
-        self.compression_folder.write_config(pages.list_settings(self.config), changes=changes)
+        self.compression_folder.write_config(memory_notes.list_settings(self.config), changes=changes)
         return self.config
 
     def adopt(self, config: CompressionConfig) -> CompressionConfig:
-        """Use settings that were read again, from the next request on; ``config.json`` still applies on top."""
-        self._use(pages.apply_folder(config, self.compression_folder))
+        """Use reloaded settings from the next request on; ``config.json`` still applies on top."""
+        self._use(memory_notes.apply_folder(config, self.compression_folder))
         return self.config
 
     def _use(self, config: CompressionConfig) -> None:
@@ -425,7 +425,7 @@ class ContextCompressionManager:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # Names of the archive document (S0.11).
+    # Method names that callers of the archive design expect.
 
     def _check_compression_needed(self, message_count: int, token_count: int) -> bool:
         rounds, tokens = self.config.threshold_rounds, self.config.threshold_tokens
@@ -437,19 +437,19 @@ class ContextCompressionManager:
         now = datetime.now()
         time = now.isoformat(timespec="seconds")
         entry = Entry(session_id, time, archived_count, summary, key_facts, detect_language([summary]))
-        await self.md_sync.append_to_daily_log(now.strftime("%Y-%m-%d"), pages.write_section(self.config, entry))
+        await self.md_sync.append_to_daily_log(now.strftime("%Y-%m-%d"), memory_notes.write_section(self.config, entry))
 
     async def _remember(self, session_id: str, archived: Archived) -> None:
-        """Write the page of the day, and what other programs read of the summaries."""
+        """Write the page of the day, and the summaries for other programs."""
         if not self.has_pages:
             return
         facts = [fact.text for fact in archived.facts]
         entry = Entry(session_id, archived.time, archived.count, archived.summary, facts, archived.language)
         try:
-            await self.md_sync.append_to_daily_log(archived.date, pages.write_section(self.config, entry))
+            await self.md_sync.append_to_daily_log(archived.date, memory_notes.write_section(self.config, entry))
         finally:  # The summaries are written even if the page is not.
             self._write_summaries(session_id, archived.folds)
-        self.compression_folder.write_config(pages.list_settings(self.config))
+        self.compression_folder.write_config(memory_notes.list_settings(self.config))
 
     def _write_summaries(self, session_id: str, folds: Sequence[Edit] | None = None) -> None:
-        pages.write_summaries(self._keeper, self.compression_folder, session_id, folds)
+        memory_notes.write_summaries(self._keeper, self.compression_folder, session_id, folds)

@@ -20,7 +20,7 @@ KINDS = ("before_compress", "compressed", "offloaded", "skipped", "failed", "war
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something that happens to a session. ``time`` is seconds since 1970, ``seconds`` how long it took."""
+    """An event in a session. ``time`` is seconds since 1970, ``seconds`` how long it took."""
 
     kind: str
     session_id: str
@@ -36,7 +36,7 @@ Listener = Callable[[Notice], object]
 
 
 class Listeners:
-    """Who listens to what."""
+    """The listeners of each kind of notice."""
 
     def __init__(self) -> None:
         self._listeners: dict[str, list[Listener]] = {kind: [] for kind in KINDS}
@@ -86,10 +86,10 @@ def make_event(notice: Notice) -> Event:
 
 def describe_fields(event: Event) -> dict[str, object]:
     """Return the fields of an event for JSON interfaces: its reason with code, values and English text."""
-    told = dict(event.fields)
-    if "reason" in told:
-        told["reason"] = read_reason(told["reason"]).to_dict()
-    return told
+    fields = dict(event.fields)
+    if "reason" in fields:
+        fields["reason"] = read_reason(fields["reason"]).to_dict()
+    return fields
 
 
 def read_all_events(ledger: Ledger, session_id: str | None, after: int = 0) -> Iterator[Event]:

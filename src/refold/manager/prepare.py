@@ -25,10 +25,10 @@ from refold.ladder.rereads import expect_rereads
 from refold.ledger.records import Extension, SessionRow
 from refold.manager.append import Request, extend_open, store_extensions, take_in
 from refold.manager.background import Background
-from refold.manager.commit import Made, Wish
+from refold.manager.commit import BatchRequest, BatchResult
 from refold.manager.compress import finish, run_batch
 from refold.manager.flow import Flow, Rounds
-from refold.manager.memory_injection import add_memory, is_memory_due
+from refold.manager.memory_notes import add_memory, is_memory_due
 from refold.manager.notices import Notice, make_event
 from refold.manager.recall_injection import add_recalled, find_quiet_note, make_room
 from refold.manager.session import FORCED, PINNED, OpenSession, Reported, find_brake, is_refused, parse_stored
@@ -41,7 +41,7 @@ from refold.tokens.counter import REPLY_TOKENS
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What is decided for a session before a request. ``fixed`` are the tokens beside its messages."""
+    """The decision for a session before a request. ``fixed`` are the tokens of the system prompt and the tools."""
 
     decision: Decision
     budget: Budget
@@ -52,7 +52,7 @@ class Judged:
 class PreparedNow:
     """A request prepared in memory. ``extension`` is still to be stored.
 
-    Unless ``is_ready``, something asks for more than memory: ``prepare_flow`` does it once the extension is stored.
+    Unless ``is_ready``, memory is not enough: once the extension is stored, ``prepare_flow`` must prepare the request.
     """
 
     extension: Extension
@@ -96,7 +96,7 @@ def _prepare_in_memory(keeper: Keeper, slot: Slot, request: Request) -> Prepared
     session = slot.session
     if extension is None or session is None:
         return None
-    slot.session = None  # What is not stored is not shown: it comes back when it is.
+    slot.session = None  # Nothing is shown before it is stored: the session returns to the slot afterwards.
     rows = store_extensions(keeper, (extension,), may_wait=True)
     if not rows or rows[0] is None:
         return None
@@ -139,7 +139,7 @@ def prepare_now(keeper: Keeper, request: Request) -> PreparedNow | None:
 
 
 def store_prepared(keeper: Keeper, extensions: Sequence[Extension], *, may_wait: bool = False) -> list[bool] | None:
-    """Store what ``prepare_now`` appended in memory; say of each whether it was. None if another writer is at work."""
+    """Store what ``prepare_now`` appended in memory; return whether each was stored, None if another writer is busy."""
     rows = store_extensions(keeper, extensions, may_wait=may_wait)
     if rows is None:
         return None
@@ -147,7 +147,7 @@ def store_prepared(keeper: Keeper, extensions: Sequence[Extension], *, may_wait:
         slot = keeper.hold_now(row.id) if row is not None else None
         if row is None or slot is None:
             continue
-        # Another process may have changed settings of the session: the row is as it was stored.
+        # Another process may have changed settings of the session, so take the stored row.
         if slot.session is not None and slot.session.path_version == row.path_version:
             slot.session.row = row
         keeper.let_go(slot)
@@ -155,9 +155,9 @@ def store_prepared(keeper: Keeper, extensions: Sequence[Extension], *, may_wait:
 
 
 def _find_quiet_note(keeper: Keeper, slot: Slot, session: OpenSession, judged: Judged) -> str | None:
-    """Return the note of a report if there is nothing to do but to hand the session back; None if there is.
+    """Return the report's note if nothing is to be done for this request; None if something is.
 
-    What is logged when it begins or ends (a wait until a change pays) is logged by the long way.
+    The beginning and the end of a wait (until a change pays) are logged, which takes the full path.
     """
     decision = judged.decision
     if keeper.config.memory.inject and is_memory_due(session):
@@ -173,7 +173,7 @@ def _prepare_held(
 ) -> Flow[PreparedContext | None]:
     """Prepare a session that is held; None if a fold in the background has to be waited for first."""
     request = request.add_kept(session.row.settings)
-    made: Made | None = None
+    made: BatchResult | None = None
     rounds = Rounds(keeper, session.id)
     while True:
         rounds.begin()
@@ -187,7 +187,7 @@ def _prepare_held(
             continue
         if not decision.acts or (decision.trigger.strength != "hard" and slot.idle == _name_view(keeper, session)):
             break
-        wish = Wish(
+        wish = BatchRequest(
             decision.trigger,
             session.row.model,
             judged.budget,
@@ -198,10 +198,10 @@ def _prepare_held(
         )
         may_wait = _may_wait(keeper, session, decision)
         if may_wait and made is None and _offloads_first(keeper) and not background.is_busy(session.id):
-            # S2.13: this request is offloaded at once; only the summary may come later.
+            # Offload for this request at once; only the summary may come later.
             wish = replace(wish, offloads_only=True)
         elif may_wait and background.begin(session.id, replace(wish, is_background=True)):
-            made = Made("begun", reason=because.IN_BACKGROUND(because=decision.trigger.reason))
+            made = BatchResult("begun", reason=because.IN_BACKGROUND(because=decision.trigger.reason))
             break
         elif background.is_busy(session.id):
             return None
@@ -223,32 +223,32 @@ def _prepare_held(
 
 
 def _name_view(keeper: Keeper, session: OpenSession) -> tuple[object, ...]:
-    """Return what a run of the ladder depends on: the same view gives the same result."""
+    """Return everything that a run of the ladder depends on: the same view gives the same result."""
     row = session.row
     return session.path_version, row.edits_version, row.model, row.settings.get(PINNED), id(keeper.config)
 
 
 def _may_wait(keeper: Keeper, session: OpenSession, decision: Decision) -> bool:
-    """Tell whether a compression may come later: there is room, nobody counts on it now, and a model writes it."""
+    """Tell whether a compression may come later: there is room, no count asked for it, and a model writes it."""
     is_soft = decision.trigger.strength == "soft" and not decision.trigger.by_count
     return is_soft and keeper.config.background and keeper.asks_model(session.row)
 
 
 def _offloads_first(keeper: Keeper) -> bool:
-    """Tell whether old results go to files before anything is folded (S2.1)."""
+    """Tell whether old results are offloaded to files before anything is folded."""
     ladder = keeper.config.ladder
     return keeper.config.write_files and "offload" in ladder and "fold" in ladder[ladder.index("offload") :]
 
 
-def _has_freed(keeper: Keeper, made: Made) -> bool:
-    """Tell whether offloading freed so much that nothing is folded (S2.2)."""
+def _has_freed(keeper: Keeper, made: BatchResult) -> bool:
+    """Tell whether offloading freed so much that nothing needs to be folded."""
     enough = keeper.config.fold.offload_freed_min
     freed = sum(stage.tokens_freed for stage in made.outcome.stages) if made.outcome is not None else 0
     return enough is not None and freed >= enough
 
 
 def count_fixed(slot: Slot, session: OpenSession, request: Request) -> int:
-    """Return the tokens of system prompt and tools; counted once as long as they stay the same."""
+    """Return the tokens of system prompt and tools, counted only when they change."""
     counter, form = session.counter, session.lens.format
     key = (counter.name, form.name, _freeze(request.system), _freeze(request.tools))
     if slot.fixed != key:
@@ -269,7 +269,7 @@ def _freeze(value: object) -> object:
 
 
 def judge(keeper: Keeper, slot: Slot, session: OpenSession, request: Request) -> Judged:
-    """Decide whether a session that is held is compressed before this request, and by which budget."""
+    """Decide whether a session is compressed before this request, and by which budget. The caller holds the session."""
     config, model, fixed = keeper.config, session.row.model, count_fixed(slot, session, request)
     tokens = session.item_tokens + fixed
     budget = keeper.find_budget(session.row, session.counter, request.window, request.reserve)
@@ -288,7 +288,7 @@ def judge(keeper: Keeper, slot: Slot, session: OpenSession, request: Request) ->
 
 
 def make_economics(keeper: Keeper, slot: Slot, session: OpenSession) -> Economics | None:
-    """Return what the economic trigger goes by; None if it is off, or the model's prices or cache are unknown."""
+    """Return the inputs of the economic trigger; None if it is off, or the model's prices or cache are unknown."""
     config, info = keeper.config, model_info(session.row.model or None)
     if not (config.economic and info.is_known and info.prices and info.cache.is_active):
         return None
@@ -297,8 +297,10 @@ def make_economics(keeper: Keeper, slot: Slot, session: OpenSession) -> Economic
     return replace(economics, expect_rereads=partial(expect_rereads, session.items))
 
 
-def _tell_skipped(keeper: Keeper, slot: Slot, session: OpenSession, decision: Decision, made: Made | None) -> None:
-    """Report why nothing was done although something asked for it: logged once, to listeners every time."""
+def _tell_skipped(
+    keeper: Keeper, slot: Slot, session: OpenSession, decision: Decision, made: BatchResult | None
+) -> None:
+    """Report why a trigger led to nothing: log it once, notify listeners every time."""
     if made is not None and made.ending in ("held", "vetoed", "missed"):
         why = made.reason
     elif decision.is_held:
@@ -308,19 +310,19 @@ def _tell_skipped(keeper: Keeper, slot: Slot, session: OpenSession, decision: De
         return
     tokens = session.item_tokens
     notice = Notice("skipped", session.id, why, tokens, tokens, keeper.clock())
-    # The same reason is logged once, or every call would write.
+    # Log the same reason only once; otherwise every call would write.
     key = f"{decision.trigger.strength} {why.code}"
     keeper.tell(notice, is_logged=slot.reported != key)
     slot.reported = key
 
 
 def name_wait(reason: Reason) -> str:
-    """Return what is noted as reported while a change waits until it pays; empty for any other reason."""
+    """Return the code to remember as reported while a change waits until it pays; empty for any other reason."""
     return reason.code if reason.is_a(because.WAIT) else ""
 
 
 def _log_wait(keeper: Keeper, slot: Slot, session: OpenSession, reason: Reason) -> None:
-    """Log that a change was put off because it does not pay yet: once, until something else happens."""
+    """Log that a change was postponed because it does not pay yet: once, until something else happens."""
     waits = name_wait(reason)
     if waits and slot.reported != waits:
         tokens = session.item_tokens
@@ -331,7 +333,7 @@ def _log_wait(keeper: Keeper, slot: Slot, session: OpenSession, reason: Reason) 
 
 
 def _note_sent(keeper: Keeper, slot: Slot, session: OpenSession, judged: Judged, outcome: Outcome | None) -> int:
-    """Note what the next request contains, for the reports and decisions after it; return its tokens."""
+    """Remember what the next request contains, for later reports and decisions; return its tokens."""
     tokens = session.item_tokens + judged.fixed
     if outcome is not None:
         slot.carry = slot.carry.restart(outcome.carry.floor_tokens, outcome.carry.kept_tokens)
@@ -349,7 +351,7 @@ def _hand_back(
     session: OpenSession,
     request: Request,
     judged: Judged,
-    made: Made | None,
+    made: BatchResult | None,
     note: str,
 ) -> PreparedContext:
     budget, fixed = judged.budget, judged.fixed
@@ -372,7 +374,7 @@ def _hand_back(
 
 
 def _write_report(
-    session: OpenSession, judged: Judged, made: Made | None, tokens: int, note: str, *, is_window_given: bool
+    session: OpenSession, judged: Judged, made: BatchResult | None, tokens: int, note: str, *, is_window_given: bool
 ) -> Report:
     counter, model, decision, budget = session.counter, session.row.model, judged.decision, judged.budget
     notes = [str(decision.note)] if decision.note and not decision.acts else []
@@ -405,7 +407,7 @@ class StoredOriginals(Originals):
         self._session_id = session_id
 
     def find(self, handle: str) -> list[Message]:
-        """Return the messages behind a handle: each content once, or all that a fold stands for."""
+        """Return the messages behind a handle: each content once, or all messages of a fold."""
         row = self._keeper.need_row(self._session_id)
         lens = self._keeper.make_lens(row)
         found = find_handle(self._keeper.ledger, row, handle)

@@ -1,9 +1,9 @@
-"""Recall for a manager, and recalled text below the newest user message (S0.10).
+"""Recall for a manager, and recalled text below the newest user message.
 
 Recalled text is an edit of that message, stored when it is made: the next request shows the same bytes whatever the
-client resends (L6), and forgetting what is quoted removes the quote. It is made only while the message is the last one,
-so nothing before it changes. It yields to everything that was said: without room it goes first, and a compression runs
-as if nothing had been recalled.
+client resends (L6), and forgetting a quoted message removes the quote. It is added only while the message is the last
+one, so nothing before it changes. It has the lowest priority: if there is no room it is removed first, and a
+compression runs as if nothing had been recalled.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _NOTE = "recall: "
 
 
 def add_recalled(keeper: Keeper, session: OpenSession, tokens_free: int, *, is_compressed: bool) -> str:
-    """Add what the newest user message refers to, if it is the last one, within the room; return the report's note.
+    """Add the originals that the newest user message refers to, if it is the last one; return the report's note.
 
-    A failure here fails no request. After a compression the index is brought up to date beside the conversation.
+    A failure here fails no request. After a compression the index is updated in the background.
     """
     if keeper.config.recall.inject == "off":
         return ""
@@ -44,7 +44,7 @@ def add_recalled(keeper: Keeper, session: OpenSession, tokens_free: int, *, is_c
 
 
 def find_quiet_note(keeper: Keeper, session: OpenSession) -> str | None:
-    """Return the report's note if nothing is to be recalled, by the newest message alone; None if it takes a search."""
+    """Return the report's note if the newest message alone shows that nothing is recalled; None if unsure."""
     if keeper.config.recall.inject == "off" or not _may_be_added(session):
         return ""
     if _find_part(session.items[-1]) is None:
@@ -80,7 +80,7 @@ def _add(keeper: Keeper, recall: Recall, session: OpenSession, tokens_free: int)
 
 
 def _may_be_added(session: OpenSession) -> bool:
-    """Tell whether the last item is a person's message as it came, and something is out of view."""
+    """Tell whether the last item is an unchanged message of a person, and something is out of view."""
     if not session.items or len(session.messages) == len(session.ids):
         return False
     last = session.items[-1]
@@ -88,7 +88,7 @@ def _may_be_added(session: OpenSession) -> bool:
 
 
 def _find_part(item: Item) -> int | None:
-    """Return the last text of a message; parts of the item are those of the message, since nothing edits it."""
+    """Return the index of a message's last text; the item has the parts of the message, since nothing edits it."""
     found = [at for at, part in enumerate(item.parts) if part.kind == "text" and part.text.strip()]
     return found[-1] if found else None
 
@@ -98,8 +98,8 @@ def _list_hidden(session: OpenSession) -> list[str]:
 
 
 def _make_edit(keeper: Keeper, session: OpenSession, item: Item, part: int, injection: Injection) -> Edit:
-    # What is quoted is covered too: an edit goes when a message that it covers is forgotten. And it is made from what
-    # hides the quoted: who undoes that sees the original again, and needs no quote of it (L7).
+    # The edit covers the quoted messages too, so it is removed when one of them is forgotten. It is made from the edits
+    # that hide them: undoing those shows the originals again, and no quote is needed (L7).
     quoted = {
         stored.id: None
         for snippet in injection.snippets
@@ -120,9 +120,9 @@ def _make_edit(keeper: Keeper, session: OpenSession, item: Item, part: int, inje
 
 
 def _store(keeper: Keeper, session: OpenSession, edit: Edit, shown: Item, injection: Injection) -> bool:
-    """Store the edit and show it; False if somebody changed the session meanwhile, or took this edit back before."""
+    """Store the edit and show it; False if another process changed the session, or this edit was undone before."""
     now = keeper.clock()
-    # The edit's own reason names words of the message, and goes when that is forgotten; an event stays for ever.
+    # The edit's reason names words of the message and is erased with it; an event stays for ever, so it names none.
     fields: dict[str, object] = {
         "reason": because.RECALLED().to_json(),
         "handles": [one.handle for one in injection.snippets],
@@ -146,7 +146,7 @@ def _store(keeper: Keeper, session: OpenSession, edit: Edit, shown: Item, inject
     if row.edits_version == version + 1 and row.path_version == session.path_version:
         session.row = row
     else:
-        session.path_version = -1  # Somebody else changed it as well: the next one loads it.
+        session.path_version = -1  # Another process changed it as well: the next use reloads it.
     return True
 
 
@@ -159,9 +159,9 @@ def leave_out_recalled(view: View) -> View:
 
 
 def put_back_recalled(before: View, after: View, hard: int) -> View:
-    """Return a compressed view with what was recalled before: all of it, the newest, or none, as there is room."""
+    """Return a compressed view with the recalled text: all of it, the newest, or none, as far as there is room."""
     recalled = [edit for edit in before.edits if edit.stage == RECALL]
-    # What a compression cut is short of room: a text below it would undo the cut.
+    # A message that a compression shortened had no room: text below it would undo the cut.
     cut = {edit.covers[0] for item in after.items if not item.is_fold for edit in item.edits}
     kept = [edit for edit in recalled if edit.covers[0] not in cut]
     for some in (kept, kept[-1:]):
@@ -171,7 +171,7 @@ def put_back_recalled(before: View, after: View, hard: int) -> View:
 
 
 def make_room(keeper: Keeper, session: OpenSession, fixed_tokens: int, hard: int) -> bool:
-    """Give up what was recalled as far as the view does not fit because of it; False if that is not why."""
+    """Withdraw recalled text if the view does not fit because of it; False if that is not the cause."""
     if session.item_tokens + fixed_tokens <= hard or not any(edit.stage == RECALL for edit in session.edits):
         return False
     view = session.make_view(keeper.ledger, fixed_tokens=fixed_tokens)
@@ -180,7 +180,7 @@ def make_room(keeper: Keeper, session: OpenSession, fixed_tokens: int, hard: int
 
 
 def give_up_recalled(keeper: Keeper, session: OpenSession, shown: View) -> int:
-    """Switch off what was recalled and is not in the view that shall be shown; return how many edits that were."""
+    """Switch off recalled text that is not in the new view; return the number of edits."""
     kept = {edit.id for edit in shown.edits}
     lost = [edit.id for edit in session.edits if edit.stage == RECALL and edit.id not in kept]
     if not lost:
@@ -199,7 +199,7 @@ class RecallAccess:
         self._guard = threading.Lock()
 
     def open(self) -> Recall:
-        """Return the index, which follows the settings of the moment."""
+        """Return the index with the current settings."""
         keeper, config = self._keeper, self._keeper.config
         options, variables = config.recall, config.variables
         with self._guard:
@@ -210,9 +210,9 @@ class RecallAccess:
         return self._recall
 
     def forget(self, session_id: str, handle: str | None = None) -> None:
-        """Remove what is behind a handle, or a whole session, from the index: before the ledger forgets it."""
+        """Remove the messages behind a handle, or a whole session, from the index, before the ledger forgets them."""
         recall = self.open()
-        # What is being indexed at this moment must not be added after it.
+        # Indexing in progress must not add the messages again afterwards.
         recall.upkeep.close()
         if handle is None:
             recall.delete_session(session_id)

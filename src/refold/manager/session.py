@@ -1,9 +1,9 @@
 """An open session: what a process holds of it in memory, so that preparing costs O(new messages).
 
 Everything here can be dropped and loaded again from the ledger. Memory follows the view: a message that an edit hides
-or changes is read from the ledger when a compression needs it. Nothing here decides, and nothing writes. The second
-half is what a session stores about itself in its settings; another version may have written those, so what cannot be
-read counts as not set.
+or changes is read from the ledger when a compression needs it. Nothing here decides, and nothing writes. The first half
+is what a session stores about itself in its settings. Another version may have written those, so an unreadable setting
+counts as not set.
 """
 
 from __future__ import annotations
@@ -13,15 +13,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
-import orjson
-
 from refold.budget import Budget, Carry, Counts
 from refold.conversation import because
 from refold.conversation.message import Message, is_user_turn
 from refold.conversation.reason import NO_REASON, Language, Reason, read_reason
 from refold.conversation.view import RECALL, Edit, Item, Lens, View, apply
-from refold.errors import FormatError, LedgerError
-from refold.formats import MessageSource, digest_message
+from refold.errors import LedgerError
+from refold.formats import MessageSource
 from refold.ladder.plan import count_kept, count_lead, count_unsent, detect_said
 from refold.ledger.codec import load_json
 from refold.ledger.port import Ledger
@@ -31,54 +29,7 @@ from refold.stages.fold import Fold
 from refold.tokens import Calibration, Counter
 from refold.tokens.counter import Track
 
-CHUNK = 64
-_OPTIONS = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
-
-
-class Prints:
-    """Content hashes of the history that was handed in last, by chunks, each with a fingerprint of its JSON bytes.
-
-    A stateless client resends everything. One fingerprint over some messages in a row costs a fraction of their
-    canonical hashes. Equal bytes are equal messages; other bytes only mean that the canonical hashes decide.
-    """
-
-    def __init__(self) -> None:
-        self._known: dict[int, tuple[bytes, list[str]]] = {}
-
-    def digest_all(self, raws: Sequence[object]) -> list[str]:
-        """Return the content hash of every message of a history."""
-        digests: list[str] = []
-        known: dict[int, tuple[bytes, list[str]]] = {}
-        for start in range(0, len(raws), CHUNK):
-            chunk = raws[start : start + CHUNK]
-            print_now = _print(chunk) if len(chunk) == CHUNK else None
-            before = self._known.get(start)
-            if print_now is not None and before is not None and before[0] == print_now:
-                found = before[1]
-            else:
-                found = [digest_raw(raw, at) for at, raw in enumerate(chunk, start)]
-            if print_now is not None:
-                known[start] = print_now, found
-            digests += found
-        self._known = known
-        return digests
-
-
-def digest_raw(raw: object, at: int) -> str:
-    """Return the content hash of one message; FormatError if it is not an object."""
-    if not isinstance(raw, dict):
-        raise FormatError(f"messages[{at}] is {type(raw).__name__}, expected an object with a role")
-    return digest_message(raw, None, f"messages[{at}]")
-
-
-def _print(chunk: Sequence[object]) -> bytes | None:
-    try:
-        return hashlib.blake2b(orjson.dumps(chunk, option=_OPTIONS), digest_size=16).digest()
-    except TypeError:  # Not plain JSON: the canonical form decides.
-        return None
-
-
-# What releases the brake beside a new turn: so many messages, or such a share of the room.
+# A new turn releases the brake, and so do this many messages, or growth by this share of the room.
 RELEASE_MESSAGES = 10
 RELEASE_SHARE = 0.1
 BRAKE = "brake"
@@ -89,15 +40,15 @@ PINNED = "pinned"
 CARRY = "carry"
 WINDOWS = "windows"
 ROOM = "room"  # Window and reserve that the caller or its settings gave the newest request.
+REDO = "redo"
 COUNTED = "counted"  # How many messages the session had when a count last compressed it.
 
 
 @dataclass(frozen=True, slots=True)
 class Brake:
-    """How many compressions in a row did not help, with which model, and what the last one said.
+    """How many compressions in a row did not help, with which model, and why the last one did not.
 
-    ``messages`` is how many the session had then. ``tokens`` is what the last one left in view if it changed
-    anything, 0 if it failed.
+    ``messages`` is how many the session had then. ``tokens`` is what the last compression left in view, 0 if it failed.
     """
 
     misses: int = 0
@@ -117,7 +68,7 @@ class Brake:
         return cls(stored["misses"], str(stored.get("model", "")), read_reason(stored.get("why")), messages, tokens)
 
     def to_settings(self) -> dict[str, object] | None:
-        """Return what is stored; None takes the setting away."""
+        """Return the stored form; None removes the setting."""
         if not self.misses:
             return None
         counted = {"misses": self.misses, "messages": self.messages, "tokens": self.tokens}
@@ -133,10 +84,10 @@ class Brake:
 
 
 def find_brake(session: OpenSession, attempts_max: int, tokens: int, hard: int) -> Brake | None:
-    """Return the brake if it holds back the next compression of a session in view of ``tokens`` (L9); None if not.
+    """Return the brake if it stops the next compression of a session whose view has ``tokens`` (L9); None if not.
 
-    A failed compression is tried again with the next turn. One that worked but left its own trigger standing would do
-    so again at once: it waits until the view has grown.
+    A failed compression is tried again with the next turn. One that worked but left its own trigger in force would be
+    repeated at once, so it waits until the view has grown.
     """
     brake = Brake.read(session.row.settings)
     if not brake.is_on(session.row.model, attempts_max):
@@ -149,7 +100,7 @@ def find_brake(session: OpenSession, attempts_max: int, tokens: int, hard: int) 
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """What a provider said of one request: its input tokens, what we had counted, and the edits it was made under."""
+    """A provider's report about one request: its input tokens, our count, and a marker of the edits in force."""
 
     model: str
     input_tokens: int
@@ -182,9 +133,9 @@ class Reported:
         }
 
     def count_now(self, model: str, marker: str, tokens: int) -> int | None:
-        """Return the provider's figure for the view (S3.4): that of the request, and our count of what came since.
+        """Return the provider's figure for the view: that of the request plus our count of what was added since.
 
-        Only a request that was sent after the last compression says anything about the view as it is now.
+        Only a request that was sent after the last compression says anything about the current view.
         """
         if (self.model, self.marker) != (model, marker):
             return None
@@ -193,9 +144,9 @@ class Reported:
 
 @dataclass(frozen=True, slots=True)
 class StoredCarry:
-    """What a decision goes by beside the view: the carry, how many messages were sent, when, and what came with them.
+    """Inputs of a decision besides the view: the carry, how many messages were sent, when, and the tokens beside them.
 
-    It is stored with a report of usage, so that a process that opens the session later decides as one that stayed.
+    It is stored with a usage report, so that a process that opens the session later makes the same decisions.
     """
 
     carry: Carry
@@ -230,7 +181,7 @@ def is_refused(settings: Mapping[str, object]) -> bool:
 
 
 def read_calibration(settings: Mapping[str, object]) -> Calibration:
-    """Return what reports of usage taught in this session."""
+    """Return the calibration that usage reports gave this session."""
     stored = settings.get(CALIBRATION)
     tracks = []
     for row in stored if isinstance(stored, list) else ():
@@ -242,7 +193,7 @@ def read_calibration(settings: Mapping[str, object]) -> Calibration:
 
 def write_calibration(calibration: Calibration) -> list[object]:
     """Return a calibration as a setting."""
-    # Six digits are more than a count deserves; more make JSON that is slow to read.
+    # Six digits are precise enough for a count; more would make the JSON slow to read.
     return [
         [track.model, *(round(figure, 6) for figure in (track.ratio, track.spread, track.weight))]
         for track in calibration.tracks
@@ -250,7 +201,7 @@ def write_calibration(calibration: Calibration) -> list[object]:
 
 
 def read_window(settings: Mapping[str, object], model: str) -> tuple[int | None, int | None]:
-    """Return the window and the reserve that a session has for a model; None where the settings decide."""
+    """Return the window and the reserve that a session has for a model; None if the settings decide."""
     stored = settings.get(WINDOWS)
     return _read_room(stored.get(model) if isinstance(stored, Mapping) else None)
 
@@ -273,7 +224,6 @@ def read_pinned(settings: Mapping[str, object]) -> frozenset[str]:
     return frozenset(one for one in stored if isinstance(one, str)) if isinstance(stored, list) else frozenset()
 
 
-MARK = "cache_control"
 FORGOTTEN = "forgotten"  # The setting that holds the stubs of forgotten messages.
 RESPONSES = "responses"  # The setting that holds the newest responses that a client may continue by their ids.
 HELD = "held"  # The setting that says why a session's requests pass through: the provider holds part of them.
@@ -283,11 +233,11 @@ HELD = "held"  # The setting that says why a session's requests pass through: th
 class OpenSession:
     """A session's path and view.
 
-    ``messages`` are those that stand in the view as they came, by id. ``shown`` is the provider's object of each item,
-    ``places`` where an untouched one stands on the path, -1 for other items. ``switched_off`` are edits by id,
-    ``undone`` the messages that they had hidden. ``unsent`` are the messages that no prepared context contained yet, as
-    far as this process knows: what it found in the ledger counts as sent. ``spoken`` counts the items that are not
-    system messages. ``language`` is what people spoke when there were so many turns.
+    ``messages`` are the unchanged ones in view, by id. ``shown`` is the provider's object of each item, ``places`` the
+    position of an untouched one on the path, -1 for other items. ``switched_off`` are edits by id, ``undone`` the
+    messages that they had hidden. ``unsent`` are the messages that no prepared context contained yet, as far as this
+    process knows: messages found in the ledger count as sent. ``spoken`` counts the items that are not system messages.
+    ``language`` is the number of turns at the last detection, and the language found.
     """
 
     row: SessionRow
@@ -317,16 +267,16 @@ class OpenSession:
         return self.row.id
 
     def path(self) -> MessagePath:
-        """Return the path as the ledger tells it."""
+        """Return the path as the ledger has it."""
         return MessagePath(tuple(self.ids), tuple(self.digests), self.path_version)
 
     @property
     def marker(self) -> str:
-        """What changes with every compression and every undo, and with nothing else."""
+        """A hash that changes with every compression and every undo, and with nothing else."""
         return hashlib.blake2b("".join(sorted(self.batch_edits)).encode(), digest_size=8).hexdigest()
 
     def is_current(self, row: SessionRow) -> bool:
-        """Tell whether nobody changed messages or edits since this was loaded."""
+        """Tell whether messages and edits are unchanged since this was loaded."""
         return (row.path_version, row.edits_version, row.wire) == (
             self.path_version,
             self.row.edits_version,
@@ -349,7 +299,7 @@ class OpenSession:
         self.edits.extend(edits)
 
     def show(self, view: View) -> None:
-        """Take over what a view shows, its originals left out where the view does not show them whole."""
+        """Adopt the items of a view; originals are kept only where the view shows them whole."""
         place = {message_id: at for at, message_id in enumerate(self.ids)}
         self.edits = list(view.edits)
         self.items, self.shown, self.places, self.messages = [], [], [], {}
@@ -360,7 +310,7 @@ class OpenSession:
 
     def _add_item(self, item: Item, place: int) -> None:
         if self.items and self.items[-1].edits and not self.items[-1].is_fold:
-            # A client moves its cache marks on with every request; ours must not stay behind, since few are allowed.
+            # A client moves its cache marks with every request; an old one must not remain, since few are allowed.
             self.items[-1] = replace(self.items[-1], raw=drop_marks(self.shown[-1]))
             self.shown[-1] = self.items[-1].raw
         if item.edits:
@@ -376,15 +326,15 @@ class OpenSession:
         self.spoken += item.role != "system"
 
     def count(self, tokens: int, reported_tokens: int | None = None) -> Counts:
-        """Return what the view measures, system prompt and tools included in ``tokens``."""
+        """Return the counts that decide about compression; ``tokens`` includes system prompt and tools."""
         unsent = count_unsent(self.items, self.unsent)
         counted = self.row.settings.get(COUNTED)
-        # A client that cut its own history has fewer messages than then.
+        # A client that cut its own history has fewer messages than before.
         since = len(self.ids) - counted if isinstance(counted, int) and len(self.ids) >= counted else None
         return Counts(tokens, len(self.items), self.turns, reported_tokens, unsent, self.spoken, since)
 
     def lift(self, budget: Budget, tokens: int, fold: Fold) -> Budget:
-        """Return the tiers above what no compression can take away, in a view of ``tokens`` with all beside it."""
+        """Return the budget with its tiers lifted above what no compression can remove; ``tokens`` is the request."""
         fixed = tokens - self.item_tokens
         lifted = budget.above(count_lead(self.items, fixed))
         if not budget.spacing or tokens < budget.soft:
@@ -392,7 +342,7 @@ class OpenSession:
         return lifted.spaced(fixed + count_kept(self.items, fold.keep_messages, fold.keep_turns))
 
     def find_language(self, new: Sequence[Message] = ()) -> Language:
-        """Return the language people speak here, with messages that just came; looked for once in each turn."""
+        """Return the language of the conversation, including new messages; detected once in each turn."""
         if self.language is None or self.language[0] != self.turns or any(one.starts_turn for one in new):
             earlier = (item for item in reversed(self.items) if not item.is_fold)
             self.language = self.turns, detect_said(chain(reversed(new), earlier))
@@ -410,13 +360,13 @@ class OpenSession:
     def trace(
         self, given: Sequence[object] | None, origins: Sequence[int] | None = None
     ) -> Callable[[], list[MessageSource]]:
-        """Return a function that says what each message in view stands for, as the view is now."""
+        """Return a function that says where each message in the current view comes from."""
         items, length, is_own = tuple(self.items), len(self.ids), [place >= 0 for place in self.places]
-        ids = self.ids  # It only grows at its end: the messages of now keep their places.
+        ids = self.ids  # It only grows at its end, so present messages keep their places.
         return lambda: trace_items(items, ids[:length], given, is_own, origins)
 
     def change_last(self, item: Item, edit: Edit) -> None:
-        """Show the last message under an edit that was made just now."""
+        """Show the last message under a new edit."""
         self.messages.pop(item.message.id, None)
         self.item_tokens += item.tokens - self.items[-1].tokens
         self.items[-1] = replace(item, messages=tuple(map(hollow, item.messages)))
@@ -431,9 +381,9 @@ class OpenSession:
         pinned: frozenset[str] = frozenset(),
         edits: Sequence[Edit] | None = None,
     ) -> View:
-        """Return the view with every original in it, read from the ledger where this holds none.
+        """Return the view with every original in it; originals that are not in memory are read from the ledger.
 
-        ``edits`` are others than those in force, to see what they would show.
+        ``edits`` replaces the edits in force, to see what others would show.
         """
         wanted = [message_id for message_id in self.ids if message_id not in self.messages]
         known = {**self.messages, **read_originals(ledger, self.row, self.lens, wanted)}
@@ -442,10 +392,13 @@ class OpenSession:
         return apply(full, chosen, self.lens, fixed_tokens=fixed_tokens, pinned=pinned)
 
     def raws(self, given: Sequence[object] | None = None) -> list[object]:
-        """Return what the model sees; untouched messages are the caller's own objects where ``given`` has them."""
+        """Return the provider objects in view; untouched messages are the caller's own objects from ``given``."""
         if given is None:
             return self.shown.copy()
         return [raw if place < 0 else given[place] for raw, place in zip(self.shown, self.places, strict=True)]
+
+
+MARK = "cache_control"
 
 
 def drop_marks(raw: object) -> object:
@@ -472,21 +425,21 @@ def load_session(ledger: Ledger, row: SessionRow, lens: Lens, counter: Counter) 
     path = ledger.read_path(row.id)
     session = OpenSession(row, lens, counter, path.version, list(path.ids), list(path.digests))
     stored = ledger.read_edits(row.id, active_only=False)
-    # One text for each id, however often edits name it.
+    # One string object for each id, however often edits name it.
     known = {message_id: message_id for message_id in path.ids}
     edits = [_share_ids(one.edit, known) for one in stored if one.is_active]
-    # Recalled text that was taken back hid nothing: what it stood under may be folded like the rest.
+    # Withdrawn recalled text hid nothing: its message may be folded like the rest.
     undone = [one.edit.covers for one in stored if not one.is_active and one.edit.stage != RECALL]
     session.switched_off = frozenset(one.edit.id for one in stored if not one.is_active)
     session.undone = frozenset(covered for covers in undone for covered in covers)
     session.batch_edits = frozenset(one.edit.id for one in stored if one.is_active and one.batch_id)
-    # What is gone for good now is known to be gone, whatever happens before a compression is stored.
+    # Messages forgotten by now are known, even if others are forgotten before a compression is stored.
     session.forgotten = frozenset(ledger.find_forgotten(row.id))
     folds = [edit for edit in edits if edit.kind == "fold" and known.keys() >= set(edit.covers)]
     hidden = {covered for edit in folds for covered in edit.covers}
     loaded = read_originals(ledger, row, lens, [message_id for message_id in path.ids if message_id not in hidden])
-    # A fold that does not hold, its messages out of order, hides nothing after all. Until they are read, no edit is
-    # made of them.
+    # A fold whose messages are out of order does not apply and hides nothing. Its messages take no edits until they
+    # have been read.
     ready = [edit for edit in edits if edit.kind == "fold" or edit.covers[0] not in hidden]
     view = apply(_fill(path, loaded), ready, lens)
     missing = [item.message.id for item in view.items if not item.is_fold and item.message.raw is None]
@@ -537,6 +490,3 @@ def parse_stored(stored: StoredMessage, row: SessionRow, lens: Lens) -> Message:
 def _stubs_of(row: SessionRow) -> Mapping[str, object]:
     stubs = row.settings.get(FORGOTTEN)
     return stubs if isinstance(stubs, Mapping) else {}
-
-
-REDO = "redo"

@@ -1,11 +1,15 @@
-"""How full a session is, what was done to it, what holds back the next compression, and statistics."""
+"""Reading a session: how full it is, what was done to it, statistics; and a session exported as one JSON value.
+
+An export holds everything that belongs to a session. Imported data is untrusted and fully validated.
+"""
 
 from __future__ import annotations
 
 from collections import Counter as Tally
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from refold.budget import Budget, decide
 from refold.budget.economics import find_next_size
@@ -14,27 +18,39 @@ from refold.config.values import window_of
 from refold.conversation import because
 from refold.conversation.message import Message
 from refold.conversation.reason import NO_REASON, Language, Reason, describe, read_reason
-from refold.conversation.view import Item
+from refold.conversation.view import Edit, Item, Lens, apply
+from refold.errors import FormatError, RefoldError, Sentence
 from refold.ladder.plan import count_head, detect_said
 from refold.ledger.codec import load_json
+from refold.ledger.export import check_once, dump_session, load_session
 from refold.ledger.port import Ledger
-from refold.ledger.records import Event, SessionRow
-from refold.llm.choose import GATEWAY
+from refold.ledger.records import Event, SessionRow, StoredEdit, WholeSession, format_of
+from refold.llm.choose import GATEWAY, PLACE
 from refold.manager.append import Request
 from refold.manager.notices import read_all_events
 from refold.manager.prepare import count_fixed, make_economics
-from refold.manager.session import FORGOTTEN, find_brake, parse_stored, read_pinned, read_room, read_window
+from refold.manager.session import (
+    FORGOTTEN,
+    find_brake,
+    parse_stored,
+    read_calibration,
+    read_pinned,
+    read_room,
+    read_window,
+)
 from refold.manager.store import Keeper
+from refold.offload import OffloadFolder
 from refold.readers.session import Session, find_title
+from refold.stages.offload import files_of, offloaded_path
 from refold.tokens.counter import REPLY_TOKENS, Counter
 
-# A title is looked for in so many messages: agents put reminders and their environment before a person's words.
+# A title is looked for in this many messages: agents put reminders and their environment before a person's words.
 TITLE_MESSAGES = 6
 # Session settings: the title that a person or an import gave, and the program that an imported session comes from.
 TITLE, CLIENT = "title", "client"
-# The newest decisions are listed one by one.
+# This many of the newest decisions are listed one by one.
 DECISIONS_MAX = 20
-# How many messages are read at once when somebody looks for the newest ones.
+# Messages are read in chunks of this size, newest first.
 READ_MAX = 200
 
 
@@ -43,12 +59,11 @@ DECISION_KINDS = ("compressed", "waited", "skipped", "failed")
 
 @dataclass(frozen=True, slots=True)
 class SessionStatus:
-    """A session in numbers. ``share`` is how much of the room is used; ``stopped`` says why nothing is automatic.
+    """A session in numbers. ``share`` is the used part of the room; ``stopped`` says why automatic compression is off.
 
-    ``system_tokens`` and ``tools_tokens`` are those that came beside the messages of the request prepared last.
-    ``acts_at`` is the size at which the next automatic compression is expected; ``saves_money`` tells that it will not
-    wait for the soft limit. ``folded_away`` is what the view has less than the originals: the one figure for it on
-    every face.
+    ``system_tokens`` and ``tools_tokens`` are those of the last prepared request. ``acts_at`` is the size at which the
+    next automatic compression is expected; ``saves_money`` means that it will not wait for the soft limit.
+    ``folded_away`` is the number of tokens that the view saves; every face shows this figure.
     """
 
     session_id: str
@@ -84,7 +99,7 @@ class SessionStatus:
 def describe_session(keeper: Keeper, session_id: str, beside: Request | None = None) -> SessionStatus:
     """Return how full a session is now, for the model it was last prepared for.
 
-    ``beside`` says what the next request will have beside the messages: its model, system prompt and tools.
+    ``beside`` has the model, system prompt and tools of the next request.
     """
     keeper.need_row(session_id)
     with keeper.held(session_id) as slot:
@@ -144,7 +159,7 @@ def find_session_language(keeper: Keeper, session_id: str) -> Language:
     """Return the language that the people of a session speak; English if nobody has spoken yet."""
     slot = keeper.hold_now(session_id)
     if slot is None:
-        # Whoever uses it may wait for us: the ledger knows as well.
+        # The session is in use, and its user may be waiting for us: read the ledger instead.
         return detect_said(_read_newest(keeper, session_id))
     try:
         assert slot.session is not None, "a session that is held at once is open"
@@ -154,7 +169,7 @@ def find_session_language(keeper: Keeper, session_id: str) -> Language:
 
 
 def _read_newest(keeper: Keeper, session_id: str) -> Iterator[Message]:
-    """Read what users said, newest first, as far back as the caller wants."""
+    """Yield user messages, newest first."""
     row = keeper.ledger.read_session(session_id)
     if row is None:
         return
@@ -166,8 +181,8 @@ def _read_newest(keeper: Keeper, session_id: str) -> Iterator[Message]:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """One decision as it was logged: what was done or put off, and why, in full."""
+class LoggedDecision:
+    """One logged decision: what was done or postponed, and why."""
 
     session_id: str
     kind: str
@@ -179,9 +194,9 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What compressions did, over a session or all of them.
+    """Totals of compressions, over a session or all of them.
 
-    ``undone`` leaves out what was redone. ``by_reason`` counts compressions by the reason's code.
+    ``undone`` does not count redone ones. ``by_reason`` counts compressions by the reason's code.
     """
 
     sessions: int = 0
@@ -197,7 +212,7 @@ class Statistics:
     by_stage: dict[str, int] = field(default_factory=dict)
     by_reason: dict[str, int] = field(default_factory=dict)
     waited: int = 0
-    decisions: tuple[Told, ...] = ()
+    decisions: tuple[LoggedDecision, ...] = ()
 
     @property
     def tokens_freed(self) -> int:
@@ -206,7 +221,7 @@ class Statistics:
 
     @property
     def ratio(self) -> float:
-        """What a compression leaves, as a share of what it found."""
+        """Tokens after compression as a share of the tokens before."""
         return self.tokens_after / self.tokens_before if self.tokens_before else 1.0
 
     def to_dict(self) -> dict[str, object]:
@@ -221,7 +236,7 @@ def gather_statistics(ledger: Ledger, session_id: str | None = None) -> Statisti
     reasons: Tally[str] = Tally()
     figures: Tally[str] = Tally()
     sessions: set[str] = set()
-    decisions: deque[Told] = deque(maxlen=DECISIONS_MAX)
+    decisions: deque[LoggedDecision] = deque(maxlen=DECISIONS_MAX)
     for event in read_all_events(ledger, session_id):
         kinds[event.kind] += 1
         sessions.add(event.session_id)
@@ -255,11 +270,11 @@ def gather_statistics(ledger: Ledger, session_id: str | None = None) -> Statisti
     )
 
 
-def _read_decision(event: Event) -> Told:
+def _read_decision(event: Event) -> LoggedDecision:
     sizes = [event.fields.get(name) for name in ("tokens_before", "tokens_after")]
     before, after = (size if isinstance(size, int) else 0 for size in sizes)
     reason = read_reason(event.fields.get("reason"))
-    return Told(event.session_id, event.kind, reason, before, after, event.created_at)
+    return LoggedDecision(event.session_id, event.kind, reason, before, after, event.created_at)
 
 
 def read_title(ledger: Ledger, row: SessionRow) -> str:
@@ -273,7 +288,7 @@ def read_title(ledger: Ledger, row: SessionRow) -> str:
 
 
 def read_client(row: SessionRow) -> str:
-    """Return the program that a session belongs to: the gateway's client, or where an import comes from."""
+    """Return the program that a session belongs to: the gateway's client, or the origin of an import."""
     made = row.settings.get(GATEWAY)
     found = made.get("client") if isinstance(made, dict) else row.settings.get(CLIENT)
     return found if isinstance(found, str) else ""
@@ -312,3 +327,101 @@ def _name_item(item: Item) -> str:
     if item.role == "tool" or any(part.kind == "result" for part in item.parts):
         return "tool output"
     return item.role if item.role in ("user", "assistant", "system") else "system"
+
+
+_VERSIONS_PER_S = 1_000_000
+
+
+def export_session(ledger: Ledger, session_id: str) -> dict[str, object]:
+    """Return a consistent snapshot of a session as plain values; raise FormatError if there is no such session."""
+    whole = ledger.read_whole(session_id)
+    if whole is None:
+        raise FormatError(
+            Sentence("there is no session {session!r}; 'refold sessions' lists those there are", session=session_id)
+        )
+    return dump_session(whole)
+
+
+def import_session(
+    ledger: Ledger, value: object, *, now: float, session_id: str | None = None, root: str = "offloaded"
+) -> str:
+    """Put an exported session into a ledger, under its own id or another; return the id.
+
+    Placeholders of offloaded results then name files in the session's own folder under ``root``; ``verify`` with
+    ``repair`` writes them.
+    """
+    whole = _move_files(load_session(value, session_id), root)
+    _try_view(whole)
+    # Use versions that no session of this name had, so that nothing cached about a deleted one matches.
+    version = int(now * _VERSIONS_PER_S)
+    # The user who continues the session says where its model is, not the imported file.
+    settings = {**whole.row.settings, PLACE: None} if PLACE in whole.row.settings else whole.row.settings
+    row = replace(whole.row, path_version=version, edits_version=version, settings=settings)
+    whole = replace(whole, row=row)
+    if not ledger.put_whole(whole, now):
+        name = whole.row.id
+        raise FormatError(f"there is a session {name!r} already; give another name with --as, or delete it first")
+    return whole.row.id
+
+
+def _move_files(whole: WholeSession, root: str) -> WholeSession:
+    """Move the names of offloaded files to the session's folder in this workspace.
+
+    The id of an edit follows from its text, so a changed edit gets a new id everywhere it is named.
+    """
+    folder = OffloadFolder.name(whole.row.id, root)
+    new: dict[str, str] = {}
+    moved: dict[str, Edit] = {}
+    for one in whole.edits:
+        path = offloaded_path(one.edit) or ""
+        target = f"{folder}/{path.rpartition('/')[2]}"
+        if path and path != target:
+            edit = replace(one.edit, text=one.edit.text.replace(path, target, 1), id="")
+            moved[one.edit.id] = edit
+            new |= {path: target, one.edit.id: edit.id}
+    if not moved:
+        return whole
+    edits = tuple(_rename_edit(one, moved, new) for one in whole.edits)
+    check_once((one.edit.id for one in edits), "edits")
+    return replace(
+        whole,
+        row=replace(whole.row, settings=_rename(whole.row.settings, new)),
+        edits=edits,
+        events=tuple(replace(event, fields=_rename(event.fields, new)) for event in whole.events),
+    )
+
+
+def _rename_edit(one: StoredEdit, moved: Mapping[str, Edit], new: Mapping[str, str]) -> StoredEdit:
+    edit = moved.get(one.edit.id, one.edit)
+    return replace(one, edit=replace(edit, made_from=tuple(new.get(origin, origin) for origin in edit.made_from)))
+
+
+def _rename(value: Any, new: Mapping[str, str]) -> Any:
+    if isinstance(value, str):
+        return new.get(value, value)
+    if isinstance(value, Mapping):
+        return {key: _rename(held, new) for key, held in value.items()}
+    return [_rename(held, new) for held in value] if isinstance(value, list) else value
+
+
+def _try_view(whole: WholeSession) -> None:
+    """Compute the view with the edits in force and with all edits; raise FormatError if that fails."""
+    row = whole.row
+    lens = Lens(format_of(row), lambda *_: 0, lambda _: 0)
+    try:
+        read_calibration(row.settings)
+        parsed = {stored.id: parse_stored(stored, row, lens) for stored in whole.messages}
+        shown = [parsed[message_id] for message_id in whole.path]
+        for edits in ([one.edit for one in whole.edits if one.is_active], [one.edit for one in whole.edits]):
+            apply(shown, edits, lens)
+            lens.forget_all(())
+        _check_parts([one.edit for one in whole.edits], parsed)
+        files_of((one.edit for one in whole.edits), list(parsed.values()))
+    except (RefoldError, ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
+        raise FormatError(f"what this session shows cannot be computed, so it was not imported: {error}") from None
+
+
+def _check_parts(edits: Sequence[Edit], parsed: Mapping[str, Any]) -> None:
+    for edit in edits:
+        if edit.part is not None and edit.part >= len(parsed[edit.covers[0]].parts):
+            raise ValueError(f"the edit {edit.id} changes a part that its message does not have")

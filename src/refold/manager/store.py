@@ -27,14 +27,13 @@ from refold.errors import LedgerError, Sentence, SessionBusy
 from refold.ledger.port import Ledger
 from refold.ledger.records import SessionRow, format_of, merge_settings
 from refold.llm.summariser import Summariser
-from refold.manager.flow import Flow, Pause, wait_out
-from refold.manager.lease import Heartbeat
+from refold.manager.flow import Flow, Heartbeat, Pause, wait_out
+from refold.manager.history import Prints
 from refold.manager.notices import Listeners, Notice, make_event
 from refold.manager.recall_injection import RecallAccess
 from refold.manager.session import (
     WINDOWS,
     OpenSession,
-    Prints,
     StoredCarry,
     load_session,
     read_calibration,
@@ -48,7 +47,7 @@ from refold.tokens import Counter, MessageCounter, counter_for, model_info
 from refold.tokens.counter import REPLY_TOKENS
 
 SESSIONS_OPEN_MAX = 512
-# What open sessions hold in memory, measured by their views: some 15 bytes a token.
+# Tokens in the views of all open sessions: about 15 bytes of memory each.
 TOKENS_OPEN_MAX = 8_000_000
 BUDGETS_MAX = 256
 MARGIN_STEPS = 200
@@ -58,7 +57,7 @@ LEASE_S = 6.0
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """The context that was prepared last: what a report of usage will speak of."""
+    """The context that was prepared last, which the next usage report is about."""
 
     model: str
     tokens: int
@@ -68,7 +67,7 @@ class Sent:
 
 @dataclass(slots=True)
 class Slot:
-    """The place of one open session, with what is only worth keeping while the process lives."""
+    """The place of one open session, with values that are worth keeping only while the process lives."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     users: int = 0
@@ -79,7 +78,7 @@ class Slot:
     unsent: set[str] = field(default_factory=set)
     prints: Prints = field(default_factory=Prints)
     prepared_at: float = 0.0
-    reported: str = ""  # What was logged last about doing nothing: it is logged once.
+    reported: str = ""  # The last logged reason for doing nothing: each is logged once.
     idle: tuple[object, ...] = ()  # The view in which nothing could be compressed.
     fixed: tuple[object, ...] = ()
     fixed_tokens: int = REPLY_TOKENS
@@ -126,7 +125,7 @@ class Keeper:
         return self.ledger.acquire_lease(session_id, owner, seconds=self.lease_s, now=self.clock())
 
     def hold(self, session_id: str) -> Flow[Slot]:
-        """Wait for a session's turn in this process; the caller returns the slot with ``let_go``."""
+        """Wait until this process may use a session; the caller returns the slot with ``let_go``."""
         with self._guard:
             slot = self._slots.setdefault(session_id, Slot())
             self._slots.move_to_end(session_id)
@@ -144,7 +143,7 @@ class Keeper:
         return slot
 
     def hold_now(self, session_id: str) -> Slot | None:
-        """Hold a session that is open and that nobody uses; None if that cannot be at once."""
+        """Hold a session that is in memory and not in use; None if that is not possible at once."""
         with self._guard:
             slot = self._slots.get(session_id)
             if slot is None or slot.session is None or not slot.lock.acquire(blocking=False):
@@ -180,7 +179,7 @@ class Keeper:
 
     @contextmanager
     def held(self, session_id: str) -> Iterator[Slot]:
-        """Hold a session in this thread, for what needs no model."""
+        """Hold a session in this thread, for work that needs no model."""
         slot = wait_out(self.hold(session_id))
         try:
             yield slot
@@ -212,19 +211,19 @@ class Keeper:
         if stored is not None and stored.fixed_tokens and not slot.fixed:
             slot.system_tokens, slot.fixed_tokens = stored.system_tokens, stored.fixed_tokens
         if stored is not None and not slot.prepared_at:
-            # Another process prepared the last request: what it had not sent yet is not sent yet.
+            # Another process prepared the last request: its unsent messages are still unsent.
             slot.carry, slot.prepared_at = stored.carry, stored.prepared_at
             slot.unsent.update(slot.session.ids[stored.messages :])
-        # What was not sent yet outlives a session that has to be read again.
+        # The set of unsent messages survives reloading the session.
         slot.session.unsent = slot.unsent
         return slot.session
 
     def open_stored(self, slot: Slot, session_id: str) -> OpenSession:
-        """Return a session that must be there, as it is now."""
+        """Return the current state of a session that must exist."""
         return self.open(slot, self.need_row(session_id))
 
     def make_lens(self, row: SessionRow) -> Lens:
-        """Return what renders and counts a session's messages."""
+        """Return the lens that renders and counts a session's messages."""
         counter = self.find_counter(row)
         judge = choose_observations(self.config.observations, self.is_observation)
         return Lens(format_of(row), counter.count_parts, counter.count_text, judge)
@@ -239,17 +238,17 @@ class Keeper:
         return row
 
     def make_row(self, session_id: str) -> SessionRow:
-        """Make a session; its workspace is made with the first one."""
+        """Create a session; the first one creates the workspace."""
         try:
             self.workspace.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise LedgerError(f"the workspace {self.workspace} cannot be made: {error.strerror or error}") from error
+            raise LedgerError(f"the workspace {self.workspace} cannot be created: {error.strerror or error}") from error
         return self.ledger.open_session(session_id, self.clock())
 
     def find_counter(self, row: SessionRow) -> Counter:
-        """Return the counter of a session's model, its margin narrowed by what was reported in this session."""
+        """Return the counter of a session's model, its margin narrowed by the session's usage reports."""
         model, calibration = row.model, read_calibration(row.settings)
-        # Margins in steps: what every report changes a little would else make a counter each time.
+        # Margins are rounded to steps: every report changes them a little, which would make a new counter each time.
         steps = tuple(ceil(calibration.margin_for(model, stated) * MARGIN_STEPS) for stated in (0.0, 1.0))
         key = (model, steps if calibration.tracks else ())
         counter = self._counters.get(key)
@@ -296,32 +295,32 @@ class Keeper:
                 slot.session.row = replace(slot.session.row, settings=settings)
 
     def find_thresholds(self) -> Thresholds:
-        """Return the counts that trigger a compression, by the settings of the moment."""
+        """Return the counts that trigger a compression under the current settings."""
         if self._thresholds is None or self._thresholds[0] is not self.config:
             self._thresholds = self.config, self.config.thresholds()
         return self._thresholds[1]
 
     def find_folder(self, session_id: str) -> OffloadFolder:
-        """Return where a session's offloaded results are."""
+        """Return the folder of a session's offloaded results."""
         return OffloadFolder(self.workspace, session_id, self.config.offload.folder)
 
     def arrival_stages(self) -> list[ArrivalStage]:
-        """Return the stages that render a message when it comes."""
+        """Return the stages that render a message on arrival."""
         if self._arrival is None or self._arrival[0] is not self.config:
             self._arrival = self.config, self.config.arrival_stages()
         return self._arrival[1]
 
     def find_summariser(self, row: SessionRow, *, is_manual: bool = False) -> Summariser:
-        """Return who writes summaries of a session.
+        """Return the summariser of a session.
 
-        A request names the session's model itself; by hand a session is compressed whoever ran it.
+        A request names the session's model itself; a manual compression works whichever model ran the session.
         """
         return self.summariser.join(
             called="" if is_manual else row.model, stored=row.model, wire=row.wire, settings=row.settings
         )
 
     def batch_stages(self, session_id: str, config: CompressionConfig) -> list[Stage]:
-        """Return the ladder of a batch; what renders on arrival has had its turn."""
+        """Return the stages of a batch, without those that render on arrival."""
         folder = self.find_folder(session_id).relative
         return [
             replace(stage, folder=folder) if isinstance(stage, Offload) else stage
@@ -335,7 +334,7 @@ class Keeper:
         return any(isinstance(stage, Fold) and stage.summariser == "llm" for stage in stages)
 
     def update_settings(self, session: OpenSession, changes: Mapping[str, object]) -> None:
-        """Store settings of a session, key by key; None takes one away."""
+        """Store settings of a session, key by key; None removes one."""
         self.ledger.update_session(session.id, {"settings": changes}, self.clock())
         session.row = replace(session.row, settings=merge_settings(session.row.settings, changes))
 

@@ -1,31 +1,50 @@
-"""Undo, redo and pin. Edits are switched off and on, never changed (L7).
+"""Undo, redo and pin; erasing for good; verifying what is stored.
 
-Undoing an edit also undoes the edits made from it. An undone compression can be redone until the next one, and its span
-is not folded again automatically while the view fits.
+Edits are switched off and on, never changed (L7). ``forget`` is the only operation that erases: the ledger, offloaded
+files, memory pages and summaries lose the words, and the messages keep their shape.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
 
-from refold.conversation.view import Item
-from refold.errors import HandleUnknown, Sentence
+from refold.conversation.message import Message
+from refold.conversation.view import Item, Lens
+from refold.errors import ConfigError, HandleUnknown, LedgerError, Sentence
+from refold.formats import digest_message
+from refold.ledger.place import find_file, find_place
 from refold.ledger.port import Ledger
-from refold.ledger.records import Event, StoredEdit
-from refold.manager.commit import remove_others, write_named
-from refold.manager.lease import leased
-from refold.manager.notices import Notice
-from refold.manager.session import PINNED, REDO, OpenSession, read_pinned
+from refold.ledger.records import Event, Finding, SessionRow, StoredEdit, StoredMessage
+from refold.ledger.salvage import Salvaged, salvage
+from refold.ledger.scrub import GONE, Words
+from refold.manager.commit import find_files, remove_others, write_named
+from refold.manager.flow import leased
+from refold.manager.notices import Notice, read_all_events
+from refold.manager.session import (
+    BRAKE,
+    FORCED,
+    FORGOTTEN,
+    PINNED,
+    REDO,
+    RESPONSES,
+    OpenSession,
+    parse_stored,
+    read_pinned,
+)
 from refold.manager.store import Keeper, Slot
+from refold.memory import MarkdownSync, is_section_of
 from refold.recall.expand import find_handle
+from refold.stages.offload import OffloadFile
 
 REDO_MAX = 50
 
 
 @dataclass(frozen=True, slots=True)
 class Switched:
-    """What an undo or redo did: the edits by id, and the view's tokens before and after."""
+    """The result of an undo or redo: the edits by id, and the view's tokens before and after."""
 
     edits: tuple[str, ...]
     tokens_before: int = 0
@@ -33,8 +52,7 @@ class Switched:
 
 
 def choose_undo(ledger: Ledger, session_id: str, edit_id: str | None) -> tuple[str, ...]:
-    """Return the edits to switch off: those of the last compression, or one edit (or batch) by its id, with all made
-    from them."""
+    """Return the edits to switch off: the last compression, or an edit or batch by its id, with all made from them."""
     stored = ledger.read_edits(session_id)
     chosen = _find_last(ledger, session_id) if edit_id is None else _find_named(ledger, session_id, stored, edit_id)
     return with_descendants(stored, chosen)
@@ -77,7 +95,7 @@ def _find_named(ledger: Ledger, session_id: str, stored: Sequence[StoredEdit], n
 
 
 def choose_redo(stored: Sequence[StoredEdit], groups: Sequence[Sequence[str]], edit_id: str | None) -> list[int]:
-    """Return which groups of undone edits to switch on: the last, or that of one edit with all it was made from."""
+    """Return the groups of undone edits to switch on: the last, or that of one edit with all it was made from."""
     if edit_id is None:
         return [len(groups) - 1]
     wanted = edit_id.strip().lower()
@@ -94,7 +112,7 @@ def choose_redo(stored: Sequence[StoredEdit], groups: Sequence[Sequence[str]], e
 
 
 def read_redo(settings: object) -> list[list[str]]:
-    """Return what can be redone, the last undone last."""
+    """Return the groups of edits that can be redone, in the order they were undone."""
     stored = settings if isinstance(settings, list) else []
     return [[one for one in group if isinstance(one, str)] for group in stored if isinstance(group, list)]
 
@@ -152,7 +170,7 @@ def pin(keeper: Keeper, session_id: str, handle: str, *, on: bool) -> tuple[str,
         digests = {stored.digest for stored in find_handle(keeper.ledger, row, handle)}
         named = {one for one, digest in zip(session.ids, session.digests, strict=True) if digest in digests}
         if not named:
-            raise HandleUnknown(f"what {handle[:40]!r} names is no longer part of {session_id!r}")
+            raise HandleUnknown(f"{handle[:40]!r} is no longer part of {session_id!r}")
         pinned = read_pinned(session.row.settings)
         pinned = pinned | named if on else pinned - named
         kept = [one for one in session.ids if one in pinned]
@@ -165,3 +183,193 @@ def read_view(keeper: Keeper, session_id: str) -> list[Item]:
     keeper.need_row(session_id)
     with keeper.held(session_id) as slot:
         return list(keeper.open_stored(slot, session_id).items)
+
+
+# Settings that hold sentences: why compressions stopped, what forces the next one, the session's title.
+_SENTENCES = (BRAKE, FORCED, "title")
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """What was erased: messages and sections of daily pages; warnings name what could not be erased."""
+
+    messages: int
+    sections: int = 0
+    warnings: tuple[str, ...] = ()
+
+
+def forget(keeper: Keeper, session_id: str, handle: str | None, pages: MarkdownSync) -> Forgotten:
+    """Erase the messages behind a handle, or a whole session."""
+    row = keeper.need_row(session_id)
+    if handle is None:
+        sections, warnings = _erase_sections(session_id, pages, _list_entries(keeper, session_id, None))
+        delete(keeper, session_id)
+        return Forgotten(row.messages, sections, (*warnings, *_find_unreadable(keeper.workspace)))
+    with keeper.held(session_id) as slot, leased(keeper, session_id):
+        stored = _same_content(keeper, row, find_handle(keeper.ledger, row, handle))
+        ids = [one.id for one in stored]
+        stubs = _make_stubs(keeper, row, stored)
+        entries = _list_entries(keeper, session_id, set(ids))
+        now = keeper.clock()
+        known = row.settings.get(FORGOTTEN)
+        merged = {**(known if isinstance(known, dict) else {}), **stubs}
+        changes = {FORGOTTEN: merged, RESPONSES: None, **_scrub_settings(row, Words(one.raw or None for one in stored))}
+        keeper.ledger.update_session(session_id, {"settings": changes}, now)
+        count = keeper.ledger.forget(session_id, ids, now)
+        slot.session = None
+        session = keeper.open_stored(slot, session_id)
+        warnings = remove_others(keeper, session_id, write_named(keeper, session, session.edits))
+        keeper.find_folder(session_id).remove_leftovers()
+        sections, problems = _erase_sections(session_id, pages, entries)
+        return Forgotten(count, sections, (*warnings, *problems, *_find_unreadable(keeper.workspace)))
+
+
+def delete(keeper: Keeper, session_id: str) -> bool:
+    """Erase a session from the ledger, with its folder of files."""
+    with keeper.held(session_id) as slot:
+        is_gone = keeper.ledger.delete_session(session_id)
+        keeper.find_folder(session_id).remove_all()
+        slot.session = None
+        slot.sent = None
+        return is_gone
+
+
+def verify(keeper: Keeper, session_id: str | None, *, repair: bool) -> list[Finding]:
+    """Return the inconsistencies in the ledger and in offloaded files; ``repair`` rebuilds derived data."""
+    findings = keeper.ledger.verify(session_id, repair=repair, digest=_digest)
+    for row in _list_rows(keeper, session_id):
+        findings += _verify_files(keeper, row, repair=repair)
+    return findings
+
+
+def salvage_ledger(keeper: Keeper) -> Salvaged:
+    """Copy the readable part of a damaged ledger file into a new one beside it."""
+    place = find_place(keeper.ledger, keeper.config.ledger)
+    if place is not None and place.kind != "file":
+        raise ConfigError("only a ledger in a file can be salvaged; restore the server's database from a backup")
+    keeper.ledger.close()
+    path = find_file(keeper.workspace, place)
+    when = datetime.fromtimestamp(keeper.clock(), UTC)
+    target = path.with_name(f"{path.stem}.salvaged-{when:%Y%m%d-%H%M%S}{path.suffix}")
+    return salvage(path, target, _digest, keeper.clock())
+
+
+def _verify_files(keeper: Keeper, row: SessionRow, *, repair: bool) -> list[Finding]:
+    if not any(one.edit.stage == "offload" for one in keeper.ledger.read_edits(row.id)):
+        return []
+    with keeper.held(row.id) as slot:
+        try:
+            if not _find_wrong(keeper, slot, row.id):
+                return []
+        except LedgerError as error:
+            return [Finding(row.id, f"the view cannot be computed: {error}", is_derived=False)]
+        # Another process may be changing the view and its files right now. Under the lease none can.
+        with leased(keeper, row.id):
+            wrong = _find_wrong(keeper, slot, row.id)
+            if repair and wrong:
+                keeper.find_folder(row.id).write(wrong)
+        return [
+            Finding(row.id, f"the view names {file.path}, which is missing or not what was offloaded", is_derived=True)
+            for file in wrong
+        ]
+
+
+def _find_wrong(keeper: Keeper, slot: Slot, session_id: str) -> list[OffloadFile]:
+    """Return the files named by the current view whose content is missing or wrong, with the right content."""
+    row = keeper.ledger.read_session(session_id)
+    if row is None:
+        return []
+    session = keeper.open(slot, row)
+    folder = keeper.find_folder(session_id)
+    return [file for file in find_files(session.make_view(keeper.ledger)) if folder.read(file.path) != file.text]
+
+
+def _list_rows(keeper: Keeper, session_id: str | None) -> list[SessionRow]:
+    if session_id is not None:
+        row = keeper.ledger.read_session(session_id)
+        return [row] if row else []
+    rows: list[SessionRow] = []
+    while page := keeper.ledger.list_sessions(limit=1_000, offset=len(rows)):
+        rows += page
+    return rows
+
+
+def _digest(raw: object) -> str:
+    if not isinstance(raw, dict):
+        raise LedgerError("a stored message is not a JSON object")
+    return digest_message(raw)
+
+
+def _same_content(keeper: Keeper, row: SessionRow, found: Sequence[StoredMessage]) -> list[StoredMessage]:
+    """Return every message with the content of one of these: leaked text may be in several places."""
+    same = [one for stored in found for one in keeper.ledger.find_messages(row.id, stored.digest, limit=10_000)]
+    return list({one.id: one for one in same}.values())
+
+
+def _make_stubs(keeper: Keeper, row: SessionRow, stored: Sequence[StoredMessage]) -> dict[str, object]:
+    """Return the stub that replaces each message: its shape without its words."""
+    lens = keeper.make_lens(row)
+    return {one.id: _strip(parse_stored(one, row, lens), lens) for one in stored if not one.is_forgotten}
+
+
+def _strip(message: Message, lens: Lens) -> object:
+    changes: dict[int, str | None] = {}
+    for number, part in enumerate(message.parts):
+        if part.kind in ("text", "result"):
+            changes[number] = GONE
+        elif part.kind == "call":
+            changes[number] = '{"forgotten": true}'
+        else:
+            changes[number] = None
+    raw = lens.format.render(message, changes)
+    if not isinstance(raw, dict):
+        return lens.format.write_summary(GONE, message.role)
+    # Fields that are not part of any block could hold anything.
+    known = {"role", "content", "type", "tool_calls", "tool_call_id", "name", "call_id", "arguments", "output", "id"}
+    return {key: value for key, value in raw.items() if key in known}
+
+
+def _find_unreadable(workspace: Path) -> list[str]:
+    """Return a warning for each file that was set aside as unreadable: its content is unknown."""
+    found = sorted((workspace / ".compression").glob("*.unreadable"))
+    return [f"{path} is damaged and may contain forgotten text: check it, or delete it" for path in found]
+
+
+def _scrub_settings(row: SessionRow, words: Words) -> dict[str, object]:
+    """Return the changes of settings that hold sentences."""
+    held = {name: row.settings.get(name) for name in _SENTENCES}
+    changed = {name: words.take_out(value) for name, value in held.items()}
+    # A person chose the title: no title is better than a meaningless one.
+    return {name: None if value == GONE else value for name, value in changed.items() if value is not held[name]}
+
+
+def _list_entries(keeper: Keeper, session_id: str, ids: set[str] | None) -> list[tuple[str, str]]:
+    """Return date and time of the page sections made by compressions that covered any of these messages, or all."""
+    times: list[tuple[str, str]] = []
+    touched = None
+    if ids is not None:
+        stored = keeper.ledger.read_edits(session_id, active_only=False)
+        covering = [one.edit.id for one in stored if not ids.isdisjoint(one.edit.covers)]
+        gone = set(with_descendants(stored, covering))
+        touched = {one.created_at for one in stored if one.edit.id in gone}
+    for event in read_all_events(keeper.ledger, session_id):
+        memory = event.fields.get("memory")
+        if event.kind != "compressed" or not isinstance(memory, dict):
+            continue
+        if touched is None or event.created_at in touched:
+            times.append((str(memory.get("date", "")), str(memory.get("time", ""))))
+    return times
+
+
+def _erase_sections(session_id: str, pages: MarkdownSync, entries: Sequence[tuple[str, str]]) -> tuple[int, list[str]]:
+    removed = 0
+    problems: list[str] = []
+    for date, time in entries:
+        try:
+            removed += pages.remove_sections(
+                date,
+                lambda section, time=time: is_section_of(section, session_id, time),  # type: ignore[misc]
+            )
+        except (LedgerError, OSError) as error:
+            problems.append(f"the page of {date} still has the summary of {time}: {error}")
+    return removed, problems

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import fsum, inf
 
-from refold.budget.economics import Request, Tariff, charge_ask, charge_request
+from refold.budget.economics import BilledRequest, Tariff, charge_ask, charge_request
 from refold.conversation import because
 from refold.conversation.reason import NO_REASON, Reason
 from refold.errors import FormatError
@@ -32,15 +32,15 @@ from refold.manager.session import (
 from refold.manager.store import Keeper, Slot
 from refold.tokens.models import NO_CACHE, ModelInfo, model_info
 
-# S4.6: a cut-off answer says that the window is full only if the request came near it.
+# A cut-off answer means a full window only if the request came near the window.
 NEAR_WINDOW = 0.9
 
 
 @dataclass(frozen=True, slots=True)
 class ReportedUsage:
-    """What a provider reported about a request: its usage object, and how the answer ended.
+    """A provider's report about a request: its usage object, and how the answer ended.
 
-    ``is_extra``: the request was not the prepared context alone, so it is billed and teaches nothing about counting.
+    ``is_extra``: the request held more than the prepared context, so it is billed but does not calibrate counting.
     """
 
     usage: object
@@ -50,7 +50,7 @@ class ReportedUsage:
 
 
 def observe_usage(keeper: Keeper, session_id: str, report: ReportedUsage) -> None:
-    """Record what a provider billed; correct counting by it, and remember what it says about the view."""
+    """Record a provider's usage report, and calibrate counting with it."""
     keeper.need_row(session_id)
     with keeper.held(session_id) as slot:
         session = keeper.open_stored(slot, session_id)
@@ -63,7 +63,7 @@ def observe_usage(keeper: Keeper, session_id: str, report: ReportedUsage) -> Non
 def describe_reports(
     keeper: Keeper, slot: Slot, session: OpenSession, reports: Sequence[ReportedUsage]
 ) -> tuple[list[StoredUsage], dict[str, object]]:
-    """Return what is recorded of providers' reports, and the settings of the session that follow from them."""
+    """Return the usage to record for providers' reports, and the session settings that follow from them."""
     usages: list[StoredUsage] = []
     changes: dict[str, object] = {}
     for report in reports:
@@ -90,7 +90,7 @@ def _record_usage(keeper: Keeper, slot: Slot, session: OpenSession, report: Repo
 
 
 def _learn(slot: Slot, settings: Mapping[str, object], usage: StoredUsage) -> dict[str, object]:
-    """Return the settings that a report changes: what counting learns from it, and what it says about the view."""
+    """Return the settings that a report changes: the calibration, and the provider's figure for the view."""
     sent = slot.sent
     if sent is None or usage.input_tokens <= 0:
         return {}
@@ -111,7 +111,7 @@ def _find_force(keeper: Keeper, session: OpenSession, usage: StoredUsage, report
         return NO_REASON
     window = keeper.find_budget(replace(session.row, model=usage.model), session.counter).window
     used = usage.input_tokens + usage.output_tokens
-    # Unless the settings say otherwise (S4.6), it was the cap on the answer if the window was not nearly full.
+    # If the window was not nearly full, the limit on the answer cut it off, unless the settings say otherwise.
     is_full = keeper.config.compact_on_length or used >= NEAR_WINDOW * window
     return because.CUT_OFF() if is_full else NO_REASON
 
@@ -202,12 +202,12 @@ class Bill:
 
     @property
     def dollars_saved(self) -> float:
-        """What compression saved, summaries paid; below 0 where it cost more than it saved."""
+        """Money that compression saved after paying for summaries; negative if it cost more than it saved."""
         return self.dollars_raw - self.dollars - self.dollars_summaries
 
     @property
     def cached_share(self) -> float:
-        """How much of what was sent the providers read from their caches."""
+        """The share of sent tokens that providers read from their caches."""
         return self.cached / self.tokens if self.tokens else 0.0
 
     def __add__(self, other: Bill) -> Bill:
@@ -227,9 +227,9 @@ class Bill:
 
 @dataclass(frozen=True, slots=True)
 class SessionFigures:
-    """All of a session: its requests in order, its compressions, its bill. ``is_cut``: older requests are left out.
+    """A session's requests in order, its compressions and its bill. ``is_cut``: older requests are left out.
 
-    ``folded_away`` is what the view has less than the originals now, as ``SessionStatus`` counts it.
+    ``folded_away`` is the number of tokens that the view saves now, as in ``SessionStatus``.
     """
 
     session_id: str
@@ -259,7 +259,7 @@ def read_figures(ledger: Ledger, session_id: str, requests_max: int = REQUESTS_M
 
 
 def sum_requests(requests: Iterable[RequestFigures]) -> Bill:
-    """Return the sums over requests, without what summaries cost."""
+    """Return the sums over requests, without the cost of summaries."""
     listed = list(requests)
     priced = [one for one in listed if one.dollars is not None]
     return Bill(
@@ -276,11 +276,11 @@ def sum_requests(requests: Iterable[RequestFigures]) -> Bill:
 
 
 class Freed:
-    """How many tokens compressions had taken out of the view, at any time."""
+    """How many tokens compressions had removed from the view, at any time."""
 
     def __init__(self, batches: Sequence[StoredBatch], edits: Sequence[StoredEdit], switches: Sequence[Event]) -> None:
         steps = [(one.created_at, one.tokens_before - one.tokens_after) for one in batches]
-        # What was shortened on arrival never stood in a view whole.
+        # A message shortened on arrival was never in a view whole.
         steps += [(one.created_at, one.edit.tokens_freed) for one in edits if not one.batch_id and one.is_active]
         share_of = {
             edit_id: (one.tokens_before - one.tokens_after) / len(one.edits) for one in batches for edit_id in one.edits
@@ -303,7 +303,7 @@ class Freed:
 
 
 def _figure_requests(usages: Sequence[StoredUsage], freed: Freed) -> list[RequestFigures]:
-    # Where the provider never said that it cached anything, it would not have cached the longer requests either.
+    # A provider that never reported cached tokens would not have cached the longer requests either.
     is_cached = any(one.cache_read_tokens or one.cache_write_tokens for one in usages)
     made: list[RequestFigures] = []
     before_raw, before_time = 0, 0.0
@@ -314,7 +314,7 @@ def _figure_requests(usages: Sequence[StoredUsage], freed: Freed) -> list[Reques
         dollars = dollars_raw = None
         if info.prices is not None:
             tariff = Tariff.of_model(info if is_cached else replace(info, cache=NO_CACHE))
-            plain = Request(raw, before_raw, one.output_tokens, idle)
+            plain = BilledRequest(raw, before_raw, one.output_tokens, idle)
             dollars = price_usage(one, info, is_cached=is_cached)
             dollars_raw = charge_request(plain, tariff).total * info.prices.input / _MILLION
         made.append(
@@ -336,9 +336,9 @@ def _figure_requests(usages: Sequence[StoredUsage], freed: Freed) -> list[Reques
 
 
 def price_usage(usage: StoredUsage, info: ModelInfo, *, is_cached: bool = True) -> float | None:
-    """Return what a request cost at list prices, in dollars; None where the model's price is not known.
+    """Return the cost of a request at list prices, in dollars; None if the model's price is not known.
 
-    A provider that caches by itself does not report what it wrote: all that it did not read, if it caches at all.
+    A provider with automatic caching does not report cache writes: everything that it did not read counts as written.
     """
     if info.prices is None:
         return None
@@ -361,7 +361,7 @@ def price_usage(usage: StoredUsage, info: ModelInfo, *, is_cached: bool = True) 
 
 
 def _price_summaries(edits: Sequence[StoredEdit], usages: Sequence[StoredUsage]) -> float:
-    """Return what summaries by a model cost: what they stand for was read, what they say was written; an estimate."""
+    """Estimate the cost of summaries by a model: their originals were the input, their text the output."""
     info = model_info(usages[-1].model if usages else None)
     if info.prices is None:
         return 0.0

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from refold.readers.session import Broken, Row, Session, read_time, read_type, settle_times
+from refold.readers.session import Broken, FileRow, Session, read_time, read_type, settle_times
 
 KIND = "claude-code"
 _ROLES = ("user", "assistant")
@@ -25,7 +25,7 @@ def knows(row: dict[str, Any]) -> bool:
     return read_type(row) in _ROLES and isinstance(row.get("message"), dict) and "role" not in row
 
 
-def read_rows(rows: Sequence[Row], name: str) -> tuple[list[Session], list[Broken]]:
+def read_rows(rows: Sequence[FileRow], name: str) -> tuple[list[Session], list[Broken]]:
     """Read the sessions of a file, helpers apart."""
     lineage = Lineage(rows)
     # An older version copied the history into a new file when it went on: the same row counts once.
@@ -172,7 +172,7 @@ def _is_empty(block: dict[str, Any]) -> bool:
 class Lineage:
     """Parents of the rows of one file, by uuid. Links that are missing or go in circles end a walk."""
 
-    def __init__(self, rows: Sequence[Row]) -> None:
+    def __init__(self, rows: Sequence[FileRow]) -> None:
         self._parents: dict[str, str] = {}
         self._roots: dict[str, str] = {}
         for row in rows:
@@ -206,7 +206,7 @@ class Lineage:
         self._roots.update(dict.fromkeys(passed, root))
         return root
 
-    def find_left(self, rows: Sequence[Row]) -> frozenset[str]:
+    def find_left(self, rows: Sequence[FileRow]) -> frozenset[str]:
         """Return the rows of branches that a person left: off the chain of the last row, and begun with words."""
         main = [row.value for row in rows if self.knows(row.value.get("uuid")) and not row.value.get("isSidechain")]
         spoken = [value for value in main if value.get("type") in ("user", "assistant")]

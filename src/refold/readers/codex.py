@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from refold.readers.session import Broken, Row, Session, read_time, read_type, settle_times
+from refold.readers.session import Broken, FileRow, Session, read_time, read_type, settle_times
 
 KIND = "codex"
 _WRAPPERS = frozenset(("session_meta", "response_item", "event_msg", "turn_context", "compacted"))
@@ -29,7 +29,7 @@ def knows(row: dict[str, Any]) -> bool:
     return row.get("record_type") == "state" or (read_type(row) in _CALLS | _OUTPUTS and "call_id" in row)
 
 
-def read_rows(rows: Sequence[Row], name: str) -> tuple[list[Session], list[Broken]]:
+def read_rows(rows: Sequence[FileRow], name: str) -> tuple[list[Session], list[Broken]]:
     """Read the one session of a file."""
     reading = _Reading()
     broken = []

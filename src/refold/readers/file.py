@@ -20,7 +20,7 @@ from refold.errors import FormatError, RefoldError
 from refold.formats import Conversation, read_conversation
 from refold.formats.detect import Shape, make_format
 from refold.readers import claude_code, codex, request_log, sharegpt, traces
-from refold.readers.session import Broken, Row, Session
+from refold.readers.session import Broken, FileRow, Session
 
 BYTES_MAX = 1_000_000_000
 FILES_MAX = 100_000
@@ -92,7 +92,7 @@ def is_session_file(rows: Sequence[object]) -> bool:
 def read_value(value: object, place: str) -> FileReading:
     """Read the sessions of parsed JSON; raise FormatError if no reader knows it. ``place`` is named in errors."""
     rows = _split_value(value)
-    reading = _read_sessions([Row(at, row) for at, row in enumerate(rows, 1)], Path(place).name)
+    reading = _read_sessions([FileRow(at, row) for at, row in enumerate(rows, 1)], Path(place).name)
     if not reading.sessions:
         raise FormatError(f"{place} holds no conversation: {_find_fault(value, reading)}; refold reads {KNOWN}")
     return replace(reading, path=place)
@@ -151,13 +151,13 @@ def _read_bytes(path: str) -> bytes:
     return content
 
 
-def _read_rows(content: bytes) -> tuple[list[Row], list[Broken]]:
+def _read_rows(content: bytes) -> tuple[list[FileRow], list[Broken]]:
     """Read JSONL, or one JSON document as its rows."""
     text = content.decode("utf-8", "replace").removeprefix("\ufeff")
     whole = _parse_whole(text)
     if whole is not None:
-        return [Row(1, value) for value in whole], []
-    rows: list[Row] = []
+        return [FileRow(1, value) for value in whole], []
+    rows: list[FileRow] = []
     broken: list[Broken] = []
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
@@ -168,7 +168,7 @@ def _read_rows(content: bytes) -> tuple[list[Row], list[Broken]]:
             broken.append(Broken(number, f"no JSON: {error}"[:200]))
             continue
         if isinstance(value, dict):
-            rows.append(Row(number, value))
+            rows.append(FileRow(number, value))
         else:
             broken.append(Broken(number, f"a row must be an object, not {type(value).__name__}"))
     return rows, broken
@@ -205,7 +205,7 @@ def _split_value(value: object) -> list[dict[str, object]]:
     return [{"messages": value}] if is_conversation else list(value)
 
 
-def _read_sessions(rows: Sequence[Row], name: str) -> FileReading:
+def _read_sessions(rows: Sequence[FileRow], name: str) -> FileReading:
     """Let the first reader that knows these rows read them."""
     for reader in _READERS:
         if any(reader.knows(row.value) for row in rows):

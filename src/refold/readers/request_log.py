@@ -15,7 +15,7 @@ from typing import Any
 
 from refold.errors import FormatError, RefoldError
 from refold.formats import Conversation, read_conversation
-from refold.readers.session import Broken, Probe, Row, Session, read_time, read_type, settle_times
+from refold.readers.session import Broken, FileRow, Probe, Session, read_time, read_type, settle_times
 
 KIND = "requests"
 _WRAPPERS = ("request", "body", "json", "data")
@@ -65,12 +65,12 @@ def check_known(conversation: Conversation) -> None:
             raise FormatError(f"messages[{at}] is an object {what} (it has {fields}), which is not a message")
 
 
-def read_rows(rows: Sequence[Row], name: str) -> tuple[list[Session], list[Broken]]:
+def read_rows(rows: Sequence[FileRow], name: str) -> tuple[list[Session], list[Broken]]:
     """Read the sessions of a log."""
     broken: list[Broken] = []
     told: list[Session] = []
     answers: dict[str, list[Any]] = {}
-    loose: list[Row] = []
+    loose: list[FileRow] = []
     for row in rows:
         body = _find_body(row.value)
         if body is None:
@@ -204,7 +204,7 @@ def _print(message: object) -> str:
     return json.dumps(message, sort_keys=True, default=str).replace(', "cache_control": {"type": "ephemeral"}', "")
 
 
-def _read_loose(rows: Sequence[Row], name: str, broken: list[Broken]) -> list[Session]:
+def _read_loose(rows: Sequence[FileRow], name: str, broken: list[Broken]) -> list[Session]:
     """Read rows that are single messages: together they are one conversation."""
     try:
         conversation = read_conversation([row.value for row in rows])

@@ -73,7 +73,7 @@ def find_title(session: Session) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class FileRow:
     """One JSON object of a file, with the number of its line."""
 
     line: int

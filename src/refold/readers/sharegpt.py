@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from refold.readers.session import Broken, Row, Session
+from refold.readers.session import Broken, FileRow, Session
 
 KIND = "sharegpt"
 _ROLES = {
@@ -28,7 +28,7 @@ def knows(row: dict[str, Any]) -> bool:
     return isinstance(turns, list) and bool(turns) and isinstance(turns[0], dict) and "from" in turns[0]
 
 
-def read_rows(rows: Sequence[Row], name: str) -> tuple[list[Session], list[Broken]]:
+def read_rows(rows: Sequence[FileRow], name: str) -> tuple[list[Session], list[Broken]]:
     """Read one session per row."""
     sessions: list[Session] = []
     broken: list[Broken] = []

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from refold.readers import request_log
-from refold.readers.session import Broken, Row, Session, read_type
+from refold.readers.session import Broken, FileRow, Session, read_type
 
 KIND = "traces"
 _MODEL_KEYS = ("model", "model_name", "ls_model_name")
@@ -40,10 +40,10 @@ def _find_inner(row: dict[str, Any]) -> list[dict[str, Any]]:
     return [one for one in inner if isinstance(one, dict)] if isinstance(inner, list) else []
 
 
-def read_rows(rows: Sequence[Row], name: str) -> tuple[list[Session], list[Broken]]:
+def read_rows(rows: Sequence[FileRow], name: str) -> tuple[list[Session], list[Broken]]:
     """Read the calls of models, in the order of their times, as a request log."""
     broken: list[Broken] = []
-    bodies: list[tuple[str, int, Row]] = []
+    bodies: list[tuple[str, int, FileRow]] = []
     for row in rows:
         calls = list(_walk(row.value))
         if not knows(row.value):
@@ -54,7 +54,7 @@ def read_rows(rows: Sequence[Row], name: str) -> tuple[list[Session], list[Broke
                 broken.append(Broken(row.line, f"a model call without messages (id {str(value.get('id'))[:60]})"))
             else:
                 begun = str(value.get("start_time") or value.get("startTime") or "")
-                bodies.append((begun, len(bodies), Row(row.line, body)))
+                bodies.append((begun, len(bodies), FileRow(row.line, body)))
     sessions, faults = request_log.read_rows([row for _, _, row in sorted(bodies, key=lambda one: one[:2])], name)
     return sessions, [*broken, *faults]
 

@@ -16,7 +16,7 @@ from refold.recall.passages import Original, read_original
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class OriginalPage:
     """Characters ``offset`` to ``offset + len(text)`` of an original that has ``total`` of them."""
 
     text: str
@@ -31,13 +31,15 @@ class Page:
         return stop if self.text and stop < self.total else None
 
 
-def expand_handle(ledger: Ledger, row: SessionRow, handle: str, offset: int = 0, limit: int | None = None) -> Page:
+def expand_handle(
+    ledger: Ledger, row: SessionRow, handle: str, offset: int = 0, limit: int | None = None
+) -> OriginalPage:
     """Return a page of what is behind a handle."""
     name = _read_name(handle)
     text = _read_fold(ledger, row, name) if name.startswith("f:") else _read_message(ledger, row, name)
     start = max(0, offset)
     piece = text[start:] if limit is None else text[start : start + max(0, limit)]
-    return Page(piece, name, min(start, len(text)), len(text))
+    return OriginalPage(piece, name, min(start, len(text)), len(text))
 
 
 def find_handle(ledger: Ledger, row: SessionRow, handle: str) -> list[StoredMessage]:

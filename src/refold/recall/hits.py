@@ -18,7 +18,7 @@ from refold.ledger.port import Ledger
 from refold.ledger.records import SessionRow, StoredMessage, format_of
 from refold.recall import index_file
 from refold.recall.index import NUMBER, QUESTION, RecallIndex, split_original
-from refold.recall.index_file import NOTES_FROM, PLACES_MAX, Mark, PassageRow, Source
+from refold.recall.index_file import NOTES_FROM, PLACES_MAX, IndexedMessage, Mark, PassageRow
 from refold.recall.passages import Original, read_original
 from refold.recall.rank import BLOCK, Said, Sought, choose_blocks, join_ranges, score_places, wants_number, weigh_word
 from refold.recall.vectors import Scorer
@@ -34,7 +34,7 @@ class Pending:
 
     passages: dict[int, PassageRow] = field(default_factory=dict)
     places: dict[str, list[int]] = field(default_factory=dict)
-    sources: dict[int, Source] = field(default_factory=dict)
+    sources: dict[int, IndexedMessage] = field(default_factory=dict)
     originals: dict[str, Original] = field(default_factory=dict)
     weight: int = 0
 
@@ -63,7 +63,7 @@ def read_pending(
         if room < 0:
             break
         pending.originals[original.id] = original
-        pending.sources[original.seq] = Source(original.seq, original.id, original.digest, original.role)
+        pending.sources[original.seq] = IndexedMessage(original.seq, original.id, original.digest, original.role)
         for piece in split_original(original):
             passage = PassageRow(place, original.seq, piece.start, piece.stop, piece.weight, piece.flags)
             pending.passages[place] = passage

@@ -199,7 +199,7 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class IndexedMessage:
     """The message that passages belong to."""
 
     seq: int
@@ -239,13 +239,13 @@ def read_passages(db: apsw.Connection, mark: Mark, low: int, high: int) -> Itera
         yield PassageRow(key - (mark.no << SESSION_BITS), *rest)
 
 
-def read_source(db: apsw.Connection, mark: Mark, seq: int) -> Source | None:
+def read_source(db: apsw.Connection, mark: Mark, seq: int) -> IndexedMessage | None:
     """Return the message with this number."""
     found = db.execute("SELECT seq, id, digest, role FROM source WHERE no = ? AND seq = ?", (mark.no, seq)).fetchone()
-    return Source(*found) if found else None
+    return IndexedMessage(*found) if found else None
 
 
-def read_sources(db: apsw.Connection, mark: Mark, seqs: Iterable[int]) -> dict[int, Source]:
+def read_sources(db: apsw.Connection, mark: Mark, seqs: Iterable[int]) -> dict[int, IndexedMessage]:
     """Return the messages with these numbers."""
     found = ((seq, read_source(db, mark, seq)) for seq in seqs)
     return {seq: source for seq, source in found if source is not None}

@@ -17,7 +17,7 @@ from refold.conversation import because
 from refold.errors import FormatError, LedgerError
 from refold.ledger.port import Ledger
 from refold.ledger.records import Finding, SessionRow
-from refold.recall.expand import Page, expand_handle
+from refold.recall.expand import OriginalPage, expand_handle
 from refold.recall.facts import KnownFact, collect_facts
 from refold.recall.index import RecallIndex, list_notes
 from refold.recall.index_file import IndexReplaced
@@ -108,7 +108,7 @@ class Recall:
         found.sort(key=lambda one: (-one.score, one.session_id, one.start))
         return fit_texts(found[:wanted], room, self.count_text, list(query_words(query)))
 
-    def expand(self, session_id: str, handle: str, offset: int = 0, limit: int | None = None) -> Page:
+    def expand(self, session_id: str, handle: str, offset: int = 0, limit: int | None = None) -> OriginalPage:
         """Return a page of the exact original behind a handle; HandleUnknown ends the search."""
         return expand_handle(self.ledger, self._need(session_id), handle, offset, limit)
 

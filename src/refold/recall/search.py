@@ -14,7 +14,7 @@ from refold.ledger.port import Ledger
 from refold.ledger.records import SessionRow, format_of
 from refold.recall.hits import NOTES_MAX, SCORE_DIGITS, SPARE, Hit, HitList, Pending, find_hits, read_pending
 from refold.recall.index import RecallIndex
-from refold.recall.index_file import Mark, PassageRow, Source, find_mark, read_source
+from refold.recall.index_file import IndexedMessage, Mark, PassageRow, find_mark, read_source
 from refold.recall.newer import put_newer_first
 from refold.recall.passages import Original, find_starts, is_inside_word, read_original, skip_word
 from refold.recall.vectors import Scorer
@@ -118,7 +118,7 @@ def _read_hits(
     return put_newer_first(list(ranked.values()), query)
 
 
-def _rank_quotes(quoting: Sequence[Hit], sources: Mapping[int, Source]) -> dict[int, float]:
+def _rank_quotes(quoting: Sequence[Hit], sources: Mapping[int, IndexedMessage]) -> dict[int, float]:
     """Return what it adds to a place that it holds the query letter by letter.
 
     The first place leads, then the messages of people and tools in order, then the newest; the others by their score.
@@ -143,7 +143,7 @@ def _pick_hits(
     index: RecallIndex,
     session_id: str,
     hits: Sequence[Hit],
-    sources: dict[int, Source],
+    sources: dict[int, IndexedMessage],
     count: int,
     allowed: frozenset[str] | None,
 ) -> dict[str, Hit]:
@@ -167,7 +167,7 @@ def _pick_hits(
     return best
 
 
-def _quotes(hit: Hit, originals: Mapping[str, Original], sources: Mapping[int, Source], literal: str) -> bool:
+def _quotes(hit: Hit, originals: Mapping[str, Original], sources: Mapping[int, IndexedMessage], literal: str) -> bool:
     """Return whether a passage holds the query letter by letter."""
     if hit.row is None or not literal or len(literal) > _LITERAL_CHARS_MAX:
         return False

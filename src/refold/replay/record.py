@@ -28,7 +28,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from refold.budget.economics import Charge, Request, Tariff, charge_ask, charge_request, sum_charges
+from refold.budget.economics import BilledRequest, Charge, Tariff, charge_ask, charge_request, sum_charges
 from refold.conversation.message import Message, Part
 from refold.conversation.reason import NO_REASON, Reason, read_reason
 from refold.conversation.turn import find_turns, newest_step
@@ -91,13 +91,13 @@ class RequestRecord:
 
     def charge(self, tariff: Tariff) -> Charge:
         """Return what this request cost, its summariser calls included."""
-        request = Request(self.tokens, self.shared_tokens, self.output_tokens, self.idle_s)
+        request = BilledRequest(self.tokens, self.shared_tokens, self.output_tokens, self.idle_s)
         asked = [charge_ask(one.prompt_tokens, one.reply_tokens, tariff) for one in self.asked]
         return sum_charges([charge_request(request, tariff), *asked])
 
     def charge_rereads(self, tariff: Tariff) -> float:
         """Return what reading missing sources again would cost: for each one request from the cache, and its text."""
-        request = Request(self.tokens, self.tokens, REREAD_OUTPUT_TOKENS)
+        request = BilledRequest(self.tokens, self.tokens, REREAD_OUTPUT_TOKENS)
         return len(self.rereads) * charge_request(request, tariff).total + sum(self.rereads)
 
 

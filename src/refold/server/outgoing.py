@@ -24,10 +24,10 @@ from refold.llm.choose import GATEWAY
 from refold.llm.errors import find_overflow
 from refold.manager import ContextCompressionManager
 from refold.manager.append import Request
+from refold.manager.background import Ticket
 from refold.manager.prepare import PreparedNow
 from refold.manager.session import FORGOTTEN, HELD
 from refold.manager.usage import ReportedUsage
-from refold.manager.write_behind import Ticket
 from refold.server.body import Places, ReadRequest
 from refold.server.session_lookup import KnownSession, store_known
 from refold.server.wires import Answered

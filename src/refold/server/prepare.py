@@ -20,9 +20,9 @@ from refold.conversation.reason import NO_REASON, Reason
 from refold.errors import BudgetTooSmall, RefoldError
 from refold.ledger.port import Ledger
 from refold.manager import ContextCompressionManager
+from refold.manager.background import WriteBehind
 from refold.manager.session import FORGOTTEN
 from refold.manager.usage import ReportedUsage
-from refold.manager.write_behind import WriteBehind
 from refold.prepared import PreparedContext
 from refold.server.body import ReadRequest, Unreadable, dump_json, find_places, read_request, write_request
 from refold.server.outgoing import (

@@ -23,8 +23,8 @@ from typing import Any
 
 from refold.errors import RefoldError
 from refold.ledger.port import Ledger
+from refold.manager.background import Ticket
 from refold.manager.session import HELD, RESPONSES
-from refold.manager.write_behind import Ticket
 from refold.server.body import Places, ReadRequest, Unreadable, dump_json, find_places, parse_json, read_request
 from refold.server.outgoing import Outgoing, Reporter
 from refold.server.session_lookup import TENANT_MARK, KnownSession, continues, make_id

@@ -29,8 +29,7 @@ from refold.ledger.codec import dump_json
 from refold.ledger.records import SESSION_ID_MAX
 from refold.manager import ContextCompressionManager
 from refold.manager.append import KEPT
-from refold.manager.export import export_session
-from refold.manager.status import CLIENT, TITLE
+from refold.manager.status import CLIENT, TITLE, export_session
 from refold.manager.usage import Bill
 from refold.prepared import PreparedContext
 from refold.readers import Session, find_title, list_files, read_files

@@ -1,26 +1,77 @@
-"""Histories that come back: whose they are, and what of them is our own.
+"""The history that a client sends: its content hashes, the session it continues, and records of ours within it.
 
-A client that replaces its history by the view (or a library that stands between it and us) sends our records back. They
-are not what somebody said: each is exchanged for the messages that it stands for, so that the session stays what it
-was, no record is folded again, and an undo shows the originals.
+A client that replaces its history by the view (or a library between it and us) sends our records back. Nobody said
+them: each is replaced by the messages it stands for, so that the session stays the same, no record is folded again, and
+an undo shows the originals.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import orjson
+
+from refold.errors import FormatError
+from refold.formats import digest_message
 from refold.ledger.align import count_common
 from refold.ledger.port import Ledger
-from refold.manager.session import OpenSession, digest_raw, read_originals
+from refold.manager.session import OpenSession, read_originals
+
+CHUNK = 64
+_OPTIONS = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
+
+
+class Prints:
+    """Content hashes of the last history, in chunks, each with a fingerprint of its JSON bytes.
+
+    A stateless client resends everything. One fingerprint over some messages in a row costs a fraction of their
+    canonical hashes. Equal bytes are equal messages; other bytes only mean that the canonical hashes decide.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[bytes, list[str]]] = {}
+
+    def digest_all(self, raws: Sequence[object]) -> list[str]:
+        """Return the content hash of every message of a history."""
+        digests: list[str] = []
+        known: dict[int, tuple[bytes, list[str]]] = {}
+        for start in range(0, len(raws), CHUNK):
+            chunk = raws[start : start + CHUNK]
+            print_now = _print(chunk) if len(chunk) == CHUNK else None
+            before = self._known.get(start)
+            if print_now is not None and before is not None and before[0] == print_now:
+                found = before[1]
+            else:
+                found = [digest_raw(raw, at) for at, raw in enumerate(chunk, start)]
+            if print_now is not None:
+                known[start] = print_now, found
+            digests += found
+        self._known = known
+        return digests
+
+
+def digest_raw(raw: object, at: int) -> str:
+    """Return the content hash of one message; raise FormatError if it is not an object."""
+    if not isinstance(raw, dict):
+        raise FormatError(f"messages[{at}] is {type(raw).__name__}, expected an object with a role")
+    return digest_message(raw, None, f"messages[{at}]")
+
+
+def _print(chunk: Sequence[object]) -> bytes | None:
+    try:
+        return hashlib.blake2b(orjson.dumps(chunk, option=_OPTIONS), digest_size=16).digest()
+    except TypeError:  # Not plain JSON: the canonical form decides.
+        return None
 
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """A history with originals in the place of records. ``origins`` are positions in the history that came in.
+    """A history in which originals replace our records. ``origins`` are positions in the client's history.
 
-    The origin of a message that was exchanged is the complement (``~``) of its position.
+    The origin of a restored message is the complement (``~``) of its record's position.
     """
 
     raws: list[object]
@@ -31,7 +82,7 @@ class Restored:
 def restore_history(
     ledger: Ledger, session: OpenSession, raws: Sequence[object], digests: Sequence[str]
 ) -> Restored | None:
-    """Return a history with every text of ours in it exchanged for what it stands for; None if there is none."""
+    """Return a history in which every text of ours is replaced by its originals; None if there is no such text."""
     if not session.edits and not session.switched_off:
         return None
     known = set(session.digests)
@@ -63,7 +114,7 @@ class _Entry:
 
 
 def _list_made(ledger: Ledger, session: OpenSession) -> Iterable[tuple[str, tuple[str, ...]]]:
-    """Yield the digest of every text that may have been sent in the place of messages, with the ids of these."""
+    """Yield the digest of every text that may have been sent instead of messages, with the ids of those messages."""
     folds = [one.edit for one in ledger.read_edits(session.id, active_only=False) if one.edit.kind == "fold"]
     for edit in folds:
         yield digest_raw(session.lens.format.write_summary(edit.text, edit.role), 0), edit.covers
@@ -76,9 +127,9 @@ SESSIONS_MAX = 500
 
 
 def find_continued(ledger: Ledger, digests: Sequence[str], raws: Sequence[object]) -> str | None:
-    """Return the session that a history goes on with: the longest common beginning among those used last.
+    """Return the session that a history continues: the longest common prefix among the sessions used last.
 
-    A history that leaves a session on the way must still share half of it, and an answer of the model's.
+    A history that departs from a session half-way must still share half of it, and an answer of the model.
     """
     best: tuple[int, str] | None = None
     for row in ledger.list_sessions(limit=SESSIONS_MAX):
@@ -94,7 +145,7 @@ def find_continued(ledger: Ledger, digests: Sequence[str], raws: Sequence[object
 
 
 def _order(entries: Sequence[_Entry], session: OpenSession) -> list[_Entry]:
-    """Return messages in the order of the path: a record may have stood before messages that were kept out of it."""
+    """Return messages in the order of the path: a record may come before messages that it does not cover."""
     place = {message_id: at for at, message_id in enumerate(session.ids)}
     claimed = {entry.id for entry in entries if entry.id}
     free: defaultdict[str, deque[int]] = defaultdict(deque)
@@ -106,7 +157,7 @@ def _order(entries: Sequence[_Entry], session: OpenSession) -> list[_Entry]:
         spot = place.get(entry.id)
         if spot is None and not entry.id and free.get(entry.digest):
             spot = free[entry.digest].popleft()
-        # What is new follows the message before it.
+        # A new message follows the one before it.
         spots.append(float(spot) if spot is not None else spots[-1] + 0.5 if spots else -1.0)
     last = max((at for at, spot in enumerate(spots) if spot == int(spot)), default=-1)
     head = sorted(range(last + 1), key=lambda at: spots[at])

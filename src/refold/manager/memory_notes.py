@@ -1,34 +1,43 @@
-"""Notes from earlier sessions of the workspace below the first user message of a new one (S0.10, ``memory.inject``).
+"""Notes between sessions: memory pages and summaries written after a compression, and notes for a new session.
 
-What is carried over is decided once, at the session's first request, and stored as an edit of that message: every later
-request has the same bytes (L6), in every format. Notes are data between two marked lines, never instructions; secrets
-are masked. They name the session or the page that they come from, and go when that is forgotten. A session sees notes
-of its own tenant only; pages, which name no tenant, are for sessions without one.
+With ``memory.inject``, notes from earlier sessions of the workspace go below the first user message of a new one. They
+are chosen once, at the session's first request, and stored as an edit of that message: every later request has the same
+bytes (L6), in every format. Notes are data between two marked lines, never instructions; secrets are masked. They name
+the session or the page that they come from, and are removed when that is forgotten. A session sees notes of its own
+tenant only; pages, which name no tenant, are for sessions without one.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
+from refold.config import CompressionConfig
 from refold.conversation import because
 from refold.conversation.message import is_user_turn
 from refold.conversation.reason import Language, detect_language
 from refold.conversation.view import RECALL, Edit, Fact, Item
-from refold.errors import LedgerError
+from refold.errors import ConfigError, LedgerError
 from refold.ledger.records import Event, SessionRow
 from refold.llm.redact import redact_text
+from refold.manager.commit import list_summaries
 from refold.manager.session import OpenSession
-from refold.memory import MarkdownSync, quiet_line, write_heading
+from refold.manager.store import Keeper, Slot
+from refold.memory import (
+    SETTINGS,
+    CompressionFolder,
+    ContextSummary,
+    Entry,
+    MarkdownSync,
+    quiet_line,
+    write_entry,
+    write_heading,
+)
 from refold.recall.facts import find_said, resolve_facts
 from refold.recall.words import find_words, query_words
 from refold.stages.extract.layout import CLOSES, OPENS, neutralise
-
-if TYPE_CHECKING:
-    from refold.manager.store import Keeper, Slot
 
 MEMORY = "memory"  # The setting that says what was carried into a session, and from where.
 SESSIONS_MAX = 50
@@ -37,9 +46,9 @@ MESSAGES_MAX = 600
 SESSION_MESSAGES_MAX = 100
 PAGES_MAX = 7
 NOTE_CHARS_MAX = 600
-# Facts are short and exact: pages get what they leave.
+# Facts are short and exact, so they come first: pages get the rest of the room.
 FACTS_SHARE = 0.7
-# A first message that is small stays in view with its notes; a large one may be folded like any other.
+# A small first message stays in view with its notes; a large one may be folded like any other.
 KEPT_SHARE = 0.1
 _TENANT = re.compile(r"\A@[^/]*+/")
 _SECTION = re.compile(r"^## ", re.M)
@@ -56,9 +65,9 @@ _WORDING: dict[Language, tuple[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class CarriedNote:
-    """One note. ``source`` is what it comes from: the id of a session, or the heading of a section of a page.
+    """One note. ``source`` is its origin: the id of a session, or the heading of a section of a page.
 
-    ``holds`` is false if a later one seems to contradict it; both have their date.
+    ``holds`` is false if a later note seems to contradict it; both have their date.
     """
 
     text: str
@@ -69,14 +78,14 @@ class CarriedNote:
 
 
 def is_memory_due(session: OpenSession) -> bool:
-    """Tell whether notes may be carried into this session now, if settings allow it: nothing of it was sent yet."""
+    """Tell whether notes may be added to this session now: no part of it was sent yet. Settings are not checked."""
     if MEMORY in session.row.settings or not session.ids:
         return False
     return session.ids[0] in session.unsent and not session.row.compression_count
 
 
 def add_memory(keeper: Keeper, slot: Slot, session: OpenSession, tokens_free: int) -> OpenSession:
-    """Carry notes into a new session, within its room; return the session as it is then. Decided once."""
+    """Add notes to a new session, as far as there is room; return the changed session. This is decided once."""
     item = next((one for one in session.items if _takes_notes(one)), None)
     part = next((at for at, one in enumerate(item.parts) if one.kind == "text" and one.text.strip()), 0) if item else 0
     chosen: tuple[CarriedNote, ...] = ()
@@ -101,9 +110,9 @@ def add_memory(keeper: Keeper, slot: Slot, session: OpenSession, tokens_free: in
         tokens_after=item.tokens + session.counter.count_text(text),
     )
     is_kept = edit.tokens_after <= KEPT_SHARE * keeper.find_budget(session.row, session.counter).hard
-    told = {"sources": sorted({one.source for one in chosen}), "edit": edit.id, "notes": len(chosen)}
-    # The sources come first: notes whose source nobody knows could not be forgotten.
-    keeper.update_settings(session, {MEMORY: told | ({"message": item.message.id} if is_kept else {})})
+    carried = {"sources": sorted({one.source for one in chosen}), "edit": edit.id, "notes": len(chosen)}
+    # The sources are stored first: notes of unknown source could not be forgotten.
+    keeper.update_settings(session, {MEMORY: carried | ({"message": item.message.id} if is_kept else {})})
     now = keeper.clock()
     event = Event("recalled", now, {"reason": edit.reason.to_json(), "edit": edit.id, "notes": len(chosen)})
     keeper.ledger.append(session.id, (), (), version=session.path_version, now=now, arrival=(edit,), events=(event,))
@@ -119,12 +128,12 @@ def read_remembered(settings: Mapping[str, object]) -> frozenset[str]:
 
 
 def forget_carried(keeper: Keeper, session_id: str) -> int:
-    """Erase the notes that other sessions carried over from a session; return from how many they were erased."""
+    """Erase the notes that other sessions took from a session; return from how many they were erased."""
     named = {session_id, *(write_heading(session_id, language) for language in ("en", "zh"))}
     erased = 0
     for row in _list_carrying(keeper, named):
-        told = row.settings.get(MEMORY)
-        edit = told.get("edit") if isinstance(told, Mapping) else None
+        carried = row.settings.get(MEMORY)
+        edit = carried.get("edit") if isinstance(carried, Mapping) else None
         with keeper.held(row.id) as slot:
             if isinstance(edit, str):
                 erased += keeper.ledger.erase_edits(row.id, [edit], keeper.clock())
@@ -138,15 +147,15 @@ def _list_carrying(keeper: Keeper, sources: set[str]) -> list[SessionRow]:
     while page := keeper.ledger.list_sessions(limit=1_000, offset=at):
         at += len(page)
         for row in page:
-            told = row.settings.get(MEMORY)
-            named = told.get("sources") if isinstance(told, Mapping) else None
+            carried = row.settings.get(MEMORY)
+            named = carried.get("sources") if isinstance(carried, Mapping) else None
             if isinstance(named, list) and not sources.isdisjoint(one for one in named if isinstance(one, str)):
                 found.append(row)
     return found
 
 
 def rank_notes(notes: Iterable[CarriedNote], asked: str) -> list[CarriedNote]:
-    """Return notes in the order of choice: what shares words with the message, what holds, what is newer."""
+    """Sort notes by relevance: shared words with the message, then not contradicted, then newer."""
     wanted = query_words(asked)
 
     def score(note: CarriedNote) -> tuple[float, bool, float]:
@@ -159,7 +168,7 @@ def rank_notes(notes: Iterable[CarriedNote], asked: str) -> list[CarriedNote]:
 def choose_notes(
     notes: Sequence[CarriedNote], language: Language, tokens_max: int, count_text: Callable[[str], int]
 ) -> tuple[tuple[CarriedNote, ...], str]:
-    """Return the notes that fit, and the text that carries them; none if there is no room."""
+    """Return the notes that fit, and the text that shows them; none if there is no room."""
     opening, closing = (f"{OPENS}{words}{CLOSES}" for words in _WORDING[language])
     left = tokens_max - count_text(f"{opening}\n\n{closing}")
     chosen, lines = [], []
@@ -202,7 +211,7 @@ def _read_facts(keeper: Keeper, session_id: str, prefix: str, mask: Callable[[st
     said: list[tuple[float, Fact, str]] = []
     for row in _list_earlier(keeper, session_id, prefix):
         said += [(one.created_at, one.fact, row.id) for one in ledger.read_facts(row.id)]
-        # What was never compressed is in no list of facts yet: the newest messages, and a first one with its notes.
+        # Messages that were never compressed have no stored facts yet: read the newest and the first.
         path = ledger.read_path(row.id).ids if left else ()
         ids = tuple(dict.fromkeys((*path[:1], *path[-SESSION_MESSAGES_MAX:])))[:left]
         said += [(time, fact, row.id) for fact, time in find_said(ledger, row, ids)]
@@ -254,3 +263,70 @@ def _name(session_id: str) -> str:
 
 def _day(time: float) -> str:
     return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d")
+
+
+def write_section(config: CompressionConfig, entry: Entry) -> str:
+    """Return a section of the page of the day."""
+    masked = replace(
+        entry, summary=_mask(config, entry.summary), key_facts=[_mask(config, fact) for fact in entry.key_facts]
+    )
+    return write_entry(masked)
+
+
+def write_summaries(
+    keeper: Keeper, folder: CompressionFolder, session_id: str, folds: Sequence[Edit] | None = None
+) -> None:
+    """Write the summaries in force to their file; pass ``folds`` if the folds in force are already loaded."""
+    if not folder.folder.is_dir() and not keeper.ledger.read_session(session_id):
+        return
+    try:
+        listed = list_session_summaries(keeper, session_id, folds)
+        masked = [
+            replace(
+                one,
+                content=_mask(keeper.config, one.content),
+                key_points=tuple(_mask(keeper.config, point) for point in one.key_points),
+            )
+            for one in listed
+        ]
+        folder.write_summaries(session_id, masked)
+    except (LedgerError, OSError) as error:
+        keeper.warn(session_id, f"summaries.json was not written: {error}")
+
+
+def _mask(config: CompressionConfig, text: str) -> str:
+    return redact_text(text) if config.redact else text
+
+
+def list_settings(config: CompressionConfig) -> dict[str, object]:
+    """Return the settings that ``config.json`` shows."""
+    return {name: getattr(config, name) for name in SETTINGS.values()}
+
+
+def apply_folder(config: CompressionConfig, folder: CompressionFolder) -> CompressionConfig:
+    """Apply a person's changes of ``config.json``, except for settings that the caller set."""
+    changed = {
+        name: value
+        for name, value in folder.read_config().items()
+        if (source := config.source(name)) is None or source.layer in ("preset", "user", "project")
+    }
+    try:
+        return config.replace(**changed) if changed else config
+    except ConfigError as error:
+        raise ConfigError(f"{folder.folder / 'config.json'}: {error}") from None
+
+
+def list_session_summaries(
+    keeper: Keeper, session_id: str, folds: Sequence[Edit] | None = None
+) -> list[ContextSummary]:
+    """Return the summaries in force of a session; an empty list if there is no such session.
+
+    Pass ``folds`` if they are already loaded: reading hundreds of old ones after every compression would take seconds.
+    """
+    if folds is None:
+        return list_summaries([(one.edit, one.created_at) for one in keeper.ledger.read_edits(session_id)])
+    batches = enumerate(keeper.ledger.read_batches(session_id), start=1)
+    # In the order they were made, which differs from the order of their times if a clock was set back.
+    made = {edit: (number, batch.created_at) for number, batch in batches for edit in batch.edits}
+    listed = sorted((*made.get(edit.id, (0, 0.0)), at) for at, edit in enumerate(folds))
+    return list_summaries([(folds[at], time) for _, time, at in listed])
