@@ -20,8 +20,7 @@ from typing import Any
 import orjson
 
 from refold.formats.canonical import digest_message
-from refold.ledger.align import align
-from refold.ledger.chain import chain_path, chain_tail
+from refold.ledger.align import align, chain_path, chain_tail
 from refold.ledger.codec import dump_json
 from refold.ledger.port import Ledger
 from refold.ledger.records import MessagePath, Splice, StoredMessage

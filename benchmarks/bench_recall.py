@@ -28,7 +28,7 @@ from typing import Any
 
 from refold import CompressionConfig, ContextCompressionManager
 from refold.formats import make_format
-from refold.ledger.chain import chain_tail
+from refold.ledger.align import chain_tail
 from refold.ledger.codec import dump_json
 from refold.ledger.records import Splice, StoredMessage
 from refold.ledger.sqlite import SqliteLedger

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from refold.conversation.message import digest_of
 from refold.conversation.reason import text_reason
 from refold.conversation.view import Edit, Fact, Fold
-from refold.ledger.chain import ChainedPath, chain_path
+from refold.ledger.align import ChainedPath, chain_path
 from refold.ledger.port import Ledger
 from refold.ledger.records import Batch, Event, StoredMessage
 

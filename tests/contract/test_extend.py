@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from refold.conversation.message import digest_of
-from refold.ledger.chain import chain_path, chain_tail
+from refold.ledger.align import chain_path, chain_tail
 from refold.ledger.port import Ledger
 from refold.ledger.records import Extension, StoredUsage
 from refold.ledger.sqlite import SqliteLedger

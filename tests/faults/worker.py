@@ -12,7 +12,7 @@ import sys
 import time
 
 from refold.conversation.message import ROOT, digest_of
-from refold.ledger.chain import chain_tail
+from refold.ledger.align import chain_tail
 from refold.ledger.port import Ledger
 from refold.ledger.records import Event, Splice, StoredMessage
 from refold.ledger.sqlite import SqliteLedger

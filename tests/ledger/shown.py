@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from refold.conversation.message import digest_of
-from refold.ledger.chain import chain_path
+from refold.ledger.align import chain_path
 from refold.ledger.port import Ledger
 from refold.ledger.records import StoredMessage
 from tests.contract.talk import NOW, SESSION

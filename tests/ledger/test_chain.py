@@ -6,7 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from refold.conversation.message import ROOT, chain_id
-from refold.ledger.chain import chain_path, chain_tail
+from refold.ledger.align import chain_path, chain_tail
 from refold.ledger.records import MessagePath, Splice
 
 HISTORIES = st.lists(st.lists(st.sampled_from("xyqrab"), max_size=9), min_size=1, max_size=12)

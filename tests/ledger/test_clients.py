@@ -13,7 +13,7 @@ import pytest
 from refold import ContextCompressionManager
 from refold.formats import make_format
 from refold.formats.canonical import digest_message, leave_out
-from refold.ledger.chain import chain_path
+from refold.ledger.align import chain_path
 from refold.ledger.codec import dump_json, load_json
 from refold.ledger.records import Splice, StoredMessage
 from refold.ledger.sqlite import SqliteLedger

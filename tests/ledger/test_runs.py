@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.ledger.runs import Span, count_runs, cut_runs, find_runs, has_overlap, join_runs, splice_runs
+from refold.ledger.sql.database import Span, count_runs, cut_runs, find_runs, has_overlap, join_runs, splice_runs
 
 NUMBERS = st.lists(st.integers(0, 30), max_size=30)
 

@@ -12,7 +12,7 @@ from refold.conversation.reason import Reason, text_reason
 from refold.conversation.view import Edit
 from refold.ledger.port import Ledger
 from refold.ledger.records import Batch, Event
-from refold.ledger.scrub import GONE, Words
+from refold.ledger.sql.forget import GONE, Words
 from refold.ledger.sqlite import SqliteLedger
 from tests.contract.talk import NOW, SESSION, send
 

@@ -12,7 +12,7 @@ import apsw
 import pytest
 
 from refold.conversation.message import ROOT, digest_of
-from refold.ledger.chain import chain_tail
+from refold.ledger.align import chain_tail
 from refold.ledger.records import Splice, StoredMessage
 from refold.ledger.sqlite import SqliteLedger
 from tests.contract.talk import NOW, SESSION, commit, make_fold, send

@@ -24,7 +24,7 @@ from refold.config.layers import MEANINGS, OTHER_BLOCKS, Layer, find_said, read_
 from refold.config.schema import CompressionConfig, read_layer
 from refold.config.values import is_share, write_share
 from refold.errors import ConfigError, Sentence
-from refold.ledger.place import LedgerPlace
+from refold.ledger.port import LedgerPlace
 
 BLOCK = "compression"
 PROJECT_FILES = ("refold.yaml", "x-agent.yaml")

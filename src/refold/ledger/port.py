@@ -1,35 +1,46 @@
-"""The port to the durable record: messages, edits, events, facts, usage. Every store implements this contract.
+"""The port to the durable record: messages, edits, events, facts, usage; and where a ledger is kept.
 
-Each call is one transaction: it happens whole or not at all. Messages are only ever added, edits are switched on and
-off, and only ``forget`` and ``delete_session`` erase anything. A session id is any text and never a path. Times are
-seconds since 1970, passed in by the caller.
+Every store implements this contract. Each call is one transaction: it happens whole or not at all. Messages are only
+ever added, edits are switched on and off, and only ``forget`` and ``delete_session`` erase anything. A session id is
+any text and never a path. Times are seconds since 1970, passed in by the caller.
 
 A change names the state it is based on: ``append`` the version of the path, ``commit`` the active edits. If that state
 is no longer current, nothing is written and the caller reads again. ``SessionRow`` has both versions, so one cheap read
 tells whether a process's copy in memory is up to date.
+
+A ledger is a file, or a schema on a PostgreSQL server; nothing is opened before it is used. A server's address may
+contain a password. It is always shown redacted; only the code that connects asks for the whole address, by ``reveal``.
+An address that cannot be parsed is refused without being quoted.
 """
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Protocol
 
-from refold.conversation.view import Edit
-from refold.ledger.records import (
-    Batch,
-    Event,
-    Extension,
-    Finding,
-    MessagePath,
-    SessionRow,
-    Splice,
-    StoredBatch,
-    StoredEdit,
-    StoredFact,
-    StoredMessage,
-    StoredUsage,
-    WholeSession,
-)
+from refold.errors import ConfigError
+
+if TYPE_CHECKING:
+    from refold.conversation.view import Edit
+    from refold.ledger.records import (
+        Batch,
+        Event,
+        Extension,
+        Finding,
+        MessagePath,
+        SessionRow,
+        Splice,
+        StoredBatch,
+        StoredEdit,
+        StoredFact,
+        StoredMessage,
+        StoredUsage,
+        WholeSession,
+    )
 
 
 class Ledger(Protocol):
@@ -219,3 +230,126 @@ class QuickLedger(Ledger, Protocol):
         messages stay as they are. Returns None for all while another writer is active, unless ``may_wait``.
         """
         ...
+
+
+LEDGER_FILE = ".refold/ledger.db"
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
+_SERVER = frozenset({"postgresql", "postgres"})
+_SECRET = re.compile(r"(?i)(password|sslpassword|sslkey)=[^&]*")
+_HOW = "give a file, or postgresql://user:password@host:5432/database"
+
+
+class LedgerPlace:
+    """The location of a ledger as the user wrote it. Printing it never shows a password."""
+
+    __slots__ = ("_written",)
+
+    def __init__(self, written: object) -> None:
+        self._written: str = _check(written.reveal() if isinstance(written, LedgerPlace) else written)
+
+    @property
+    def kind(self) -> Literal["file", "postgres"]:
+        """The kind of store."""
+        return "postgres" if _SCHEME.match(self._written) else "file"
+
+    def reveal(self) -> str:
+        """Return the whole address with its password, for connecting only."""
+        return self._written
+
+    def __str__(self) -> str:
+        return redact_address(self._written)
+
+    def __repr__(self) -> str:
+        return f"LedgerPlace({str(self)!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, LedgerPlace) and other._written == self._written
+
+    def __hash__(self) -> int:
+        return hash(self._written)
+
+
+def redact_address(address: str) -> str:
+    """Return an address with its password redacted."""
+    scheme = _SCHEME.match(address)
+    if scheme is None:
+        return address
+    rest, mark, query = address[scheme.end() :].partition("?")
+    who, at, where = rest.rpartition("@")
+    user, colon, _ = who.partition(":")
+    shown = f"{user}:***" if colon else user
+    hidden = _SECRET.sub(r"\1=***", query)
+    return f"{scheme[0]}{shown}{at}{where}{mark}{hidden}"
+
+
+def _check(written: object) -> str:
+    # The errors below quote nothing of the text: a password may be anywhere in it.
+    if not isinstance(written, str) or not written.strip() or "\0" in written:
+        raise ConfigError(f"ledger must be a non-empty text; {_HOW}")
+    text = written.strip()
+    scheme = _SCHEME.match(text)
+    if scheme is None:
+        return text
+    if scheme[1].lower() not in _SERVER:
+        raise ConfigError(f"ledger: unknown kind of store '{scheme[1][:20]}'; {_HOW}")
+    authority = text[scheme.end() :].partition("?")[0]
+    if authority.count("@") > 1 or "#" in text or not _has_whole_escapes(text):
+        raise ConfigError("ledger: the address cannot be parsed; write @ : / ? # % in a password as %40 %3A …")
+    return text
+
+
+def _has_whole_escapes(text: str) -> bool:
+    return re.search(r"%(?![0-9A-Fa-f]{2})", text) is None
+
+
+def choose_ledger(workspace: str | Path, place: LedgerPlace | str | None = None) -> Ledger:
+    """Return the ledger at a place, by default the file ``.refold/ledger.db`` of the workspace."""
+    found = LedgerPlace(place) if isinstance(place, str) else place
+    if found is not None and found.kind == "postgres":
+        return _open_postgres(found)
+    from refold.ledger.sqlite import SqliteLedger
+
+    return SqliteLedger(find_file(workspace, found))
+
+
+def _open_postgres(place: LedgerPlace) -> Ledger:
+    try:
+        from refold.ledger.postgres import PostgresLedger
+    except ImportError as error:
+        if (error.name or "").startswith("refold"):
+            raise
+        raise ConfigError(
+            f"ledger = {place} needs psycopg ({error}); install it with: pip install 'refold[postgres]'"
+        ) from None
+    return PostgresLedger(place)
+
+
+def find_file(workspace: str | Path, place: LedgerPlace | None = None) -> Path:
+    """Return the path of a ledger's file; a relative path starts at the workspace."""
+    if place is None or place.kind != "file":
+        return Path(workspace) / LEDGER_FILE
+    return Path(workspace) / Path(place.reveal()).expanduser()
+
+
+def find_place(ledger: Ledger, place: LedgerPlace | None) -> LedgerPlace | None:
+    """Return where a ledger is kept: its own ``place``, otherwise the one of the settings."""
+    own = getattr(ledger, "place", None)
+    return own if isinstance(own, LedgerPlace) else place
+
+
+def find_index_file(workspace: str | Path, place: LedgerPlace | None = None) -> Path:
+    """Return the path of a ledger's search index: beside its file, or in the workspace for a server.
+
+    Each server has its own index, because two servers may use the same session ids.
+    """
+    if place is None or place.kind == "file":
+        return index_path(find_file(workspace, place))
+    name = blake2b(str(place).encode("utf-8", "replace"), digest_size=4).hexdigest()
+    return (Path(workspace) / LEDGER_FILE).with_name(f"postgres-{name}.recall.db")
+
+
+def index_path(ledger_path: str | os.PathLike[str]) -> Path:
+    """Return the path of the index beside a ledger's file."""
+    path = Path(ledger_path)
+    return path.with_name(f"{path.stem}.recall{path.suffix or '.db'}")

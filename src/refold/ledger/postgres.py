@@ -10,11 +10,10 @@ from typing import Any, TypeVar
 
 from refold.errors import LedgerError
 from refold.ledger.codec import decode_column, encode_column, encode_edit
-from refold.ledger.place import LedgerPlace
+from refold.ledger.port import LedgerPlace
 from refold.ledger.postgres_server import Connection, LedgerServer
 from refold.ledger.records import StoredEdit, StoredFact, StoredMessage
-from refold.ledger.runs import Span
-from refold.ledger.sql.database import Database, Rows, SqlAnswer, SqlRow
+from refold.ledger.sql.database import Database, Rows, Span, SqlAnswer, SqlRow
 from refold.ledger.sql.forget import TABLES
 from refold.ledger.sql.ledger import SqlLedger
 from refold.ledger.sql.messages import write_content

@@ -20,10 +20,10 @@ import apsw
 
 from refold.conversation.message import ROOT, Role, chain_id
 from refold.errors import LedgerError, RefoldError
-from refold.ledger.chain import chain_tail
+from refold.ledger.align import chain_tail
 from refold.ledger.codec import checksum, load_json
 from refold.ledger.records import Finding, SessionRow, StoredMessage, WholeSession
-from refold.ledger.runs import Span, find_runs, has_overlap
+from refold.ledger.sql.database import Span, find_runs, has_overlap
 from refold.ledger.sql.edits import read_rows
 from refold.ledger.sql.messages import read_ids
 from refold.ledger.sql.sessions import delete_session, find_session

@@ -22,10 +22,8 @@ from refold.ledger.records import (
     extend_row,
     is_as_seen,
 )
-from refold.ledger.runs import Span
-from refold.ledger.sql.database import Database, Rows, SqlAnswer
+from refold.ledger.sql.database import Database, Rows, Span, SqlAnswer
 from refold.ledger.sql.ledger import SqlLedger
-from refold.ledger.sql.log import add_usage
 from refold.ledger.sql.messages import (
     add_messages,
     ask_known,
@@ -35,7 +33,7 @@ from refold.ledger.sql.messages import (
     read_known,
     write_content,
 )
-from refold.ledger.sql.sessions import StoredSession, find_session
+from refold.ledger.sql.sessions import StoredSession, add_usage, find_session
 from refold.ledger.sqlite_file import LedgerFile, Synchronous
 
 __all__ = ["SqliteLedger"]

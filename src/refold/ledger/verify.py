@@ -13,8 +13,7 @@ from refold.conversation.message import chain_id
 from refold.errors import RefoldError
 from refold.ledger.codec import checksum, decode_edit, load_json
 from refold.ledger.records import Finding
-from refold.ledger.runs import Span, count_runs, has_overlap
-from refold.ledger.sql.database import Database, SqlRow
+from refold.ledger.sql.database import Database, Span, SqlRow, count_runs, has_overlap
 from refold.ledger.sql.edits import EditRow, read_rows
 from refold.ledger.sql.messages import read_ids
 from refold.ledger.sql.sessions import TABLES

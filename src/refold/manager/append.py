@@ -18,7 +18,7 @@ from refold.conversation.message import Message
 from refold.conversation.view import Edit
 from refold.errors import ConfigError, FormatError
 from refold.formats import Beside, Intake, detect
-from refold.ledger.chain import chain_path
+from refold.ledger.align import chain_path
 from refold.ledger.codec import dump_json, load_json
 from refold.ledger.port import QuickLedger
 from refold.ledger.records import Extension, SessionRow, Splice, StoredMessage, extend_row, merge_settings

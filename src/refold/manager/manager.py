@@ -18,8 +18,7 @@ from refold.conversation.reason import Language, detect_language
 from refold.conversation.view import Edit, Item
 from refold.errors import ConfigError
 from refold.formats import Beside, Codec, read_intake
-from refold.ledger.place import choose_ledger
-from refold.ledger.port import Ledger
+from refold.ledger.port import Ledger, choose_ledger
 from refold.ledger.records import Event, Extension, Finding
 from refold.ledger.salvage import Salvaged
 from refold.llm.summariser import AskedModel, Summariser

@@ -15,7 +15,7 @@ from refold.conversation import because
 from refold.conversation.message import is_user_turn
 from refold.conversation.view import RECALL, Edit, Item, View, amend, apply
 from refold.errors import RefoldError
-from refold.ledger.place import find_index_file, find_place
+from refold.ledger.port import find_index_file, find_place
 from refold.ledger.records import Event
 from refold.manager.session import OpenSession
 from refold.recall.expand import find_handle

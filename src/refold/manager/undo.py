@@ -15,11 +15,10 @@ from refold.conversation.message import Message
 from refold.conversation.view import Item, Lens
 from refold.errors import ConfigError, HandleUnknown, LedgerError, Sentence
 from refold.formats import digest_message
-from refold.ledger.place import find_file, find_place
-from refold.ledger.port import Ledger
+from refold.ledger.port import Ledger, find_file, find_place
 from refold.ledger.records import Event, Finding, SessionRow, StoredEdit, StoredMessage
 from refold.ledger.salvage import Salvaged, salvage
-from refold.ledger.scrub import GONE, Words
+from refold.ledger.sql.forget import GONE, Words
 from refold.manager.commit import find_files, remove_others, write_named
 from refold.manager.flow import leased
 from refold.manager.notices import Notice, read_all_events

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from refold.ledger.place import index_path
+    from refold.ledger.port import index_path
     from refold.recall.options import EmbeddingService, RecallOptions
     from refold.recall.recall import Recall
     from refold.recall.search import Recalled
@@ -17,7 +17,7 @@ _HOMES = {
     "Recall": "refold.recall.recall",
     "RecallOptions": "refold.recall.options",
     "Recalled": "refold.recall.search",
-    "index_path": "refold.ledger.place",
+    "index_path": "refold.ledger.port",
 }
 
 if not TYPE_CHECKING:  # Else a type checker would accept any name at all.

@@ -19,7 +19,7 @@ import apsw
 from refold.errors import ConfigError, Unavailable
 from refold.ledger.port import Ledger
 from refold.ledger.records import SessionRow, format_of
-from refold.ledger.runs import find_runs
+from refold.ledger.sql.database import find_runs
 from refold.llm.redact import redact_text
 from refold.recall import index_file
 from refold.recall.index import RecallIndex

@@ -36,7 +36,7 @@ from refold.conversation.view import Item
 from refold.errors import RefoldError
 from refold.formats import parse_messages
 from refold.formats.detect import make_format
-from refold.ledger.chain import chain_tail
+from refold.ledger.align import chain_tail
 from refold.ledger.codec import dump_json
 from refold.ledger.records import Splice, StoredMessage
 from refold.ledger.sqlite import SqliteLedger

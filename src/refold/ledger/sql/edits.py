@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from refold.conversation.view import Edit
 from refold.ledger.codec import decode_edit, decode_reason, encode_edit, encode_reason, load_json
 from refold.ledger.records import Batch, StoredBatch, StoredEdit
-from refold.ledger.runs import Span, find_runs, meets
-from refold.ledger.sql.database import Database
+from refold.ledger.sql.database import Database, Span, find_runs, meets
 from refold.ledger.sql.messages import KnownMessage, read_ids
 
 _ACTIVE = " AND is_active = TRUE"

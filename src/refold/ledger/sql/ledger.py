@@ -27,7 +27,6 @@ from refold.ledger.records import (
     WholeSession,
 )
 from refold.ledger.sql import edits as edit_rows
-from refold.ledger.sql import log as log_rows
 from refold.ledger.sql import messages as message_rows
 from refold.ledger.sql import sessions as session_rows
 from refold.ledger.sql.database import Database
@@ -39,7 +38,7 @@ _ALL = 1 << 62
 
 
 class SqlLedger(ABC):
-    """The durable record in a database. See ``Ledger`` for what each call promises."""
+    """The durable record in a database. The port ``Ledger`` documents the calls."""
 
     @abstractmethod
     def _change(self, work: Callable[[Database], T]) -> T:
@@ -62,8 +61,6 @@ class SqlLedger(ABC):
         """Lift the time limit of statements for this transaction."""
 
     def open_session(self, session_id: str, now: float) -> SessionRow:
-        """Return the session; it is made if there is none."""
-
         def make(db: Database) -> SessionRow:
             session_rows.make_session(db, session_id, now)
             return session_rows.need_session(db, session_id).row
@@ -71,27 +68,21 @@ class SqlLedger(ABC):
         return self.read_session(session_id) or self._change(make)
 
     def read_session(self, session_id: str) -> SessionRow | None:
-        """Return the session, if there is one."""
         found = self._ask(lambda db: session_rows.find_session(db, session_id))
         return found.row if found else None
 
     def list_sessions(self, *, limit: int = 100, offset: int = 0, prefix: str = "") -> list[SessionRow]:
-        """Return sessions whose id begins with the prefix, the last changed first."""
         return self._ask(lambda db: session_rows.list_sessions(db, limit=limit, offset=offset, prefix=prefix))
 
     def measure(self, prefix: str = "") -> int:
-        """Return how many bytes of messages the sessions have whose id begins with ``prefix``."""
         return self._ask(lambda db: session_rows.measure(db, prefix))
 
     def update_session(self, session_id: str, changes: Mapping[str, object], now: float) -> None:
-        """Set wire, model or, key by key, settings."""
         self._change(
             lambda db: session_rows.update_session(db, session_rows.need_session(db, session_id), changes, now)
         )
 
     def delete_session(self, session_id: str) -> bool:
-        """Delete a session with all its rows; False if there is none."""
-
         def delete(db: Database) -> bool:
             found = session_rows.lock_session(db, session_id)
             if found is not None:
@@ -104,8 +95,6 @@ class SqlLedger(ABC):
         return is_gone
 
     def read_whole(self, session_id: str) -> WholeSession | None:
-        """Return all of a session in one snapshot."""
-
         def read(db: Database) -> WholeSession | None:
             found = session_rows.find_session(db, session_id)
             return _read_whole(db, found) if found else None
@@ -113,12 +102,10 @@ class SqlLedger(ABC):
         return self._read(read)
 
     def put_whole(self, whole: WholeSession, now: float) -> bool:
-        """Store a whole session; False if its id is taken."""
         message_rows.check_chain(whole.messages)
         return self._change(lambda db: _put_whole(db, whole, now))
 
     def read_path(self, session_id: str) -> MessagePath:
-        """Return the messages on the current path, with its version."""
         return self._ask(lambda db: message_rows.read_path(db, session_id))
 
     def append(
@@ -132,7 +119,6 @@ class SqlLedger(ABC):
         arrival: Sequence[Edit] = (),
         events: Sequence[Event] = (),
     ) -> int | None:
-        """Add messages and change the path; None if the path is no longer at ``version``."""
         message_rows.check_chain(messages)
         ids = [message.id for message in messages]
         ids += [message_id for splice in splices for message_id in splice.ids]
@@ -149,7 +135,7 @@ class SqlLedger(ABC):
             new = message_rows.add_messages(db, found, messages, known)
             length, more = message_rows.change_path(db, found, splices, known=known, new=new, tail=tail)
             added = edit_rows.add_arrival(db, found.key, arrival, known=known, now=now)
-            log_rows.add_events(db, found.key, events)
+            session_rows.add_events(db, found.key, events)
             new_version = version + bool(splices)
             db.run(
                 "UPDATE session SET seq_last = ?, message_count = ?, tokens = tokens + ?, path_version = ?, "
@@ -161,33 +147,27 @@ class SqlLedger(ABC):
         return self._change(add)
 
     def read_messages(self, session_id: str, ids: Sequence[str] | None = None) -> list[StoredMessage]:
-        """Return the messages with these ids, in that order; or all of the current path."""
         if ids is None:
             return self._read_of(session_id, message_rows.read_path_messages)
         return self._read_of(session_id, lambda db, key: message_rows.read_messages(db, key, ids))
 
     def list_messages(self, session_id: str, *, after: int = 0, limit: int = 1_000) -> list[StoredMessage]:
-        """Return messages in the order of arrival, on the path or not."""
         return self._read_of(session_id, lambda db, key: message_rows.list_messages(db, key, after=after, limit=limit))
 
     def find_messages(self, session_id: str, digest_prefix: str, *, limit: int = 100) -> list[StoredMessage]:
-        """Return messages, on the path or not, whose digest begins with these digits."""
         return self._read_of(session_id, lambda db, key: message_rows.find_messages(db, key, digest_prefix, limit))
 
     def find_forgotten(self, session_id: str) -> list[str]:
-        """Return the ids of the messages whose content was erased, in the order of arrival."""
         return self._read_of(session_id, message_rows.find_forgotten)
 
     def commit(
         self, session_id: str, batch: Batch, *, now: float, events: Sequence[Event] = (), owner: str | None = None
     ) -> bool:
-        """Store a batch whole; False, and nothing stored, if what it was based on has changed."""
-
         def store(db: Database) -> bool:
             locked = session_rows.ask_locked(db, session_id)
             stored = message_rows.ask_known(db, session_id, edit_rows.list_covered(batch.edits))
             key = session_rows.read_locked(db, locked, session_id).key
-            if owner is not None and not log_rows.holds_lease(db, key, owner, now):
+            if owner is not None and not session_rows.holds_lease(db, key, owner, now):
                 return False
             seqs = edit_rows.find_covered(batch.edits, message_rows.read_known(stored), frozenset(batch.forgotten))
             if seqs is None or edit_rows.find_edits_over(db, key, seqs.values()) != set(batch.expects):
@@ -198,7 +178,7 @@ class SqlLedger(ABC):
             edit_rows.add_edits(db, key, batch.edits, seqs=seqs, batch=batch_key, now=now)
             for fact in batch.facts:
                 db.insert_fact(key, StoredFact(fact, session_id, batch.id, now), batch=batch_key)
-            log_rows.add_events(db, key, events)
+            session_rows.add_events(db, key, events)
             db.run(
                 "UPDATE session SET compression_count = compression_count + 1, edits_version = edits_version + 1, "
                 "updated_at = ? WHERE key = ?",
@@ -209,92 +189,75 @@ class SqlLedger(ABC):
         return self._change(store)
 
     def switch_edits(self, session_id: str, ids: Sequence[str], *, on: bool, now: float, event: Event) -> int:
-        """Switch edits on or off and log why; return how many changed."""
-
         def switch(db: Database) -> int:
             key = session_rows.need_session(db, session_id).key
             changed = edit_rows.switch_edits(db, key, ids, on=on)
-            log_rows.add_events(db, key, [event])
+            session_rows.add_events(db, key, [event])
             session_rows.mark_changed(db, key, edits=changed > 0, now=now)
             return changed
 
         return self._change(switch)
 
     def read_edits(self, session_id: str, *, active_only: bool = True) -> list[StoredEdit]:
-        """Return edits in the order they were made."""
         return self._read_of(session_id, lambda db, key: edit_rows.read_edits(db, key, active_only=active_only))
 
     def read_batches(self, session_id: str) -> list[StoredBatch]:
-        """Return batches in the order they were committed."""
         return self._read_of(session_id, edit_rows.read_batches)
 
     def add_event(self, session_id: str, event: Event) -> int:
-        """Log an event; return its id."""
-        return self._change(lambda db: log_rows.add_events(db, session_rows.need_session(db, session_id).key, [event]))
+        return self._change(
+            lambda db: session_rows.add_events(db, session_rows.need_session(db, session_id).key, [event])
+        )
 
     def read_events(self, session_id: str | None, *, after: int = 0, limit: int = 1_000) -> list[Event]:
-        """Return events of one session or all, oldest first."""
         if session_id is None:
-            return self._ask(lambda db: log_rows.read_events(db, None, after=after, limit=limit))
-        return self._read_of(session_id, lambda db, key: log_rows.read_events(db, key, after=after, limit=limit))
+            return self._ask(lambda db: session_rows.read_events(db, None, after=after, limit=limit))
+        return self._read_of(session_id, lambda db, key: session_rows.read_events(db, key, after=after, limit=limit))
 
     def read_newest_events(self, session_id: str | None, *, limit: int = 1) -> list[Event]:
-        """Return events of one session or all, newest first."""
         if session_id is None:
-            return self._ask(lambda db: log_rows.read_newest_events(db, None, limit=limit))
-        return self._read_of(session_id, lambda db, key: log_rows.read_newest_events(db, key, limit=limit))
+            return self._ask(lambda db: session_rows.read_newest_events(db, None, limit=limit))
+        return self._read_of(session_id, lambda db, key: session_rows.read_newest_events(db, key, limit=limit))
 
     def read_facts(self, session_id: str | None, *, limit: int = 10_000) -> list[StoredFact]:
-        """Return facts of one session or all, oldest first."""
         if session_id is None:
-            return self._ask(lambda db: log_rows.read_facts(db, None, limit=limit))
-        return self._read_of(session_id, lambda db, key: log_rows.read_facts(db, key, limit=limit))
+            return self._ask(lambda db: session_rows.read_facts(db, None, limit=limit))
+        return self._read_of(session_id, lambda db, key: session_rows.read_facts(db, key, limit=limit))
 
     def add_usage(self, session_id: str, usage: StoredUsage) -> None:
-        """Store the usage that a provider reported for a request."""
-        self._change(lambda db: log_rows.add_usage(db, session_rows.need_session(db, session_id).key, usage))
+        self._change(lambda db: session_rows.add_usage(db, session_rows.need_session(db, session_id).key, usage))
 
     def read_usage(self, session_id: str, *, limit: int = 1) -> list[StoredUsage]:
-        """Return reported usage, newest first."""
-        return self._read_of(session_id, lambda db, key: log_rows.read_usage(db, key, limit=limit))
+        return self._read_of(session_id, lambda db, key: session_rows.read_usage(db, key, limit=limit))
 
     def check_write(self) -> None:
-        """Write something that leaves no trace; raise LedgerError if the store cannot be written now."""
-        self._change(log_rows.write_probe)
+        self._change(session_rows.write_probe)
 
     def acquire_lease(self, session_id: str, owner: str, *, seconds: float, now: float) -> bool:
-        """Take or extend the lease of a session; False while another owner's has not expired."""
-
         def take(db: Database) -> bool:
             key = session_rows.need_session(db, session_id).key
-            return log_rows.take_lease(db, key, owner, seconds=seconds, now=now)
+            return session_rows.take_lease(db, key, owner, seconds=seconds, now=now)
 
         return self._change(take)
 
     def release_lease(self, session_id: str, owner: str) -> None:
-        """Release the lease if this owner has it."""
-
         def release(db: Database) -> None:
             found = session_rows.lock_session(db, session_id)
             if found is not None:
-                log_rows.drop_lease(db, found.key, owner)
+                session_rows.drop_lease(db, found.key, owner)
 
         self._change(release)
 
     def is_leased(self, session_id: str, *, now: float) -> bool:
-        """Return whether any owner has the lease of a session now."""
-
         def look(db: Database) -> bool:
             found = session_rows.find_session(db, session_id)
-            return found is not None and log_rows.is_leased(db, found.key, now)
+            return found is not None and session_rows.is_leased(db, found.key, now)
 
         return self._read(look)
 
     def verify(
         self, session_id: str | None = None, *, repair: bool = False, digest: DigestOf | None = None
     ) -> list[Finding]:
-        """Recompute hashes, ids, counts and references; ``repair`` rebuilds what is derived."""
-
         def check(db: Database) -> list[Finding]:
             self._allow_long(db)
             findings = self._verify_database(db) if session_id is None else []
@@ -322,13 +285,11 @@ class SqlLedger(ABC):
             self._change(lambda db, name=name: rebuild(db, name))  # type: ignore[misc]
 
     def forget(self, session_id: str, ids: Sequence[str], now: float) -> int:
-        """Erase the content of messages and of all that was made from it; return how many messages had content."""
-
         def erase(db: Database) -> int:
             key = session_rows.need_session(db, session_id).key
             count, edits = forget_messages(db, key, ids)
             if count or edits:
-                log_rows.add_events(db, key, [Event("forgotten", now, {"messages": count, "edits": edits})])
+                session_rows.add_events(db, key, [Event("forgotten", now, {"messages": count, "edits": edits})])
                 session_rows.mark_changed(db, key, edits=True, now=now)
             return count
 
@@ -337,13 +298,11 @@ class SqlLedger(ABC):
         return count
 
     def erase_edits(self, session_id: str, ids: Sequence[str], now: float) -> int:
-        """Delete edits and what was made from them; return how many went."""
-
         def erase(db: Database) -> int:
             key = session_rows.need_session(db, session_id).key
             count = delete_edits(db, key, set(ids))
             if count:
-                log_rows.add_events(db, key, [Event("forgotten", now, {"messages": 0, "edits": count})])
+                session_rows.add_events(db, key, [Event("forgotten", now, {"messages": 0, "edits": count})])
                 session_rows.mark_changed(db, key, edits=True, now=now)
             return count
 
@@ -369,9 +328,9 @@ def _read_whole(db: Database, found: session_rows.StoredSession) -> WholeSession
         path=message_rows.read_path(db, found.row.id).ids,
         edits=tuple(edit_rows.read_edits(db, key, active_only=False)),
         batches=tuple(edit_rows.read_batches(db, key)),
-        facts=tuple(log_rows.read_facts(db, key, limit=_ALL)),
-        events=tuple(log_rows.read_events(db, key, after=0, limit=_ALL)),
-        usages=tuple(reversed(log_rows.read_usage(db, key, limit=_ALL))),
+        facts=tuple(session_rows.read_facts(db, key, limit=_ALL)),
+        events=tuple(session_rows.read_events(db, key, after=0, limit=_ALL)),
+        usages=tuple(reversed(session_rows.read_usage(db, key, limit=_ALL))),
     )
 
 
@@ -392,9 +351,9 @@ def _put_whole(db: Database, whole: WholeSession, now: float) -> bool:
         edit_rows.add_edit(db, key, stored, seqs=seqs, batch=batches[stored.batch_id] if stored.batch_id else None)
     for fact in whole.facts:
         db.insert_fact(key, fact, batch=batches[fact.batch_id] or 0)
-    log_rows.add_events(db, key, whole.events)
+    session_rows.add_events(db, key, whole.events)
     for usage in whole.usages:
-        log_rows.add_usage(db, key, usage)
+        session_rows.add_usage(db, key, usage)
     values = (now, db.encode(row.wire), db.encode(row.model), dump_json(dict(row.settings)))
     counts = (len(new), row.path_version, row.edits_version, length, tokens, len(batches))
     db.run(

@@ -12,9 +12,11 @@ from typing import Any, NamedTuple
 from refold.conversation.message import chain_id
 from refold.ledger.codec import checksum
 from refold.ledger.records import MessagePath, Splice, StoredMessage
-from refold.ledger.runs import (
+from refold.ledger.sql.database import (
+    Database,
     RankedRow,
     Span,
+    SqlAnswer,
     count_runs,
     cut_runs,
     find_runs,
@@ -25,7 +27,6 @@ from refold.ledger.runs import (
     splice_runs,
     spread_ranks,
 )
-from refold.ledger.sql.database import Database, SqlAnswer
 from refold.ledger.sql.sessions import KEY, StoredSession
 
 _COLUMNS = "seq, message.id, parent, digest, role, tokens, message.created_at, body"

@@ -18,7 +18,88 @@ def check_version(version: int, newest: int, where: str) -> int:
     return version
 
 
-_SQLITE_1 = """
+# The view for people with an SQL shell: all messages, and after the first of a span the summary that replaces it. A
+# later step replaced the first version, which showed JSON.
+_SQLITE_MESSAGES = """\
+-- For people with an SQL shell: all messages, and after the first of a span the summary that stands for it.
+CREATE VIEW messages AS
+SELECT session.id AS session_id, lower(hex(message.id)) AS id, message.role AS role,
+    message_text.content AS content, message.created_at AS created_at, message.tokens AS tokens,
+    EXISTS (
+        SELECT 1 FROM fold_in_force AS fold JOIN cover ON cover.edit = fold.key
+        WHERE fold.session = message.session AND message.seq BETWEEN cover.first AND cover.last
+    ) AS compressed,
+    NULL AS summary_of, message.seq AS place, 1 AS is_original,
+    EXISTS (
+        SELECT 1 FROM path WHERE path.session = message.session AND message.seq BETWEEN path.first AND path.last
+    ) AS on_path, CAST(raw.body AS TEXT) AS raw
+FROM message JOIN session ON session.key = message.session LEFT JOIN raw ON raw.key = message.raw
+LEFT JOIN message_text ON message_text.key = message.raw
+UNION ALL
+SELECT session.id, fold.id, json_extract(CAST(fold.payload AS TEXT), '$.role'),
+    json_extract(CAST(fold.payload AS TEXT), '$.text'), first.created_at,
+    json_extract(CAST(fold.payload AS TEXT), '$.tokens_after'),
+    EXISTS (
+        SELECT 1 FROM fold_in_force AS outer_fold JOIN cover ON cover.edit = outer_fold.key
+        WHERE outer_fold.session = fold.session AND first.seq BETWEEN cover.first AND cover.last
+            AND (outer_fold.level, outer_fold.covered) > (fold.level, fold.covered)
+    ),
+    (
+        SELECT json_group_array(covered_id) FROM (
+            SELECT lower(hex(message.id)) AS covered_id FROM cover
+            JOIN message ON message.session = cover.session AND message.seq BETWEEN cover.first AND cover.last
+            WHERE cover.edit = fold.key ORDER BY cover.place, message.seq
+        )
+    ),
+    first.seq, 0, 1, NULL
+FROM fold_in_force AS fold JOIN session ON session.key = fold.session
+JOIN cover AS head ON head.edit = fold.key AND head.place = 0
+JOIN message AS first ON first.session = fold.session AND first.seq = head.first;"""
+_SQLITE_MESSAGES_1 = (
+    _SQLITE_MESSAGES.replace("message_text.content AS content", "CAST(raw.body AS TEXT) AS content")
+    .replace(" AS on_path, CAST(raw.body AS TEXT) AS raw", " AS on_path")
+    .replace("\nLEFT JOIN message_text ON message_text.key = message.raw", "")
+    .replace("first.seq, 0, 1, NULL", "first.seq, 0, 1")
+)
+_POSTGRES_MESSAGES = """\
+-- For people with an SQL shell: all messages, and after the first of a span the summary that stands for it.
+CREATE VIEW messages AS
+SELECT session.id AS session_id, encode(message.id, 'hex') AS id, message.role AS role,
+    show_text(message.body) AS content, message.created_at AS created_at, message.tokens AS tokens,
+    EXISTS (
+        SELECT 1 FROM fold_in_force AS fold JOIN cover ON cover.edit = fold.key
+        WHERE fold.session = message.session AND message.seq BETWEEN cover.first AND cover.last
+    ) AS compressed,
+    NULL::json AS summary_of, message.seq AS place, true AS is_original,
+    EXISTS (
+        SELECT 1 FROM path WHERE path.session = message.session AND message.seq BETWEEN path.first AND path.last
+    ) AS on_path, show_bytes(message.body) AS raw
+FROM message JOIN session ON session.key = message.session
+UNION ALL
+SELECT session.id, fold.id, show_field(fold.payload, 'role'), show_field(fold.payload, 'text'), head.created_at,
+    show_field(fold.payload, 'tokens_after')::bigint,
+    EXISTS (
+        SELECT 1 FROM fold_in_force AS outer_fold JOIN cover ON cover.edit = outer_fold.key
+        WHERE outer_fold.session = fold.session AND head.seq BETWEEN cover.first AND cover.last
+            AND (outer_fold.level, outer_fold.covered) > (fold.level, fold.covered)
+    ),
+    (
+        SELECT json_agg(encode(message.id, 'hex') ORDER BY cover.place, message.seq) FROM cover
+        JOIN message ON message.session = cover.session AND message.seq BETWEEN cover.first AND cover.last
+        WHERE cover.edit = fold.key
+    ),
+    head.seq, false, true, NULL
+FROM fold_in_force AS fold JOIN session ON session.key = fold.session
+JOIN cover ON cover.edit = fold.key AND cover.place = 0
+JOIN message AS head ON head.session = fold.session AND head.seq = cover.first;"""
+_POSTGRES_MESSAGES_1 = (
+    _POSTGRES_MESSAGES.replace("show_text(message.body) AS content", "show_bytes(message.body) AS content")
+    .replace(" AS on_path, show_bytes(message.body) AS raw", " AS on_path")
+    .replace("head.seq, false, true, NULL", "head.seq, false, true")
+)
+
+_SQLITE_1 = (
+    """
 CREATE TABLE session (
     key INTEGER PRIMARY KEY,
     id TEXT NOT NULL UNIQUE,
@@ -151,45 +232,17 @@ WHERE kind = 'fold' AND is_active = 1 AND covered = (
     WHERE cover.edit = edit.key
 );
 
--- For people with an SQL shell: all messages, and after the first of a span the summary that stands for it.
-CREATE VIEW messages AS
-SELECT session.id AS session_id, lower(hex(message.id)) AS id, message.role AS role,
-    CAST(raw.body AS TEXT) AS content, message.created_at AS created_at, message.tokens AS tokens,
-    EXISTS (
-        SELECT 1 FROM fold_in_force AS fold JOIN cover ON cover.edit = fold.key
-        WHERE fold.session = message.session AND message.seq BETWEEN cover.first AND cover.last
-    ) AS compressed,
-    NULL AS summary_of, message.seq AS place, 1 AS is_original,
-    EXISTS (
-        SELECT 1 FROM path WHERE path.session = message.session AND message.seq BETWEEN path.first AND path.last
-    ) AS on_path
-FROM message JOIN session ON session.key = message.session LEFT JOIN raw ON raw.key = message.raw
-UNION ALL
-SELECT session.id, fold.id, json_extract(CAST(fold.payload AS TEXT), '$.role'),
-    json_extract(CAST(fold.payload AS TEXT), '$.text'), first.created_at,
-    json_extract(CAST(fold.payload AS TEXT), '$.tokens_after'),
-    EXISTS (
-        SELECT 1 FROM fold_in_force AS outer_fold JOIN cover ON cover.edit = outer_fold.key
-        WHERE outer_fold.session = fold.session AND first.seq BETWEEN cover.first AND cover.last
-            AND (outer_fold.level, outer_fold.covered) > (fold.level, fold.covered)
-    ),
-    (
-        SELECT json_group_array(covered_id) FROM (
-            SELECT lower(hex(message.id)) AS covered_id FROM cover
-            JOIN message ON message.session = cover.session AND message.seq BETWEEN cover.first AND cover.last
-            WHERE cover.edit = fold.key ORDER BY cover.place, message.seq
-        )
-    ),
-    first.seq, 0, 1
-FROM fold_in_force AS fold JOIN session ON session.key = fold.session
-JOIN cover AS head ON head.edit = fold.key AND head.place = 0
-JOIN message AS first ON first.session = fold.session AND first.seq = head.first;
+"""
+    + _SQLITE_MESSAGES_1
+    + """
 
 CREATE VIEW sessions AS
 SELECT id, created_at, updated_at, wire, model, message_count, tokens, compression_count FROM session;
 """
+)
 
-_POSTGRES_1 = """
+_POSTGRES_1 = (
+    """
 CREATE TABLE session (
     key bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     id text COLLATE "C" NOT NULL UNIQUE,
@@ -335,45 +388,20 @@ EXCEPTION WHEN OTHERS THEN
         convert_from(content, 'UTF8'), '\\\\u(0000|[dD][89a-fA-F]..)', '\\\\ufffd', 'g')::json ->> name;
 END $$;
 
--- For people with an SQL shell: all messages, and after the first of a span the summary that stands for it.
-CREATE VIEW messages AS
-SELECT session.id AS session_id, encode(message.id, 'hex') AS id, message.role AS role,
-    show_bytes(message.body) AS content, message.created_at AS created_at, message.tokens AS tokens,
-    EXISTS (
-        SELECT 1 FROM fold_in_force AS fold JOIN cover ON cover.edit = fold.key
-        WHERE fold.session = message.session AND message.seq BETWEEN cover.first AND cover.last
-    ) AS compressed,
-    NULL::json AS summary_of, message.seq AS place, true AS is_original,
-    EXISTS (
-        SELECT 1 FROM path WHERE path.session = message.session AND message.seq BETWEEN path.first AND path.last
-    ) AS on_path
-FROM message JOIN session ON session.key = message.session
-UNION ALL
-SELECT session.id, fold.id, show_field(fold.payload, 'role'), show_field(fold.payload, 'text'), head.created_at,
-    show_field(fold.payload, 'tokens_after')::bigint,
-    EXISTS (
-        SELECT 1 FROM fold_in_force AS outer_fold JOIN cover ON cover.edit = outer_fold.key
-        WHERE outer_fold.session = fold.session AND head.seq BETWEEN cover.first AND cover.last
-            AND (outer_fold.level, outer_fold.covered) > (fold.level, fold.covered)
-    ),
-    (
-        SELECT json_agg(encode(message.id, 'hex') ORDER BY cover.place, message.seq) FROM cover
-        JOIN message ON message.session = cover.session AND message.seq BETWEEN cover.first AND cover.last
-        WHERE cover.edit = fold.key
-    ),
-    head.seq, false, true
-FROM fold_in_force AS fold JOIN session ON session.key = fold.session
-JOIN cover ON cover.edit = fold.key AND cover.place = 0
-JOIN message AS head ON head.session = fold.session AND head.seq = cover.first;
+"""
+    + _POSTGRES_MESSAGES_1
+    + """
 
 CREATE VIEW sessions AS
 SELECT id, to_timestamp(created_at) AS created_at, to_timestamp(updated_at) AS updated_at, wire, model, message_count,
     tokens, compression_count
 FROM session;
 """
+)
 
-# S0.9: ``messages.content`` is the text as people read it, computed from the JSON, which has a column of its own.
-_SQLITE_2 = """
+# ``messages.content`` is the text as people read it, computed from the JSON, which has a column of its own.
+_SQLITE_2 = (
+    """
 DROP VIEW messages;
 
 -- What a message says: its texts, and of calls their names and arguments. What holds half a character is shown as JSON.
@@ -394,43 +422,13 @@ SELECT key, CASE
 END AS content
 FROM raw;
 
--- For people with an SQL shell: all messages, and after the first of a span the summary that stands for it.
-CREATE VIEW messages AS
-SELECT session.id AS session_id, lower(hex(message.id)) AS id, message.role AS role,
-    message_text.content AS content, message.created_at AS created_at, message.tokens AS tokens,
-    EXISTS (
-        SELECT 1 FROM fold_in_force AS fold JOIN cover ON cover.edit = fold.key
-        WHERE fold.session = message.session AND message.seq BETWEEN cover.first AND cover.last
-    ) AS compressed,
-    NULL AS summary_of, message.seq AS place, 1 AS is_original,
-    EXISTS (
-        SELECT 1 FROM path WHERE path.session = message.session AND message.seq BETWEEN path.first AND path.last
-    ) AS on_path, CAST(raw.body AS TEXT) AS raw
-FROM message JOIN session ON session.key = message.session LEFT JOIN raw ON raw.key = message.raw
-LEFT JOIN message_text ON message_text.key = message.raw
-UNION ALL
-SELECT session.id, fold.id, json_extract(CAST(fold.payload AS TEXT), '$.role'),
-    json_extract(CAST(fold.payload AS TEXT), '$.text'), first.created_at,
-    json_extract(CAST(fold.payload AS TEXT), '$.tokens_after'),
-    EXISTS (
-        SELECT 1 FROM fold_in_force AS outer_fold JOIN cover ON cover.edit = outer_fold.key
-        WHERE outer_fold.session = fold.session AND first.seq BETWEEN cover.first AND cover.last
-            AND (outer_fold.level, outer_fold.covered) > (fold.level, fold.covered)
-    ),
-    (
-        SELECT json_group_array(covered_id) FROM (
-            SELECT lower(hex(message.id)) AS covered_id FROM cover
-            JOIN message ON message.session = cover.session AND message.seq BETWEEN cover.first AND cover.last
-            WHERE cover.edit = fold.key ORDER BY cover.place, message.seq
-        )
-    ),
-    first.seq, 0, 1, NULL
-FROM fold_in_force AS fold JOIN session ON session.key = fold.session
-JOIN cover AS head ON head.edit = fold.key AND head.place = 0
-JOIN message AS first ON first.session = fold.session AND first.seq = head.first;
 """
+    + _SQLITE_MESSAGES
+    + "\n"
+)
 
-_POSTGRES_2 = """
+_POSTGRES_2 = (
+    """
 DROP VIEW messages;
 
 -- What a message says: its texts, and of calls their names and arguments.
@@ -465,37 +463,10 @@ EXCEPTION WHEN OTHERS THEN
     END;
 END $$;
 
--- For people with an SQL shell: all messages, and after the first of a span the summary that stands for it.
-CREATE VIEW messages AS
-SELECT session.id AS session_id, encode(message.id, 'hex') AS id, message.role AS role,
-    show_text(message.body) AS content, message.created_at AS created_at, message.tokens AS tokens,
-    EXISTS (
-        SELECT 1 FROM fold_in_force AS fold JOIN cover ON cover.edit = fold.key
-        WHERE fold.session = message.session AND message.seq BETWEEN cover.first AND cover.last
-    ) AS compressed,
-    NULL::json AS summary_of, message.seq AS place, true AS is_original,
-    EXISTS (
-        SELECT 1 FROM path WHERE path.session = message.session AND message.seq BETWEEN path.first AND path.last
-    ) AS on_path, show_bytes(message.body) AS raw
-FROM message JOIN session ON session.key = message.session
-UNION ALL
-SELECT session.id, fold.id, show_field(fold.payload, 'role'), show_field(fold.payload, 'text'), head.created_at,
-    show_field(fold.payload, 'tokens_after')::bigint,
-    EXISTS (
-        SELECT 1 FROM fold_in_force AS outer_fold JOIN cover ON cover.edit = outer_fold.key
-        WHERE outer_fold.session = fold.session AND head.seq BETWEEN cover.first AND cover.last
-            AND (outer_fold.level, outer_fold.covered) > (fold.level, fold.covered)
-    ),
-    (
-        SELECT json_agg(encode(message.id, 'hex') ORDER BY cover.place, message.seq) FROM cover
-        JOIN message ON message.session = cover.session AND message.seq BETWEEN cover.first AND cover.last
-        WHERE cover.edit = fold.key
-    ),
-    head.seq, false, true, NULL
-FROM fold_in_force AS fold JOIN session ON session.key = fold.session
-JOIN cover ON cover.edit = fold.key AND cover.place = 0
-JOIN message AS head ON head.session = fold.session AND head.seq = cover.first;
 """
+    + _POSTGRES_MESSAGES
+    + "\n"
+)
 
 SQLITE_STEPS: tuple[str, ...] = (_SQLITE_1, _SQLITE_2)
 POSTGRES_STEPS: tuple[str, ...] = (_POSTGRES_1, _POSTGRES_2)
