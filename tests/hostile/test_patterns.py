@@ -17,8 +17,8 @@ _WORDS = "_TAIL _HEX _UNIT _CODE _KEYED _MIXED _PATH _TREE _OUT_OF _DOTTED _SCOP
 BOUNDED = {
     # classify_word sees one word of _WORD.
     **{f"refold.stages.extract.values.{name}": 200 for name in _WORDS.split(" ")},
-    "refold.recall.newer._FILLER": 60,  # _slots hands in what stands before a value
-    "refold.recall.newer._NAME": 60,
+    "refold.recall.facts._FILLER": 60,  # _slots hands in what stands before a value
+    "refold.recall.facts._NAME": 60,
     "refold.stages.extract.actions._FILE": 201,  # _PATH of the same module
 }
 

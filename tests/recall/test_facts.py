@@ -5,8 +5,7 @@ import pytest
 from refold.conversation.reason import text_reason
 from refold.conversation.view import Fact
 from refold.ledger.records import Batch
-from refold.recall.facts import resolve_facts
-from refold.recall.newer import contradicts
+from refold.recall.facts import contradicts, resolve_facts
 from tests.recall.building import Workspace
 
 

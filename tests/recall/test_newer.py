@@ -2,7 +2,7 @@
 
 import pytest
 
-from refold.recall.newer import LOOKED_AT, put_newer_first
+from refold.recall.facts import LOOKED_AT, put_newer_first
 from refold.recall.search import Recalled
 from tests.recall.building import Workspace
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.recall.passages import (
+from refold.recall.originals import (
     PASSAGE_WEIGHT_MAX,
     find_starts,
     has_number,

@@ -1,7 +1,16 @@
 """Ranking, apart from any store."""
 
-from refold.recall.hits import fuse
-from refold.recall.rank import BLOCK, Said, Sought, choose_blocks, join_ranges, score_places, spread_word, wants_number
+from refold.recall.hits import (
+    BLOCK,
+    Said,
+    Sought,
+    choose_blocks,
+    fuse,
+    join_ranges,
+    score_places,
+    spread_word,
+    wants_number,
+)
 
 PLACES = {place: Said(10) for place in range(40)}
 

@@ -34,7 +34,7 @@ from refold.manager.recall_injection import add_recalled, find_quiet_note, make_
 from refold.manager.session import FORCED, PINNED, OpenSession, Reported, find_brake, is_refused, parse_stored
 from refold.manager.store import Keeper, Sent, Slot
 from refold.prepared import Originals, PreparedContext, find_summary, note_model
-from refold.recall.expand import find_handle
+from refold.recall.originals import find_handle
 from refold.tokens import model_info
 from refold.tokens.counter import REPLY_TOKENS
 

@@ -18,8 +18,8 @@ from refold.errors import RefoldError
 from refold.ledger.port import find_index_file, find_place
 from refold.ledger.records import Event
 from refold.manager.session import OpenSession
-from refold.recall.expand import find_handle
 from refold.recall.inject import Injection, find_cause
+from refold.recall.originals import find_handle
 from refold.recall.recall import Recall
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ from refold.manager.session import (
 )
 from refold.manager.store import Keeper, Slot
 from refold.memory import MarkdownSync, is_section_of
-from refold.recall.expand import find_handle
+from refold.recall.originals import find_handle
 from refold.stages.offload import OffloadFile
 
 REDO_MAX = 50

@@ -20,10 +20,10 @@ _HOMES = {
     "index_path": "refold.ledger.port",
 }
 
-if not TYPE_CHECKING:  # Else a type checker would accept any name at all.
+if not TYPE_CHECKING:  # Otherwise a type checker would accept any name.
 
     def __getattr__(name: str) -> object:
-        """Load a name from its module when it is asked for: settings need no database."""
+        """Import a public name on first use: settings need no database."""
         if name not in _HOMES:
             raise AttributeError(f"module 'refold.recall' has no attribute {name!r}")
         from importlib import import_module

@@ -1,34 +1,239 @@
-"""What is known of a session: typed facts, where each was said, first and last, and which a later one replaced.
+"""Known facts, where each was said first and last, and which statements replace earlier ones.
 
-Facts come from compressions (the ledger) and, by rule, from what people and the assistant said. A fact that is replaced
-stays, with the one that replaced it. Nothing is reworded.
+Facts come from compressions (the ledger) and, by rule, from what people and the assistant said. A replaced fact stays,
+with the one that replaced it. Nothing is reworded.
+
+``put_newer_first`` moves a newer search result before the older one that it contradicts. Only the best few results are
+compared, and a later one only moves up to the place of an earlier one: nothing is added and nothing is left out. A
+question about the past keeps the order of the match.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from refold.conversation.view import Fact, FactKind
 from refold.ledger.port import Ledger
 from refold.ledger.records import SessionRow, format_of
-from refold.recall.newer import contradicts
-from refold.recall.passages import read_original
+from refold.recall.originals import read_original
+from refold.recall.words import STOP_WORDS, find_words, is_value, query_words, stem
 from refold.stages.extract.facts import find_facts
 from refold.stages.extract.words import Saying
 
-# By rule only the newest messages are read; older facts are in the ledger since they were folded.
+if TYPE_CHECKING:
+    from refold.recall.search import Recalled
+
+
+_SENTENCE_CHARS_MAX = 400
+_VALUE = re.compile(r"v?\d[\w.:/-]*|(?<![\w.-])[\w.-]*+/[\w./-]+|`[^`]{1,60}`|\"[^\"]{1,60}\"|“[^”]{1,60}”")
+_FILLER = re.compile(
+    r"(?:\s|[=:：]|\b(?:is|are|was|were|to|at|on|be|will|now|the|a|an|number|version|of|as|set|use|using|changed|moved|"
+    r"switched|updated|from)\b|是|为|改为|改成|改到|换成|用|在|到|号|了|现在|定为)+$",
+    re.I,
+)
+_NAME = re.compile(r"([A-Za-z][\w-]*|[\u3400-\u9fff]{1,4})$")
+_SUBJECT = re.compile(
+    r"^(?P<who>(?:my|our|the|his|her|their) [\w' -]{2,50}?|i|call me) "
+    r"(?:(?:is|are|was|live in|work at|work as|am)(?: now)? |(?<=call me )(?=\w))(?P<what>.+)|"
+    r"^(?P<who_zh>我(?:的[\u3400-\u9fff\w]{1,8}?)?|[\u3400-\u9fff\w]{2,8}?)(?:是|叫|住在|改为|改成|换成)(?P<what_zh>.+)",
+    re.I,
+)
+# Several statements about these can hold at once.
+_OPEN_SUBJECTS = frozenset(
+    ("i", "issue", "problem", "bug", "cause", "fix", "error", "step", "result", "next", "tests", "我")
+)
+_REPLACES = re.compile(
+    r"\b(?:instead of|rather than|no longer|not|replaces?|from)\s+(?:the\s+|port\s+|version\s+)?$|"
+    r"(?:不再用|不用|而不是|代替|从)\s*$",
+    re.I,
+)
+_NEUTRAL = STOP_WORDS | {
+    stem(word)
+    for word in re.findall(
+        r"\w+",
+        """use using decide decided go going choose chosen chose set change changed move moved switch switched instead
+        now prefer preferred keep run runs listen listens new old number update updated agree agreed pick
+        settle settled""",
+    )
+}
+
+
+def contradicts(earlier: str, later: str, kind: str = "key") -> bool:
+    """Return whether the later of two statements replaces the earlier one."""
+    if earlier == later or max(len(earlier), len(later)) > _SENTENCE_CHARS_MAX:
+        return False
+    before, after = _slots(earlier), _slots(later)
+    for name, value in after.items():
+        if name in before and before[name] != value and _same_matter(earlier, later, {name}):
+            return True
+    if any(_is_renounced(later, value) and _share_words(earlier, later) for value in before.values()):
+        return True
+    if _differ_in_predicate(earlier, later):
+        return True
+    return kind == "preference" and _differ_in_one_word(earlier, later)
+
+
+@lru_cache(maxsize=8_192)
+def _slots(text: str) -> dict[str, str]:
+    """Return the named values of a statement: the word before each value, and the value."""
+    found: dict[str, str] = {}
+    for match in _VALUE.finditer(text):
+        before = text[max(0, match.start() - 60) : match.start()]
+        if _REPLACES.search(before):
+            continue
+        name = _NAME.search(_FILLER.sub("", before))
+        if name is not None and not _NEUTRAL.issuperset({stem(name.group().lower())}):
+            found[_shape(match.group()) + stem(name.group().lower())] = match.group().strip('`"“”.,:;/ ')
+    return found
+
+
+def _shape(value: str) -> str:
+    return "1 " if value[0].isdigit() else "x "
+
+
+def _same_matter(earlier: str, later: str, slots: set[str]) -> bool:
+    """Return whether two statements with a value of the same name are about the same thing."""
+    names = {slot.partition(" ")[2] for slot in slots}
+    before, after = _content(earlier) - names, _content(later) - names
+    if not before or not after:
+        return True
+    return 2 * len(before & after) >= min(len(before), len(after))
+
+
+@lru_cache(maxsize=8_192)
+def _content(text: str) -> frozenset[str]:
+    """Return the words that say what a statement is about, values left out."""
+    words = find_words(_VALUE.sub(" ", text))
+    return frozenset(word for word in words if word not in _NEUTRAL and len(word) > (2 if word.isascii() else 1))
+
+
+def _is_renounced(later: str, value: str) -> bool:
+    """Return whether a statement says that this value no longer holds."""
+    return any(_REPLACES.search(later[max(0, at - 40) : at]) for at in _find_all(later, value))
+
+
+def _find_all(text: str, value: str) -> Iterator[int]:
+    return (match.start() for match in re.finditer(rf"(?<!\w){re.escape(value)}(?!\w)", text)) if value else iter(())
+
+
+def _share_words(earlier: str, later: str) -> bool:
+    return bool(_content(earlier) & _content(later)) or not _content(earlier)
+
+
+def _differ_in_predicate(earlier: str, later: str) -> bool:
+    before, after = _SUBJECT.match(earlier.strip()), _SUBJECT.match(later.strip())
+    if before is None or after is None:
+        return False
+    who = [(found["who"] or found["who_zh"] or "").casefold() for found in (before, after)]
+    what = [(found["what"] or found["what_zh"] or "").strip(" .。!！").casefold() for found in (before, after)]
+    if who[0] != who[1] or what[0] == what[1] or who[0].split()[-1] in _OPEN_SUBJECTS:
+        return False
+    # Only a short predicate is a value; a long one tells a story.
+    return all(len(one.split()) <= 4 and len(one) <= 40 for one in what)
+
+
+def _differ_in_one_word(earlier: str, later: str) -> bool:
+    before, after = _content(earlier), _content(later)
+    shared = before & after
+    return bool(shared) and len(before - shared) == 1 and len(after - shared) == 1 and len(shared) <= 4
+
+
+LOOKED_AT = 8
+# A result that scores much lower is about something else, whatever words it shares.
+SCORE_SHARE = 0.5
+# A statement about the query holds most of its words.
+HELD_SHARE = 0.6
+# In a long sentence "now" is a word like any other.
+_PLAIN_CHARS_MAX = 110
+_SPOKEN_BY = ("user", "assistant")
+_SENTENCE_ENDS = re.compile(r"(?<=[.!?;:])\s+|(?<=[。！？；：])|\n+")
+_SENTENCES_MAX = 40
+_CHANGE = re.compile(
+    r"\b(?:actually|now|no longer|not any ?more|instead|from now on|chang(?:e|ed|es|ing)|mov(?:e|ed|es|ing)|"
+    r"switch(?:ed|es|ing)?|updat(?:e|ed|es|ing)|rais(?:e|ed)|lower(?:ed)?|increas(?:e|ed)|reduc(?:e|ed)|renam(?:e|ed)|"
+    r"replac(?:e|ed|es)|reschedul(?:e|ed)|postpon(?:e|ed)|delay(?:ed)?|correct(?:ion|ed)|turns out)\b|"
+    r"现在|如今|改为|改成|改到|改用|换成|换到|换了|不再|更新|更正|推迟|提前|调整|以后|其实",
+    re.I,
+)
+_PAST = re.compile(
+    r"\b(?:used to|before|previous(?:ly)?|earlier|original(?:ly)?|first(?:ly)?|initial(?:ly)?|(?<!how )old|"
+    r"former(?:ly)?|at the (?:start|beginning)|history)\b|以前|之前|原来|最初|一开始|曾经|过去|当时|起初|旧",
+    re.I,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Statement:
+    """A result's sentence with most words of the query, and which words these are."""
+
+    place: int
+    text: str
+    held: frozenset[str]
+
+
+def put_newer_first(found: Sequence[tuple[int, Recalled]], query: str) -> list[Recalled]:
+    """Return results, best first, with a later statement before the earlier one that it replaced.
+
+    Each comes with its place in the conversation.
+    """
+    ranked = [one for _, one in found]
+    words = frozenset(word for word, weight in query_words(query).items() if weight >= 1)
+    if len(found) < 2 or not words or is_value(query) or _PAST.search(query):
+        return ranked
+    stated = {id(one): _find_statement(place, one, words) for place, one in found[:LOOKED_AT]}
+    at = 0
+    while at < min(LOOKED_AT, len(ranked)) - 1:
+        later = [
+            other
+            for other in ranked[at + 1 : LOOKED_AT]
+            if other.score >= SCORE_SHARE * ranked[at].score and _replaces(stated[id(ranked[at])], stated[id(other)])
+        ]
+        if later:
+            newest = max(later, key=lambda one: stated[id(one)].place)  # type: ignore[union-attr]
+            moved = replace(newest, score=ranked[at].score)
+            stated[id(moved)] = stated[id(newest)]
+            ranked.remove(newest)
+            ranked.insert(at, moved)
+        at += 1
+    return ranked
+
+
+def _find_statement(place: int, one: Recalled, words: frozenset[str]) -> _Statement | None:
+    if one.role not in _SPOKEN_BY:
+        return None
+    best: _Statement | None = None
+    for sentence in _SENTENCE_ENDS.split(one.text)[:_SENTENCES_MAX]:
+        held = words.intersection(find_words(sentence))
+        if len(held) >= max(HELD_SHARE * len(words), len(best.held) if best else 0):
+            best = _Statement(place, sentence.strip(), held)
+    return best
+
+
+def _replaces(earlier: _Statement | None, later: _Statement | None) -> bool:
+    if earlier is None or later is None or later.place <= earlier.place or later.text.endswith(("?", "？")):
+        return False
+    if not earlier.held <= later.held:
+        return False  # It may lack the very value that the query asks about.
+    is_plain = max(len(earlier.text), len(later.text)) <= _PLAIN_CHARS_MAX
+    return (is_plain and _CHANGE.search(later.text) is not None) or contradicts(earlier.text, later.text)
+
+
+# Only the newest messages are read for facts; older ones are in the ledger since they were folded.
 MESSAGES_MAX = 2_000
 _PAGE = 1_000
-# Each fact is compared with so many before it; contradictions of long ago are rare, and all pairs would be quadratic.
+# Each fact is compared with this many before it: old contradictions are rare, and all pairs would be quadratic.
 _COMPARED_MAX = 400
 
 
 @dataclass(frozen=True, slots=True)
 class KnownFact:
-    """One fact. ``handles`` are where it was said, in order; times are seconds since 1970, 0 if nobody noted them.
+    """One fact. ``handles`` are where it was said, in order; times are seconds since 1970, 0 if unknown.
 
-    ``superseded_by`` is the text of the fact that holds instead; empty while this one holds.
+    ``superseded_by`` is the text of the fact that replaced it; empty while this one holds.
     """
 
     kind: FactKind
@@ -61,7 +266,7 @@ def collect_facts(ledger: Ledger, row: SessionRow | None, *, with_history: bool 
 
 
 def resolve_facts(said: Iterable[tuple[Fact, float]], session_id: str = "") -> list[KnownFact]:
-    """Join what was said more than once and mark what a later fact contradicts; in the order they were last said."""
+    """Merge repeated facts and mark those that a later one contradicts; in the order they were last said."""
     known: dict[str, KnownFact] = {}
     for fact, seen in said:
         key = " ".join(fact.text.split()).casefold()

@@ -3,6 +3,9 @@
 A batch of messages is one transaction, with the watermark in it: after a crash the next call continues where the last
 one ended. The index holds words and places, never a message's text: results are read from the ledger, so that forgotten
 text cannot come back from here. Erased words are gone from the file, not only from the answers.
+
+``verify_index`` compares the index with the ledger word by word. All of it is derived, so a session that differs is
+indexed again.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import apsw
 
 from refold.ledger.codec import decode_text, encode_text
 from refold.ledger.port import Ledger
-from refold.ledger.records import SessionRow, format_of
+from refold.ledger.records import Finding, SessionRow, format_of
 from refold.recall.index_file import (
     NOTES_FROM,
     SESSION_BITS,
@@ -29,10 +32,10 @@ from refold.recall.index_file import (
     read_notes,
     read_source,
 )
-from refold.recall.passages import Original, has_number, is_question, measure_weight, read_original, split_passages
+from refold.recall.originals import Original, has_number, is_question, measure_weight, read_original, split_passages
 from refold.recall.words import find_words, name_day
 
-# Above so many passages, rewriting the whole index once is cheaper than cutting each out of it.
+# Above this many passages, rewriting the whole index once is cheaper than removing each passage.
 _CUT_MAX = 500
 
 
@@ -352,3 +355,64 @@ def _add_originals(db: apsw.Connection, mark: Mark, originals: Sequence[tuple[Or
 def _add_words(db: apsw.Connection, mark: Mark, key: int, words: Iterable[str]) -> None:
     if prefixed := mark.add_prefix(words):
         db.execute("INSERT INTO word (rowid, words) VALUES (?, ?)", (key, prefixed))
+
+
+_PAGE = 1_000
+_FINDINGS_MAX = 20
+
+
+def verify_index(index: RecallIndex, ledger: Ledger, session_id: str | None, *, repair: bool = False) -> list[Finding]:
+    """Return the differences; a session that is not indexed yet, or not to its end, is not one."""
+    names = index.list_sessions() if session_id is None else [session_id]
+    findings: list[Finding] = []
+    for name in names:
+        row = ledger.read_session(name)
+        found = _verify_session(index, ledger, name, row)
+        findings += [Finding(name, what, True) for what in found[:_FINDINGS_MAX]]
+        if found and repair:
+            index.purge_session(name)
+            if row is not None:
+                index.catch_up(ledger, row)
+    return findings
+
+
+def _verify_session(index: RecallIndex, ledger: Ledger, name: str, row: SessionRow | None) -> list[str]:
+    with index.file.read() as db:
+        mark = find_mark(db, name)
+        if mark is None:
+            return []
+        if row is None:
+            return ["the index holds a session that the ledger does not have"]
+        kept = collect_words(db, mark)
+        sources = {
+            one[0]: one[1:] for one in db.execute("SELECT seq, id, first, count FROM source WHERE no = ?", (mark.no,))
+        }
+    return _compare(ledger, row, mark, {key: set(words) for key, words in kept.items()}, sources)
+
+
+def _compare(
+    ledger: Ledger, row: SessionRow, mark: Mark, kept: dict[int, set[str]], sources: dict[int, tuple[str, int, int]]
+) -> list[str]:
+    form = format_of(row)
+    found: list[str] = []
+    seq = 0
+    while messages := [one for one in ledger.list_messages(row.id, after=seq, limit=_PAGE) if one.seq <= mark.seq]:
+        for stored in messages:
+            seq = stored.seq
+            message_id, first, count = sources.pop(seq, ("", 0, 0))
+            original = read_original(stored, form)
+            expected = [piece.words for piece in split_original(original)]
+            if message_id != stored.id and expected:
+                found.append(f"message {stored.id} is not in the index")
+                continue
+            if count != len(expected):
+                what = "is indexed, though forgotten" if stored.is_forgotten else "has other passages in the index"
+                found.append(f"message {stored.id} {what}")
+            for at in range(count):
+                has = kept.pop(mark.key(first + at), set())
+                if at < len(expected) and has != {f"{mark.prefix}{word}" for word in expected[at]}:
+                    found.append(f"the words of passage {at} of message {stored.id} differ")
+    found += [f"the index holds message {one[0]}, which the ledger does not have" for one in sources.values()]
+    low = mark.key(1 << 31)
+    found += [f"the index holds words at place {key - mark.key(0)} that belong to nothing" for key in kept if key < low]
+    return found

@@ -1,4 +1,4 @@
-"""Injection: whether the newest user message refers to what left the view, and the words that are put at the tail.
+"""Injection: whether the newest user message refers to what left the view, and the text that is added at the tail.
 
 The decision is pure and says why. The added text is between two marked lines, is exact, and is never longer than its
 budget; it goes after everything else, so that no cached prefix changes.
@@ -14,19 +14,19 @@ from refold.conversation import because
 from refold.conversation.message import mark
 from refold.conversation.reason import Reason, detect_language
 from refold.recall.options import InjectMode
-from refold.recall.passages import is_question
+from refold.recall.originals import is_question
 from refold.recall.search import Recalled
 from refold.recall.words import STOP_WORDS, find_words, query_words, value_words
 from refold.stages.extract.layout import CLOSES, OPENS, neutralise
 
-# Scores are shares of what the message asks about. Tuned by the tests' conversations: rather too quiet than too loud.
+# Scores are shares of the message's words. Tuned on the tests' conversations: better too quiet than too loud.
 SCORE_CUED = 0.3
 SCORE_VALUE = 0.25
 SCORE_ASKED = 0.5
 SCORE_ALWAYS = 0.05
 SNIPPETS_MAX = 3
 NEVER = 9.0
-# A message this long says itself what it is about.
+# A message this long needs no context.
 MESSAGE_CHARS_MAX = 2_000
 # A snippet that mostly repeats the message adds nothing.
 NEW_SHARE = 0.25
@@ -46,7 +46,7 @@ _CUE = re.compile(
     r"之前|刚才|上次|前面|早先|以前|还记得|记得吗|提到(?:过|的)|说过|讨论过|决定的|当时|先前|最初|原来的",
     re.I,
 )
-# A stamp and a name before a message say when and by whom it was said: its neighbours have them too, whatever they say.
+# A time stamp and a name before a message are not its content: its neighbours have them too.
 _TIME = r"(?:\d{1,2}:\d\d|\d{4}[-/.]\d\d?[-/.]\d\d?|\d\d?/\d\d?/\d{2,4})"
 _INSIDE = r"[^\n\[\](){}<>]{0,60}"
 _STAMP = re.compile(
@@ -54,14 +54,14 @@ _STAMP = re.compile(
     r"(?:[^\W\d][\w.' -]{0,40}:(?=\s))?",
     re.I,
 )
-# "Could you book it?" has the form of a question and asks for nothing that was said.
+# "Could you book it?" has the form of a question but does not ask about anything that was said.
 _REQUEST = re.compile(r"\b(?:can|could|would|will|may) (?:you|we|i)\b", re.I)
 # "What do you like about it?" asks the other one; "what did you find in it?" asks for what was said.
 _ABOUT_YOU = re.compile(r"\byou(?:r|rs)?\b", re.I)
 _YOU_DID = re.compile(r"\b(?:did|had|were) you\b|\byou (?:did|had|were|found|made|wrote|gave|ran|set|\w+ed)\b", re.I)
 _SENTENCES = re.compile(r"[^.!?。！？\n]+(?:[.!?。！？]+(?!\s|$)[^.!?。！？\n]+)*[.!?。！？]*")
 _ASKS = re.compile(r"\b(?:what|which|who|whom|whose|where|when|how|why|tell me|remind)\b", re.I)
-# Times, amounts and small numbers are in every other message; what has letters, or is long, is a name.
+# Times, amounts and small numbers are everywhere; a value with letters, or a long one, is a name.
 _TELLING = re.compile(r"[^\W\d]|\d{5}")
 _WORDING = {
     "en": ("recalled from earlier in this conversation, exact; not part of the request", "end of recalled text"),
@@ -90,7 +90,7 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Injection:
-    """What goes to the tail, and why. ``text`` is empty unless ``acts``."""
+    """The text that goes to the tail, and why. ``text`` is empty unless ``acts``."""
 
     acts: bool
     reason: Reason
@@ -100,7 +100,7 @@ class Injection:
 
 
 def find_cause(newest: str, mode: InjectMode) -> Cause:
-    """Say what in the newest user message is a reason to add snippets, before anything else is read."""
+    """Return what in the newest user message is a reason to add snippets, without reading anything else."""
     if mode == "off":
         return Cause(because.RECALL_OFF())
     if not newest.strip():
@@ -113,7 +113,7 @@ def find_cause(newest: str, mode: InjectMode) -> Cause:
     if stamp := _STAMP.match(newest):
         newest = newest[stamp.end() :]
     cue = _CUE.search(newest)
-    # The words that refer back are not those that were said then.
+    # The words of the reference are not the words that were said then.
     rest = _CUE.sub(" ", newest) if cue else newest
     words = [word for word in query_words(rest) if word not in STOP_WORDS]
     if len(words) < (1 if cue else _WORDS_MIN):
@@ -144,8 +144,8 @@ def decide_injection(
     tokens_max: int,
     count_text: Callable[[str], int],
 ) -> Injection:
-    """Say whether snippets of hidden messages go to the tail. ``in_view`` is the text that the model sees anyway."""
-    # A passage that is only near a match may answer a search; unasked, it would be noise.
+    """Decide whether snippets of hidden messages go to the tail. ``in_view`` is the text that the model sees anyway."""
+    # A passage that is only near a match may answer a search; without a search it would be noise.
     asked, said = query_words(cause.query).keys(), frozenset(find_words(newest))
     matching = [one for one in found if one.role != "system" and not asked.isdisjoint(find_words(one.text))]
     unseen = [one for one in matching if one.text.strip() not in in_view and _tells_more(one.text, said)]

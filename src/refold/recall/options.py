@@ -1,4 +1,4 @@
-"""How recall behaves: limits, vectors, injection. One frozen value, handed in; nothing here reads the environment."""
+"""Options of recall: limits, vectors, injection. Frozen values; nothing here reads the environment."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SECONDS_MAX = 600
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingService:
-    """An OpenAI-compatible service, of which ``/embeddings`` is asked; ``key_env`` names the variable with its key."""
+    """An OpenAI-compatible service with ``/embeddings``; ``key_env`` names the environment variable with its key."""
 
     url: str
     model: str
@@ -44,7 +44,7 @@ Embeddings = Literal["offline", "off"] | EmbeddingService
 
 @dataclass(frozen=True, slots=True)
 class RecallOptions:
-    """What an answer may cost, and whether one is added by itself.
+    """The size of a search result, and whether recalled text is added automatically.
 
     ``embeddings`` is "offline" (static vectors of the extra ``recall``, words alone without it), "off" or a service.
     """
@@ -72,7 +72,7 @@ class RecallOptions:
 
 @dataclass(frozen=True, slots=True)
 class MemoryOptions:
-    """What a new session is given of earlier ones: nothing unless ``inject`` is on, at most so many tokens."""
+    """Notes of earlier sessions for a new one: none unless ``inject`` is on, at most ``inject_tokens``."""
 
     inject: bool = False
     inject_tokens: int = 800
@@ -109,7 +109,7 @@ def _read_service(given: dict[object, object]) -> EmbeddingService:
         if name not in kinds:
             raise ConfigError(f"recall.embeddings has no option {_show(name)}; it has {', '.join(map(str, kinds))}")
         if isinstance(one, bool) or not isinstance(one, kinds[name]):
-            raise ConfigError(f"recall.embeddings.{name} is {_show(one)}, which is no value for it")
+            raise ConfigError(f"recall.embeddings.{name} is {_show(one)}, which is not a valid value")
     missing = [name for name in ("url", "model") if name not in given]
     if missing:
         raise ConfigError(f"recall.embeddings names a service without its {' and '.join(missing)}")

@@ -1,7 +1,11 @@
 """Recall: one object beside a ledger that finds what left the view, pages through it, and keeps the index up to date.
 
-The index follows the ledger by itself, and a search covers everything that is stored. Nothing here writes to the
-ledger, and a shortened result always says so.
+A search covers everything that is stored. Nothing here writes to the ledger, and a shortened result always says so.
+
+Each manager has one worker thread that brings the index and the vectors up to date; it ends when nothing is left to do.
+It works in slices, so that no session keeps the others waiting, and stores every slice: a process that ends loses only
+the slice in progress. A failure in the background fails no request: a search catches up by itself, and a request reads
+from the ledger what is not indexed yet.
 """
 
 from __future__ import annotations
@@ -9,31 +13,107 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
 from refold.conversation import because
-from refold.errors import FormatError, LedgerError
+from refold.errors import FormatError, LedgerError, RefoldError
 from refold.ledger.port import Ledger
 from refold.ledger.records import Finding, SessionRow
-from refold.recall.expand import OriginalPage, expand_handle
 from refold.recall.facts import KnownFact, collect_facts
-from refold.recall.index import RecallIndex, list_notes
+from refold.recall.index import RecallIndex, list_notes, verify_index
 from refold.recall.index_file import IndexReplaced
 from refold.recall.inject import SNIPPETS_MAX, Injection, decide_injection, find_cause
 from refold.recall.options import LIMIT_MAX, EmbeddingService, RecallOptions
+from refold.recall.originals import OriginalPage, expand_handle
 from refold.recall.search import Recalled, fit_texts, search_session
-from refold.recall.upkeep import Upkeep, verify_index
 from refold.recall.vectors import Embedder, VectorTable, make_embedder
 from refold.recall.words import clip_query, query_words
 from refold.tokens import counter_for
 
+WAITING_MAX = 1_000
+
+
+class Upkeep:
+    """Calls ``slice_of(session_id)`` for the sessions it was asked to update, until each returns True."""
+
+    def __init__(self, slice_of: Callable[[str], bool], complain: Callable[[str, str], None] | None = None) -> None:
+        self._slice_of = slice_of
+        self._complain = complain
+        self._waiting: OrderedDict[str, None] = OrderedDict()
+        self._guard = threading.Lock()
+        self._worker: threading.Thread | None = None
+        self._stops = threading.Event()
+
+    def ask(self, session_id: str) -> bool:
+        """Queue a session for an update; False if too many are waiting already."""
+        with self._guard:
+            if session_id in self._waiting:
+                return True
+            if len(self._waiting) >= WAITING_MAX:
+                return False
+            self._waiting[session_id] = None
+            if self._worker is None:
+                self._stops.clear()
+                self._worker = threading.Thread(target=self._work, name="refold-recall", daemon=True)
+                self._worker.start()
+            return True
+
+    def is_busy(self) -> bool:
+        """Return whether work is in progress or waiting."""
+        with self._guard:
+            return self._worker is not None
+
+    def join(self, seconds: float = 60.0) -> bool:
+        """Wait until nothing is left to do; False after ``seconds``."""
+        with self._guard:
+            worker = self._worker
+        if worker is not None:
+            worker.join(seconds)
+        return not self.is_busy()
+
+    def close(self) -> None:
+        """Stop after the slice in progress. The rest is done the next time somebody asks."""
+        self._stops.set()
+        with self._guard:
+            self._waiting.clear()
+        self.join()
+
+    def _work(self) -> None:
+        while True:
+            with self._guard:
+                if not self._waiting or self._stops.is_set():
+                    self._worker = None
+                    return
+                session_id, _ = self._waiting.popitem(last=False)
+            is_done = self._do_slice(session_id)
+            with self._guard:
+                if not is_done and not self._stops.is_set():
+                    # Back to the end of the queue: the others come first.
+                    self._waiting.setdefault(session_id)
+
+    def _do_slice(self, session_id: str) -> bool:
+        """Do one slice; True if it was the last, or if it failed: a failed one is repeated only on request."""
+        try:
+            return self._slice_of(session_id)
+        except RefoldError as error:
+            self._tell(session_id, f"the recall index was not updated: {error}")
+        except Exception as error:  # noqa: BLE001 - a worker must outlive whatever one session does to it
+            self._tell(session_id, f"the recall index failed: {type(error).__name__}: {error}"[:300])
+        return True
+
+    def _tell(self, session_id: str, problem: str) -> None:
+        if self._complain is not None:
+            self._complain(session_id, problem)
+
+
 SESSIONS_MAX = 200
-# What one slice of upkeep does.
+# The size of one slice of upkeep.
 SLICE_MESSAGES = 1_000
 SLICE_VECTORS = 512
-# Between two messages that are indexed in the background.
+# The pause between two messages that are indexed in the background.
 PAUSE_S = 0.0005
 VECTORS_PER_QUERY = 5_000
 
@@ -43,7 +123,7 @@ _Given = ParamSpec("_Given")
 
 
 def _with_sound_index(method: Callable[_Given, _Work]) -> Callable[_Given, _Work]:
-    """Make a method try once more if it found the index damaged: an empty one is then in its place."""
+    """Make a method try once more if it found the index damaged: an empty one has replaced it."""
 
     @wraps(method)
     def call(*given: _Given.args, **named: _Given.kwargs) -> _Work:
@@ -92,10 +172,9 @@ class Recall:
         now: float = 0.0,
         by: str = "both",
     ) -> list[Recalled]:
-        """Return what a session holds about a query, best first; of all sessions if ``session_id`` is None.
+        """Return a session's passages about a query, best first; those of all sessions if ``session_id`` is None.
 
-        ``by`` is "both", "words" or "meaning". A session that is not there is a LedgerError; a query that finds nothing
-        gives nothing.
+        ``by`` is "both", "words" or "meaning". Raise LedgerError if there is no such session.
         """
         _check_query(query, limit, tokens_max)
         wanted = max(1, min(LIMIT_MAX, self.options.limit if limit is None else limit))
@@ -113,7 +192,7 @@ class Recall:
         return expand_handle(self.ledger, self._need(session_id), handle, offset, limit)
 
     def facts(self, session_id: str | None, *, with_history: bool = False) -> list[KnownFact]:
-        """Return what is known of a session, newest last; superseded facts too with ``with_history``."""
+        """Return the facts of a session, newest last; superseded ones too with ``with_history``."""
         stored = [] if session_id is None else [self._need(session_id)]
         return collect_facts(self.ledger, stored[0] if stored else None, with_history=with_history)
 
@@ -179,7 +258,7 @@ class Recall:
         )
 
     def _refresh(self, session: SessionRow, messages_max: int) -> bool:
-        """Index at most about so many messages; True if nothing is left. Other threads run in between."""
+        """Index about ``messages_max`` messages at most; True if nothing is left. Other threads run in between."""
         done = self.index.catch_up(self.ledger, session, messages_max, pause=_yield_to_others)
         if done.is_done:
             self._refresh_notes(session, done.mark.edits_version)
@@ -188,7 +267,7 @@ class Recall:
     def _refresh_notes(self, session: SessionRow, edits_version: int) -> None:
         if edits_version == session.edits_version:
             return
-        # Another replica, with an index of its own, may have forgotten messages: their words go from here too.
+        # Another replica, with an index of its own, may have forgotten messages: remove their words here too.
         gone = self.index.find_indexed(session.id, self.ledger.find_forgotten(session.id))
         if gone:
             self.index.purge_messages(session.id, gone)
@@ -196,9 +275,9 @@ class Recall:
 
     @_with_sound_index
     def keep_up(self, session_id: str) -> bool:
-        """Do one slice of what a session's index lacks; True if nothing is left. For background workers.
+        """Do one slice of a session's missing index work; True if nothing is left. For background workers.
 
-        Vectors are made of a service that was configured, or offline if somebody has asked for them before.
+        Vectors are computed if a service is configured, or offline if a search has used them before.
         """
         self._sweep()
         row = self.ledger.read_session(session_id)
@@ -211,7 +290,7 @@ class Recall:
         return self.embed_pending(session_id, SLICE_VECTORS) < SLICE_VECTORS
 
     def _sweep(self) -> None:
-        """Once in a process, take out sessions that the ledger has no more: another replica may have deleted them."""
+        """Once per process, remove sessions that the ledger no longer has: another replica may have deleted them."""
         if not self._is_swept:
             self._is_swept = True
             for name in self.index.list_sessions():
@@ -225,11 +304,11 @@ class Recall:
         return table.embed_pending(self.ledger, self._need(session_id), limit) if table else 0
 
     def forget(self, session_id: str, ids: Sequence[str]) -> int:
-        """Take messages out of the index. Call it before the ledger forgets them, so that no word outlives its text."""
+        """Remove messages from the index. Call it before the ledger forgets them, so that no word outlives its text."""
         return self.index.purge_messages(session_id, ids)
 
     def delete_session(self, session_id: str) -> bool:
-        """Take a whole session out of the index."""
+        """Remove a whole session from the index."""
         return self.index.purge_session(session_id)
 
     def verify_index(self, session_id: str | None = None, *, repair: bool = False) -> list[Finding]:
@@ -247,14 +326,14 @@ class Recall:
         return self._count_text
 
     def configure(self, options: RecallOptions, variables: Mapping[str, str]) -> None:
-        """Go by other settings from now on."""
+        """Use other settings from now on."""
         if (options, dict(variables)) != (self.options, self._variables):
             with self._guard:
                 self.options, self._variables = options, dict(variables)
                 self._vectors, self._is_wordly = None, False
 
     def close(self) -> None:
-        """Close the index, once a slice of upkeep under way is stored. A later call opens it again."""
+        """Close the index once the running slice of upkeep is stored. A later call opens it again."""
         self.upkeep.close()
         self.index.close()
 
@@ -265,7 +344,7 @@ class Recall:
             if vectors.is_local:
                 vectors.embed_pending(self.ledger, row, VECTORS_PER_QUERY)
             if vectors.is_behind(row.id):
-                # A service takes its time, and so does a long session: the words answer meanwhile.
+                # A service is slow, and so is a long session: words answer meanwhile.
                 self.upkeep.ask(row.id)
         return search_session(
             self.index,
@@ -286,7 +365,7 @@ class Recall:
                 embedder = self._embedder or make_embedder(self.options.embeddings, self._variables)
                 if embedder is not None:
                     self._vectors = VectorTable(self.index, embedder)
-                # Not installed, or switched off: words alone, and no second look for it.
+                # Not installed, or switched off: use words alone, and do not look again.
                 self._is_wordly = embedder is None
             return self._vectors
 
@@ -300,7 +379,7 @@ class Recall:
 
 
 def _yield_to_others(done: _Work) -> _Work:
-    """Let other threads run: a waiting event loop would else get its turn only every five milliseconds."""
+    """Let other threads run: otherwise a waiting event loop would get its turn only every five milliseconds."""
     time.sleep(PAUSE_S)
     return done
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 
 from refold.ledger.port import Ledger
 from refold.ledger.records import SessionRow, format_of
+from refold.recall.facts import put_newer_first
 from refold.recall.hits import NOTES_MAX, SCORE_DIGITS, SPARE, Hit, HitList, Pending, find_hits, read_pending
 from refold.recall.index import RecallIndex
 from refold.recall.index_file import IndexedMessage, Mark, PassageRow, find_mark, read_source
-from refold.recall.newer import put_newer_first
-from refold.recall.passages import Original, find_starts, is_inside_word, read_original, skip_word
+from refold.recall.originals import Original, find_starts, is_inside_word, read_original, skip_word
 from refold.recall.vectors import Scorer
 from refold.recall.words import WordSieve, clip_query, is_value, query_words
 

@@ -25,7 +25,7 @@ from refold.recall import index_file
 from refold.recall.index import RecallIndex
 from refold.recall.index_file import SESSION_BITS, Mark
 from refold.recall.options import Embeddings, EmbeddingService
-from refold.recall.passages import read_original
+from refold.recall.originals import read_original
 
 TEXT_CHARS_MAX = 4_000
 _ANSWER_BYTES_MAX = 100_000_000

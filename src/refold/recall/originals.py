@@ -1,8 +1,11 @@
-"""Passages: a long text in pieces that can be found and shown, each with its place. Pure and linear.
+"""Originals: a stored message as text, cut into passages that can be found and shown, and read page by page.
 
-A piece begins at a line or a sentence; where a sentence is too long for one piece, at a clause or a word; inside a word
-only if the word alone is larger than two pieces. Pieces follow each other without a gap and without overlap, so that
-joining them gives the text back.
+A passage begins at a line or a sentence; where a sentence is too long for one passage, at a clause or a word; inside a
+word only if the word alone is larger than two passages. Passages follow each other without a gap and without overlap,
+so that joining them gives the text back. Pure and linear.
+
+``expand_handle`` pages through the original behind a handle. A message's handle gives its whole text, that of a part
+the part, that of a fold every message it replaces. The answer to an unknown handle ends the search.
 """
 
 from __future__ import annotations
@@ -11,15 +14,16 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from refold.conversation.message import DIGITS, Format, Message, join_parts
-from refold.errors import FormatError
+from refold.conversation.message import DIGITS, Format, Message, join_parts, mark, read_handle
+from refold.errors import FormatError, HandleUnknown, Sentence
 from refold.ledger.codec import load_json
-from refold.ledger.records import StoredMessage
+from refold.ledger.port import Ledger
+from refold.ledger.records import SessionRow, StoredMessage, format_of
 
 
 @dataclass(frozen=True, slots=True)
 class Original:
-    """What was said in one message, ready to be read."""
+    """The text of one message."""
 
     id: str
     digest: str
@@ -41,7 +45,7 @@ def read_original(stored: StoredMessage, form: Format) -> Original:
     if stored.is_forgotten:
         return Original(stored.id, stored.digest, stored.role, "", "", stored.seq, stored.created_at)
     try:
-        # The parts alone: hashing the content again, as ``parse`` does, costs as much as all the rest.
+        # Read the parts alone: hashing the content again, as ``parse`` does, costs as much as all the rest.
         raw = load_json(stored.raw)
         parts = form.parse_parts(raw)
     except (FormatError, ValueError, RecursionError):
@@ -117,17 +121,17 @@ def skip_word(text: str, at: int, stop: int) -> int:
 
 
 def measure_weight(text: str) -> int:
-    """Return how much a text weighs: about its characters, where a wide one counts three times."""
+    """Return the weight of a text: about its number of characters, wide ones counted three times."""
     return len(text) if text.isascii() else len(text) + (_WIDE_WEIGHT - 1) * len(_WIDE.findall(text))
 
 
 def _measure_room(text: str, start: int, weight_max: int) -> int:
-    """Return how many characters from ``start`` weigh as much as one passage may."""
+    """Return how many characters from ``start`` one passage may hold by weight."""
     window = text[start : start + weight_max]
     wide = len(_WIDE.findall(window))
     if not wide:
         return weight_max
-    # The share of wide characters in the window is taken for the whole piece.
+    # Assume that the whole passage has the window's share of wide characters.
     share = wide / len(window)
     return max(1, int(weight_max / (1 + (_WIDE_WEIGHT - 1) * share)))
 
@@ -163,3 +167,112 @@ def is_question(text: str) -> bool:
 def has_number(text: str) -> bool:
     """Return whether a text names a number, a date or an amount."""
     return _DIGIT.search(text) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class OriginalPage:
+    """Characters ``offset`` to ``offset + len(text)`` of an original that has ``total`` of them."""
+
+    text: str
+    handle: str
+    offset: int
+    total: int
+
+    @property
+    def next_offset(self) -> int | None:
+        """Where the next page begins; None after the last one."""
+        stop = self.offset + len(self.text)
+        return stop if self.text and stop < self.total else None
+
+
+def expand_handle(
+    ledger: Ledger, row: SessionRow, handle: str, offset: int = 0, limit: int | None = None
+) -> OriginalPage:
+    """Return a page of the original behind a handle."""
+    name = _read_name(handle)
+    text = _read_fold(ledger, row, name) if name.startswith("f:") else _read_message(ledger, row, name)
+    start = max(0, offset)
+    piece = text[start:] if limit is None else text[start : start + max(0, limit)]
+    return OriginalPage(piece, name, min(start, len(text)), len(text))
+
+
+def find_handle(ledger: Ledger, row: SessionRow, handle: str) -> list[StoredMessage]:
+    """Return the stored messages behind a handle: all with that content, or all that a fold covers."""
+    name = _read_name(handle)
+    if name.startswith("f:"):
+        return ledger.read_messages(row.id, _covered_ids(ledger, row, name))
+    found = ledger.find_messages(row.id, name.removeprefix("m:").partition(".")[0])
+    if not found:
+        raise _explain_unknown(name)
+    return found
+
+
+def _read_name(handle: str) -> str:
+    name = read_handle(handle)
+    if name is None:
+        raise HandleUnknown(
+            Sentence(
+                "{handle!r} is not a handle; handles look like {sample}", handle=handle[:80], sample=mark("m:4f2a91c3")
+            )
+        )
+    return name
+
+
+def _read_message(ledger: Ledger, row: SessionRow, name: str) -> str:
+    digest, dot, part = name.removeprefix("m:").partition(".")
+    form = format_of(row)
+    by_digest: dict[str, Original] = {}
+    is_forgotten = False
+    for stored in ledger.find_messages(row.id, digest):
+        if stored.is_forgotten:
+            is_forgotten = True
+        else:
+            by_digest.setdefault(stored.digest, read_original(stored, form))
+    if not by_digest:
+        if is_forgotten:
+            raise HandleUnknown(
+                Sentence("{handle} was forgotten on request; it cannot be read again", handle=mark(name))
+            )
+        raise _explain_unknown(name)
+    # Two contents may share a prefix, if rarely: show both, each whole.
+    return "\n\n".join(_pick(original, name, int(part) if dot else None) for original in by_digest.values())
+
+
+def _pick(original: Original, name: str, part: int | None) -> str:
+    if part is None:
+        return original.text
+    if part >= len(original.parts):
+        raise HandleUnknown(
+            f"{mark(name)}: that message has {len(original.parts)} parts, counted from 0; all of it is "
+            f"{mark(original.handle)}"
+        )
+    return original.parts[part]
+
+
+def _read_fold(ledger: Ledger, row: SessionRow, name: str) -> str:
+    form = format_of(row)
+    stored = ledger.read_messages(row.id, _covered_ids(ledger, row, name))
+    pieces = []
+    for one in stored:
+        original = read_original(one, form)
+        text = "[forgotten]" if one.is_forgotten else original.text
+        pieces.append(f"{mark(original.handle)} {original.role}\n{text}")
+    return "\n\n".join(pieces)
+
+
+def _covered_ids(ledger: Ledger, row: SessionRow, name: str) -> tuple[str, ...]:
+    """Return the messages behind a fold, switched off or not: its handle may be in an older context."""
+    folds = {
+        stored.edit.fold.handle: stored.edit.covers
+        for stored in ledger.read_edits(row.id, active_only=False)
+        if stored.edit.fold is not None and stored.edit.fold.handle.startswith(name)
+    }
+    if len(folds) != 1:
+        raise _explain_unknown(name)
+    return next(iter(folds.values()))
+
+
+def _explain_unknown(name: str) -> HandleUnknown:
+    return HandleUnknown(
+        Sentence("nothing in this session has the handle {handle}; asking again will not help", handle=mark(name))
+    )
