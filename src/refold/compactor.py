@@ -1,8 +1,8 @@
-"""``ContextCompactor`` (S2.4, S2.10): a history in, a compacted one out, for a loop that holds its messages itself.
+"""``ContextCompactor``: takes a history and returns a compacted one, for a loop that keeps its own messages.
 
-It is the offload document's class over a manager: offloaded results are read back before they are summed up, a failed
-summary leaves the history as it is, and every original stays in the workspace's ledger. It decides nothing by itself:
-whoever calls it wants a compaction now.
+It is a thin class over a manager: offloaded results are read back before they are summarised, a failed summary leaves
+the history unchanged, and every original stays in the workspace's ledger. It decides nothing: a call is a request to
+compact now.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SESSION = "compactor"
 
 @dataclass(frozen=True, slots=True)
 class CompactOptions:
-    """What a compaction aims at; None is the document's own value. ``model`` is unset: the client's own."""
+    """Options of a compaction; None means the value of the preset ``offload``. ``model`` is the client's by default."""
 
     target_tokens: int | None = None
     preserve_count: int | None = None
@@ -31,8 +31,7 @@ class CompactOptions:
 class ContextCompactor:
     """Compacts histories of one session. ``storage`` is the workspace folder, which has the ledger and ``offloaded/``.
 
-    ``client`` writes summaries: anything with ``complete(prompt)``. Without it the model of the settings does, else
-    rules.
+    ``client`` writes summaries: anything with ``complete(prompt)``. Without it the configured model does, else rules.
     """
 
     def __init__(
@@ -51,13 +50,13 @@ class ContextCompactor:
             "compact_retry_count": wanted.retry_count,
         }
         given = {name: value for name, value in named.items() if value is not None}
-        # Only what is asked for is done: handing a history in stores it.
+        # Nothing is automatic here: passing a history only stores it.
         config = CompressionConfig(preset="offload", auto_compress=False, **given)
         self._manager = ContextCompressionManager(config, storage, llm=client)
         self._session_id = session_id
 
     async def compact(self, messages: Sequence[object]) -> CompactResult:
-        """Return the history with all but the newest messages summed up; unchanged if there is nothing to sum up."""
+        """Return the history with all but the newest messages summarised; unchanged if there are no older ones."""
         if not messages:
             return CompactResult([], 0, 0, 0, 0)
         await self._manager.prepare_context(self._session_id, messages)

@@ -1,4 +1,4 @@
-"""``compress``: one call, no store. A conversation in, one that fits out; no network unless a model is given.
+"""``compress``: one call that makes a conversation fit, without a store, and without network unless a model is given.
 
 The simplest face of the engine: it parses, computes the view, runs the ladder and renders. It keeps nothing between
 calls. To keep folds across calls, pass the previous result's ``.edits``.
@@ -122,7 +122,7 @@ def _read_messages(messages: object, codec: Codec | None) -> Intake:
 
 
 def _find_summariser(settings: CompressionConfig, llm: object, model: str, wire: str) -> Summariser | None:
-    """Return who writes the summaries of a conversation with this model; None if rules do."""
+    """Return the summariser for a conversation with this model; None if rules write the summaries."""
     if llm is not None and not hasattr(llm, "complete"):
         raise ConfigError(f"llm must have complete(prompt); a {type(llm).__name__} has none")
     if llm is None and not settings.variables and not settings.compact_url:
@@ -133,7 +133,7 @@ def _find_summariser(settings: CompressionConfig, llm: object, model: str, wire:
 
 
 def _find_secrets(texts: Iterable[str]) -> frozenset[str]:
-    from refold.llm.redact import find_secrets  # When something is folded, and not before: it takes a moment to import.
+    from refold.llm.redact import find_secrets  # Imported only when something is folded: it is slow to import.
 
     return find_secrets(texts)
 
@@ -168,7 +168,7 @@ def _choose_budget(budget: int | None, settings: CompressionConfig, model: str |
     if budget is None:
         return settings.budget(model_info(model), counter.margin)
     flat = flat_budget(budget)
-    # An estimate may undercount: what it calls the budget is lowered by its margin.
+    # An estimate may undercount, so the budget is lowered by its margin.
     return flat if not counter.margin else flat_budget(max(1, int(budget / (1 + counter.margin))))
 
 

@@ -1,4 +1,4 @@
-"""``ContextCompressor``: archive all but the newest messages behind one summary (S0.4).
+"""``ContextCompressor``: archive all but the newest messages behind one summary.
 
 The smallest form of a fold, for callers who keep their own history: messages in, a named result out. With a model it
 asks for the summary and the facts; without one, or when the model fails, both are extracted. It stores nothing.
@@ -25,12 +25,12 @@ from refold.tokens import TokenCounter
 OPENING = "[历史对话摘要]"
 FACTS_MAX = 50
 SUMMARY_TOKENS_MAX = 800
-# Of a few short messages even a fair summary may be longer than they are.
+# Even a fair summary of a few short messages may be longer than they are.
 ANSWER_CHARS_MIN = 2_000
 
 
 class SummaryText(Protocol):
-    """What a model answered."""
+    """A model's answer."""
 
     @property
     def content(self) -> str: ...
@@ -67,7 +67,7 @@ class CompressionResult:
 
 
 class ContextCompressor:
-    """Keeps the newest messages whole and sums up the rest, with a model if there is one."""
+    """Keeps the newest messages whole and summarises the rest, with a model if there is one."""
 
     def __init__(self, llm: SummaryModel | None = None, token_counter: CountsMessages | None = None) -> None:
         self.llm = llm

@@ -4,19 +4,19 @@
     ├── ConfigError          the operator: a setting is wrong, unknown or contradicts another
     ├── FormatError          the client: the input is not a conversation we can read
     ├── BudgetTooSmall       the client: what may not shrink (system, tools, newest user message) fills the budget
-    ├── HandleUnknown        the client: no original is behind this handle
+    ├── HandleUnknown        the client: there is no original behind this handle
     ├── ProviderError        the model's provider
     │   ├── ContextOverflow      the request was too long: compress and try again
     │   ├── RateLimited          wait, then try again
     │   └── Unavailable          time-out, connection lost, 5xx: try again
     ├── LedgerError          the operator: the durable record cannot be read or written; stop
-    │   ├── SessionBusy          others change or hold the session all the time: try again
-    │   └── ChangeRefused        the record refuses a change although nobody else made one: have it verified
+    │   ├── SessionBusy          other processes keep changing or holding the session: try again
+    │   └── ChangeRefused        the ledger refuses a change although the session is unchanged: verify it
     └── LawBroken            us: a law of the engine does not hold
 
 Each class carries the exit code of the command line and the status of the HTTP interface.
-A message says what is wrong, where, and what to do next. It never contains a credential. A ``Sentence`` can be said in
-another language by the faces.
+A message says what is wrong, where, and what to do next. It never contains a credential. Faces can show a ``Sentence``
+in another language.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = [
 
 
 class Sentence(str):
-    """An English sentence that remembers its template and values, so that a face can say it in another language."""
+    """An English sentence that keeps its template and values, so that a face can show it in another language."""
 
     template: str
     values: dict[str, object]
@@ -74,7 +74,7 @@ class FormatError(RefoldError):
 
 
 class BudgetTooSmall(RefoldError):
-    """What may not shrink is larger than the budget; ``parts`` names each piece and its tokens.
+    """The parts that may not shrink are larger than the budget; ``parts`` names each piece and its tokens.
 
     ``tokens`` is the size of the smallest context there is.
     """
@@ -90,7 +90,7 @@ class BudgetTooSmall(RefoldError):
 
 
 class HandleUnknown(RefoldError):
-    """No original is behind this handle; asking again will not change that."""
+    """There is no original behind this handle; asking again will not change that."""
 
     exit_code = 6
     http_status = 404
@@ -106,8 +106,8 @@ class ProviderError(RefoldError):
 class ContextOverflow(ProviderError):
     """The provider says that the request does not fit its window; ``tokens_max`` is the limit, if stated.
 
-    ``counts_output``: the room asked for the answer counts towards that limit. ``is_quoted``: the wording stood in the
-    request as well, so it proves nothing about the window.
+    ``counts_output``: the room reserved for the answer counts towards that limit. ``is_quoted``: the request contains
+    the same wording, so it proves nothing about the window.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class ContextOverflow(ProviderError):
 
 
 class RateLimited(ProviderError):
-    """The provider asks us to wait; ``retry_after_s`` says how long, where it told."""
+    """The provider asks us to wait; ``retry_after_s`` says how long, if the provider said so."""
 
     http_status = 429
 
@@ -135,7 +135,7 @@ class RateLimited(ProviderError):
 
 
 class Unavailable(ProviderError):
-    """The provider did not answer, or cannot now; ``retry_after_s`` says when it may, where it told."""
+    """The provider did not answer, or cannot now; ``retry_after_s`` says when to retry, if the provider said so."""
 
     http_status = 503
 
@@ -151,13 +151,13 @@ class LedgerError(RefoldError):
 
 
 class SessionBusy(LedgerError):
-    """Others changed the session, or held it, for as long as we may wait; trying again later helps."""
+    """Other processes changed or held the session for as long as we may wait; try again later."""
 
     http_status = 503
 
 
 class ChangeRefused(LedgerError):
-    """The ledger refuses a change of a session that nobody else changed; trying again will not help."""
+    """The ledger refuses a change although nothing else changed the session; trying again will not help."""
 
 
 class LawBroken(RefoldError):

@@ -1,6 +1,6 @@
 """OpenTelemetry: a span and metrics for each request through the gateway and for each compression.
 
-Nothing is sent unless somebody asks for it: the gateway by its setting ``otel``, a program by calling ``instrument``.
+Nothing is sent unless it is turned on: in the gateway by the setting ``otel``, in a program by calling ``instrument``.
 Names follow the GenAI semantic conventions; refold's own begin with ``refold.``. Attributes are figures, names and
 codes, never a message, prompt, summary, header or key. The library is imported only when telemetry is on.
 """
@@ -38,7 +38,7 @@ def instrument(
     tracer_provider: TracerProvider | None = None,
     meter_provider: MeterProvider | None = None,
 ) -> Telemetry:
-    """Report a manager's compressions to OpenTelemetry; without providers, to those that the program set globally."""
+    """Report a manager's compressions to OpenTelemetry, by default to the providers that the program set globally."""
     telemetry = Telemetry(tracer_provider, meter_provider)
     telemetry.listen(manager)
     return telemetry
@@ -105,30 +105,30 @@ class Telemetry:
             yield span
 
     def finish_request(self, span: Span, name: str, attributes: Mapping[str, Any], seconds: float) -> None:
-        """Complete a request's span and count the request; ``attributes`` without a value are left out."""
-        told = {key: _shorten(value) for key, value in attributes.items() if value not in (None, "", ())}
+        """Complete a request's span and count the request; empty ``attributes`` are left out."""
+        named = {key: _shorten(value) for key, value in attributes.items() if value not in (None, "", ())}
         span.update_name(_shorten(name))
-        span.set_attributes(told)
-        if "error.type" in told:
+        span.set_attributes(named)
+        if "error.type" in named:
             span.set_status(self._trace.Status(self._trace.StatusCode.ERROR))
-        if "gen_ai.operation.name" not in told:
+        if "gen_ai.operation.name" not in named:
             return
-        labels = {key: told[key] for key in ("gen_ai.operation.name", "gen_ai.provider.name")}
-        if model := self._limit_model(str(told.get("gen_ai.request.model", ""))):
+        labels = {key: named[key] for key in ("gen_ai.operation.name", "gen_ai.provider.name")}
+        if model := self._limit_model(str(named.get("gen_ai.request.model", ""))):
             labels["gen_ai.request.model"] = model
-        failed = {"error.type": told["error.type"]} if "error.type" in told else {}
+        failed = {"error.type": named["error.type"]} if "error.type" in named else {}
         self._duration.record(seconds, {**labels, **failed})
         for kind in ("input", "output"):
-            if (tokens := told.get(f"gen_ai.usage.{kind}_tokens")) is not None:
+            if (tokens := named.get(f"gen_ai.usage.{kind}_tokens")) is not None:
                 self._usage.record(tokens, {**labels, "gen_ai.token.type": kind})
-        if after := told.get("refold.tokens.after"):
-            before = told.get("refold.tokens.before", 0)
+        if after := named.get("refold.tokens.after"):
+            before = named.get("refold.tokens.before", 0)
             self._before.add(before, labels)
             self._after.add(after, labels)
             self._saved.add(before - after, labels)
 
     def close(self) -> None:
-        """Send what is waiting and stop, if the providers are our own; it takes a few seconds at most."""
+        """Flush and stop the providers if they are our own; this takes a few seconds at most."""
         for provider in self._providers:
             if (shutdown := getattr(provider, "shutdown", None)) is not None:
                 shutdown()
@@ -147,7 +147,7 @@ class Telemetry:
             return
         seconds = now - started if started is not None else notice.seconds
         labels = {"refold.reason": notice.reason.code}
-        told: dict[str, Any] = {
+        named: dict[str, Any] = {
             **labels,
             "refold.session": _shorten(notice.session_id),
             "refold.tokens.before": notice.tokens_before,
@@ -155,10 +155,10 @@ class Telemetry:
         }
         stages = notice.fields.get("stages")
         if isinstance(stages, Mapping):
-            told["refold.stages"] = [str(stage) for stage in stages]
+            named["refold.stages"] = [str(stage) for stage in stages]
         if (model := notice.fields.get("model")) and isinstance(model, str):
-            told["gen_ai.request.model"] = _shorten(model)
-        span = self._tracer.start_span("refold.compress", attributes=told, start_time=int((now - seconds) * 1e9))
+            named["gen_ai.request.model"] = _shorten(model)
+        span = self._tracer.start_span("refold.compress", attributes=named, start_time=int((now - seconds) * 1e9))
         if notice.kind == "failed":
             span.set_status(self._trace.Status(self._trace.StatusCode.ERROR))
         else:
@@ -182,9 +182,9 @@ def _shorten(value: Any) -> Any:
 
 
 def open_telemetry(endpoint: str = "", *, has_metrics: bool = True) -> Telemetry:
-    """Return telemetry that sends to an OTLP endpoint over HTTP; without one, to where the standard variables say.
+    """Return telemetry that sends to an OTLP endpoint over HTTP, by default to the one in the standard variables.
 
-    The providers are our own: the libraries that the gateway uses get none, so their spans are not sent.
+    The providers are our own: the gateway's libraries do not use them, so their spans are not sent.
     """
     try:
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter

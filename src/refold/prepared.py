@@ -1,4 +1,4 @@
-"""What a caller gets back: a context that fits, what was done to it, and the way back to every original."""
+"""The result for a caller: a context that fits, a report of what was done, and access to every original."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from refold.tokens import model_info
 class PreparedContext:
     """A context ready to send, in the caller's format; untouched messages are the caller's own objects.
 
-    ``original_tokens`` is what it would have without edits, counted like ``total_tokens``. ``body`` is the request body
-    with the prepared messages in it, if a body was handed in.
+    ``original_tokens`` is its size without edits, counted like ``total_tokens``. ``body`` is the request body with the
+    prepared messages in it, if the caller passed a body.
     """
 
     messages: list[Any]
@@ -36,7 +36,7 @@ class PreparedContext:
 
     @property
     def sources(self) -> list[MessageSource]:
-        """What each message stands for: positions among the messages handed in, and whether it is whole."""
+        """Where each message comes from: positions among the caller's messages, and whether it is whole."""
         return list(self.trace())
 
     def expand(self, handle: str, offset: int = 0, limit: int | None = None) -> str:
@@ -59,8 +59,8 @@ class Originals:
         return text[start:] if limit is None else text[start : start + max(0, limit)]
 
     def find(self, handle: str) -> list[Message]:
-        """Return the messages behind a handle: one, or all that a fold stands for."""
-        name = read_handle(str(handle))  # A model may hand in anything.
+        """Return the messages behind a handle: one, or all messages of a fold."""
+        name = read_handle(str(handle))  # A model may pass anything.
         if name is None:
             raise HandleUnknown(f"{str(handle)[:80]!r} is not a handle; handles look like {mark('m:4f2a91c3')}")
         if name.startswith("f:"):
@@ -85,7 +85,7 @@ class Originals:
                 f"{mark(message_handle(message))} {message.role}\n{read_message(message)}" for message in found
             )
         _, dot, part = name.partition(".")
-        # Two contents with one prefix are possible, if rare: both are shown, each whole.
+        # Two contents may share a prefix, if rarely: show both, each whole.
         texts = [read_message(message, int(part) if dot else None) for message in found]
         return texts[0] if len(texts) == 1 else "\n\n".join(texts)
 
@@ -108,9 +108,9 @@ def trace_items(
     is_own: Sequence[bool] | None = None,
     origins: Sequence[int] | None = None,
 ) -> list[MessageSource]:
-    """Return what each item stands for. ``is_own`` says which items are messages as they were handed in.
+    """Return where each item comes from. ``is_own`` says which items are unchanged messages of the caller.
 
-    With ``origins``, records that came in were exchanged for their originals: positions are those of the records.
+    With ``origins``, incoming records were replaced by their originals: positions are those of the records.
     """
     place = {message_id: at for at, message_id in enumerate(ids)}
     sources: list[MessageSource] = []
@@ -136,7 +136,7 @@ def _name_kind(item: Item, is_own: bool, is_restored: bool) -> SourceKind:
 
 
 def hand_over(prepared: PreparedContext, intake: Intake, *, tools: object = None) -> PreparedContext:
-    """Return a prepared context in the caller's terms: its own objects, and its body if it gave one."""
+    """Return a prepared context in the caller's terms: its own objects, and its body if it passed one."""
     changes: dict[str, Any] = {} if tools is None else {"tools": tools}
     if not intake.is_identity:
         messages, sources = intake.give_back(prepared.messages, prepared.sources)

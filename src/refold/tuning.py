@@ -49,9 +49,9 @@ MESSAGES_MIN = 8
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """One setting, its bounds, and the values that are tried; factors multiply what is in force.
+    """One setting, its bounds, and the values to try; factors multiply the current value.
 
-    ``switch`` names the setting without which this one does nothing.
+    ``switch`` names a setting that must be on for this one to matter.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Knob:
     switch: str = ""
 
     def find_values(self, config: CompressionConfig) -> list[float]:
-        """Return the values to try beside the one in force; none where these settings do not use the knob."""
+        """Return the values to try besides the current one; none if these settings do not use the knob."""
         held = getattr(config, self.name)
         if held is None or (self.switch and not getattr(config, self.switch)):
             return []
@@ -86,7 +86,7 @@ KNOBS = (
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What settings gave over all sessions. ``cost`` is the whole bill in input tokens at the plain price."""
+    """The results of settings over all sessions. ``cost`` is the whole bill in input tokens at the plain price."""
 
     cost: float
     in_view_percent: float | None
@@ -139,7 +139,7 @@ class Tuning:
 
 
 def read_stored(ledger: Ledger, sessions_max: int = SESSIONS_MAX) -> list[Session]:
-    """Return the sessions that changed last and are long enough to say something: originals only, with their probes."""
+    """Return the sessions that changed last and are long enough to be useful: originals only, with their probes."""
     found: list[Session] = []
     for row in ledger.list_sessions(limit=sessions_max * 10):
         ids = ledger.read_path(row.id).ids[:MESSAGES_MAX]
@@ -173,7 +173,7 @@ def propose(
     changes: dict[str, float] = {}
     steps: list[TuningStep] = []
     trials = 1
-    # Twice: what one knob can save depends on the others.
+    # Twice: the effect of one knob depends on the others.
     for knob in (*KNOBS, *KNOBS) if first.requests else ():
         held = config.replace(**changes) if changes else config
         start, value_before = best, getattr(held, knob.name)
@@ -237,7 +237,7 @@ SESSIONS_WATCHED = 4
 
 
 def apply(workspace: str | Path, ledger: Ledger, tuning: Tuning, now: float, by: str = "tune") -> CompressionConfig:
-    """Write the changes into the project's file and the event log; return the settings that hold now."""
+    """Write the changes into the project's file and the event log; return the new settings."""
     config = save_settings(workspace, dict(tuning.changes))
     rows = ledger.list_sessions(limit=1)
     fields = {"by": by, "changes": dict(tuning.changes), "now": asdict(tuning.now), "then": asdict(tuning.then)}
@@ -279,7 +279,7 @@ class TuningWatch:
         self._thread.start()
 
     def join(self, timeout_s: float | None = None) -> None:
-        """Wait until the look under way is over."""
+        """Wait until the current look is over."""
         if self._thread is not None:
             self._thread.join(timeout_s)
 

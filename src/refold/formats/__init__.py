@@ -1,4 +1,4 @@
-"""Providers' wire formats: reading without loss, writing without touching what nobody changed."""
+"""Providers' wire formats: reading without loss, and writing without touching unchanged messages."""
 
 from refold.formats.anthropic import Anthropic
 from refold.formats.canonical import Volatile, digest_message, leave_out

@@ -1,8 +1,8 @@
-"""Anthropic messages: the system prompt stands apart, calls and results are blocks.
+"""Anthropic messages: the system prompt is separate, calls and results are blocks.
 
-A result that a user message brings may become a string. Tools that the provider runs itself (web search, code
-execution) keep their blocks, which are signed or encrypted: such a pair is opaque and linked by its id. A message
-with a provider's own compaction is sealed. Thinking is never rewritten.
+A result in a user message may become a string. Tools that the provider runs itself (web search, code execution) keep
+their blocks, which are signed or encrypted: such a pair is opaque and linked by its id. A message with a provider's own
+compaction is sealed. Thinking is never rewritten.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Anthropic:
         """Read one message; raise FormatError that names ``where`` if it is not one."""
         holder = read_object(raw, where)
         role = read_role(holder, ROLES, self.name, where)
-        # The digest first: it refuses nesting that reading would not come back from.
+        # Compute the digest first: it refuses nesting that would overflow the reader's stack.
         digest = digest or digest_message(holder, self._volatile, where)
         parts = _read_parts(holder, where)
         return Message(raw, role, parts, digest, chain_id(parent, digest), is_sealed=any(map(_is_compaction, parts)))
@@ -76,7 +76,7 @@ class Anthropic:
         return {"role": "assistant" if role == "assistant" else "user", "content": text}
 
     def allow_role(self, wanted: Role, before: Role | None, after: Role | None) -> Role:
-        """Return the role a summary may have: the user's, but for an assistant's between two users' messages."""
+        """Return the role a summary may have: assistant between two user messages if wanted, else user."""
         # Next to an assistant message the provider would merge the two, and thinking would no longer come first.
         return "assistant" if wanted == "assistant" and before == "user" and after == "user" else "user"
 
@@ -90,7 +90,7 @@ class Anthropic:
         return faults
 
     def read_system(self, system: object) -> str:
-        """Return the text of a system prompt that stands apart from the messages."""
+        """Return the text of a system prompt that is passed apart from the messages."""
         return read_system(system)
 
 

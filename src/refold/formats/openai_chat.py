@@ -1,7 +1,7 @@
-"""OpenAI chat completions, and what speaks like them (DeepSeek, OpenRouter, LiteLLM, vLLM, Ollama).
+"""OpenAI chat completions, and compatible servers (DeepSeek, OpenRouter, LiteLLM, vLLM, Ollama).
 
-Parts stand in this order: thinking fields, content, other answers (refusal, audio), calls. A tool message is one
-result. The format never moves anything between messages and never fills in a field that was not there.
+Parts are in this order: thinking fields, content, other answers (refusal, audio), calls. A tool message is one result.
+The format never moves anything between messages and never fills in a missing field.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ROLES: dict[str, Role] = {
     "tool": "tool",
     "function": "tool",
 }
-# Where the dialects put what the model thought; each goes whole.
+# Where the dialects put the model's thinking; a field is removed whole.
 _THINKING_FIELDS = ("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks")
 _MEDIA_TYPES = frozenset(("image_url", "input_audio", "file", "video_url", "audio_url", "image"))
 
@@ -114,7 +114,7 @@ class OpenAIChat:
         return faults
 
     def read_system(self, system: object) -> str:
-        """Return the text of a system prompt that stands apart from the messages."""
+        """Return the text of a system prompt that is passed apart from the messages."""
         return read_system(system)
 
 
@@ -123,7 +123,7 @@ def _read_name(raw: Raw) -> str:
 
 
 def _find_parts(raw: Raw, role: Role, where: str) -> Found:
-    """Return every part with the place where it stands, in the order that part numbers follow."""
+    """Return every part with its place, in the order of part numbers."""
     content = raw.get("content")
     if role == "tool":
         return [(_read_result(raw, content, where), ("content", None))]

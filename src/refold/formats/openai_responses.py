@@ -1,8 +1,8 @@
-"""OpenAI Responses: a conversation is a list of items, one step of the assistant is several of them.
+"""OpenAI Responses: a conversation is a list of items, and one step of the assistant is several of them.
 
-A reasoning item goes with the items after it, by a fold; the provider refuses the ones without the other. Items the
-provider runs itself are opaque; those that come in twos (a computer call and its screenshot) are linked by their
-id. Compactions and references are sealed. ``previous_response_id`` is left alone.
+A reasoning item is folded together with the items after it; the provider refuses one without the other. Items that the
+provider runs itself are opaque; those that come in pairs (a computer call and its screenshot) are linked by their id.
+Compactions and references are sealed. ``previous_response_id`` is left alone.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "s
 _TEXT_TYPES = frozenset(("input_text", "output_text", "text", "summary_text", "reasoning_text"))
 _MEDIA_TYPES = frozenset(("input_image", "input_file", "input_audio", "computer_screenshot"))
 _RESULT_TYPES = frozenset(("function_call_output", "custom_tool_call_output", "local_shell_call_output"))
-# What a call's own words are called, by type of item.
+# The field that holds a call's arguments, by type of item.
 _CALL_FIELDS = {"function_call": "arguments", "custom_tool_call": "input", "local_shell_call": "action"}
 _SEALED_TYPES = frozenset(("item_reference", "compaction", "compaction_summary", "context_compaction"))
-# Which field links two items of the provider's own, by type; others use call_id.
+# The field that links two items of the provider's own tools, by type; others use call_id.
 _LINK_FIELDS = {"mcp_approval_request": "id", "mcp_approval_response": "approval_request_id"}
 
 
@@ -66,7 +66,7 @@ class OpenAIResponses:
     def render(self, message: Message, changes: Mapping[int, str | None]) -> object | None:
         """Return the item with parts replaced or left out; None if nothing is left.
 
-        A reasoning item with an id stays: the provider refuses the items that came with it if it is gone.
+        A reasoning item with an id stays: without it the provider refuses the items that came with it.
         """
         if not changes:
             return message.raw
@@ -110,7 +110,7 @@ class OpenAIResponses:
         return faults
 
     def read_system(self, system: object) -> str:
-        """Return the text of the instructions that stand apart from the items."""
+        """Return the text of the instructions that are passed apart from the items."""
         return read_system(system, "instructions")
 
 
@@ -167,7 +167,7 @@ def _read_block(block: object, where: str) -> Part:
 
 
 def _read_reasoning(raw: Raw, where: str) -> Part:
-    """Read a reasoning item. Its id stands as call_id: thinking that has one goes with what follows it."""
+    """Read a reasoning item. Its id becomes the call_id: thinking with an id belongs to the item after it."""
     texts: list[Part] = []
     for field in ("summary", "content"):
         blocks = read_list(raw.get(field) or [], f"{where}.{field}")

@@ -1,4 +1,4 @@
-"""From one chat format into the other: what a model is sent when a session was begun with a model of another kind.
+"""Translates one chat format into the other, for a session that was started with a model of the other kind.
 
 The ledger is never translated: a session stays in the format that it began in, with its originals and edits. What goes
 out is written anew each time, every word in its order, and calls keep their results. What the other side cannot read
@@ -55,7 +55,7 @@ def translate_tools(tools: Sequence[Mapping[str, Any]], source: str, target: str
 
 
 class _CallIds:
-    """Gives each call an id that is legal and its own, and each result the id of the call it answers, by position."""
+    """Gives each call a valid unique id, and each result the id of the call it answers, by position."""
 
     def __init__(self) -> None:
         self._seen: set[str] = set()
@@ -89,7 +89,7 @@ def _to_anthropic(messages: Sequence[Any]) -> list[Raw]:
         elif role == "assistant":
             blocks = _write_blocks(message.get("content") or message.get("refusal"))
             calls = [_write_use(call, ids) for call in _read_calls(message)]
-            # An assistant who said nothing still had their turn.
+            # An empty assistant message still takes its turn.
             _add_blocks(out, "assistant", [*blocks, *calls] or [{"type": "text", "text": EMPTY}])
         else:
             _add_blocks(out, "user", _write_blocks(message.get("content")) or [{"type": "text", "text": EMPTY}])
@@ -134,7 +134,7 @@ def _write_image_block(part: Raw) -> Raw:
 
 
 def _read_calls(message: Raw) -> list[Raw]:
-    """Return the calls of a message; the old way to call one function pairs by the function's name."""
+    """Return the calls of a message; the older function_call pairs by the function's name."""
     listed = [call for call in message.get("tool_calls") or () if isinstance(call, dict)]
     old = message.get("function_call")
     if isinstance(old, dict):
@@ -206,7 +206,7 @@ def _write_part(block: Raw) -> list[Raw]:
 
 
 def _join_texts(parts: list[Raw]) -> str | list[Raw]:
-    """Return the content of a message: one text where it is nothing else."""
+    """Return the content of a message: one string if it is only text."""
     if all(part["type"] == "text" for part in parts):
         return "\n\n".join(part["text"] for part in parts)
     return parts

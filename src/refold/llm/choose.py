@@ -175,7 +175,7 @@ _OPENAI_NAMES = ("gpt-", "chatgpt-", "o1", "o3", "o4")
 
 
 class _Unsaid(Enum):
-    UNSAID = "nobody said"
+    UNSAID = "not stated"
 
 
 _current: ContextVar[Endpoint | _Unsaid | None] = ContextVar("conversation_model", default=_Unsaid.UNSAID)

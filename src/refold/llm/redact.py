@@ -50,7 +50,7 @@ def redact_text(text: str) -> str:
 
 
 def find_secrets(texts: Iterable[str]) -> frozenset[str]:
-    """Return every secret in these texts: out of its context, nothing would tell that it is one."""
+    """Return every secret in these texts: out of its context, it could not be recognised."""
     met: list[str] = []
     for text in texts:
         _mask_all(text, met)
@@ -61,7 +61,7 @@ def _mask_all(text: str, met: list[str]) -> str:
     if "PRIVATE KEY" in text:
         text = _mask_private_keys(text)
     lowered = text.lower()
-    # Most of a text are short words, which hold no key: dozens of hints are looked for in what is left.
+    # Most of a text is short words, which hold no key: dozens of hints are searched only in the rest.
     long_words = " ".join([word for word in lowered.split() if len(word) >= LONG_CHARS_MIN])
     for rule in RULES:
         searched = long_words if rule.is_one_word else lowered
@@ -110,18 +110,18 @@ def _mask_private_keys(text: str) -> str:
 
 
 def _is_mixed(secret: str) -> bool:
-    """Tell whether letters and digits mix as they do in keys, and not as in a name with words."""
+    """Tell whether letters and digits mix as in keys, not as in a name made of words."""
     digits = sum(char.isdigit() for char in secret)
     return digits >= 3 and any(char.isalpha() for char in secret) and not _PLACEHOLDER.search(secret)
 
 
 def _is_key(secret: str) -> bool:
-    """Tell whether a value that is named a key or token looks like one."""
+    """Tell whether a value called a key or token looks like one."""
     return len(secret) >= 16 and _is_mixed(secret) and not _NAME_LIKE.match(secret) and len(set(secret)) >= 8
 
 
 def _is_password(secret: str) -> bool:
-    """Tell whether a value that is named a password can be one: a word alone is rather a field or a variable."""
+    """Tell whether a value called a password can be one: a word alone is rather a field or a variable."""
     if _PLACEHOLDER.search(secret) or _NAME_LIKE.match(secret) or "(" in secret:
         return False
     has_letter = any(char.isalpha() for char in secret)

@@ -99,7 +99,7 @@ def read_value(value: object, place: str) -> FileReading:
 
 
 def _find_fault(value: object, reading: FileReading) -> str:
-    """Return what is wrong with a value that holds no session, as exactly as it can be said."""
+    """Return what is wrong with a value that holds no session, as exactly as possible."""
     if reading.kind not in ("unknown", request_log.KIND):
         return reading.broken[0].why if reading.broken else "it has no messages"
     try:
@@ -165,7 +165,7 @@ def _read_rows(content: bytes) -> tuple[list[FileRow], list[Broken]]:
         try:
             value = json.loads(line)
         except (ValueError, RecursionError) as error:
-            broken.append(Broken(number, f"no JSON: {error}"[:200]))
+            broken.append(Broken(number, f"not JSON: {error}"[:200]))
             continue
         if isinstance(value, dict):
             rows.append(FileRow(number, value))

@@ -50,10 +50,10 @@ def is_plain(row: dict[str, Any]) -> bool:
 
 
 def check_known(conversation: Conversation) -> None:
-    """Raise FormatError if a message is none that a provider has; its place and what it is are named."""
+    """Raise a FormatError that names the place and the type if a message is not one of a provider."""
     for at, message in enumerate(conversation.messages):
         if not isinstance(message, dict):
-            raise FormatError(f"messages[{at}] is no message but a {type(message).__name__}")
+            raise FormatError(f"messages[{at}] is a {type(message).__name__}, not a message")
         kind = message.get("type")
         if isinstance(message.get("role"), str) and (
             kind in (None, "message") or conversation.format.name != "openai-responses"
@@ -68,7 +68,7 @@ def check_known(conversation: Conversation) -> None:
 def read_rows(rows: Sequence[FileRow], name: str) -> tuple[list[Session], list[Broken]]:
     """Read the sessions of a log."""
     broken: list[Broken] = []
-    told: list[Session] = []
+    sessions: list[Session] = []
     answers: dict[str, list[Any]] = {}
     loose: list[FileRow] = []
     for row in rows:
@@ -84,12 +84,12 @@ def read_rows(rows: Sequence[FileRow], name: str) -> tuple[list[Session], list[B
         except RefoldError as error:
             broken.append(Broken(row.line, str(error)[:300]))
             continue
-        told, at = _join(told, session)
-        answers[told[at].id] = _find_answer(row.value, session)
-    told = [_add_answer(session, answers.get(session.id, [])) for session in told]
+        sessions, at = _join(sessions, session)
+        answers[sessions[at].id] = _find_answer(row.value, session)
+    sessions = [_add_answer(session, answers.get(session.id, [])) for session in sessions]
     if loose:
-        told += _read_loose(loose, name, broken)
-    return told, broken
+        sessions += _read_loose(loose, name, broken)
+    return sessions, broken
 
 
 def read_session(row: dict[str, Any], name: str) -> Session:
@@ -173,11 +173,11 @@ def _add_answer(session: Session, answer: list[Any]) -> Session:
     return replace(session, messages=(*session.messages, *answer), times=times)
 
 
-def _join(told: list[Session], session: Session) -> tuple[list[Session], int]:
-    """Add a session, or replace the newest one that it continues; return its index, too."""
+def _join(sessions: list[Session], session: Session) -> tuple[list[Session], int]:
+    """Add a session, or replace the newest one that it continues; return the sessions and its index."""
     prints = [_print(message) for message in session.messages]
-    for at in range(len(told) - 1, max(-1, len(told) - 9), -1):
-        known = told[at]
+    for at in range(len(sessions) - 1, max(-1, len(sessions) - 9), -1):
+        known = sessions[at]
         size = len(known.messages)
         if known.format != session.format or size > len(prints) or size == 0:
             continue
@@ -193,8 +193,8 @@ def _join(told: list[Session], session: Session) -> tuple[list[Session], int]:
                 times,
                 session.model,
             )
-            return [*told[:at], joined, *told[at + 1 :]], at
-    return [*told, session], len(told)
+            return [*sessions[:at], joined, *sessions[at + 1 :]], at
+    return [*sessions, session], len(sessions)
 
 
 def _print(message: object) -> str:

@@ -19,7 +19,7 @@ from refold.formats.detect import make_format
 TITLE_CHARS = 80
 YEAR_S = 31_557_600.0
 _MILLISECONDS_FROM = 1e11
-# Agents write into the user's place, too: reminders, the environment, standing instructions.
+# Agents also write messages in the user's name: reminders, the environment, standing instructions.
 _INJECTED = ("<", "# AGENTS.md instructions", "Caveat: ", "This is the Qwen Code. We are setting up")
 
 
@@ -82,7 +82,7 @@ class FileRow:
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """A line that could not be read, and why; line 0 stands for the whole file."""
+    """A line that could not be read, and why; line 0 means the whole file."""
 
     line: int
     why: str
@@ -95,7 +95,7 @@ def read_type(row: dict[str, Any], default: str = "") -> str:
 
 
 def read_time(value: object) -> float | None:
-    """Return a timestamp in seconds: ISO text, seconds or milliseconds; None if it is none of them."""
+    """Return a timestamp in seconds, from ISO text, seconds or milliseconds; None for any other value."""
     if isinstance(value, str):
         try:
             return datetime.fromisoformat(value).timestamp()
@@ -107,7 +107,7 @@ def read_time(value: object) -> float | None:
 
 
 def settle_times(times: list[float | None]) -> tuple[float, ...]:
-    """Return times for all messages, each missing one as late as the one before it; none at all if none is known."""
+    """Return times for all messages, a missing one as late as the one before it; empty if none is known."""
     known = [time for time in times if time is not None]
     if not known:
         return ()

@@ -31,7 +31,7 @@ _FOLDERS = (
     "usr/local/pgsql/bin",
 )
 _START_S = 30.0
-# Runs the server until its own input ends. If nothing was said before, whoever started it died: all of it goes.
+# Runs the server until its own input ends. If that comes without a word, its owner died: remove everything.
 _WATCH = """
 exec 3<&0
 "$@" </dev/null 3<&- & server=$!
@@ -61,7 +61,7 @@ def find_binaries() -> Path | None:
 
 
 class PostgresServer:
-    """One server of ours, started and stopped by hand. ``url`` names a database of it."""
+    """One server, started and stopped explicitly. ``url`` returns the address of a database on it."""
 
     def __init__(self, binaries: Path, *, durable: bool = False) -> None:
         self._binaries = binaries
@@ -99,7 +99,7 @@ class PostgresServer:
             time.sleep(0.02)
 
     def stop(self, *, at_once: bool = False) -> None:
-        """Stop it, its connections being cut; ``at_once`` as if it had crashed."""
+        """Stop it and cut its connections; ``at_once`` stops it as if it had crashed."""
         if self._process is None:
             return
         if state := self._read_state():
@@ -108,13 +108,13 @@ class PostgresServer:
         self._process = None
 
     def _read_state(self) -> str:
-        """Return what the server says of itself: its process, how far it is; nothing if it does not run."""
+        """Return the server's own status: its process and its state; empty if it does not run."""
         with contextlib.suppress(FileNotFoundError):
             return (self.folder / "data" / "postmaster.pid").read_text(encoding="ascii").rstrip()
         return ""
 
     def remove(self) -> None:
-        """Stop it and take its folder away."""
+        """Stop it and remove its folder."""
         self.stop(at_once=True)
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -130,7 +130,7 @@ class PostgresServer:
             raise RuntimeError(f"initdb failed: {told.decode(errors='replace')[-2_000:]}")
 
     def _popen(self, command: list[str], stdout: object, stderr: object) -> subprocess.Popen[bytes]:
-        """Run a program of the server as its owner, for it refuses to run as root."""
+        """Run a program of the server as its owner, because it refuses to run as root."""
         account = {} if self._owner is None else {"user": self._owner.pw_uid, "group": self._owner.pw_gid}
         return subprocess.Popen(  # type: ignore[call-overload, no-any-return]
             command,
@@ -145,7 +145,7 @@ class PostgresServer:
 
 
 def _find_owner() -> pwd.struct_passwd | None:
-    """Return who runs the server: nobody in particular if we are root, else ourselves."""
+    """Return the user who runs the server: an unprivileged one if we are root, else ourselves."""
     if os.geteuid() != 0:
         return None
     import pwd

@@ -51,7 +51,7 @@ class Prices:
 
 @dataclass(frozen=True, slots=True)
 class Cliff:
-    """Above so many input tokens the whole request costs more, by these factors."""
+    """Above this many input tokens the whole request costs more, by these factors."""
 
     above_tokens: int
     input_factor: float
