@@ -1,5 +1,9 @@
-"""How many examples a property test tries: few in ``make test``, all of them in ``make test-all``."""
+"""How much a test tries: some examples and some cases in ``make test``, all of them in ``make test-all``."""
 
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
 from hypothesis import settings
 
 QUICK = "quick"
@@ -13,3 +17,11 @@ def is_quick() -> bool:
 def up_to(full: int, *, quick: int = QUICK_EXAMPLES) -> int:
     """Return the value for ``max_examples``: ``full``, or at most ``quick`` when the quick profile is loaded."""
     return min(full, quick) if is_quick() else full
+
+
+def first_of(values: Iterable[Any], quick: int) -> list[Any]:
+    """Return the values of a parametrised test; those after the first ``quick`` are for ``make test-all``."""
+    return [
+        value if at < quick else pytest.param(value, marks=pytest.mark.slow, id=str(value))
+        for at, value in enumerate(values)
+    ]

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from refold.conversation.reason import Language
-from refold.errors import FormatError, LedgerError
+from refold.errors import FormatError, LedgerError, Sentence
 from refold.offload import lock_folder, make_folder, remove_leftovers, write_whole
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
@@ -102,7 +102,7 @@ class MarkdownSync:
 
     def _page(self, date: str) -> Path:
         if not _DATE.fullmatch(date):
-            raise FormatError(f"{date[:40]!r} is not a date; write it as 2026-02-16")
+            raise FormatError(Sentence("{date!r} is not a date; write it as 2026-02-16", date=date[:40]))
         return self.folder / f"{date}.md"
 
     def _rewrite(self, page: Path, change: Callable[[str], str]) -> None:
@@ -115,7 +115,9 @@ class MarkdownSync:
                 if changed != text:
                     write_whole(page, changed.encode("utf-8", "surrogatepass"))
         except OSError as error:
-            raise LedgerError(f"the memory page {page} cannot be written: {error.strerror or error}") from error
+            raise LedgerError(
+                Sentence("the memory page {page} cannot be written: {why}", page=page, why=error.strerror or error)
+            ) from error
 
 
 def _read(page: Path) -> str:
@@ -320,7 +322,9 @@ class CompressionFolder:
         try:
             make_folder(self.folder)
         except OSError as error:
-            raise LedgerError(f"{self.folder} cannot be made: {error.strerror or error}") from error
+            raise LedgerError(
+                Sentence("{folder} cannot be made: {why}", folder=self.folder, why=error.strerror or error)
+            ) from error
         return lock_folder(self.folder)
 
 

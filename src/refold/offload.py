@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from refold.errors import LedgerError
+from refold.errors import LedgerError, Sentence
 from refold.stages.offload import OffloadFile
 
 if sys.platform != "win32":
@@ -96,7 +96,11 @@ def _wait_for(handle: int, folder: Path, wait_s: float) -> None:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() > until:
-                raise LedgerError(f"{folder} is locked by another process for more than {wait_s:g} s") from None
+                raise LedgerError(
+                    Sentence(
+                        "{folder} is locked by another process for more than {wait_s:g} s", folder=folder, wait_s=wait_s
+                    )
+                ) from None
             time.sleep(_LOCK_STEP_S)
         else:
             return
@@ -142,7 +146,11 @@ class OffloadFolder:
         except OSError as error:
             self.remove(new)
             raise LedgerError(
-                f"offloaded text cannot be written to {self.relative}: {error.strerror or error}; nothing was changed"
+                Sentence(
+                    "offloaded text cannot be written to {relative}: {why}; nothing was changed",
+                    relative=self.relative,
+                    why=error.strerror or error,
+                )
             ) from error
         return new
 
@@ -203,10 +211,18 @@ class OffloadFolder:
     def _write_one(self, file: OffloadFile) -> bool:
         place = self._place(file.path)
         if place is None:
-            raise LedgerError(f"{file.path!r} is not in the session's folder {self.relative}; nothing was written")
+            raise LedgerError(
+                Sentence(
+                    "{path!r} is not in the session's folder {relative}; nothing was written",
+                    path=file.path,
+                    relative=self.relative,
+                )
+            )
         make_folder(self._folder)
         if not self._is_safe():
-            raise LedgerError(f"{self.relative} is a link; offloaded text is only written to real folders")
+            raise LedgerError(
+                Sentence("{relative} is a link; offloaded text is only written to real folders", relative=self.relative)
+            )
         # The path is a hash of the content, so an existing complete file is right.
         if self.read(file.path) == file.text:
             return False

@@ -22,7 +22,7 @@ from typing import Any, Literal, TypeVar, cast
 
 from refold.conversation.message import Message
 from refold.conversation.view import Edit, View
-from refold.errors import ConfigError, FormatError
+from refold.errors import ConfigError, FormatError, Sentence
 from refold.ladder.run import take_edits
 from refold.ledger.codec import find_invalid
 from refold.stages import STAGES
@@ -103,7 +103,14 @@ def make_stage(name: str, options: Mapping[str, object]) -> GuardedStage:
     try:
         return GuardedStage(name, when, kind(**options))
     except Exception as error:  # noqa: BLE001
-        raise ConfigError(f"plugins.{name}: the stage rejected its options ({type(error).__name__}: {error})") from None
+        raise ConfigError(
+            Sentence(
+                "plugins.{name}: the stage rejected its options ({kind}: {error})",
+                name=name,
+                kind=type(error).__name__,
+                error=error,
+            )
+        ) from None
 
 
 def load_summariser(name: str) -> tuple[object | None, str]:
@@ -123,7 +130,14 @@ def _find(kind: Kind, name: str) -> Plugin:
     known = {one.name: one for one in find_plugins(kind)}
     if name not in known:
         there = ", ".join(known) or "none"
-        raise ConfigError(f"there is no {kind} plugin '{name}'; known plugins: {there}. Install or register it first")
+        raise ConfigError(
+            Sentence(
+                "there is no {kind} plugin '{name}'; known plugins: {there}. Install or register it first",
+                kind=kind,
+                name=name,
+                there=there,
+            )
+        )
     return known[name]
 
 
@@ -134,9 +148,17 @@ def _describe_unloaded(plugin: Plugin, error: BaseException) -> str:
 
 def _check_name(name: object, whose: str) -> str:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise ConfigError(f"{whose}: a plugin's name has lower-case letters, digits and '_', unlike {name!r}")
+        raise ConfigError(
+            Sentence(
+                "{whose}: a plugin's name has lower-case letters, digits and '_', unlike {name!r}",
+                whose=whose,
+                name=name,
+            )
+        )
     if name in STAGES or name in _RESERVED:
-        raise ConfigError(f"{whose}: '{name}' is a built-in stage; choose another name")
+        raise ConfigError(
+            Sentence("{whose}: '{name}' is a built-in stage; choose another name", whose=whose, name=name)
+        )
     return name
 
 

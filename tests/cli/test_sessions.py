@@ -300,6 +300,7 @@ def test_what_a_session_says_cannot_move_the_cursor(shell: Shell) -> None:
     assert "[bold]words" in shell.refold("show", "-s", "\x1b[2Jname").text
 
 
+@pytest.mark.slow  # The commands are proved in this process above; tests/cli/test_ending.py starts real ones.
 def test_in_real_processes_a_session_is_shown_undone_exported_and_deleted(process: ProcessShell) -> None:
     manager = ContextCompressionManager(CompressionConfig(window=4_000, reserve=500), process.folder)
     manager.prepare_context_sync("s1", agent(30))

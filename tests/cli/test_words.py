@@ -133,6 +133,11 @@ def test_the_main_commands_answer_in_chinese(shell: Shell, session: list[dict[st
         (["recall", "q", "--limit", "0"], 2, "的值无效：应大于或等于 1"),
         (["sessions", "extra"], 2, "多余的参数（extra）"),
         (["show", "--json=3"], 2, "选项 '--json' 不带值"),
+        (["key", "add", "A B"], 3, "租户名至多 64 个"),
+        (["key", "revoke", "nobody"], 3, "没有密钥或租户 'nobody'"),
+        (["serve", "--port", "70000"], 3, "gateway.port 必须是 0 到 65535"),
+        (["serve", "--openai-upstream", "nowhere"], 3, "不是地址"),
+        (["import", "changed.json"], 4, "此会话由更新版本的 refold 导出"),
         (["chat", "--resume", "--model", "m", "--base-url", "http://127.0.0.1:9/v1", "hi"], 3, "没有可继续的会话"),
     ],
 )
@@ -140,6 +145,7 @@ def test_errors_are_in_chinese(
     shell: Shell, session: list[dict[str, object]], words: list[str], code: int, expected: str
 ) -> None:
     del session
+    shell.write("changed.json", '{"refold_session": 99}')
     ran = shell.refold(*words, **ZH)
     assert (ran.code, expected in ran.err) == (code, True), ran.err
     assert find_english(ran.err) == []

@@ -33,7 +33,9 @@ def read_sessions(folder: Path) -> Iterator[Any]:
             for at, line in enumerate(lines):
                 if at >= SESSIONS_MAX:
                     break
-                yield pytest.param(json.loads(line)["messages"], id=f"{name}-{at}")
+                # One session of each set in `make test`.
+                marks = [pytest.mark.slow] if at else []
+                yield pytest.param(json.loads(line)["messages"], id=f"{name}-{at}", marks=marks)
 
 
 def make_up(dice: random.Random, known: list[str]) -> str:

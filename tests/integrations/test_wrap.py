@@ -9,8 +9,22 @@ from refold.testing.integration import CASES, run_case
 from tests.integrations.driving import ChatDriver, ClaudeDriver, ResponsesDriver
 from tests.tokens.oracle import count_reference
 
+# Cases that start a process or play long: in `make test` on one wire, on all of them in `make test-all`.
+LONG = ("restart", "view", "recall")
 
-@pytest.mark.parametrize("driver", [ChatDriver, ClaudeDriver, ResponsesDriver], ids=lambda one: one.wire)
-@pytest.mark.parametrize("case", CASES)
+
+def list_cases() -> list[Any]:
+    return [
+        pytest.param(
+            *(case, driver),
+            id=f"{case}-{driver.wire}",
+            marks=[pytest.mark.slow] if case in LONG and driver is not ChatDriver else [],
+        )
+        for case in CASES
+        for driver in (ChatDriver, ClaudeDriver, ResponsesDriver)
+    ]
+
+
+@pytest.mark.parametrize(("case", "driver"), list_cases())
 def test_contract(case: str, driver: Any, tmp_path: Path) -> None:
     run_case(case, driver(), tmp_path, count=lambda text: count_reference("o200k_base", text))

@@ -13,7 +13,7 @@ def test_a_fold_over_folds_shows_the_tokens_of_all_originals(tmp_path: Any) -> N
     config = CompressionConfig(window=4_000, reserve=200, summariser="extract", economic=False)
     manager = ContextCompressionManager(config, tmp_path)
     messages: list[dict[str, Any]] = []
-    for n in range(300):
+    for n in range(120):
         messages.append({"role": "user", "content": f"Question {n}: what grows in bed {n}? " + "Tell me more. " * 20})
         messages.append({"role": "assistant", "content": f"In bed {n} there are beans. " + "They like the sun. " * 20})
         manager.prepare_context_sync("s", messages)

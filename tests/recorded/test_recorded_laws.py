@@ -18,14 +18,14 @@ SHARES = (0.8, 0.4, 0.2, 0.1)
 ROOM = 1_500
 # A quick look at each set in every run; all of them with the slow tests.
 QUICK = {
-    "tau_airline": 14,
-    "swe_mini": 12,
+    "tau_airline": 6,
+    "swe_mini": 4,
     "agent_long": 3,
-    "agent_native_misc": 3,
-    "bfcl_long_replay": 14,
-    "locomo": 3,
-    "zh_dialogues": 40,
-    "zh_long_concat": 7,
+    "agent_native_misc": 2,
+    "bfcl_long_replay": 6,
+    "locomo": 1,
+    "zh_dialogues": 20,
+    "zh_long_concat": 3,
 }
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from refold.server import worker
 from refold.server.worker import choose_by_size, shorten
+from tests.effort import first_of
 from tests.server.running import make_body, make_dialog
 
 LARGE_BYTES = 200_000
@@ -31,7 +32,7 @@ def make_large(size: int = LARGE_BYTES) -> list[dict[str, object]]:
     return [*talk, {"role": "user", "content": "what was question 4?"}]
 
 
-@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("wire", first_of(WIRES, 1))
 def test_a_large_request_is_stored_and_fits_and_later_ones_keep_their_prefix(start, wire):
     rig = start(config=SMALL, window=20_000, settings=LARGE)
     messages = make_large()

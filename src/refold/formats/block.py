@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from refold.conversation.message import Message, Part, Role, Spoken, write_json
-from refold.errors import FormatError
+from refold.errors import FormatError, Sentence
 from refold.formats.canonical import parse_arguments
 
 Raw = dict[str, Any]
@@ -59,9 +59,17 @@ def read_role(holder: Raw, roles: Mapping[str, Role], form: str, where: str) -> 
     """Return the role of a message in a format that knows these."""
     role = holder.get("role")
     if role is None:
-        raise FormatError(f"{where} has no role; add one of {', '.join(roles)}")
+        raise FormatError(Sentence("{where} has no role; add one of {listed}", where=where, listed=", ".join(roles)))
     if not isinstance(role, str) or role not in roles:
-        raise FormatError(f"{where}.role is {str(role)[:40]!r}; {form} knows {', '.join(roles)}")
+        raise FormatError(
+            Sentence(
+                "{where}.role is {role!r}; {form} knows {listed}",
+                where=where,
+                role=str(role)[:40],
+                form=form,
+                listed=", ".join(roles),
+            )
+        )
     return roles[role]
 
 
@@ -72,7 +80,11 @@ def str_or_empty(value: object) -> str:
 
 def fail(where: str, value: object, wanted: str, hint: str = "") -> NoReturn:
     """Raise FormatError for a value of the wrong type."""
-    raise FormatError(f"{where} is {name_type(value)}, expected {wanted}{hint}")
+    raise FormatError(
+        Sentence(
+            "{where} is {kind}, expected {wanted}{hint}", where=where, kind=name_type(value), wanted=wanted, hint=hint
+        )
+    )
 
 
 def name_type(value: object) -> str:
@@ -158,7 +170,13 @@ def read_system(system: object, where: str = "system") -> str:
         place = f"{where}[{at}]"
         holder = {"type": "text", "text": block} if isinstance(block, str) else read_object(block, place)
         if holder.get("type") not in _TEXT_TYPES:
-            raise FormatError(f"{place}.type is {holder.get('type')!r}; a system prompt is made of text blocks")
+            raise FormatError(
+                Sentence(
+                    "{place}.type is {given!r}; a system prompt is made of text blocks",
+                    place=place,
+                    given=holder.get("type"),
+                )
+            )
         texts.append(read_str(holder, "text", place))
     return "\n".join(texts)
 

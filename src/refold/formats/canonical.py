@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from refold.conversation.message import digest_of
-from refold.errors import FormatError
+from refold.errors import FormatError, Sentence
 
 Volatile = Callable[[str], str]
 
@@ -102,7 +102,11 @@ def check_depth(value: object, where: str) -> None:
         layer = [inner for outer in layer for inner in _children(outer)]
         if not layer:
             return
-    raise FormatError(f"{where} nests deeper than {DEPTH_MAX} levels; flatten it or leave it out")
+    raise FormatError(
+        Sentence(
+            "{where} nests deeper than {depth_max} levels; flatten it or leave it out", where=where, depth_max=DEPTH_MAX
+        )
+    )
 
 
 def _children(value: object) -> Iterable[object]:
@@ -201,7 +205,11 @@ def _dump_slowly(form: dict[str, Any], where: str) -> bytes:
     try:
         return json.dumps(form, sort_keys=True, separators=(",", ":")).encode("ascii")
     except (TypeError, ValueError) as error:
-        raise FormatError(f"{where} is not JSON ({error}); give plain dicts, lists, strings and numbers") from error
+        raise FormatError(
+            Sentence(
+                "{where} is not JSON ({error}); give plain dicts, lists, strings and numbers", where=where, error=error
+            )
+        ) from error
 
 
 def _has_nan(value: object) -> bool:

@@ -17,7 +17,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
-from refold.errors import ConfigError, ProviderError, Unavailable
+from refold.errors import ConfigError, ProviderError, Sentence, Unavailable
 from refold.llm.errors import classify, show_url
 from refold.llm.port import (
     TEMPERATURE,
@@ -75,7 +75,7 @@ class ReplyCollector(ABC):
         try:
             return self.read_whole(payload)
         except (LookupError, TypeError, AttributeError):
-            raise Unavailable(f"the provider answered 200 with {found}; try again") from None
+            raise Unavailable(Sentence("the provider answered 200 with {found}; try again", found=found)) from None
 
     @abstractmethod
     def take(self, event: Any) -> list[Delta]:
@@ -92,7 +92,7 @@ class ReplyCollector(ABC):
     def check_end(self) -> None:
         """Raise Unavailable if the stream gave no finish reason: a dropped connection looks like an end, too."""
         if not self.reason:
-            raise Unavailable("the answer broke off before its end; try again")
+            raise Unavailable(Sentence("the answer broke off before its end; try again"))
 
 
 @dataclass
@@ -140,7 +140,9 @@ class ProviderClient(ABC):
                         break
                     self._needs_room = True
         except TimeoutError:
-            raise Unavailable(f"{self.source} did not answer within {self.timeout_s:g} s") from None
+            raise Unavailable(
+                Sentence("{source} did not answer within {timeout_s:g} s", source=self.source, timeout_s=self.timeout_s)
+            ) from None
         except Exception as error:  # noqa: BLE001 - the SDK and its HTTP library raise many types
             raise classify(error, source=self.source, secrets=(self.key,)) from None
         reason = "tool_calls" if reply.calls and not reply.text else reply.finish_reason
@@ -156,7 +158,9 @@ class ProviderClient(ABC):
                 async for item in items:
                     yield item
         except TimeoutError:
-            raise Unavailable(f"{self.source} sent nothing for {request.stall_s:g} s") from None
+            raise Unavailable(
+                Sentence("{source} sent nothing for {stall_s:g} s", source=self.source, stall_s=request.stall_s)
+            ) from None
         except Exception as error:  # noqa: BLE001 - the SDK and its HTTP library raise many types
             raise classify(error, source=self.source, secrets=(self.key,)) from None
 
@@ -178,7 +182,13 @@ class ProviderClient(ABC):
             kind = response.response.headers.get("content-type", "")
             if kind.lower().startswith(_NOT_EVENTS):
                 page = kind.partition(";")[0]
-                raise ProviderError(f"{self.source} answered with a web page ({page}); is the address right?")
+                raise ProviderError(
+                    Sentence(
+                        "{source} answered with a web page ({page}); is the address right?",
+                        source=self.source,
+                        page=page,
+                    )
+                )
             if kind.startswith("application/json"):
                 yield collector.read_body(await response.response.aread())
                 return
@@ -204,7 +214,9 @@ class ProviderClient(ABC):
                 if not rejected:
                     raise
                 self._rejected.add(rejected)
-        raise ProviderError(f"{self.source} rejects every form of the request; use another model")
+        raise ProviderError(
+            Sentence("{source} rejects every form of the request; use another model", source=self.source)
+        )
 
     async def aclose(self) -> None:
         """Close connections; the next request reopens them."""
@@ -256,7 +268,7 @@ def make_http_client(library: Any) -> Any:
             async for chunk in read(chunk_size):
                 meter.bytes += len(chunk) + line_bytes * chunk.count(b"\n")
                 if meter.bytes > BYTES_MAX:
-                    raise Unavailable("the provider sends data without end that forms no answer; try again")
+                    raise Unavailable(Sentence("the provider sends data without end that forms no answer; try again"))
                 yield chunk
 
         response.aiter_bytes = read_bounded
@@ -279,7 +291,9 @@ async def load_library(name: str) -> Any:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != name:
             raise
-        raise ConfigError(f"the library '{name}' is not installed; pip install 'refold[llm]'") from None
+        raise ConfigError(
+            Sentence("the library '{name}' is not installed; pip install 'refold[llm]'", name=name)
+        ) from None
 
 
 def count_whole(value: object) -> int:

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
-from refold.errors import ConfigError
+from refold.errors import ConfigError, Sentence
 from refold.offload import lock_folder, write_whole
 from refold.server.request import Headers, find_bearer, find_header
 
@@ -98,7 +98,10 @@ class KeyRing:
         """Create a key for a tenant; return its record and the key, which is shown only once."""
         if not _TENANT.fullmatch(tenant):
             raise ConfigError(
-                f"a tenant is up to 64 of a-z 0-9 _ . - and begins with a letter or a digit, not {tenant[:40]!r}"
+                Sentence(
+                    "a tenant is up to 64 of a-z 0-9 _ . - and begins with a letter or a digit, not {tenant!r}",
+                    tenant=tenant[:40],
+                )
             )
         key = PREFIX + secrets.token_urlsafe(32)
         hashed = hash_key(key)
@@ -106,7 +109,7 @@ class KeyRing:
         with self._locked():
             keys = self.list_keys()
             if len(keys) >= KEYS_MAX:
-                raise ConfigError(f"there are {KEYS_MAX} keys; revoke some")
+                raise ConfigError(Sentence("there are {keys_max} keys; revoke some", keys_max=KEYS_MAX))
             self._write([*keys, stored])
         return stored, key
 
@@ -120,7 +123,9 @@ class KeyRing:
             keys = self.list_keys()
             gone = [one for one in keys if key_id in (one.id, one.tenant)]
             if not gone:
-                raise ConfigError(f"there is no key or tenant {key_id[:40]!r}; 'refold key list' shows them")
+                raise ConfigError(
+                    Sentence("there is no key or tenant {key_id!r}; 'refold key list' shows them", key_id=key_id[:40])
+                )
             self._write([one for one in keys if one not in gone])
         return gone
 
@@ -129,7 +134,9 @@ class KeyRing:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise ConfigError(f"{self.path.parent} cannot be created: {error.strerror or error}") from None
+            raise ConfigError(
+                Sentence("{parent} cannot be created: {why}", parent=self.path.parent, why=error.strerror or error)
+            ) from None
         with lock_folder(self.path.parent):
             yield
 
@@ -138,7 +145,9 @@ class KeyRing:
         try:
             write_whole(self.path, text.encode())
         except OSError as error:
-            raise ConfigError(f"{self.path} cannot be written: {error.strerror or error}") from None
+            raise ConfigError(
+                Sentence("{path} cannot be written: {why}", path=self.path, why=error.strerror or error)
+            ) from None
         self._looked_at = 0.0
 
     def _refresh(self) -> None:
@@ -188,5 +197,9 @@ def _read_keys(path: Path) -> list[StoredKey]:
         return []
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(
-            f"{path} cannot be read ({type(error).__name__}); mend it, or remove it and make new keys"
+            Sentence(
+                "{path} cannot be read ({kind}); mend it, or remove it and make new keys",
+                path=path,
+                kind=type(error).__name__,
+            )
         ) from None

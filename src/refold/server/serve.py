@@ -106,7 +106,14 @@ def open_socket(host: str, port: int) -> socket.socket:
         made.bind((host, port))
     except OSError as error:
         made.close()
-        raise ConfigError(f"{host}:{port} cannot be bound: {error.strerror or error}; choose another --port") from None
+        raise ConfigError(
+            Sentence(
+                "{host}:{port} cannot be bound: {why}; choose another --port",
+                host=host,
+                port=port,
+                why=error.strerror or error,
+            )
+        ) from None
     return made
 
 
@@ -134,7 +141,7 @@ class BackgroundServer:
         until = time.monotonic() + START_S_MAX
         while not self._server.started:
             if not self._thread.is_alive() or time.monotonic() > until:
-                raise ConfigError("the gateway did not start; its log says why")
+                raise ConfigError(Sentence("the gateway did not start; its log says why"))
             time.sleep(0.01)
         return self
 

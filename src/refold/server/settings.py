@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from refold.config import CompressionConfig
 from refold.config.schema import block_of
-from refold.errors import ConfigError
+from refold.errors import ConfigError, Sentence
 from refold.ledger.records import SessionRow
 from refold.llm.choose import GATEWAY, Endpoint, Place, name_conversation
 from refold.server.request import Asked, find_bearer
@@ -88,18 +88,35 @@ class GatewaySettings:
         for one in fields(self):
             value = getattr(self, one.name)
             if one.name.endswith(("_max", "_min", "_s", "_s_max")) and not value > 0:
-                raise ConfigError(f"gateway.{one.name} must be more than 0, not {value}")
+                raise ConfigError(
+                    Sentence("gateway.{name} must be more than 0, not {value}", name=one.name, value=value)
+                )
         if self.tenant_bytes < 0:
-            raise ConfigError(f"gateway.tenant_bytes must be 0 (no limit) or more, not {self.tenant_bytes}")
+            raise ConfigError(
+                Sentence(
+                    "gateway.tenant_bytes must be 0 (no limit) or more, not {tenant_bytes}",
+                    tenant_bytes=self.tenant_bytes,
+                )
+            )
         for path in self.paths_for_tenants:
             if not path.startswith("/v1/"):
-                raise ConfigError(f"gateway.tenant_paths holds {path[:40]!r}; a path begins with /v1/")
+                raise ConfigError(
+                    Sentence("gateway.tenant_paths holds {path!r}; a path begins with /v1/", path=path[:40])
+                )
         if not 0 <= self.port <= 65_535:
-            raise ConfigError(f"gateway.port must be 0 to 65535, not {self.port}")
+            raise ConfigError(Sentence("gateway.port must be 0 to 65535, not {port}", port=self.port))
         if self.cache_marks not in ("client", "auto"):
-            raise ConfigError(f"gateway.cache_marks is client or auto, not {str(self.cache_marks)[:40]!r}")
+            raise ConfigError(
+                Sentence(
+                    "gateway.cache_marks is client or auto, not {cache_marks!r}", cache_marks=str(self.cache_marks)[:40]
+                )
+            )
         if self.summaries not in ("own", "client", "off"):
-            raise ConfigError(f"gateway.summaries is own, client or off, not {str(self.summaries)[:40]!r}")
+            raise ConfigError(
+                Sentence(
+                    "gateway.summaries is own, client or off, not {summaries!r}", summaries=str(self.summaries)[:40]
+                )
+            )
         if self.otel not in ("on", "off"):
             check_upstream("otel", self.otel, path="")
 
@@ -131,7 +148,14 @@ def load_settings(workspace: str | Path | None = None, **call: object) -> Gatewa
     for name, (value, place) in found.items():
         if name in _NOT_IN_FILES and place not in VARIABLES:
             variable = next(key for key, setting in VARIABLES.items() if setting == name)
-            raise ConfigError(f"{place}: {name} is a secret and does not belong in a file; set {variable}")
+            raise ConfigError(
+                Sentence(
+                    "{place}: {name} is a secret and does not belong in a file; set {variable}",
+                    place=place,
+                    name=name,
+                    variable=variable,
+                )
+            )
         values[name] = _read_value(name, value, place)
         try:
             GatewaySettings(**{name: values[name]})  # type: ignore[arg-type]
@@ -145,7 +169,9 @@ def _read_value(name: str, value: object, place: str) -> object:
     if name not in known:
         near = get_close_matches(name, known, 1)
         hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(known)}"
-        raise ConfigError(f"{place}: unknown setting 'gateway.{name[:40]}'{hint}")
+        raise ConfigError(
+            Sentence("{place}: unknown setting 'gateway.{name}'{hint}", place=place, name=name[:40], hint=hint)
+        )
     kind: type[Any] = type(known[name])
     try:
         if name == "otel" and (switch := _SWITCHES.get(str(value).strip().lower())) is not None:
@@ -159,7 +185,15 @@ def _read_value(name: str, value: object, place: str) -> object:
         return kind(value)
     except (ValueError, KeyError, OverflowError):
         shown = "(hidden)" if name in _NOT_IN_FILES else repr(str(value)[:40])
-        raise ConfigError(f"{place}: gateway.{name} must be a {kind.__name__}, not {shown}") from None
+        raise ConfigError(
+            Sentence(
+                "{place}: gateway.{name} must be a {kind}, not {shown}",
+                place=place,
+                name=name,
+                kind=kind.__name__,
+                shown=shown,
+            )
+        ) from None
 
 
 def is_local_host(host: str) -> bool:
@@ -178,9 +212,17 @@ def check_upstream(name: str, url: str, path: str = "/v1") -> None:
     except ValueError:
         is_plain = False
     if not is_plain:
-        raise ConfigError(f"gateway.{name} is not an address; write https://HOST{path} or http://HOST:PORT{path}")
+        raise ConfigError(
+            Sentence(
+                "gateway.{name} is not an address; write https://HOST{path} or http://HOST:PORT{path}",
+                name=name,
+                path=path,
+            )
+        )
     if parts.username or parts.password or parts.query or parts.fragment:
-        raise ConfigError(f"gateway.{name} must be a bare address; a key goes into an environment variable")
+        raise ConfigError(
+            Sentence("gateway.{name} must be a bare address; a key goes into an environment variable", name=name)
+        )
 
 
 def name_payer(settings: GatewaySettings, asked: Asked, wire: Wire, model: str) -> None:
