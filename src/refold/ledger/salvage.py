@@ -1,9 +1,10 @@
 """Salvage: copy what can be read of a damaged SQLite ledger into a new file, and list what is lost.
 
 The damaged file is never changed: it is read from a copy. Rows are copied range by range, so that a damaged page costs
-only the rows on it. Then every session is made consistent: content that fails its checksum is left out like forgotten
-content, edits that no longer match their messages are dropped, and a session with missing messages is chained again
-from those that are left. The new file passes ``verify``.
+only the rows on it. Messages and contents to which no readable page leads any more are read page by page. Then every
+session is made consistent: content that fails its checksum is left out like forgotten content, edits that no longer
+match their messages are dropped, and a session with missing messages is chained again from those that are left. The
+new file passes ``verify``.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import shutil
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -43,6 +45,15 @@ _TABLES = {
     "fact": ("key",),
     "event": ("id",),
     "usage": ("key",),
+}
+# What people said is read even if the page is lost that leads to it: by the kinds of page that hold rows, and by what
+# tells these rows from those of other tables.
+_ORPHANS = {
+    "raw": (frozenset((0x0D,)), "typeof(body) = 'blob'"),
+    "message": (
+        frozenset((0x0A, 0x02)),
+        "typeof(seq) = 'integer' AND typeof(id) = 'blob' AND typeof(parent) = 'blob' AND typeof(digest) = 'blob'",
+    ),
 }
 _DAMAGED = "damaged"
 _UNASSIGNED = "salvaged-unassigned"
@@ -162,6 +173,8 @@ def _copy_tables(old: apsw.Connection, new: apsw.Connection) -> Iterator[tuple[s
                 continue
             new.executemany(f"INSERT OR IGNORE INTO {table} ({names}) VALUES ({marks})", rows)
         if failed:
+            for rows in _read_orphans(old, table, f"SELECT {names} FROM {table}"):
+                new.executemany(f"INSERT OR IGNORE INTO {table} ({names}) VALUES ({marks})", rows)
             yield table, failed
     old.close()
 
@@ -191,6 +204,33 @@ def _read_ranges(db: apsw.Connection, select: str, keys: Sequence[str], where: s
         yield None
 
 
+def _read_orphans(db: apsw.Connection, table: str, select: str) -> Iterator[list[Any]]:
+    """Yield the rows of pages that no readable page may lead to: each page is read as if it were the whole table."""
+    kinds, belongs = _ORPHANS.get(table, (frozenset(), ""))
+    if not kinds:
+        return
+    with suppress(*_UNREADABLE):
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    content, page_bytes = Path(db.filename).read_bytes(), int(db.pragma("page_size"))
+    where = "WHERE type = 'table' AND name = ?"
+    (first,) = next(db.execute(f"SELECT rootpage FROM sqlite_schema {where}", (table,)))
+    # Two things that begin at the same page make a schema invalid; what begins there was read as the table that it is.
+    taken = {page for (page,) in db.execute("SELECT rootpage FROM sqlite_schema")}
+    for page in range(2, len(content) // page_bytes + 1):
+        if content[(page - 1) * page_bytes] in kinds and page not in taken:
+            _begin_at(db, table, page)
+            with suppress(*_UNREADABLE):
+                yield db.execute(f"{select} NOT INDEXED WHERE {belongs}").fetchall()
+    _begin_at(db, table, first)
+
+
+def _begin_at(db: apsw.Connection, table: str, page: int) -> None:
+    """Make a table of a copy begin at another page."""
+    db.execute("PRAGMA writable_schema = ON")
+    db.execute("UPDATE sqlite_schema SET rootpage = ? WHERE type = 'table' AND name = ?", (page, table))
+    db.execute("PRAGMA writable_schema = RESET")
+
+
 def _list_sessions(new: apsw.Connection, made: Salvaged) -> list[tuple[int, str]]:
     """Return every session by key and name; one whose own row is lost gets a name of its own."""
     db = SqliteDatabase(new)
@@ -217,6 +257,8 @@ def _take_unassigned(new: apsw.Connection, digest: DigestOf, made: Salvaged) -> 
         except (ValueError, RefoldError):
             made.lost.append(Finding("", f"content {key} belongs to no message and is damaged", is_derived=False))
     new.execute("DELETE FROM raw WHERE key NOT IN (SELECT raw FROM message WHERE raw IS NOT NULL)")
+    # A content that is stored from here on must not take the number of a lost one, to which a message still refers.
+    new.execute("UPDATE message SET raw = NULL WHERE raw NOT IN (SELECT key FROM raw)")
     if not found:
         return None
     what = f"{len(found)} contents have lost their session and their checksums; they are here in the order of arrival"
