@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from refold.conversation.message import digest_of
 from refold.conversation.reason import text_reason
-from refold.conversation.view import Edit, Fact, Fold
+from refold.conversation.view import Edit, Fact, FoldRecord
 from refold.ledger.align import ChainedPath, chain_path
 from refold.ledger.port import Ledger
 from refold.ledger.records import Batch, Event, StoredMessage
@@ -48,7 +48,9 @@ def read_texts(ledger: Ledger, session: str = SESSION) -> list[str]:
 
 
 def make_fold(covers: Sequence[str], text: str = "summary", level: int = 0, made_from: Sequence[str] = ()) -> Edit:
-    fold = Fold(handle="f:0badcafe", summary=text, facts=(Fact("todo", "water the plants", "m:00"),), key_points=("k",))
+    fold = FoldRecord(
+        handle="f:0badcafe", summary=text, facts=(Fact("todo", "water the plants", "m:00"),), key_points=("k",)
+    )
     return Edit("fold", "fold", tuple(covers), text=text, level=level, fold=fold, made_from=tuple(made_from))
 
 

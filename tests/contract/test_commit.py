@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from refold.conversation import because
 from refold.conversation.reason import text_reason
-from refold.conversation.view import Artifact, Edit, Fact, Fold
+from refold.conversation.view import Artifact, Edit, Fact, FoldRecord
 from refold.ledger.port import Ledger
 from refold.ledger.records import Event
 from tests.contract.conftest import OpenLedger
@@ -23,7 +23,7 @@ def read_count(ledger: Ledger) -> int:
 
 def test_an_edit_comes_back_equal_with_all_it_knows(ledger: Ledger) -> None:
     ids = send(ledger, list("abcd"))
-    fold = Fold(
+    fold = FoldRecord(
         handle="f:1", summary="摘要 \ud800", facts=(Fact("decision", "use SQLite", "m:12345678"),),
         artifacts=(Artifact("file", "a.py", "m:1", "written", 0.5),), key_points=("one", "two"), turn_range=(1, 2),
         by="model",

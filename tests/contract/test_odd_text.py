@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from refold.conversation.reason import text_reason
-from refold.conversation.view import Edit, Fact, Fold
+from refold.conversation.view import Edit, Fact, FoldRecord
 from refold.ledger.port import Ledger
 from refold.ledger.records import Batch, Event, StoredUsage
 from tests.contract.talk import NOW, SESSION, is_sound, make_batch, make_fold, read_texts, send
@@ -20,7 +20,7 @@ ODD = [
 def test_odd_text_comes_back_from_every_column(ledger: Ledger, odd: str) -> None:
     ids = send(ledger, ["a", "b", "c"])
     ledger.update_session(SESSION, {"wire": odd, "model": odd, "settings": {odd: [odd], "k": {"k": odd}}}, NOW)
-    fold = Fold(handle=odd, summary=odd, facts=(Fact("todo", odd, odd),), key_points=(odd,))
+    fold = FoldRecord(handle=odd, summary=odd, facts=(Fact("todo", odd, odd),), key_points=(odd,))
     edit = Edit("fold", "fold", ids[:2], text=odd, reason=text_reason(odd), fold=fold)
     batch = Batch(f"b{odd[:200]}", (edit,), text_reason(odd), (Fact("key", odd, odd),), created_at=NOW)
     assert ledger.acquire_lease(SESSION, odd[:200], seconds=9, now=NOW)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.conversation.reason import Reason, text_reason
-from refold.conversation.view import Artifact, Edit, Fact, Fold
+from refold.conversation.view import Artifact, Edit, Fact, FoldRecord
 from refold.errors import FormatError
 from refold.ledger.codec import decode_edit, decode_text, dump_json, encode_edit, encode_text, load_json
 
@@ -66,7 +66,7 @@ def test_any_text_fits_a_column(text: str) -> None:
 FACTS = st.builds(Fact, st.sampled_from(["preference", "decision", "todo", "key"]), ANY_TEXT, ANY_TEXT)
 ARTIFACTS = st.builds(Artifact, ANY_TEXT, ANY_TEXT, ANY_TEXT, ANY_TEXT, st.floats(allow_nan=False))
 FOLDS = st.builds(
-    Fold, ANY_TEXT, ANY_TEXT, st.lists(FACTS, max_size=2).map(tuple), st.lists(ARTIFACTS, max_size=2).map(tuple),
+    FoldRecord, ANY_TEXT, ANY_TEXT, st.lists(FACTS, max_size=2).map(tuple), st.lists(ARTIFACTS, max_size=2).map(tuple),
     st.lists(ANY_TEXT, max_size=2).map(tuple), st.tuples(st.integers(0, 9), st.integers(0, 9)), ANY_TEXT,
 )  # fmt: skip
 

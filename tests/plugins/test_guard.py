@@ -7,13 +7,13 @@ from typing import Any, ClassVar
 import pytest
 
 from refold import CompressionConfig, ContextCompressionManager
-from refold.conversation.view import Edit, Fold, View
+from refold.conversation.view import Edit, FoldRecord, View
 from refold.plugins import register_stage, unregister
 from refold.stages.stage import Goal, Proposed, When
 from refold.testing import find_violations
 from tests.manager.sessions import agent
 
-SOUND = Fold("f:00000000", "short")
+SOUND = FoldRecord("f:00000000", "short")
 
 
 class Unreadable:
@@ -68,9 +68,9 @@ def prepare_twice(folder: Path) -> list[str]:
     "fields",
     [
         {"fold": "nonsense"},
-        {"fold": Fold(3, None, facts=("x",))},  # type: ignore[arg-type]
-        {"fold": Fold("f:00000000", "short", turn_range=None)},  # type: ignore[arg-type]
-        {"fold": Fold("f:00000000", "short", key_points=None)},  # type: ignore[arg-type]
+        {"fold": FoldRecord(3, None, facts=("x",))},  # type: ignore[arg-type]
+        {"fold": FoldRecord("f:00000000", "short", turn_range=None)},  # type: ignore[arg-type]
+        {"fold": FoldRecord("f:00000000", "short", key_points=None)},  # type: ignore[arg-type]
         {"reason": object()},
         {"reason": b"bytes"},
         {"made_from": None},

@@ -3,7 +3,7 @@
 import pytest
 
 from refold.conversation.reason import text_reason
-from refold.conversation.view import Edit, Fold
+from refold.conversation.view import Edit, FoldRecord
 from refold.errors import HandleUnknown
 from refold.ledger.records import Batch
 from tests.recall.building import Workspace
@@ -39,7 +39,7 @@ def test_a_part_of_a_message_has_a_handle_of_its_own(workspace: Workspace) -> No
 
 def test_a_fold_expands_to_every_message_it_stands_for(workspace: Workspace) -> None:
     ids = workspace.say("s", "one", "two", "three")
-    fold = Edit("fold", "fold", tuple(ids[:2]), text="x", fold=Fold("f:12345678", "summary"))
+    fold = Edit("fold", "fold", tuple(ids[:2]), text="x", fold=FoldRecord("f:12345678", "summary"))
     assert workspace.ledger.commit("s", Batch("b", (fold,), text_reason("test")), now=2.0)
     text = workspace.recall.expand("s", "⟨f:12345678⟩").text
     assert text.index("one") < text.index("two")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from refold.conversation.reason import text_reason
-from refold.conversation.view import Edit, Fact, Fold
+from refold.conversation.view import Edit, Fact, FoldRecord
 from refold.errors import LedgerError
 from refold.ledger.records import Batch, Event, Splice
 from tests.recall.building import Workspace
@@ -112,7 +112,9 @@ def test_summaries_and_facts_are_found_but_do_not_crowd_out_originals(workspace:
     ids = workspace.say("s", "Let us use Postgres.", "Fine, Postgres it is.", *FILLER[:6])
     told = "The database engine is relational, choice"
     facts = tuple(Fact("decision", f"{told} {number}.", "m:aaaa") for number in range(9))
-    fold = Edit("fold", "fold", tuple(ids[:2]), text="x", fold=Fold("f:12345678", "They settled the storage question."))
+    fold = Edit(
+        "fold", "fold", tuple(ids[:2]), text="x", fold=FoldRecord("f:12345678", "They settled the storage question.")
+    )
     assert workspace.ledger.commit("s", Batch("b1", (fold,), text_reason("test"), facts=facts), now=2.0)
     found = workspace.recall.recall("s", "storage question")
     assert (found[0].role, found[0].handle) == ("summary", "f:12345678")

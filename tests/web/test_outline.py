@@ -5,13 +5,13 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.conversation.view import Edit, Fold
+from refold.conversation.view import Edit, FoldRecord
 from refold.ledger.records import MessagePath, StoredEdit
 from refold.web.rows import OutlineRow, find_change, make_outline
 
 IDS = tuple(f"m{number}" for number in range(8))
 PATH = MessagePath(IDS, tuple(f"d{number}" for number in range(8)), 1)
-FOLD = Edit("fold", "fold", IDS[1:4], text="three", fold=Fold("f:1", "three"))
+FOLD = Edit("fold", "fold", IDS[1:4], text="three", fold=FoldRecord("f:1", "three"))
 MASK = Edit("replace", "mask", (IDS[5],), part=0, text="[masked]")
 
 
@@ -56,14 +56,14 @@ def test_an_undone_fold_leaves_a_trace_as_long_as_it_can_be_redone() -> None:
 
 
 def test_an_undone_fold_of_folds_leaves_its_trace_above_the_older_fold() -> None:
-    whole = Edit("fold", "fold", IDS[1:6], text="five", fold=Fold("f:2", "five"), made_from=(FOLD.id,))
+    whole = Edit("fold", "fold", IDS[1:6], text="five", fold=FoldRecord("f:2", "five"), made_from=(FOLD.id,))
     edits = stored(FOLD) + stored(whole, active=False)
     rows = make_outline(PATH, edits, "sees", open_folds=(), redoable={whole.id})
     assert list_keys(rows)[:4] == ["m0", f"u:{whole.id}", f"f:{FOLD.id}", "m4"]
 
 
 def test_a_fold_whose_whole_span_stands_behind_another_leaves_no_trace() -> None:
-    whole = Edit("fold", "fold", IDS[1:6], text="five", fold=Fold("f:2", "five"))
+    whole = Edit("fold", "fold", IDS[1:6], text="five", fold=FoldRecord("f:2", "five"))
     edits = stored(FOLD, active=False) + stored(whole)
     rows = make_outline(PATH, edits, "sees", open_folds=(), redoable={FOLD.id})
     assert list_keys(rows) == ["m0", f"f:{whole.id}", "m6", "m7"]

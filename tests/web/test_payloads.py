@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from refold.conversation.reason import text_reason
-from refold.conversation.view import Artifact, Edit, Fact, Fold
+from refold.conversation.view import Artifact, Edit, Fact, FoldRecord
 from refold.ledger.records import Batch
 from tests.web.served import PAYLOAD, Browser, is_harmless, need_browser, serve
 from tests.web.stories import leave_no_sample, open_manager
@@ -66,7 +66,7 @@ def plant_fold(manager: Any, name: str) -> None:
     """Commit a fold and a placeholder whose every field is hostile."""
     ids = manager.ledger.read_path(name).ids
     hostile = HOSTILE.replace("\ud800", "")
-    fold = Fold(
+    fold = FoldRecord(
         "f:deadbeef",
         f"## {hostile}\n{hostile}",
         (Fact("decision", hostile, "m:deadbeef"),),

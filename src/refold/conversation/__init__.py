@@ -3,14 +3,14 @@
 from refold.conversation import because
 from refold.conversation.message import Format, Message, Part, Role, Spoken
 from refold.conversation.reason import NO_REASON, Reason, read_reason, say, text_reason
-from refold.conversation.view import Artifact, Edit, Fact, Fold, Item, Lens, View, amend, apply, extend
+from refold.conversation.view import Artifact, Edit, Fact, FoldRecord, Item, Lens, View, amend, apply, extend
 
 __all__ = [
     "NO_REASON",
     "Artifact",
     "Edit",
     "Fact",
-    "Fold",
+    "FoldRecord",
     "Format",
     "Item",
     "Lens",

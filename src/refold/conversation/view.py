@@ -53,7 +53,7 @@ class Artifact:
 
 
 @dataclass(frozen=True, slots=True)
-class Fold:
+class FoldRecord:
     """What a fold knows besides its summary's text."""
 
     handle: str
@@ -84,7 +84,7 @@ class Edit:
     made_from: tuple[str, ...] = ()
     tokens_before: int = 0
     tokens_after: int = 0
-    fold: Fold | None = None
+    fold: FoldRecord | None = None
     before: str = ""
     # Tokens of the originals that a fold covers. ``tokens_before`` counts them as they were in view, which is much
     # less for a fold over folds.

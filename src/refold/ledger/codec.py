@@ -16,7 +16,7 @@ import orjson
 
 from refold.conversation.message import Role
 from refold.conversation.reason import Reason, is_plain, read_reason
-from refold.conversation.view import Artifact, Edit, EditKind, Fact, FactKind, Fold
+from refold.conversation.view import Artifact, Edit, EditKind, Fact, FactKind, FoldRecord
 from refold.errors import FormatError, Sentence
 
 _OPTIONS = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
@@ -127,7 +127,7 @@ def encode_edit(edit: Edit) -> bytes:
     return _dump_slowly(payload) if b'"weight":null' in data else data
 
 
-def _list_fields(value: Edit | Fold | Fact | Artifact) -> dict[str, Any]:
+def _list_fields(value: Edit | FoldRecord | Fact | Artifact) -> dict[str, Any]:
     # Not ``asdict``: it copies every value, and an index has thousands.
     return {name: getattr(value, name) for name in value.__slots__}
 
@@ -142,9 +142,9 @@ def decode_edit(data: bytes, covers: tuple[str, ...], edit_id: str = "") -> Edit
     return Edit(covers=covers, id=edit_id, **payload)
 
 
-def _decode_fold(stored: dict[str, Any]) -> Fold:
+def _decode_fold(stored: dict[str, Any]) -> FoldRecord:
     first, last = stored["turn_range"]
-    return Fold(
+    return FoldRecord(
         handle=stored["handle"],
         summary=stored["summary"],
         facts=tuple(Fact(**fact) for fact in stored["facts"]),
@@ -206,7 +206,7 @@ def find_invalid(edit: Any) -> Iterator[str]:
 
 
 def _find_invalid_fold(fold: Any) -> Iterator[str]:
-    if not isinstance(fold, Fold):
+    if not isinstance(fold, FoldRecord):
         yield "fold"
         return
     pairs: tuple[tuple[Any, type], ...] = ((fold.facts, Fact), (fold.artifacts, Artifact), (fold.key_points, str))

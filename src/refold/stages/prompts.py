@@ -12,7 +12,7 @@ from typing import Literal
 
 from refold.conversation.message import Message, Part
 from refold.conversation.reason import Language
-from refold.conversation.view import FactKind, Fold
+from refold.conversation.view import FactKind, FoldRecord
 from refold.stages.extract.layout import HEADINGS, NOTE_HEADINGS, Layout, neutralise
 
 PromptStyle = Literal["note", "sections", "archive", "importance", "hybrid", "turns"]
@@ -306,7 +306,7 @@ class Room:
 
 def write_question(
     messages: Sequence[Message],
-    previous: Sequence[Fold],
+    previous: Sequence[FoldRecord],
     demands: Demands,
     room: Room,
     *,

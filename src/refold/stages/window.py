@@ -15,7 +15,7 @@ from refold.conversation import because
 from refold.conversation.message import Message, Role, fold_handle, mark
 from refold.conversation.reason import Language, Reason
 from refold.conversation.turn import Unit, find_turns
-from refold.conversation.view import Edit, Fold, View
+from refold.conversation.view import Edit, FoldRecord, View
 from refold.stages.extract.summary import ExtractOptions, extract_summary
 from refold.stages.span import BARE, covered_messages, earlier_folds, free_runs, is_record, items_of, name_place
 from refold.stages.stage import Goal, When
@@ -147,7 +147,7 @@ def fold_units(
 
 def _write_summary(
     view: View, messages: Sequence[Message], earlier: Sequence[Edit], language: Language, tokens_max: int
-) -> tuple[str, Fold]:
+) -> tuple[str, FoldRecord]:
     if tokens_max >= _EXTRACT_TOKENS_MIN:
         previous = [edit.fold for edit in earlier if edit.fold is not None]
         known = frozenset(message_id for edit in earlier for message_id in edit.covers)
@@ -156,7 +156,7 @@ def _write_summary(
         if view.lens.count_text(extract.text) <= tokens_max:
             return extract.text, extract.fold
     text = describe_span(messages, language)
-    return text, Fold(handle=fold_handle(messages), summary=text, by=BARE)
+    return text, FoldRecord(handle=fold_handle(messages), summary=text, by=BARE)
 
 
 def describe_span(messages: Sequence[Message], language: Language) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from refold.conversation.message import Message, Role, is_user_turn, read_as_result
 from refold.conversation.turn import Unit
-from refold.conversation.view import Edit, Fold, Item, View
+from refold.conversation.view import Edit, FoldRecord, Item, View
 from refold.stages.extract.summary import Extract, ExtractOptions, extract_summary, read_span, write_extract
 from refold.stages.span import covered_messages, items_of, name_place
 from refold.stages.stage import Goal
@@ -23,7 +23,7 @@ class Source:
     items: tuple[Item, ...]
     messages: tuple[Message, ...]
     fresh: tuple[Message, ...]
-    previous: tuple[Fold, ...]
+    previous: tuple[FoldRecord, ...]
     seen: str
     role_before: Role | None
     role_after: Role | None

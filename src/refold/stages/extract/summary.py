@@ -13,7 +13,7 @@ from typing import Literal
 
 from refold.conversation.message import Message, fold_handle, mark, message_handle
 from refold.conversation.reason import Language
-from refold.conversation.view import Artifact, Fact, Fold
+from refold.conversation.view import Artifact, Fact, FoldRecord
 from refold.stages.extract.actions import find_actions, first_line
 from refold.stages.extract.facts import find_facts, merge_facts
 from refold.stages.extract.index import Meant, find_artifacts, find_useful, merge_artifacts, write_index
@@ -85,13 +85,13 @@ class ExtractOptions:
 class Extract:
     """A fold and the text that represents it in the view."""
 
-    fold: Fold
+    fold: FoldRecord
     text: str
 
 
 def extract_summary(
     messages: Sequence[Message],
-    previous: Sequence[Fold],
+    previous: Sequence[FoldRecord],
     options: ExtractOptions,
     count: Count,
     *,
@@ -108,7 +108,7 @@ def extract_summary(
     span = read_span(messages, fresh, previous, language)
     carried = [artifact for fold in previous for artifact in fold.artifacts]
     found = find_artifacts(fresh, span.actions if len(fresh) == len(messages) else None)
-    fold = Fold(
+    fold = FoldRecord(
         handle=fold_handle(messages),
         summary="",
         facts=tuple(span.facts),
@@ -129,7 +129,7 @@ def _leave_secrets(artifacts: list[Artifact], secrets: frozenset[str]) -> list[A
 
 
 def write_extract(
-    fold: Fold, span: Span, options: ExtractOptions, count: Count, *, seen: str = "", words: str | None = None
+    fold: FoldRecord, span: Span, options: ExtractOptions, count: Count, *, seen: str = "", words: str | None = None
 ) -> Extract:
     """Write a fold's text within its budget; ``words`` are a model's own, in the place of the extracted sections."""
     opening, closing = _make_frame(options, len(span.messages), fold.handle, span.language, seen)
@@ -157,7 +157,9 @@ def write_extract(
     return Extract(replace(fold, summary=body), text)
 
 
-def read_span(whole: Sequence[Message], fresh: Sequence[Message], previous: Sequence[Fold], language: Language) -> Span:
+def read_span(
+    whole: Sequence[Message], fresh: Sequence[Message], previous: Sequence[FoldRecord], language: Language
+) -> Span:
     """Read what was said and done in a span: words from all originals, facts from the new ones and earlier folds."""
     asks = find_sayings(whole, "user")
     replies = find_sayings(whole, "assistant")
@@ -235,7 +237,9 @@ def _add_asked(words: str, span: Span, options: ExtractOptions, room: int, count
     return "\n".join(filter(None, (write_lines([*asked, *rest], "note", span.language), words)))
 
 
-def _write_bounded(fold: Fold, span: Span, options: ExtractOptions, count: Count, seen: str, words: str | None) -> str:
+def _write_bounded(
+    fold: FoldRecord, span: Span, options: ExtractOptions, count: Count, seen: str, words: str | None
+) -> str:
     """Write words, then exact values, in ``chars_max`` characters as a whole."""
     wish, most = read_wish(options.instructions), options.chars_max
     values = find_useful(steer_values(fold.artifacts, wish), count, _read_originals(span.messages), seen)
