@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from refold.budget import Budget, Trigger, flat_budget
 from refold.conversation import because
-from refold.conversation.message import Message, choose_observations
+from refold.conversation.message import Format, Message, choose_observations
 from refold.conversation.view import Edit, Lens, View, apply
 from refold.errors import ConfigError, FormatError
 from refold.formats import Beside, Codec, Intake, detect, parse_messages, read_intake
@@ -75,14 +75,12 @@ def compress(
     parsed = parse_messages(form, raws)
     counter = counter_for(model, settings.tokenizer)
     room = _choose_budget(budget, settings, model, counter)
-    judge = choose_observations(settings.observations, is_observation)
-    lens = Lens(form, counter.count_parts, counter.count_text, judge)
+    lens = _make_lens(form, counter, settings, is_observation)
     fixed = REPLY_TOKENS + counter.count_text(form.read_system(system)) + counter.count_tools(tools)
     view = apply(parsed, _check_edits(edits), lens, fixed_tokens=fixed, pinned=_find_pinned(pinned, parsed))
     plan = _make_plan(settings, room, instructions, is_given=budget is not None, strict=strict)
     outcome = drive(prepare(view, plan), answer or answer_nothing)
     shown = view if dry_run else outcome.view
-    ids = [message.id for message in parsed]
     prepared = PreparedContext(
         messages=[item.raw for item in shown.items],
         summary=find_summary(shown.items),
@@ -93,9 +91,16 @@ def compress(
         edits=outcome.view.edits,
         report=_write_report(view, outcome, room, counter, _note_model(budget, settings, model, room)),
         originals=Originals(parsed, fold_originals(outcome.view.edits, parsed)),
-        trace=lambda: trace_items(shown.items, ids, intake.raws),
+        trace=lambda: trace_items(shown.items, [message.id for message in parsed], intake.raws),
     )
     return hand_over(prepared, intake, tools=given_tools)
+
+
+def _make_lens(
+    form: Format, counter: Counter, settings: CompressionConfig, is_observation: Callable[[Any], bool] | None
+) -> Lens:
+    judge = choose_observations(settings.observations, is_observation)
+    return Lens(form, counter.count_parts, counter.count_text, judge)
 
 
 def _make_plan(settings: CompressionConfig, room: Budget, instructions: str, *, is_given: bool, strict: bool) -> Plan:
