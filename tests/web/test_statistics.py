@@ -109,7 +109,7 @@ def test_over_all_sessions_each_has_a_row_and_an_address(browser: Browser, url: 
     page.wait_for_selector(".tiles")
     rows = page.locator("table[aria-label='By session'] tbody tr")
     assert rows.count() == 2
-    page.click("table[aria-label='By session'] a:has-text('pumps')")
+    page.click("table[aria-label='By session'] a[href*='name=pumps']")
     page.wait_for_url(re.compile(r"statistics\?name=pumps"))
     page.wait_for_selector(".tiles")
 
