@@ -68,11 +68,12 @@ class LlamaAgent:
 
     def _run(self, asked: ChatMessage) -> str:
         self.history.append(asked)
+        parallel = {"allow_parallel_tool_calls": True}
         for _ in range(100):
             if self.setup.mode == "stream":
-                *_, response = self.llm.stream_chat_with_tools(self.tools, chat_history=self.history)
+                *_, response = self.llm.stream_chat_with_tools(self.tools, chat_history=self.history, **parallel)
             else:
-                response = self.llm.chat_with_tools(self.tools, chat_history=self.history)
+                response = self.llm.chat_with_tools(self.tools, chat_history=self.history, **parallel)
             self.history.append(response.message)
             calls = self.llm.get_tool_calls_from_response(response, error_on_no_tool_call=False)
             for call in calls:
