@@ -40,8 +40,9 @@ try: $(VENV)/.package  ## install, then compress a bundled session and show what
 test: $(VENV)/.dev  ## install what the tests need and run the quick suite: minutes
 	$(PYTEST) -n 2 --dist loadfile -m "not slow" --hypothesis-profile quick $(ARGS)
 
-test-all: $(VENV)/.dev $(VENV)/.local  ## every test, with all examples of the property tests
+test-all: $(VENV)/.dev $(VENV)/.local  ## every test, with all examples of the property tests, and four frameworks
 	$(PYTEST) -n 2 --dist loadfile $(ARGS)
+	$(MAKE) integrations ARGS="--newest --check langchain openai_agents pydantic_ai litellm"
 
 integrations: $(VENV)/.dev  ## test the adapters against the oldest and newest version of each framework
 	$(PIP) install "uv==$(UV_VERSION)"
