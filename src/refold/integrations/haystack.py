@@ -106,7 +106,7 @@ class RefoldChatGenerator:
     ) -> dict[str, Any]:
         """Return the replies of the chat generator."""
         given = _list_given(streaming_callback, generation_kwargs, tools)
-        answer = self.refold.call(
+        answer: dict[str, Any] = self.refold.call(
             lambda prepared: self.chat_generator.run(messages=self._codec.gather(prepared), **given),
             **self._read(messages, tools),
         )
@@ -125,7 +125,7 @@ class RefoldChatGenerator:
     ) -> dict[str, Any]:
         """The same as ``run``, for callers with an event loop."""
         given = _list_given(streaming_callback, generation_kwargs, tools)
-        answer = await self.refold.call_async(
+        answer: dict[str, Any] = await self.refold.call_async(
             lambda prepared: self.chat_generator.run_async(messages=self._codec.gather(prepared), **given),
             **self._read(messages, tools),
         )
@@ -142,13 +142,15 @@ class RefoldChatGenerator:
         """Return the component as Haystack saves it; a session that is a function cannot be saved."""
         inner = component_to_dict(self.chat_generator, "chat_generator")
         own = {"session": self.session, "workspace": str(self.workspace), "window": self.window}
-        return default_to_dict(self, chat_generator=inner, **own, options=self.options)
+        saved: dict[str, Any] = default_to_dict(self, chat_generator=inner, **own, options=self.options)
+        return saved
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> RefoldChatGenerator:
         """Return the component that was saved."""
         deserialize_component_inplace(data["init_parameters"], key="chat_generator")
-        return default_from_dict(cls, data)
+        made: RefoldChatGenerator = default_from_dict(cls, data)
+        return made
 
     def _read(self, messages: Any, tools: Any) -> dict[str, Any]:
         said = [ChatMessage.from_user(messages)] if isinstance(messages, str) else messages
