@@ -79,6 +79,13 @@ FRAMEWORKS = (
         ("agent-framework-core==1.0.0", "agent-framework-openai==1.0.0", "agent-framework-anthropic"),
         ("agent-framework-core", "agent-framework-openai", "agent-framework-anthropic"),
     ),
+    Framework(
+        "autogen",
+        "autogen-core",
+        ("autogen-agentchat==0.6.2", "autogen-ext[openai]==0.6.2"),
+        ("autogen-agentchat", "autogen-ext[openai]"),
+    ),
+    Framework("agno", "agno", ("agno==3.0.0", "openai", "anthropic"), ("agno", "openai", "anthropic")),
 )
 
 

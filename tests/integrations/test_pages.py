@@ -22,6 +22,8 @@ MODULES = {
     "adk": "google.adk.plugins",
     "strands": "strands.middleware",
     "agent_framework": "agent_framework_openai",
+    "autogen": "autogen_ext.models.openai",
+    "agno": "agno",
 }
 
 

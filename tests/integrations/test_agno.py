@@ -1,0 +1,122 @@
+"""A wrapped model of Agno keeps the contract of integrations, with OpenAI's and with Anthropic's models."""
+
+from __future__ import annotations
+
+import base64
+import copy
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from refold.errors import ConfigError
+from refold.testing import ScriptedProvider
+from refold.testing.integration import CASES, AgentSetup, run_case
+from tests.tokens.oracle import count_reference
+
+pytest.importorskip("agno", reason="needs agno: make integrations")
+pytest.importorskip("openai")
+pytest.importorskip("anthropic")
+
+from agno.agent import Agent
+from agno.media import Image
+from agno.models.anthropic import Claude
+from agno.models.message import Message
+from agno.models.openai import OpenAIChat
+
+from refold.formats import MessageSource
+from refold.integrations.agno import AgnoCodec, wrap_model
+
+
+class AgnoAgent:
+    def __init__(self, setup: AgentSetup) -> None:
+        self.setup = setup
+        self.history: list[Any] = list(setup.saved or [])
+        if setup.wire == "anthropic":
+            client = {"base_url": setup.url, "max_retries": 0}
+            model: Any = Claude(id=setup.model, api_key="any", max_tokens=500, client_params=client)
+        else:
+            model = OpenAIChat(id=setup.model, base_url=setup.url, api_key="any", max_tokens=500, max_retries=0)
+        self.model = wrap_model(
+            model, setup.session, workspace=setup.workspace, window=setup.window, reserve=setup.reserve
+        )
+        tools: list[Any] = list(setup.tools)
+        if setup.has_context_tools:
+            tools += self.model.refold.tools("agno")
+        self.agent = Agent(model=self.model, tools=tools, telemetry=False)
+
+    def run(self, text: str, image: str = "") -> Any:
+        pictures = [Image(content=base64.b64decode(image.partition(",")[2]), mime_type="image/png")] if image else None
+        asked = Message(role="user", content=text, images=pictures, **dict(self.setup.metadata))
+        given = [*self.history, asked]
+        if self.setup.mode == "sync":
+            return self.finish(self.agent.run(given))
+        if self.setup.mode == "stream":
+            return self.finish(list(self.agent.run(given, stream=True, yield_run_output=True))[-1])
+        return self.run_async(given)
+
+    async def run_async(self, given: list[Any]) -> str:
+        if self.setup.mode == "async":
+            return self.finish(await self.agent.arun(given))
+        found = [event async for event in self.agent.arun(given, stream=True, yield_run_output=True)]
+        return self.finish(found[-1])
+
+    def finish(self, output: Any) -> str:
+        self.history = [message for message in output.messages if message.role != "system"]
+        return str(output.content)
+
+    def save(self) -> Any:
+        return self.history
+
+    def load_view(self, messages: list[Any]) -> None:
+        codec = AgnoCodec()
+        self.history = [codec.from_raw(raw, MessageSource((), "whole")) for raw in messages if raw["role"] != "system"]
+
+    def read_metadata(self) -> Mapping[str, Any]:
+        return next({"ticket": one.ticket} for one in self.history if hasattr(one, "ticket"))
+
+    def close(self) -> None:
+        self.model.refold.manager.close()
+
+
+class AgnoDriver:
+    wire = "openai-chat"
+    unsupported: ClassVar[Mapping[str, str]] = {
+        "thinking": "chat completions do not carry thinking with a signature",
+    }
+
+    def make_agent(self, setup: AgentSetup) -> Any:
+        return AgnoAgent(setup)
+
+
+class AgnoClaudeDriver(AgnoDriver):
+    wire = "anthropic"
+    unsupported: ClassVar[Mapping[str, str]] = {
+        "view": "the view is in Anthropic's format, the history in Agno's",
+    }
+
+
+@pytest.mark.parametrize("driver", [AgnoDriver, AgnoClaudeDriver], ids=lambda one: one.wire)
+@pytest.mark.parametrize("case", CASES)
+def test_contract(case: str, driver: Any, tmp_path: Path) -> None:
+    run_case(case, driver(), tmp_path, count=lambda text: count_reference("o200k_base", text))
+
+
+def test_calls_outside_a_run_are_not_part_of_the_session(tmp_path: Path) -> None:
+    with ScriptedProvider(["Paris.", "A title.", "Berlin."]) as provider:
+        plain = OpenAIChat(id="gpt-4o", base_url=provider.openai_url, api_key="any")
+        model = wrap_model(plain, workspace=tmp_path, window=8_000)
+        agent = Agent(model=model, telemetry=False)
+        agent.run("What is the capital of France?", session_id="s1")
+        copied = copy.deepcopy(model)
+        assert copied.response(messages=[Message(role="user", content="Name this chat.")]).content == "A title."
+        agent.run("And of Germany?", session_id="s2")
+        found = {name: model.refold_base.named(name).messages() for name in ("s1", "s2")}
+        with pytest.raises(ConfigError, match="name the session"):
+            _ = model.refold
+        model.refold_base.manager.close()
+    assert [message.content for message in found["s1"]] == ["What is the capital of France?", "Paris."]
+    assert [message.content for message in found["s2"]] == ["And of Germany?", "Berlin."]
+    assert type(plain) is OpenAIChat
+    assert isinstance(model, OpenAIChat)
