@@ -16,7 +16,7 @@ from typing import Any
 from refold.errors import ConfigError
 from refold.formats import MessageSource
 from refold.integrations import open_session
-from refold.integrations.parts import Block, read_text
+from refold.integrations.parts import Block, find_origin, read_text
 from refold.manager.flow import run_blocking
 from refold.manager.managed import ManagedSession
 
@@ -50,9 +50,9 @@ class AgnoCodec:
         content = raw.get("content")
         kinds = {block["type"] for block in content} if isinstance(content, list) else set()
         changes: dict[str, Any] = {"content": read_text(content) or None, "tool_calls": raw.get("tool_calls")}
-        if not source.messages or source.kind == "fold":
+        origin: Message | None = find_origin(source)
+        if origin is None:
             return Message(role=raw["role"], tool_call_id=raw.get("tool_call_id"), **changes)
-        origin: Message = source.messages[0]
         if "image_url" not in kinds:
             changes["images"] = None
         # The provider's own blocks would be sent in the place of the new content; a signature belongs to thinking.

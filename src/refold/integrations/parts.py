@@ -16,6 +16,8 @@ from refold.formats import MessageSource
 from refold.prepared import PreparedContext
 
 Block = dict[str, Any]
+# What comes from a message of the caller. A fold and what it restores come from our record of others.
+_OWN = frozenset(("whole", "shortened", "extended"))
 
 
 class PartsCodec(ABC):
@@ -65,7 +67,7 @@ class PartsCodec(ABC):
 
     def from_raw(self, raw: Block, source: MessageSource) -> Any:
         """Return the message for a raw one: a changed copy of its source, or a new message for a fold."""
-        origin = source.messages[0] if source.messages and source.kind != "fold" else None
+        origin = find_origin(source)
         parts = list(self.open(origin)[1]) if origin is not None else []
         known = list(enumerate(_number([self.read(part) for part in parts])))
         placed: list[tuple[int, Any]] = []
@@ -89,14 +91,19 @@ class PartsCodec(ABC):
         gathered: list[Any] = []
         before: MessageSource | None = None
         for message, source in zip(prepared.messages, prepared.sources, strict=True):
-            if before is not None and "fold" not in (before.kind, source.kind) and before.positions == source.positions:
-                role = self.open(source.messages[0])[0]
+            origin = find_origin(source)
+            if before is not None and origin is not None and before.positions == source.positions:
                 parts = [*self.open(gathered[-1])[1], *self.open(message)[1]]
-                gathered[-1] = self.close(role, parts, source.messages[0])
+                gathered[-1] = self.close(self.open(origin)[0], parts, origin)
             else:
                 gathered.append(message)
             before = source
         return gathered
+
+
+def find_origin(source: MessageSource) -> Any:
+    """Return the caller's message that an outgoing one is a copy of; None if it is new to the caller."""
+    return source.messages[0] if source.messages and source.kind in _OWN else None
 
 
 def _number(blocks: list[Block]) -> list[Block]:

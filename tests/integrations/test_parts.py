@@ -1,0 +1,94 @@
+"""Messages that are a role and a list of parts become chat messages and come back, whatever happened to them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from refold import CompressionConfig, ContextCompressionManager
+from refold.formats import MessageSource
+from refold.integrations.parts import PartsCodec, find_origin
+
+
+@dataclass(frozen=True)
+class Turn:
+    who: str
+    parts: tuple[Any, ...]
+    ticket: str = ""
+
+
+class TurnCodec(PartsCodec):
+    """Parts are plain blocks."""
+
+    def open(self, message: Turn) -> tuple[str, list[Any]]:
+        return message.who, list(message.parts)
+
+    def close(self, role: str, parts: list[Any], origin: Turn | None) -> Turn:
+        who = "assistant" if role == "assistant" else "user"
+        return Turn(who, tuple(parts)) if origin is None else replace(origin, parts=tuple(parts))
+
+    def read(self, part: Any) -> dict[str, Any]:
+        return dict(part)
+
+    def make(self, block: dict[str, Any], origin: Any) -> Any:
+        return {**(origin or {}), **block, "id": (origin or block)["id"]} if "id" in block else block
+
+
+def call(n: int, name: str = "") -> dict[str, Any]:
+    return {"type": "call", "id": name, "name": "read", "arguments": json.dumps({"n": n})}
+
+
+def result(text: str, name: str = "") -> dict[str, Any]:
+    return {"type": "result", "id": name, "name": "read", "content": text}
+
+
+THOUGHT = {"type": "thinking", "thinking": "Which one?", "signature": "s"}
+TEXT = {"type": "text", "text": "Both."}
+ANSWER = Turn("assistant", (THOUGHT, TEXT, call(1), call(2)), "T-1")
+
+
+def test_calls_without_ids_pair_with_their_results_by_order() -> None:
+    codec = TurnCodec()
+    (said,) = codec.to_raw(ANSWER)
+    results = codec.to_raw(Turn("user", (result("one"), result("two"))))
+    assert [one["id"] for one in said["tool_calls"]] == [one["tool_call_id"] for one in results]
+    assert [one["content"] for one in results] == ["one", "two"]
+
+
+def test_a_changed_message_keeps_its_unchanged_parts_their_order_and_its_fields() -> None:
+    codec = TurnCodec()
+    (raw,) = codec.to_raw(ANSWER)
+    calls = raw["tool_calls"]
+    calls[0] = {**calls[0], "function": {"name": "read", "arguments": "{}"}}
+    made = codec.from_raw({**raw, "content": [TEXT]}, MessageSource((0,), "shortened", (ANSWER,)))
+    assert made.ticket == "T-1"
+    assert made.parts == (TEXT, {**call(1), "arguments": "{}"}, call(2))
+    assert made.parts[0] is TEXT
+    assert made.parts[2] is ANSWER.parts[3]
+
+
+def test_an_original_in_the_place_of_a_record_is_no_copy_of_the_record() -> None:
+    record = Turn("user", ({"type": "text", "text": "a record"},), "T-2")
+    source = MessageSource((0,), "restored", (record,))
+    assert find_origin(source) is None
+    raw = {"role": "assistant", "content": "Both."}
+    assert TurnCodec().from_raw(raw, source) == Turn("assistant", (TEXT,))
+
+
+def test_results_that_came_in_one_message_are_sent_in_one(tmp_path: Path) -> None:
+    turns = [Turn("user", ({"type": "text", "text": "Read everything."},), "T-0")]
+    for step in range(6):
+        texts = ["\n".join(f"line {n} of {step}.{at}" for n in range(300 * at + 20)) for at in range(3)]
+        turns.append(Turn("assistant", tuple(call(step * 3 + at) for at in range(3)), f"T-{step}"))
+        turns.append(Turn("user", tuple(map(result, texts)), f"T-{step}"))
+    codec = TurnCodec()
+    with ContextCompressionManager(CompressionConfig(window=6_000, reserve=500), tmp_path) as manager:
+        prepared = manager.session("s1", format="openai-chat", codec=codec).prepare(turns)
+    sent = codec.gather(prepared)
+    assert "shortened" in {source.kind for source in prepared.sources}
+    assert len(prepared.messages) > len(sent), "some results were converted one by one"
+    shapes = [[part["type"] for part in turn.parts] for turn in sent if turn.ticket not in ("", "T-0")]
+    assert shapes
+    assert all(shape in (["call"] * 3, ["result"] * 3) for shape in shapes)
