@@ -1,10 +1,16 @@
 """How many gateways and how much storage a number of sessions a day needs, from measured figures.
 
     python benchmarks/simulate_scale.py --sessions 1000000
+    python benchmarks/simulate_scale.py --rates 120 210 330           fits the model to the rates of 1, 2 and 4 gateways
+    python benchmarks/simulate_scale.py --cpu-ms 6.3 7.2 10.5         the same from processor time per request
 
 The day is simulated minute by minute: sessions begin by a daily curve (the busiest hour has twice the mean), each sends
 its requests over its length, and a gateway serves what its cores can. Every figure that the model uses is an option,
-with the one measured in docs/explanation/scaling.md as its default; --rates fits the model to measured rates.
+with the one measured in docs/explanation/scaling.md as its default.
+
+The model of several gateways on one database is the universal scalability law, fitted by least squares. On a machine
+with fewer cores than gateways, rates say how busy the cores were; processor time per request says what each gateway
+could do with a core of its own.
 """
 
 from __future__ import annotations
@@ -54,19 +60,72 @@ class Day:
     index_gigabytes: float
 
 
-def rate_of(gateways: int, alone: float, shared: float) -> float:
-    """Return requests per second of gateways on one database: the law of diminishing returns, fitted by two figures.
+@dataclass(frozen=True, slots=True)
+class Law:
+    """Requests per second of gateways on one database, by the universal scalability law.
 
-    ``alone`` is what one gateway does; ``shared`` the share of its work that all gateways have to do one after another.
+    ``alone`` is what one gateway does, ``shared`` the share of a request that all do one after another, and
+    ``crosstalk`` what each pair of gateways costs.
     """
-    return gateways * alone / (1 + shared * (gateways - 1))
+
+    alone: float
+    shared: float
+    crosstalk: float
+
+    def rate_of(self, gateways: int) -> float:
+        lost = self.shared * (gateways - 1) + self.crosstalk * gateways * (gateways - 1)
+        return gateways * self.alone / (1 + lost)
+
+    @property
+    def best_count(self) -> int | None:
+        """The number of gateways beyond which another one brings nothing; None if there is no such number."""
+        if self.crosstalk < 1e-6:
+            return None
+        return max(1, round(math.sqrt((1 - self.shared) / self.crosstalk)))
 
 
-def fit_shared(rates: dict[int, float]) -> tuple[float, float]:
-    """Return ``alone`` and ``shared`` from measured rates, the latter as the mean over all counts above one."""
-    alone = rates[min(rates)] / min(rates)
-    found = [(count * alone / rate - 1) / (count - 1) for count, rate in rates.items() if count > 1 and rate > 0]
-    return alone, max(0.0, sum(found) / len(found)) if found else 0.0
+def fit_law(rates: dict[int, float]) -> Law:
+    """Return the law that fits measured rates best, by least squares over gateways / rate, which is linear in it."""
+    columns = [lambda n: n**0.0, lambda n: n - 1.0, lambda n: n * (n - 1.0)]
+    chosen = [0, 1, 2] if len(rates) > 2 else [0, 1]
+    while True:
+        rows = [[columns[one](count) for one in chosen] for count in rates]
+        found = solve_least_squares(rows, [count / rate for count, rate in rates.items()])
+        terms = dict(zip(chosen, found, strict=True))
+        # Neither waiting nor crosstalk can be negative: a term that would be is left out.
+        worst = min(chosen[1:], key=lambda one: terms[one], default=0)
+        if not worst or terms[worst] >= 0:
+            return Law(1 / terms[0], terms.get(1, 0.0) / terms[0], terms.get(2, 0.0) / terms[0])
+        chosen.remove(worst)
+
+
+def solve_least_squares(rows: Sequence[Sequence[float]], wanted: Sequence[float]) -> list[float]:
+    """Return what minimises the squared error of ``rows · x = wanted``, by the normal equations."""
+    size = len(rows[0])
+    matrix = [
+        [sum(row[i] * row[j] for row in rows) for j in range(size)]
+        + [sum(row[i] * value for row, value in zip(rows, wanted, strict=True))]
+        for i in range(size)
+    ]
+    for at in range(size):
+        pivot = max(range(at, size), key=lambda row: abs(matrix[row][at]))
+        matrix[at], matrix[pivot] = matrix[pivot], matrix[at]
+        for row in range(size):
+            if row != at:
+                factor = matrix[row][at] / matrix[at][at]
+                matrix[row] = [own - factor * other for own, other in zip(matrix[row], matrix[at], strict=True)]
+    return [matrix[at][size] / matrix[at][at] for at in range(size)]
+
+
+def describe_law(rates: dict[int, float]) -> str:
+    law = fit_law(rates)
+    fitted = ", ".join(f"{count}: {law.rate_of(count):.0f} (measured {rate:.0f})" for count, rate in rates.items())
+    best = law.best_count
+    most = f"most with {best} gateways: {law.rate_of(best):.0f}/s" if best else "more gateways always bring more"
+    return (
+        f"one gateway {law.alone:.0f}/s, shared {law.shared:.3f}, crosstalk {law.crosstalk:.4f}; "
+        f"requests/s by gateways: {fitted}; {most}"
+    )
 
 
 def simulate(sessions: int, shape: Shape, costs: Costs) -> Day:
@@ -107,6 +166,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--index-bytes", type=float, default=INDEX_BYTES)
     parser.add_argument("--busy", type=float, default=0.6, help="share of a core that may be busy at the peak")
     parser.add_argument("--rates", type=float, nargs="*", default=[], help="measured requests/s of 1, 2, 4 … gateways")
+    parser.add_argument("--cpu-ms", type=float, nargs="*", default=[], help="CPU ms per request of 1, 2, 4 … gateways")
     wish = parser.parse_args(arguments)
     shape = Shape(wish.requests, wish.minutes, 2.0, wish.folds)
     costs = Costs(wish.request_ms, wish.fold_ms, wish.database_ms, wish.message_bytes, wish.index_bytes)
@@ -119,15 +179,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"ledger {day.gigabytes:,.0f} GB a day, {day.gigabytes * DAYS_KEPT / 1e3:,.1f} TB kept for {DAYS_KEPT} days")
     print(f"search index {day.index_gigabytes:,.0f} GB a day if every session is folded, spread over the gateways")
     if wish.rates:
-        rates = {2**at: rate for at, rate in enumerate(wish.rates)}
-        alone, shared = fit_shared(rates)
-        fitted = ", ".join(
-            f"{count}: {rate_of(count, alone, shared):.0f} (measured {rate:.0f})" for count, rate in rates.items()
-        )
-        print(f"one gateway {alone:.0f}/s, shared share {shared:.2f}; gateways on one database: {fitted}")
-        print(
-            f"limit of one database with any number of gateways: {alone / shared:.0f}/s" if shared else "no limit seen"
-        )
+        print(describe_law({2**at: rate for at, rate in enumerate(wish.rates)}))
+    if wish.cpu_ms:
+        print(describe_law({2**at: 2**at * 1_000 / spent for at, spent in enumerate(wish.cpu_ms)}))
     return 0
 
 
