@@ -100,6 +100,31 @@ def test_the_answer_is_the_same_however_far_the_index_is(workspace: Workspace, i
     assert found.snippets[0].text == lines[29]
 
 
+@pytest.mark.parametrize("indexed", [0, 3, 6])
+def test_a_message_with_new_values_only_is_not_searched_for_and_one_with_a_known_value_is(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, indexed: int
+) -> None:
+    lines = [f"The crane at berth {at} has the code KRN-{at}07 and lifts {at + 3} tons." for at in range(6)]
+    ids: list[str] = []
+    for at, line in enumerate(lines):
+        ids += workspace.add("s", [{"role": ("user", "assistant")[at % 2], "content": line}], float(at + 1))
+        if at + 1 == indexed:
+            workspace.recall.refresh("s")
+    workspace.recall.upkeep.close()
+    workspace.recall.upkeep.ask = lambda _: True  # type: ignore[method-assign,assignment]
+    newest = "Please paint KRN-407 and KRN-999 green."
+    hidden = [*ids]
+    # The newest message itself is stored and not indexed yet; it is in view and answers nothing.
+    workspace.add("s", [{"role": "user", "content": "Please paint KRN-888 and KRN-999 green."}], 9.0)
+    found = workspace.recall.inject("s", newest, hidden)
+    assert found.acts
+    assert found.snippets[0].text == lines[4]
+    monkeypatch.setattr("refold.recall.recall.search_session", None)
+    missed = workspace.recall.inject("s", "Please paint KRN-888 and KRN-999 green.", hidden)
+    assert not missed.acts
+    assert missed.reason.code == "recall.unrelated"
+
+
 def test_of_very_many_messages_the_newest_hidden_ones_are_read(workspace: Workspace) -> None:
     count = PENDING_MAX + 300
     lines = [f"message {at} about the weather" for at in range(count)]

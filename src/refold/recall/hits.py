@@ -308,6 +308,23 @@ def find_hits(
     return HitList(sorted(hits, key=lambda hit: (-round(hit.score, SCORE_DIGITS), -hit.place)), pending)
 
 
+def holds_any(
+    index: RecallIndex,
+    session_id: str,
+    words: Sequence[str],
+    hidden: frozenset[str],
+    read_pending: Callable[[Mark | None, Iterable[str]], Pending],
+) -> bool:
+    """Tell whether the index, or a hidden message that it does not hold yet, has one of these words."""
+    with index.file.read() as db:
+        mark = index_file.find_mark(db, session_id)
+        if mark is not None and any(index_file.find_places(db, mark, word) for word in words):
+            return True
+    pending = read_pending(mark, words)
+    places = {place for found in pending.places.values() for place in found}
+    return any(pending.sources[pending.passages[place].seq].id in hidden for place in places)
+
+
 def _insert(indexed: list[int], pending: Sequence[int]) -> list[int]:
     """Return the places of a word in order."""
     if not pending:

@@ -87,6 +87,11 @@ class Cause:
         """True if hidden messages are worth a look."""
         return self.score_min < NEVER or bool(self.values)
 
+    @property
+    def needs_value(self) -> bool:
+        """True if only a hidden message with one of the values would be added."""
+        return self.score_min >= NEVER
+
 
 @dataclass(frozen=True, slots=True)
 class Injection:

@@ -28,7 +28,7 @@ from refold.recall.index_file import IndexReplaced
 from refold.recall.inject import SNIPPETS_MAX, Injection, decide_injection, find_cause
 from refold.recall.options import LIMIT_MAX, EmbeddingService, RecallOptions
 from refold.recall.originals import OriginalPage, expand_handle
-from refold.recall.search import Recalled, fit_texts, search_session
+from refold.recall.search import Recalled, fit_texts, may_find, search_session
 from refold.recall.vectors import Embedder, VectorTable, make_embedder
 from refold.recall.words import clip_query, query_words
 from refold.tokens import counter_for
@@ -223,6 +223,8 @@ class Recall:
         row = self._need(session_id)
         if self._is_behind(row):
             self.upkeep.ask(session_id)
+        if cause.needs_value and not may_find(self.index, self.ledger, row, cause.values, ids):
+            return Injection(False, cause.reason)
         found = search_session(
             self.index,
             self.ledger,

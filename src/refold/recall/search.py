@@ -13,7 +13,17 @@ from dataclasses import dataclass, replace
 from refold.ledger.port import Ledger
 from refold.ledger.records import SessionRow, format_of
 from refold.recall.facts import put_newer_first
-from refold.recall.hits import NOTES_MAX, SCORE_DIGITS, SPARE, Hit, HitList, Pending, find_hits, read_pending
+from refold.recall.hits import (
+    NOTES_MAX,
+    SCORE_DIGITS,
+    SPARE,
+    Hit,
+    HitList,
+    Pending,
+    find_hits,
+    holds_any,
+    read_pending,
+)
 from refold.recall.index import RecallIndex
 from refold.recall.index_file import IndexedMessage, Mark, PassageRow, find_mark, read_source
 from refold.recall.originals import Original, find_starts, is_inside_word, read_original, skip_word
@@ -79,6 +89,15 @@ def search_session(
     found = _read_hits(index, ledger, row, hits, clipped, limit * SPARE, allowed)
     chosen = _choose(_cut_tail(found, clipped), limit)
     return fit_texts(chosen, tokens_max, count_text, list(query_words(clipped)))
+
+
+def may_find(index: RecallIndex, ledger: Ledger, row: SessionRow, words: Sequence[str], hidden: Sequence[str]) -> bool:
+    """Tell whether a search of hidden messages can find one of these words: a few lookups instead of a ranking."""
+
+    def read_rest(mark: Mark | None, wanted: Iterable[str]) -> Pending:
+        return read_pending(ledger, row, mark, hidden, wanted)
+
+    return holds_any(index, row.id, words, frozenset(hidden), read_rest)
 
 
 def _read_hits(
