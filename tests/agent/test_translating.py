@@ -10,6 +10,7 @@ from refold.errors import ConfigError
 from refold.testing import RecordedRequest, ScriptedProvider, call_tool, say
 from tests.agent.talking import WIRES, check_stored, make_agent, make_manager, make_model, pick, run_all
 from tests.agent.test_overflow import write_history
+from tests.effort import first_of
 
 pytest.importorskip("openai", reason="needs refold[llm]: the official clients")
 pytest.importorskip("anthropic", reason="needs refold[llm]: the official clients")
@@ -48,7 +49,7 @@ async def test_another_kind_of_model_goes_on_and_the_first_one_after_it(wire: st
         assert len(manager.ledger.read_messages("s")) == 12
 
 
-@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("wire", first_of(WIRES, 1))
 async def test_folds_hold_for_a_model_of_another_kind(wire: str, tmp_path: Path) -> None:
     other = WIRES[1 - WIRES.index(wire)]
     script = ["I looked at it, the item is fine. " * 12] * 60

@@ -8,6 +8,7 @@ import pytest
 from refold.conversation.reason import read_reason
 from refold.errors import LedgerError
 from refold.ledger.sqlite import SqliteLedger
+from tests.effort import first_of
 from tests.server.running import make_body, make_dialog, wait_for
 
 WIRES = ["openai-chat", "openai-responses", "anthropic"]
@@ -39,7 +40,7 @@ class FailingLedger:
         return found
 
 
-@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("wire", first_of(WIRES, 1))
 @pytest.mark.parametrize("fails", [WRITES, ("everything",)])
 def test_a_session_goes_on_within_the_window_when_the_ledger_fails(start, tmp_path, wire, fails):
     ledger = FailingLedger(SqliteLedger(tmp_path / "ledger.db"))
