@@ -1,8 +1,9 @@
-"""Who may open the page: everybody on this machine while there are no keys, else whoever shows one.
+"""The page as an ASGI application under ``/ui``: access, signing in, and loading the framework on first use.
 
-A key is shown once, in a form; from then on a signed cookie names it, never holds it. The cookie is for this site only
-(``SameSite=Strict``), out of reach of scripts, and worth nothing once the key is revoked. A request that a page of
-another site makes is refused, whatever it carries; that includes the opening of a websocket.
+Without keys, everybody on this machine may open the page; otherwise a key is needed. A request from another site is
+refused, whatever it carries, and so is a websocket. The framework is loaded in a thread when the page is first opened:
+a gateway whose page nobody opens never loads it. It exists once per process. Every response forbids the browser to
+load anything from outside.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ SECRET_FILE = ".refold/page.secret"
 VISIT_S = 30 * 86_400
 FORM_BYTES_MAX = 4_000
 FORM_STALL_S = 10.0
-# Guessing 256 bits is hopeless; waiting keeps a guesser from keeping the gateway busy.
+# Nobody guesses 256 bits; the delay keeps attempts from loading the gateway.
 WRONG_KEY_S = 0.5
 _STYLE = Path(__file__).parent / "static" / "page.css"
 log = logging.getLogger("refold.web")
@@ -68,13 +69,13 @@ _POLICY = (
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """Who looks at the page; ``key_id`` is empty where no keys are needed."""
+    """The reader of the page; ``key_id`` is empty if no keys are needed."""
 
     caller: Caller
     key_id: str = ""
 
     def is_welcome(self, keys: KeyRing) -> bool:
-        """Tell whether the visitor may still see anything."""
+        """Tell whether the visitor's key is still valid."""
         if not keys.is_required:
             return not self.key_id
         found = keys.find_id(self.key_id) if self.key_id else None
@@ -82,7 +83,7 @@ class Visitor:
 
 
 def read_secret(workspace: Path) -> bytes:
-    """Return the secret that signs cookies, made when there is none; only its owner can read the file."""
+    """Return the secret that signs cookies, created on first use; only its owner can read the file."""
     path = workspace / SECRET_FILE
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -97,26 +98,30 @@ def read_secret(workspace: Path) -> bytes:
             f"{path} cannot be used ({type(error).__name__}); the page needs it to sign cookies"
         ) from None
     if len(found) < 32:
-        raise ConfigError(f"{path} is too short to be a secret; remove it, a new one is made")
+        raise ConfigError(f"{path} is too short to be a secret; delete it, and refold creates a new one")
     return found
 
 
 class Door:
-    """Lets visitors in and tells who they are."""
+    """Checks keys and cookies.
+
+    A key is entered once, in a form. From then on a signed cookie names the key but does not contain it. The cookie is
+    for this site only (``SameSite=Strict``), cannot be read by scripts, and is invalid once the key is revoked.
+    """
 
     def __init__(self, keys: KeyRing, secret: bytes) -> None:
         self._keys = keys
         self._secret = secret
 
     def identify(self, headers: Headers) -> Visitor | None:
-        """Return who asks; None if a key is needed and nothing here stands for one that works."""
+        """Return the visitor; None if a key is needed and the cookie does not name a valid one."""
         if not self._keys.is_required:
             return Visitor(Caller(""))
         visitor = self._read_cookie(find_header(headers, b"cookie"))
         return visitor if visitor is not None and visitor.is_welcome(self._keys) else None
 
     def let_in(self, key: str) -> str | None:
-        """Return the cookie for whoever shows this key; None if it does not work."""
+        """Return the cookie for a key; None if the key is invalid."""
         found = self._keys.find_key(key.strip())
         if found is None:
             return None
@@ -143,7 +148,7 @@ class Door:
 
 
 def is_own_request(headers: Headers, *, must_name_origin: bool) -> bool:
-    """Tell whether a browser's request comes from this very site. A websocket must say where it comes from."""
+    """Tell whether a browser's request comes from this site. A websocket must have an ``Origin`` header."""
     host = find_header(headers, b"host").lower()
     origin = find_header(headers, b"origin")
     if not origin:
@@ -155,7 +160,11 @@ def is_own_request(headers: Headers, *, must_name_origin: bool) -> bool:
 
 
 async def answer_login(scope: Scope, receive: Receive, send: Send, door: Door, visitor: Visitor | None) -> bool:
-    """Answer what belongs to signing in and out; False if this is something else."""
+    """Answer requests for signing in and out; return False for any other request.
+
+    The form is plain HTML without the framework, so that a stranger reaches as little code as possible. A key is never
+    part of an address, a log or a page.
+    """
     if scope["type"] != "http":
         return False
     path, method = scope["path"], scope["method"]
@@ -228,9 +237,9 @@ def _write_form(tongue: Tongue, *, is_wrong: bool) -> str:
 
 
 async def send_redirect(send: Send, target: str, headers: list[tuple[bytes, bytes]] | None = None) -> None:
-    """Send the browser to another page of ours."""
-    told: list[Any] = [(b"location", target.encode()), (b"content-length", b"0"), (b"cache-control", b"no-store")]
-    await send({"type": "http.response.start", "status": 303, "headers": [*told, *(headers or ())]})
+    """Redirect the browser to another of our pages."""
+    own: list[Any] = [(b"location", target.encode()), (b"content-length", b"0"), (b"cache-control", b"no-store")]
+    await send({"type": "http.response.start", "status": 303, "headers": [*own, *(headers or ())]})
     await send({"type": "http.response.body", "body": b""})
 
 
@@ -283,7 +292,7 @@ class WebPage:
         return self._app
 
     def _start_sample(self) -> None:
-        """Make the sample session if this is the first look at an empty workspace; nobody waits for it."""
+        """Create the sample session in the background if the workspace is empty and never had one."""
         from refold.web.sample import make_sample
 
         if not self._application.keys.is_required:
@@ -291,11 +300,11 @@ class WebPage:
 
     @property
     def is_making_sample(self) -> bool:
-        """True while the sample session is being made."""
+        """True while the sample session is being created."""
         return self._sample is not None and not self._sample.done()
 
     async def stop(self) -> None:
-        """Say goodbye to open tabs; answers that are being written are stopped, and what was said of them is kept."""
+        """Disconnect open tabs and stop running answers; the text written so far is stored."""
         if self._sample is not None:
             await asyncio.wait({self._sample}, timeout=STOP_S_MAX)
         if self._life is not None:
@@ -316,7 +325,7 @@ def _make_app() -> FastAPI:
     from refold.web.shell import show_guarded, show_missing, write_styles
     from refold.web.transfer import BRING_PATH, EXPORT_PATH, send_export, take_files
 
-    # Nothing of ours is kept there; if anything ever is, it must not land in the folder refold was started in.
+    # We store nothing there. If the framework ever does, it must not write to the current folder.
     Storage.path = _STATIC.parent / ".unused"
     look = "\n".join([*((_STATIC / name).read_text("utf-8") for name in sorted(_list_styles())), write_styles()])
     tree = (_STATIC.parent / "parts" / "tree.js").read_text("utf-8")
@@ -356,7 +365,7 @@ def _list_styles() -> list[str]:
 
 
 def _add_headers(scope: Scope, send: Send) -> Send:
-    """Return a send that tells the browser to load nothing from outside and to frame the page nowhere."""
+    """Return a send that adds security headers: load nothing from outside, allow no framing."""
     host = "".join(char for char in find_header(scope["headers"], b"host") if char.isalnum() or char in ".:-[]")
     extra = [
         (b"content-security-policy", _POLICY.format(host=host).encode("latin-1", "ignore")),
@@ -379,7 +388,7 @@ async def _refuse(scope: Scope, send: Send) -> None:
     if scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": 1008})
         return
-    body = b"refold: requests of other sites are not answered"
+    body = b"refold: requests from other sites are refused"
     headers = [(b"content-type", b"text/plain"), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": 403, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -1,6 +1,8 @@
-"""What a run is saying right now, in one tab: thoughts, words, calls of tools, and what it is busy with.
+"""The chat box at the end of a session: the answer being written, a field to type in, the model picker, a stop button.
 
-Text of models and tools becomes text nodes, never markup; what has become history is cleared by whoever owns the view.
+``ChatBox(name, on_stored)`` draws it; ``on_stored`` (plain or async) is called whenever a run has stored messages, so
+that the view above catches up before the box clears them. Every tab of a session shows the same run (``room.py``).
+Text of models and tools becomes text nodes, never markup.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ _ON_KEY = (
 
 
 class LiveView:
-    """The live part of a chat: drawn anew for each step, grown piece by piece within one."""
+    """The answer being written: redrawn for each step, extended piece by piece within a step."""
 
     def __init__(self) -> None:
         with ui.element("div").classes("live-frame"):
@@ -49,7 +51,7 @@ class LiveView:
         self._step = -1
 
     def draw(self, room: ChatRoom) -> None:
-        """Show what came since."""
+        """Show what is new since the last call."""
         live = room.live
         if live.step != self._step:
             self._begin(live.step)
@@ -79,7 +81,7 @@ class LiveView:
             self._note = text("p", "", "faint")
 
     def _add_words(self, pieces: list[str]) -> None:
-        """Add what came as one more node, so that a long answer costs no more by the word than a short one."""
+        """Add new text as one more node, so that the cost per word does not grow with the answer."""
         new = clean("".join(pieces[self._pieces :]))[: max(0, SHOWN_CHARS_MAX - self._chars)]
         self._pieces = len(pieces)
         self._chars += len(new)
@@ -107,7 +109,11 @@ class LiveView:
 
 
 class ModelPicker:
-    """The picker of one tab; ``on_change`` is called whenever there is another model, or none."""
+    """The model picker of one tab: the list, why this model was chosen, and a warning if its window is too small.
+
+    ``name`` is the chosen model; empty if there is none. ``on_change`` is called whenever it changes. Searching for
+    models may query Ollama on this machine, so it happens when the box is drawn and on request, never on a timer.
+    """
 
     def __init__(self, session_id: str, on_change: Callable[[], None]) -> None:
         self.source = find_visit().source
@@ -118,14 +124,14 @@ class ModelPicker:
         self._window = self._tokens = 0
 
     def draw_list(self) -> None:
-        """Draw the list itself."""
+        """Draw the list of models."""
         self.list = ui.element("select").classes("picker")
         self.list._props["aria-label"] = say("chat.model")
         self.list.on("change", guarded(self._pick), js_handler="(e) => emit(e.target.value)")
         self.list.set_visibility(False)
 
     def draw_words(self) -> None:
-        """Draw what is to be said about the model."""
+        """Draw the explanation and the warning."""
         self.why = text("p", say("chat.looking"), "faint why")
         self.warning = text("p", "", "warning")
         self.warning.set_visibility(False)
@@ -133,16 +139,16 @@ class ModelPicker:
         self.again.set_visibility(False)
 
     def enable(self, is_on: bool) -> None:
-        """Let another model be chosen, or not."""
+        """Enable or disable the list."""
         set_prop(self.list, "disabled", not is_on)
 
     def show_tokens(self, tokens: int) -> None:
-        """Take in how much is in view: a window that is too small for it is told before anything is sent."""
+        """Set the number of tokens in view, so that the user is warned of a small window before sending."""
         self._tokens = tokens
         self._draw_warning()
 
     async def look(self) -> None:
-        """Find out what there is to talk to."""
+        """Find the available models."""
         self._offer = await self.source.run(_find_offer, self.session_id)
         await self._take(self._offer.chosen, is_by_choice=False)
 
@@ -202,7 +208,7 @@ class ModelPicker:
         await self._take(name, is_by_choice=name != self._offer.chosen)
 
     def _ask_other(self) -> None:
-        self._draw_options()  # The list shows the model in use again, whatever becomes of this.
+        self._draw_options()  # Show the current model again, in case the dialog is cancelled.
         with sheet(say("chat.other_title")) as dialog:
             text("p", say("chat.other_why"), "soft")
             with ui.element("label").classes("field"):
@@ -229,9 +235,9 @@ def _find_offer(access: Access, session_id: str) -> Offer:
 
 
 class ChatBox:
-    """One tab's view of a session's chat.
+    """The chat of a session in one tab.
 
-    The session may not be there yet; ``on_sent`` is called once a message was taken.
+    The session may not exist yet; ``on_sent`` is called once a message was accepted.
     """
 
     def __init__(self, name: str, on_stored: Stored | None = None, *, on_sent: Stored | None = None) -> None:
@@ -265,7 +271,7 @@ class ChatBox:
         self._draw_state()
 
     def _draw_state(self) -> None:
-        """Show what can be done now."""
+        """Show or hide, enable or disable the controls."""
         room, can_talk = self.room, bool(self.model.name)
         self.stop.set_visibility(room.is_running)
         self.send.set_visibility(not room.is_running)
@@ -303,16 +309,16 @@ class ChatBox:
             return
         now = room.stored
         if stored != now and self.on_stored is not None:
-            await _call(self.on_stored)  # First, so that nothing said is out of sight in between.
+            await _call(self.on_stored)  # First, so that no text disappears in between.
         if room.stored != now:
-            return  # More was stored meanwhile: the view catches up with that too before anything is cleared.
+            return  # More was stored meanwhile: the view shows that too before anything is cleared.
         self.live.draw(room)
         self._seen = (room.version, room.stored)
         self._draw_state()
         self._give_back()
 
     def _give_back(self) -> None:
-        """Put what was not taken back into the field of the tab that sent it, unless something new stands there."""
+        """Put a refused prompt back into the field of the tab that sent it, unless the field has new text."""
         if self.room.refused and self.room.refused == self._sent:
             self._sent = ""
             field = f"document.getElementById('{self.field.html_id}')"

@@ -1,7 +1,7 @@
-"""How full a session's context is, and with what: the figures of the indicator, and what a compression would do.
+"""How full a session's context is: the indicator with its gauge and breakdown, and the dialog to compress now.
 
-Blocking functions of ``Access``. Reading them opens the session, which takes a second where it has ten thousand
-messages in view: the page draws the conversation first.
+Functions of ``Access`` block. They load the session, which takes a second if ten thousand messages are in view, so the
+page draws the conversation first.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from refold.web.visit import clean, find_visit, say, say_reason
 GOES_MAX = 60
 WORDS_CHARS = 110
 State = Literal["good", "warn", "bad"]
-# The model's own, a guess because the model is not known, or one that the session's settings state.
+# Where the window comes from: the known model, a guess for an unknown model, or the session's settings.
 WindowBy = Literal["model", "guess", "session"]
 PARTS = ("system", "tools", "user", "assistant", "output", "folds")
 _NAMES = {
@@ -42,13 +42,13 @@ _NAMES = {
     "folds": "folds",
 }
 GOES_SHOWN = 8
-# Below this, "0% full" would be said of a context that is not empty.
+# Below this share, the gauge would show "0% full" for a context that is not empty.
 SHARE_MIN = 0.005
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What the indicator shows. ``parts`` add up to ``status.tokens``; ``window_by`` says who knows the window."""
+    """The figures of the indicator. ``parts`` add up to ``status.tokens``."""
 
     status: SessionStatus
     parts: dict[str, int]
@@ -68,7 +68,7 @@ def read_context(access: Access, name: str) -> Context:
     row = access.need(name)
     manager = access.manager
     status = manager.status(row.id)
-    # The framing of a request counts with its system prompt: two tokens are no part of their own.
+    # The framing of a request (two tokens) counts as part of the system prompt.
     items = manager.read_view(row.id)
     beside = status.tokens - sum(item.tokens for item in items)
     shares = break_down(items, status, max(0, beside - status.tools_tokens))
@@ -84,7 +84,7 @@ def read_context(access: Access, name: str) -> Context:
 
 @dataclass(frozen=True, slots=True)
 class Going:
-    """One message that would go out of view: whose it is, how it begins."""
+    """A message that would leave the view: its speaker, its first words and its tokens."""
 
     speaker: str
     words: str
@@ -150,13 +150,13 @@ def _tell_going(access: Access, name: str, ids: Sequence[str]) -> tuple[Going, .
 
 
 def unfold(access: Access, name: str, edit_id: str) -> Switched:
-    """Undo the compression that made a fold, or the last one for an empty id."""
+    """Undo the compression that made a fold; the last one for an empty id."""
     row = access.need(name)
     return access.manager.undo(row.id, edit_id or None)
 
 
 def refold(access: Access, name: str, edit_id: str) -> Switched:
-    """Redo what was undone: one fold, or the last undone for an empty id."""
+    """Redo an undone fold; the last one for an empty id."""
     row = access.need(name)
     return access.manager.redo(row.id, edit_id or None)
 
@@ -175,7 +175,7 @@ def compress(access: Access, name: str, instructions: str) -> CompactResult:
 
 
 class CompressSheet:
-    """The dialog of one tab."""
+    """The dialog to compress now, in one tab: instructions, a preview of what goes and what stays, and the button."""
 
     def __init__(self, name: str, on_running: Callable[[bool], None], on_done: Callable[[], Awaitable[object]]) -> None:
         self.name = name
@@ -200,7 +200,7 @@ class CompressSheet:
         self.instructions = args[:4_000] if isinstance(args, str) else ""
 
     def open(self) -> None:
-        """Show the dialog, its last preview gone."""
+        """Show the dialog without the last preview."""
         self.result.clear()
         self.dialog.open()
 
@@ -274,7 +274,7 @@ def _draw_stage(stage: StageWish) -> None:
 
 
 class Indicator:
-    """The indicator of one tab: drawn once, filled whenever the session changes."""
+    """The indicator of one tab: drawn once, updated whenever the session changes."""
 
     def __init__(self, on_compress: Callable[[], Any]) -> None:
         self.context: Context | None = None
@@ -294,14 +294,14 @@ class Indicator:
             text("p", say("session.counting"), "faint")
 
     def _flip(self) -> None:
-        """Show the breakdown where there is no room to show it always, or hide it again."""
+        """Show or hide the breakdown on a narrow screen."""
         is_open = self.details._props["aria-expanded"] == "false"
         self.details._props["aria-expanded"] = str(is_open).lower()
         self.details.update()
         self.box.classes(add="is-wide" if is_open else "", remove="" if is_open else "is-wide")
 
     def show_busy(self, is_busy: bool) -> None:
-        """Say, or no longer say, that the session is being compressed."""
+        """Show whether the session is being compressed."""
         self.busy.set_visibility(is_busy)
         self.button.props("disabled" if is_busy else "", remove="" if is_busy else "disabled")
 

@@ -1,8 +1,10 @@
-"""The conversation on a page: the element, and the state of one tab that feeds it.
+"""The conversation on a page, and the timeline above it: requests as bars, compressions as notches, and a scrubber.
 
-The browser asks for the rows it is about to show; the server answers with those and no others. What is open and which
-way of looking is chosen belongs to the tab. A version counts up with every change of the rows, so that an answer that
-comes too late is dropped.
+The browser asks for the rows it is about to show; the server sends those and no others. Open folds and the chosen view
+belong to the tab. A version increases with every change of the rows, so that a late response is dropped.
+
+The timeline shows a request as it was sent: the messages up to it, under the edits in effect at that moment. Sessions
+without reported usage have a bar for every answer, counted from what is stored.
 """
 
 from __future__ import annotations
@@ -25,13 +27,11 @@ from refold.web.shell import guarded
 from refold.web.visit import find_visit, list_words, say
 
 Act = Callable[[str, str], Any]
-_TALK_WORDS = "session.talk_"
 FIRST_ROWS = 28
 MOMENTS_MAX = 1_000
-# Counting a session that no provider reported on reads all of its messages.
+# Counting a session without reported usage reads all of its messages.
 MESSAGES_MAX = 3_000
 EVENTS_MAX = 2_000
-_TIME_WORDS = "session.time_"
 _SWITCHES = ("undone", "redone", "recalled")
 
 
@@ -53,7 +53,7 @@ class ConversationView(ui.element, component="parts/conversation.js"):
         self.place = ""
         self.outline = self._make_outline()
         target = self._find_row(handle) if handle else -1
-        words = {key.removeprefix(_TALK_WORDS): text for key, text in list_words(visit.tongue, _TALK_WORDS).items()}
+        words = list_words(visit.tongue, "session.talk_")
         self._props.update(
             words=words,
             count=len(self.outline),
@@ -69,7 +69,7 @@ class ConversationView(ui.element, component="parts/conversation.js"):
         self.on("act", guarded(lambda event: on_act(str(event.args.get("what")), str(event.args.get("id")))))
 
     async def give_first(self) -> None:
-        """Put the rows that are in sight first into the page itself: no journey for them."""
+        """Put the first visible rows into the page itself, which saves a round trip."""
         target = self._props["target"]
         middle = target if target >= 0 else len(self.outline) - 1
         start = max(0, middle - FIRST_ROWS // 2)
@@ -101,11 +101,11 @@ class ConversationView(ui.element, component="parts/conversation.js"):
         await self._replace(self._find_first_fold() if self.is_frozen else -1)
 
     def _find_first_fold(self) -> int:
-        """Return the row where what is shown first differs from what was said, -1 if it nowhere does."""
+        """Return the first row that differs from the original conversation; -1 if there is none."""
         return self._place(lambda row: row.kind == "fold" or row.edit is not None)
 
     async def filter(self, role: str) -> None:
-        """Show the messages of one speaker only; of all for an empty role."""
+        """Show only the messages of one role; all of them for an empty role."""
         self.role = role
         if role:
             self.roles = await self.source.run(read_roles, self.seen)
@@ -117,13 +117,13 @@ class ConversationView(ui.element, component="parts/conversation.js"):
         self.run_method("replace", self.version, len(self.outline), at)
 
     async def show_newest_fold(self) -> None:
-        """Bring the newest fold into sight."""
+        """Scroll to the newest fold."""
         folds = [at for at, row in enumerate(self.outline) if row.kind == "fold"]
         if folds:
             await self._show(folds[-1])
 
     async def next_fold(self) -> None:
-        """Bring the next fold below the reader's place into sight, the first one after the last."""
+        """Scroll to the next fold below the reader's position; after the last one, to the first."""
         folds = [at for at, row in enumerate(self.outline) if row.kind == "fold"]
         if folds:
             here = self._place(lambda row: row.key == self.place) if self.place else -1
@@ -131,14 +131,14 @@ class ConversationView(ui.element, component="parts/conversation.js"):
             await self._show(at)
 
     async def show_message(self, message_id: str) -> bool:
-        """Bring a message into sight, opening the fold that hides it; False if it is not here."""
+        """Scroll to a message, opening the fold that hides it; return False if it is not here."""
         at = self._open_to({message_id})
         if at >= 0:
             await self._show(at)
         return at >= 0
 
     async def refresh(self) -> bool:
-        """Take in what changed since; True if anything did."""
+        """Show what has changed; return True if anything did."""
         if self.is_frozen:
             return False
         fresh = await self.source.run(_read_if_changed, self.name, self.seen)
@@ -159,7 +159,7 @@ class ConversationView(ui.element, component="parts/conversation.js"):
             self.run_method("splice", self.version, change.start, change.removed, change.added)
 
     async def change_look(self, look: str) -> None:
-        """Look another way."""
+        """Switch to another view: as the model sees it, as it was said, or the difference."""
         assert look in LOOKS
         before = next((row for row in self.outline if row.key == self.place), None)
         self.look = look
@@ -170,7 +170,7 @@ class ConversationView(ui.element, component="parts/conversation.js"):
         self.run_method("replace", self.version, len(self.outline), self._find_same(before))
 
     def _find_same(self, before: OutlineRow | None) -> int:
-        """Return where what a reader looked at stands now, -1 for the end."""
+        """Return the new row of what the reader was looking at; -1 for the end."""
         if before is None:
             return -1
         message_id = before.message_id or (before.edit.covers[0] if before.edit else "")
@@ -183,7 +183,7 @@ class ConversationView(ui.element, component="parts/conversation.js"):
         self.place = str(event.args.get("key", ""))[:200]
 
     async def find(self, handle: str) -> None:
-        """Bring the message behind a handle into sight, opening its fold if it lies in one."""
+        """Scroll to the message behind a handle, opening the fold that hides it."""
         at = self._find_row(handle)
         if at < 0:
             raise HandleUnknown(say("session.not_here"))
@@ -194,7 +194,7 @@ class ConversationView(ui.element, component="parts/conversation.js"):
         self.run_method("replace", self.version, len(self.outline), at)
 
     def _find_row(self, handle: str) -> int:
-        """Return where a handle's message stands, -1 if it is not here. Opens the fold that hides it."""
+        """Return the row of a handle's message, opening the fold that hides it; -1 if it is not here."""
         name = read_handle(handle) or ""
         if name.startswith("f:"):
             return self._place(lambda row: bool(row.edit and row.edit.fold and row.edit.fold.handle == name))
@@ -204,7 +204,7 @@ class ConversationView(ui.element, component="parts/conversation.js"):
         return self._open_to(wanted)
 
     def _open_to(self, wanted: set[str]) -> int:
-        """Return where one of these messages is, -1 if none is here. Opens the fold that hides it."""
+        """Return the row of one of these messages, opening the fold that hides it; -1 if none is here."""
         at = self._place(lambda row: row.message_id in wanted)
         if at >= 0 or not wanted:
             return at
@@ -252,9 +252,10 @@ def _whole(value: object) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One request: the messages there were, what was sent, what it would have been; dollars where a price is known.
+    """One request: the messages up to it, the tokens sent, those without refold, and dollars if a price is known.
 
-    ``folds`` are compressions made for it. ``is_counted`` means that no provider reported it.
+    ``folds`` counts the compressions made for it. ``is_counted``: we counted the tokens, because no provider reported
+    them.
     """
 
     time: float
@@ -289,7 +290,7 @@ def read_moments(access: Access, seen: Seen) -> list[Moment]:
 
 
 def _count_moments(access: Access, seen: Seen) -> list[Moment]:
-    """Return a moment for every answer of a session that no provider reported on."""
+    """Return a moment for every answer of a session without reported usage."""
     if len(seen.path.ids) > MESSAGES_MAX:
         return []
     stored = access.ledger.read_messages(seen.row.id)
@@ -317,7 +318,7 @@ def _count_moments(access: Access, seen: Seen) -> list[Moment]:
 
 
 def read_switches(access: Access, seen: Seen) -> list[Event]:
-    """Return the events that switched edits off or on, oldest first."""
+    """Return the events that deactivated or reactivated edits, oldest first."""
     newest = access.ledger.read_newest_events(seen.row.id, limit=EVENTS_MAX)
     return [event for event in reversed(newest) if event.kind in _SWITCHES and "edits" in event.fields]
 
@@ -341,18 +342,18 @@ def rewind(seen: Seen, moment: Moment, switches: Sequence[Event]) -> Seen:
 
 
 def _was_made(one: StoredEdit, switches: Sequence[Event]) -> bool:
-    """Tell whether an edit that is off now was in force once: somebody switched it off, and it was not refused."""
+    """Tell whether an inactive edit was active before: it was switched off, not refused."""
     named = (event.fields.get("edits") for event in switches)
     return one.is_active or any(isinstance(ids, list) and one.edit.id in ids for ids in named)
 
 
 class Timeline(ui.element, component="parts/timeline.js"):
-    """The strip in one tab. ``on_seek`` gets the number of a request, 0 for now."""
+    """The timeline in one tab. ``on_seek`` gets the number of a request; 0 means now."""
 
     def __init__(self, on_seek: Callable[[int], Any]) -> None:
         super().__init__()
         tongue = find_visit().tongue
-        words = {key.removeprefix(_TIME_WORDS): text for key, text in list_words(tongue, _TIME_WORDS).items()}
+        words = list_words(tongue, "session.time_")
         self._props.update(words=words, moments=[], at=0, language="zh-CN" if tongue == "zh" else "en-GB")
         self.moments: list[Moment] = []
         self.on("seek", guarded(lambda event: on_seek(self._read_place(event))))
@@ -370,6 +371,6 @@ class Timeline(ui.element, component="parts/timeline.js"):
         self.update()
 
     def show(self, at: int) -> None:
-        """Put the scrubber on a request, 0 for now."""
+        """Move the scrubber to a request; 0 means now."""
         self._props["at"] = at
         self.update()

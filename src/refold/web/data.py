@@ -1,6 +1,7 @@
-"""What a tab reads of a session: its row, its path, its edits, and whether any of it has changed since.
+"""Data of the pages: a session with its edits and version, the list of sessions, and figures for the statistics.
 
-Blocking calls of the ledger and the manager, each a function of ``Access``; ``Source.run`` runs them in threads.
+All functions take ``Access`` and block; ``DataSource.run`` runs them in threads. Reading is bounded: the number of
+sessions, and of requests and events of each, has a limit, and the page says when something is left out.
 """
 
 from __future__ import annotations
@@ -66,17 +67,17 @@ class Seen:
 
     @property
     def version(self) -> tuple[int, int, float]:
-        """What changes whenever the session does."""
+        """A value that changes whenever the session does."""
         return find_version(self.row)
 
 
 def find_version(row: SessionRow) -> tuple[int, int, float]:
-    """Return what changes whenever a session does; ``updated_at`` because settings and titles do not count as edits."""
+    """Return a value that changes whenever a session does; ``updated_at`` covers settings and titles."""
     return row.path_version, row.edits_version, row.updated_at
 
 
 def read_seen(access: Access, name: str) -> Seen:
-    """Read a session as it is now."""
+    """Return the current state of a session."""
     row = access.need(name)
     edits = access.ledger.read_edits(row.id, active_only=False)
     reasons = {batch.id: batch.reason for batch in access.ledger.read_batches(row.id)}
@@ -86,7 +87,7 @@ def read_seen(access: Access, name: str) -> Seen:
 
 
 def read_roles(access: Access, seen: Seen) -> dict[str, str]:
-    """Return whose words each message of a session is made of, by its id."""
+    """Return the speaker of each message of a session, by message id."""
     lens = Lens(format_of(seen.row), lambda *_: 0, lambda _: 0)
     roles: dict[str, str] = {}
     for stored in _read_all(access, seen):
@@ -95,13 +96,13 @@ def read_roles(access: Access, seen: Seen) -> dict[str, str]:
 
 
 def find_speaker(message: Message) -> str:
-    """Return whose words a message is made of: results of tools may come in a user's message."""
+    """Return the speaker of a message. In some formats tool results are part of a user message."""
     kinds = {part.kind for part in message.parts}
     return "tool" if "result" in kinds and "text" not in kinds else message.role
 
 
 def find_matches(access: Access, seen: Seen, query: str) -> list[str]:
-    """Return the ids of the messages that contain a text, in order, whatever its case."""
+    """Return the ids of the messages that contain a text, in order; case is ignored."""
     wanted, lens = query.casefold(), Lens(format_of(seen.row), lambda *_: 0, lambda _: 0)
     found = []
     for stored in _read_all(access, seen):
@@ -119,29 +120,24 @@ def _read_all(access: Access, seen: Seen) -> Iterator[StoredMessage]:
         yield from access.ledger.read_messages(seen.row.id, ids[start : start + READ_AT_ONCE])
 
 
-def read_version(access: Access, name: str) -> tuple[int, int, float]:
-    """Return the version of a session: one cheap read."""
-    return find_version(access.need(name))
-
-
 def is_compressed_now(access: Access, name: str) -> bool:
-    """Tell whether somebody, in any process, is compressing a session (S3.11): one cheap read."""
+    """Tell whether any process is compressing a session now; one cheap read."""
     return access.ledger.is_leased(access.need(name).id, now=time.time())
 
 
 def find_title(row: SessionRow) -> str:
-    """Return the title a person gave a session, empty if none did."""
+    """Return the title that a person or an import gave a session; empty if there is none."""
     title = row.settings.get(TITLE)
     return title if isinstance(title, str) else ""
 
 
 def read_opening(access: Access, row: SessionRow) -> str:
-    """Return the first words a person said in a session."""
+    """Return the first words of the user in a session."""
     return read_title(access.ledger, row)
 
 
 def rename_session(access: Access, name: str, title: str) -> None:
-    """Give a session a title; an empty one takes it away. Its name, by which clients know it, stays."""
+    """Give a session a title; an empty one removes it. The name that clients use stays the same."""
     row = access.need(name)
     wanted = " ".join(title.split())[:TITLE_CHARS_MAX]
     access.ledger.update_session(row.id, {"settings": {TITLE: wanted or None}}, time.time())
@@ -156,7 +152,7 @@ def delete_session(access: Access, name: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A request, or the mean of those in a span; ``folds`` says how many compressions fell into it."""
+    """A request, or the mean of several; ``folds`` counts the compressions before it."""
 
     time: float
     requests: int
@@ -170,9 +166,9 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """All that the page shows: of one session, or of all that the caller has. ``titles`` are by the sessions' names.
+    """The statistics of one session or of all of the caller's. ``titles`` are by the sessions' names.
 
-    ``is_one``: only one session has requests, so each point is one of them.
+    ``is_one``: only one session has requests, so each point is one request.
     """
 
     titles: dict[str, str]
@@ -186,14 +182,14 @@ class Overview:
 
     @property
     def tokens_freed(self) -> int:
-        """What views have less than the originals."""
+        """The tokens by which the views are smaller than the originals."""
         return sum(part.folded_away for part in self.parts)
 
 
 def read_overview(access: Access, name: str = "", since: float = 0.0) -> Overview:
-    """Return the figures of a session, or of the caller's newest sessions; those since a time, if one is given.
+    """Return the figures of a session, or of the caller's newest sessions, optionally since a time.
 
-    What is folded away is always counted as of now.
+    Folded tokens are always counted as of now.
     """
     rows = access.list_rows(SESSIONS_MAX, 0)
     chosen = [access.need(name)] if name else rows
@@ -208,7 +204,7 @@ def read_overview(access: Access, name: str = "", since: float = 0.0) -> Overvie
         parts=tuple(parts),
         bill=sum((part.bill for part in parts), Bill()),
         folds=tuple(folds),
-        points=tuple(list_points(requests, folds) if is_one else gather_spans(requests, folds)),
+        points=tuple(_list_points(requests, folds, 1 if is_one else ceil(len(requests) / SPANS_MAX))),
         events=tuple(events),
         is_cut=any(part.is_cut for part in parts) or (not name and len(rows) == SESSIONS_MAX),
         is_one=is_one,
@@ -221,7 +217,7 @@ def cut_before(figures: SessionFigures, since: float) -> SessionFigures:
         return figures
     requests = tuple(one for one in figures.requests if one.time >= since)
     share = len(requests) / len(figures.requests) if figures.requests else 0.0
-    # Summaries are billed for the session as a whole; a part of it bears its share.
+    # Summaries are billed for the whole session, so a part of its requests bears a share.
     bill = replace(sum_requests(requests), dollars_summaries=figures.bill.dollars_summaries * share)
     folds = tuple(one for one in figures.folds if one.time >= since)
     return replace(figures, requests=requests, folds=folds, bill=bill)
@@ -245,30 +241,18 @@ def read_known(manager: ContextCompressionManager, row: SessionRow) -> SessionFi
     return figures
 
 
-def list_points(requests: Sequence[RequestFigures], folds: Sequence[FoldFigures]) -> list[Point]:
-    """Return a point for every request; a compression is told at the first request after it. Dollars add up."""
+def _list_points(requests: Sequence[RequestFigures], folds: Sequence[FoldFigures], size: int) -> list[Point]:
+    """Return the mean of every ``size`` requests, oldest first. Dollars accumulate.
+
+    A compression counts at the first point after it.
+    """
     points: list[Point] = []
     dollars = dollars_raw = 0.0
-    told = 0
-    for one in requests:
-        due = sum(1 for fold in folds[told:] if fold.time <= one.time)
-        told += due
-        dollars += one.dollars or 0.0
-        dollars_raw += one.dollars_raw or 0.0
-        points.append(Point(one.time, 1, one.tokens, one.tokens_raw, one.cached, due, dollars, dollars_raw))
-    return points
-
-
-def gather_spans(requests: Sequence[RequestFigures], folds: Sequence[FoldFigures]) -> list[Point]:
-    """Return the mean request of each span, spans of as many requests each, in the order of time. Dollars add up."""
-    size = ceil(len(requests) / SPANS_MAX)
-    points: list[Point] = []
-    dollars = dollars_raw = 0.0
-    told = 0
+    counted = 0
     for start in range(0, len(requests), max(1, size)):
         found = requests[start : start + size]
-        due = sum(1 for fold in folds[told:] if fold.time <= found[-1].time)
-        told += due
+        due = sum(1 for fold in folds[counted:] if fold.time <= found[-1].time)
+        counted += due
         dollars += sum(one.dollars or 0.0 for one in found)
         dollars_raw += sum(one.dollars_raw or 0.0 for one in found)
         count = len(found)
@@ -290,7 +274,7 @@ def gather_spans(requests: Sequence[RequestFigures], folds: Sequence[FoldFigures
 def _read_events(access: Access, rows: Sequence[SessionRow], name: str) -> list[Event]:
     if not name and not access.tenant:
         return access.ledger.read_newest_events(None, limit=EVENTS_MAX)
-    # Among the events of all tenants the caller's own may be few.
+    # The newest events of all tenants may contain few of the caller's.
     found = [event for row in rows for event in access.ledger.read_newest_events(row.id, limit=EVENTS_MAX)]
     return sorted(found, key=lambda event: -event.id)[:EVENTS_MAX]
 
@@ -314,7 +298,7 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A part of the list that matches a query, and how many match in all."""
+    """The first sessions that match a query, and how many match in all."""
 
     sessions: tuple[Listed, ...]
     total: int
@@ -330,7 +314,7 @@ def list_sessions(access: Access, query: str, limit: int) -> Listing:
 
 
 def _put_below(listed: list[Listed]) -> list[Listed]:
-    """Return the sessions with those that were begun from another one below it."""
+    """Return the sessions with each child below its parent."""
     names = {one.name for one in listed}
     below: dict[str, list[Listed]] = {}
     for one in listed:
@@ -371,7 +355,7 @@ def name_session(access: Access, row: SessionRow) -> str:
 
 
 def _find_opening(access: Access, row: SessionRow) -> str:
-    """Return a session's first words; read once, because they rarely change. What was forgotten is not kept here."""
+    """Return a session's first words, cached because they rarely change; forgetting a message renews the entry."""
     forgotten = row.settings.get(FORGOTTEN)
     key = (row.id, row.created_at, len(forgotten) if isinstance(forgotten, dict) else 0)
     if key not in _openings:
@@ -385,7 +369,7 @@ def _find_opening(access: Access, row: SessionRow) -> str:
 
 
 def read_saved(access: Access, name: str) -> float | None:
-    """Return what compression saved in a session so far, in dollars; None where nothing is known."""
+    """Return what compression has saved in a session, in dollars; None if unknown."""
     row = access.need(name)
     key = (row.id, row.updated_at)
     if key not in _saved:

@@ -1,7 +1,7 @@
-"""Markdown of a conversation as a tree of harmless nodes. There is no HTML anywhere on the way to the browser.
+"""Conversation Markdown as a tree of harmless nodes. No HTML is sent to the browser.
 
-A node is a text or ``[tag, attributes, children]``. Tags and attributes come from fixed lists, here and again in
-``parts/tree.js``: raw HTML stays text, a link leads to http, https or mail only, a picture is named and never fetched.
+A node is text or ``[tag, attributes, children]``. Tags and attributes come from fixed lists, checked here and again in
+``parts/tree.js``: raw HTML stays text, links lead to http, https or mail only, and images are named but never fetched.
 ``show_markdown`` draws such a tree on a page.
 """
 
@@ -62,7 +62,7 @@ def _reader() -> MarkdownIt:
 
 
 def to_tree(text: str) -> list[Node]:
-    """Return a Markdown text as nodes; what is too long stays plain."""
+    """Return Markdown as nodes; a text that is too long becomes plain text."""
     cleaned = clean(text)
     if len(cleaned) > CHARS_MAX:
         return [["pre", None, [cleaned]]]
@@ -144,7 +144,7 @@ def is_safe_link(target: str) -> bool:
 
 
 def to_lines(text: str) -> list[Node]:
-    """Return a summary as nodes: its sections have headings, its lines stay lines; nothing else is read into it."""
+    """Return a summary as nodes: headings become headings, lines stay lines, and nothing else is interpreted."""
     nodes: list[Node] = []
     lines: list[str] = []
     for line in [*clean(text).splitlines(), "## "]:
@@ -170,5 +170,5 @@ class Markup(ui.element, component="parts/markup.js"):
 
 
 def show_markdown(text: str) -> Markup:
-    """Draw a Markdown text that may come from anybody."""
+    """Draw Markdown from an untrusted source."""
     return Markup(to_tree(text))

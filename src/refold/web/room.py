@@ -1,7 +1,12 @@
-"""Which models the page's chat can talk to, for whom, and with which window.
+"""The chat behind the page: runs of the agent loop, one at a time per session, and the models they can use.
 
-The operator talks to what the settings and the environment name; a tenant only to what the gateway holds a key for, and
-to what runs on this machine: nobody spends a key that was not meant for them. No key is ever part of a text.
+A run belongs to the server, not to the tab: closing or reloading a tab does not end it, and any tab of the session can
+stop it. Messages are stored in the ledger first; ``Live`` holds only what is still being written. Nothing here touches
+elements of the page: tabs poll ``ChatRoom.version``.
+
+The operator can use every model that the settings and the environment name. A tenant can use only those that the
+gateway holds a key for and those on this machine, so that nobody spends a key that is not theirs. No text contains a
+key.
 """
 
 from __future__ import annotations
@@ -54,10 +59,10 @@ SYSTEM = (
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What the picker shows: names, the one that is taken by itself, and why; ``problem`` if there is none.
+    """The models of the picker: names, the default and why; ``problem`` if there is no model.
 
-    ``kind`` is how it was found: key, settings, ollama or local. ``wanted`` is the one that was asked for and is not
-    there, ``local`` the small one on this machine.
+    ``kind`` is how the default was found: key, settings, ollama or local. ``wanted`` is the configured model that is
+    not available, ``local`` the small one on this machine.
     """
 
     names: tuple[str, ...] = ()
@@ -69,9 +74,9 @@ class Offer:
 
 
 def list_offer(access: Access, session_model: str = "") -> Offer:
-    """Return what a caller can talk to; a session goes on with its own model where that can be reached.
+    """Return the models that a caller can use; a session continues with its own model if that is available.
 
-    The tiny local model is offered in a chat of its own only: in somebody else's session it would talk nonsense.
+    The small local model is offered only in a chat of its own: it cannot continue a larger model's session.
     """
     chosen: Chosen | None = None
     problem = ""
@@ -109,7 +114,7 @@ def _name_kind(chosen: Chosen, own: str) -> str:
 
 
 def choose(access: Access, name: str) -> Chosen:
-    """Return the model of a name, or the first there is; ConfigError with one clear sentence if there is none."""
+    """Return the model of a name, or the first one available; raise ConfigError if there is none."""
     if name == LOCAL_NAME and (local := _find_local(access.application)) is not None:
         return Chosen(local, "asked for; it runs on this machine")
     block = read_chat_block(access)
@@ -126,7 +131,7 @@ def choose(access: Access, name: str) -> Chosen:
 
 
 def read_chat_block(access: Access) -> dict[str, str]:
-    """Return the block ``chat`` of the settings, as ``refold chat`` reads it; it is the operator's alone."""
+    """Return the block ``chat`` of the settings, as ``refold chat`` reads it; empty for a tenant."""
     if access.tenant:
         return {}
     block = read_block(ChatBlock, access.manager.workspace_path)
@@ -134,12 +139,12 @@ def read_chat_block(access: Access) -> dict[str, str]:
 
 
 def find_own_model(access: Access, block: Mapping[str, str]) -> str:
-    """Return the model that the settings name, empty if none."""
+    """Return the model that the settings name; empty if there is none."""
     return block.get("model", "") or access.manager.config.model or ""
 
 
 def find_window(access: Access, model: str) -> int:
-    """Return the window that a model would have here."""
+    """Return the context window of a model under the current settings."""
     own = getattr(choose(access, model).model, "window", None)
     return own if isinstance(own, int) else access.manager.config.budget(model_info(model)).window
 
@@ -163,7 +168,7 @@ def _can_reach(model: str, variables: Mapping[str, str]) -> bool:
 
 
 def _find_local(application: Application) -> LocalModel | None:
-    """Return the small local model; the same one each time, because it loads its weights."""
+    """Return the small local model, always the same object, because loading its weights is slow."""
     with _guard:
         known = _locals.get(application)
         if known is None and (known := find_local_model()) is not None:
@@ -173,7 +178,7 @@ def _find_local(application: Application) -> LocalModel | None:
 
 @dataclass(slots=True)
 class LiveCall:
-    """A tool call of the step under way; ``text`` is its result once it has one."""
+    """A tool call of the current step; ``text`` is its result, once there is one."""
 
     id: str
     name: str
@@ -186,9 +191,9 @@ class LiveCall:
 
 @dataclass(slots=True)
 class Live:
-    """What is being said and not stored yet. ``step`` changes when all of it became history.
+    """The text that is being written and not stored yet. ``step`` changes when all of it was stored.
 
-    ``pieces`` are the answer as it came, so that a long one costs no more by the word than a short one.
+    ``pieces`` is the answer as it was received, so that the cost per word does not grow with the answer.
     """
 
     step: int = 0
@@ -200,14 +205,14 @@ class Live:
 
     @property
     def text(self) -> str:
-        """The answer until now."""
+        """The answer so far."""
         return "".join(self.pieces)
 
 
 class ChatRoom:
-    """One session's run, if there is one, and what the last one came to.
+    """The run of one session, if there is one, and the result of the last one.
 
-    ``problem`` says why there is no answer; ``refused`` is the prompt, if it was not even taken and nothing is stored.
+    ``problem`` says why there is no answer; ``refused`` is the prompt, if it was refused and nothing was stored.
     """
 
     def __init__(self, session_id: str) -> None:
@@ -225,11 +230,11 @@ class ChatRoom:
         return self._task is not None and not self._task.done()
 
     def start(self, manager: ContextCompressionManager, chosen: Chosen, prompt: str, system: str = SYSTEM) -> None:
-        """Send a prompt; ConfigError if an answer is being written already."""
+        """Send a prompt; raise ConfigError if an answer is already being written."""
         if self.is_running:
             raise ConfigError("an answer is being written in this session; wait for it, or stop it first")
         if not prompt.strip():
-            raise ConfigError("the message is empty; say what is to be done")
+            raise ConfigError("the message is empty; type something first")
         if len(prompt) > PROMPT_CHARS_MAX:
             raise ConfigError(f"the message has more than {PROMPT_CHARS_MAX:,} characters; shorten it")
         self.problem = self.refused = ""
@@ -239,7 +244,7 @@ class ChatRoom:
         self._task = asyncio.create_task(run, name=f"refold-chat-{self.session_id[:40]}")
 
     async def stop(self) -> None:
-        """Stop the run; what was said until now is kept, marked as cut off."""
+        """Stop the run; the text written so far is stored and marked as cut off."""
         task = self._task
         if task is not None and not task.done():
             task.cancel()
@@ -285,7 +290,7 @@ class ChatRoom:
                 self.refused = prompt
         except Exception as error:
             log.exception("chat failed")
-            self.problem = f"unexpected {type(error).__name__}; the log of refold says more"
+            self.problem = f"unexpected {type(error).__name__}; see refold's log"
         finally:
             self._settle()
 
@@ -295,7 +300,7 @@ class ChatRoom:
             case told.StepStarted():
                 self._settle()
                 if live.note is not None and live.note[0] != "chat.compressed":
-                    self.live.note = None  # What was folded for this very request is told until the next one.
+                    self.live.note = None  # A compression made for this request is shown until the next one.
             case told.TextDelta():
                 live.pieces.append(event.text)
             case told.ThinkingDelta():
@@ -317,7 +322,7 @@ class ChatRoom:
         self._change()
 
     def _settle(self) -> None:
-        """Everything said so far is history now."""
+        """Clear the live text: all of it is stored now."""
         note = self.live.note
         self.live = Live(self.live.step + 1, note=note)
         self.stored += 1
@@ -340,7 +345,7 @@ class ChatRoom:
 
 
 def is_repeating(words: str) -> bool:
-    """Tell whether a text ends in one phrase, said over and over: what a tiny model falls into."""
+    """Tell whether a text ends in one phrase repeated over and over, as small models do."""
     tail = words[-REPEATED_CHARS:]
     if len(tail) < REPEATED_CHARS:
         return False
@@ -348,13 +353,13 @@ def is_repeating(words: str) -> bool:
 
 
 def has_system(manager: ContextCompressionManager, session_id: str) -> bool:
-    """Tell whether a session brings a system prompt of its own."""
+    """Tell whether a session has a system prompt of its own."""
     first = manager.ledger.list_messages(session_id, limit=1)
     return bool(first) and first[0].role == "system"
 
 
 class Rooms:
-    """The rooms of one server; those that nobody used for longest are forgotten first, never one that runs."""
+    """The rooms of one server; the least recently used are dropped first, except those with a run."""
 
     def __init__(self) -> None:
         self._rooms: OrderedDict[str, ChatRoom] = OrderedDict()
@@ -370,7 +375,7 @@ class Rooms:
         return room
 
     async def close(self) -> None:
-        """Stop every run, so that each session is left in order."""
+        """Stop every run, so that each session is left in a consistent state."""
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.gather(*(room.stop() for room in list(self._rooms.values())))
 

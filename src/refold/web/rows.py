@@ -1,7 +1,8 @@
-"""What rows say, as plain values for the browser: texts cut to a first page, Markdown as nodes, figures as numbers.
+"""The rows of a session's conversation: first their order, then the content of those in sight.
 
-Reads the originals of the rows asked for and no others; runs in a thread. Nothing here is HTML, and no text is longer
-than a page: the rest comes when somebody asks for it (``read_more``).
+``make_outline`` computes the order from the path and the edits alone, so that a session of ten thousand messages opens
+at once. ``tell_rows`` reads the requested rows and no others, in a thread, and returns plain values for the browser:
+text cut to its first page, Markdown as nodes, figures as numbers. Nothing is HTML. ``read_more`` returns further pages.
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ Telling = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class OutlineRow:
-    """One row: a message, a fold, or the trace of a fold that was undone.
+    """One row: a message, a fold, or the trace of an undone fold.
 
-    ``edit`` is the fold, or the fold a message is hidden behind; ``edits`` are those in force on the message's parts.
-    ``is_inside`` marks an original that is shown because its fold is open. Two rows with one ``key`` and one ``mark``
+    ``edit`` is the fold, or the fold that hides a message; ``edits`` are those in effect on the message's parts.
+    ``is_inside`` marks an original that is shown because its fold is open. Two rows with the same ``key`` and ``mark``
     look the same.
     """
 
@@ -54,7 +55,7 @@ class OutlineRow:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """How one outline becomes another: so many rows from ``start`` go, so many come."""
+    """The difference of two outlines: how many rows from ``start`` are removed, and how many are added there."""
 
     start: int
     removed: int
@@ -62,7 +63,7 @@ class Change:
 
 
 class _Shapes(Lens):
-    """A lens that looks at nothing: it says which edits hold, not what they make of a text."""
+    """A lens that renders nothing: it shows which edits are in effect, not their text."""
 
     def __init__(self) -> None:
         pass
@@ -86,7 +87,7 @@ def make_outline(
     redoable: Collection[str],
     pinned: Collection[str] = (),
 ) -> list[OutlineRow]:
-    """Return the rows of a session. ``open_folds`` are edits whose originals are shown, ``redoable`` undone folds."""
+    """Return the rows of a session. ``open_folds``: folds whose originals are shown; ``redoable``: undone folds."""
     role: Role = "user"
     messages = [
         Message(None, role, (), digest, message_id) for message_id, digest in zip(path.ids, path.digests, strict=True)
@@ -101,7 +102,7 @@ def make_outline(
 
 
 def _list_said(path: MessagePath, items: Iterable[Item]) -> list[OutlineRow]:
-    """Every message as it came, with what became of it as a remark."""
+    """Return every message as it was received, marked with the edits that changed or hid it."""
     behind: dict[str, Edit] = {}
     edits: dict[str, tuple[Edit, ...]] = {}
     for item in items:
@@ -138,9 +139,9 @@ def _list_seen(
 def _find_traces(
     stored: Sequence[StoredEdit], redoable: Collection[str], items: Sequence[Item]
 ) -> dict[str, list[Edit]]:
-    """Return the undone folds that can be put back, by the first message of the item that they would begin at.
+    """Return the undone folds that can be redone, by the first message of the item where they would start.
 
-    That item may be an older fold: undoing a fold of folds brings those back that it was made from.
+    That item may be an older fold: undoing a fold of folds restores the folds it was made from.
     """
     if not redoable:
         return {}
@@ -175,7 +176,7 @@ def find_change(before: Sequence[OutlineRow], after: Sequence[OutlineRow]) -> Ch
 def tell_rows(
     access: Access, seen: Seen, look: Look, rows: Sequence[OutlineRow], tongue: Tongue = "en"
 ) -> list[Telling]:
-    """Return these rows for the browser, reasons in the reader's language."""
+    """Return the content of these rows for the browser, with reasons in the reader's language."""
     rows = rows[:ROWS_MAX]
     lens = make_lens(seen.row)
     stored = {
@@ -235,7 +236,7 @@ def _tell_fold(row: OutlineRow, seen: Seen) -> Telling:
 
 
 def leave_out_index(summary: str) -> str:
-    """Return a summary without its list of exact values, which the card shows apart and closed."""
+    """Return a summary without its list of exact values, which the card shows separately."""
     for title in INDEX_TITLES.values():
         head, found, rest = f"\n{summary}".partition(f"\n{title}\n")
         if found:
@@ -247,7 +248,7 @@ def leave_out_index(summary: str) -> str:
 def _tell_message(
     row: OutlineRow, stored: StoredMessage | None, session: SessionRow, lens: Lens, look: Look
 ) -> Telling:
-    if stored is None:  # Deleted between two reads; the next look at the session says so.
+    if stored is None:  # Deleted between two reads; the next poll reports it.
         return {"key": row.key, "kind": "message", "role": "system", "handle": "", "tokens": 0, "pieces": []}
     message = parse_stored(stored, session, lens)
     told: Telling = {
@@ -299,7 +300,7 @@ def _tell_text(kind: str, name: str, text: str, at: int) -> Telling:
 
 
 def _tell_recalled(part: Part, edit: Edit) -> Telling:
-    """Return what recall put below a person's words: apart from them, because nobody said it here."""
+    """Return the text that recall added below a user's message, separately: the user did not write it."""
     added = edit.text[len(part.text) :].strip()
     return {
         "count": max(1, added.count("\n⟨") + added.startswith("⟨")),
@@ -325,9 +326,9 @@ def _name_media(part: Part) -> str:
 
 
 def read_more(access: Access, seen: Seen, row: OutlineRow, at: int, offset: int, *, original: bool) -> Telling:
-    """Return the next page of a part: of what the model sees, or of the original."""
+    """Return the next page of a part, as the model sees it or as it was received."""
     if row.kind != "message":
-        raise HandleUnknown("only a message has more to show")
+        raise HandleUnknown("only messages have further pages")
     found = access.ledger.read_messages(seen.row.id, [row.message_id])
     if not found:
         raise HandleUnknown("this message is no longer part of the session")

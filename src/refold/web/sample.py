@@ -1,9 +1,9 @@
-"""The sample session of an empty workspace: an agent's day of work that was folded several times, and can go on.
+"""The sample session of an empty workspace: an agent's day of work, folded several times, that can be continued.
 
-It is played through the manager step by step, in a window small enough to fill; its reported usage is what was counted,
-and its window is part of its settings, so every face shows the same figures. It stops where the window is nearly full.
-A reader can play on and watch it fold, ask for something that was folded away, or start over. It is made once: a mark
-in the workspace remembers it, so a deleted sample stays deleted.
+It is played through the manager step by step, in a window small enough to fill. We count its usage ourselves, and its
+window is part of its settings, so every face shows the same figures. It stops when the window is nearly full. A reader
+can play on and watch it fold, ask for something that was folded, or start over. A file in the workspace records that
+the sample was created, so a deleted sample stays deleted.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from refold.prepared import PreparedContext
 from refold.server.api.interface import Access
 from refold.web.data import SAMPLE
 from refold.web.shell import button, notify, text
+from refold.web.transfer import is_changed, make_usage
 from refold.web.visit import find_visit, say
 
 log = logging.getLogger("refold.web")
@@ -45,13 +46,13 @@ STEP_S = 47.0
 CACHED_TOKENS_MIN = 1_024
 PAUSE_S = 0.9
 SAMPLE_TITLE = "An agent fixes a billing bug and adds retries"
-# Two tabs may play at once: each step belongs to one of them.
+# Two tabs may play at the same time; each step is played by one of them.
 _turn = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
 class SampleQuestion:
-    """A question about something that was folded away, the value that answers it, and the answer."""
+    """A question about something that was folded, the value that answers it, and the answer."""
 
     question: str
     value: str
@@ -79,7 +80,7 @@ QUESTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class SampleStep:
-    """What one step of the sample did: the tokens in view before and after it, if it was folded."""
+    """The result of one step: the tokens in view before and after, if it triggered a fold."""
 
     folded_from: int = 0
     folded_to: int = 0
@@ -87,23 +88,23 @@ class SampleStep:
 
 
 def make_sample(manager: ContextCompressionManager) -> bool:
-    """Put the sample into a workspace that has no session and never had the sample; True if it was made."""
+    """Create the sample in a workspace without sessions that never had it; return True if it was created."""
     mark = Path(manager.workspace_path) / MARK_FILE
     if mark.exists() or manager.ledger.list_sessions(limit=1):
         return False
     try:
         mark.parent.mkdir(parents=True, exist_ok=True)
-        mark.write_text("The sample session was made here once; it is not made again.\n", encoding="utf-8")
+        mark.write_text("The sample session was created here once; it is not created again.\n", encoding="utf-8")
         _begin(manager)
     except (RefoldError, OSError) as error:
-        # A page without a sample is still a page.
+        # The page also works without the sample.
         log.warning("no sample session", extra={"fields": {"error": type(error).__name__}})
         return False
     return True
 
 
 def reset_sample(manager: ContextCompressionManager) -> None:
-    """Delete the sample and make it again, as it was at first."""
+    """Delete the sample and create it again."""
     with _turn:
         manager.delete_session(NAME)
     _begin(manager)
@@ -118,7 +119,7 @@ def _begin(manager: ContextCompressionManager) -> None:
     manager.set_window(NAME, player.model, WINDOW_TOKENS, RESERVE_TOKENS)
     share = 0.0
     while player.at < count * 3 // 4 and player.play_step() is not None:
-        # One step further: the newest one is never folded, and it may be what fills the window.
+        # Play one step more: the newest step is never folded, and it alone may fill the window.
         if player.at > count // 2 and min(share, player.share) >= STOP_SHARE:
             break
         share = player.share
@@ -126,7 +127,7 @@ def _begin(manager: ContextCompressionManager) -> None:
 
 
 class SamplePlayer:
-    """Plays the sample step by step: messages are appended, a request is prepared, its usage is reported."""
+    """Plays the sample step by step: appends messages, prepares a request, reports its usage."""
 
     def __init__(self, manager: ContextCompressionManager) -> None:
         script = _read_script()
@@ -143,7 +144,7 @@ class SamplePlayer:
         self._sent = 0
 
     def play_step(self) -> SampleStep | None:
-        """Play the next step; None if there is none, or somebody said something else in the session."""
+        """Play the next step; return None after the last one, or if the session has other messages."""
         with _turn:
             row = self.ledger.read_session(NAME)
             if row is None or not can_play(row):
@@ -157,9 +158,9 @@ class SamplePlayer:
             return step
 
     def ask(self, asked: SampleQuestion) -> bool:
-        """Ask a question and answer it from the request that recall made for it; True if recall added the value.
+        """Ask a question and answer it; return True if recall added the value to the request.
 
-        If the value is not in the request, the agent looks it up with a tool first, as a real one would.
+        If it did not, the agent looks the value up with a tool first, as a real one would.
         """
         with _turn:
             self.manager.append(NAME, [{"role": "user", "content": asked.question}])
@@ -187,17 +188,19 @@ class SamplePlayer:
         return self.manager.prepare_context_sync(NAME, tools=self.tools, model=self.model)
 
     def _report(self, prepared: PreparedContext, answer: Any) -> None:
-        self.manager.observe_usage(NAME, _make_usage(prepared, self._sent, answer))
+        kept = 0 if is_changed(prepared) else min(self._sent, prepared.total_tokens)
+        cached = kept if kept >= CACHED_TOKENS_MIN else 0
+        self.manager.observe_usage(NAME, make_usage(prepared, cached, answer))
         self._sent = prepared.total_tokens
 
     def _send(self, answer: Any) -> SampleStep:
-        """Prepare the request that a message answers."""
+        """Prepare the request that ``answer`` answers."""
         before = self._count()
         prepared = self._prepare()
         self._report(prepared, answer)
         after = self._count()
         self.share = after / (WINDOW_TOKENS - RESERVE_TOKENS)
-        return SampleStep(before, after) if _is_folded(prepared) else SampleStep()
+        return SampleStep(before, after) if is_changed(prepared) else SampleStep()
 
     def _count(self) -> int:
         """Return the tokens in view as the gauge shows them, without the sample's tools."""
@@ -211,7 +214,7 @@ def is_sample(row: SessionRow) -> bool:
 
 
 def can_play(row: SessionRow) -> bool:
-    """Tell whether a session is the sample, with more to come, and nobody has said anything else in it."""
+    """Tell whether a session is the sample, with steps left and no other messages."""
     played = row.settings.get(PLAYED)
     return row.id == NAME and played == row.messages and row.messages < len(_read_script()["messages"])
 
@@ -222,23 +225,8 @@ def _read_script() -> dict[str, Any]:
     return script
 
 
-def _is_folded(prepared: PreparedContext) -> bool:
-    return prepared.report is not None and bool(prepared.report.stages)
-
-
-def _make_usage(prepared: PreparedContext, sent_before: int, answer: Any) -> dict[str, Any]:
-    """Return what a provider with a prompt cache would bill, by our own count."""
-    kept = 0 if _is_folded(prepared) else min(sent_before, prepared.total_tokens)
-    words = len(orjson.dumps(answer))
-    return {
-        "prompt_tokens": prepared.total_tokens,
-        "completion_tokens": words // 4,
-        "prompt_tokens_details": {"cached_tokens": kept if kept >= CACHED_TOKENS_MIN else 0},
-    }
-
-
 class _Clock:
-    """The time within the sample."""
+    """The clock of the sample."""
 
     def __init__(self, now: float) -> None:
         self.now = now
@@ -248,15 +236,15 @@ class _Clock:
 
 
 def _find_stop(messages: Sequence[Any], start: int) -> int:
-    """Return where a step ends that begins with an answer or a question: before the next answer of the model."""
+    """Return the end of the step that starts here: the next answer of the model."""
     following = range(start + 1, len(messages))
     return next((at for at in following if messages[at]["role"] == "assistant"), len(messages))
 
 
 class SampleBar:
-    """The strip below the sample, in one tab: play on, ask, start over.
+    """The bar below the sample, in one tab: play, ask, start over.
 
-    ``on_step`` lets the view catch up; ``follow`` moves it to the newest message.
+    ``on_step`` refreshes the view; ``follow`` scrolls it to the newest message.
     """
 
     def __init__(self, row: SessionRow, on_step: Callable[[], Awaitable[object]], follow: Callable[[], object]) -> None:

@@ -1,7 +1,8 @@
-"""The frame of every page: bar, menu, language, colours, and how problems are told. Also the small building blocks.
+"""The frame of every page (bar, menu, language, colours, error messages) and its building blocks.
 
 A page draws inside ``with frame("statistics"):``. Blocks are plain HTML elements with the classes of ``page.css``:
-``heading``, ``text``, ``button``, ``link``, ``empty``, ``sheet``. They take text, never HTML.
+``heading``, ``text``, ``button``, ``link``, ``icon``, ``empty``, ``sheet``, ``SortedTable``. They take text, never
+HTML.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ Show = Callable[..., Awaitable[None]]
 
 
 def write_styles() -> str:
-    """Return the style rules of all icons; the drawings are data within them, nothing is fetched."""
+    """Return the style rules of all icons, which contain the drawings as data: strokes on a grid of 24."""
     rules = []
     for name, strokes in _STROKES.items():
         drawing = (
@@ -88,14 +89,14 @@ def write_styles() -> str:
 
 
 def icon(name: str) -> ui.element:
-    """Draw an icon; what it means must be said in words beside it or in the label of its button."""
+    """Draw an icon; its meaning must be written beside it or in the label of its button."""
     assert name in _STROKES, name
     return ui.element("i").classes(f"icon icon-{name}").props("aria-hidden=true")
 
 
 @contextmanager
 def frame(active: str, title: str = "", *, wide: bool = False) -> Iterator[ui.element]:
-    """Draw a page's frame; ``active`` is the page's name, ``wide`` leaves the whole width to the page."""
+    """Draw a page's frame; ``active`` is the page's name, ``wide`` uses the whole width."""
     visit = find_visit()
     ui.page_title(f"{title or say(f'shell.{active}')} · refold")
     ui.add_head_html(_write_head(visit.colours, visit.tongue))
@@ -116,7 +117,7 @@ def frame(active: str, title: str = "", *, wide: bool = False) -> Iterator[ui.el
 
 
 def _write_head(colours: str, tongue: str) -> str:
-    """Return what stands in the head: nothing in it comes from anybody but us."""
+    """Return the head of the page, which contains only our own text."""
     assert colours in COLOURS
     assert tongue in ("en", "zh")
     # Before the first paint, so that a dark page never flashes white.
@@ -124,7 +125,7 @@ def _write_head(colours: str, tongue: str) -> str:
         f'const w="{colours}",m=matchMedia("(prefers-color-scheme: dark)"),h=document.documentElement;'
         'const s=()=>{h.dataset.colours=w==="auto"?(m.matches?"dark":"light"):w};s();m.addEventListener("change",s);'
         f'h.lang="{"zh-CN" if tongue == "zh" else "en"}";'
-        # What the framework says by itself when the server is gone, in our words and the reader's language.
+        # The framework's own message for a lost connection, in our words and the reader's language.
         f"const t={to_script([say('shell.lost'), say('shell.reconnecting')])};"
         'addEventListener("DOMContentLoaded",()=>document.querySelectorAll("#popup span")'
         ".forEach((e,i)=>{e.textContent=t[i]}));"
@@ -163,7 +164,7 @@ def _draw_choices() -> None:
 
 
 def remember(cookie: str, value: str) -> None:
-    """Remember a reader's choice in a plain cookie and draw the page again."""
+    """Store a reader's choice in a plain cookie and reload the page."""
     assert value.isalpha()
     ui.run_javascript(
         f'document.cookie="{cookie}={value};path={PREFIX};max-age={YEAR_S};samesite=strict";location.reload()'
@@ -176,7 +177,7 @@ def remember(cookie: str, value: str) -> None:
 def text(tag: str, content: str, classes: str = "") -> ui.element:
     """Draw an element with a text in it."""
     made = ui.element(tag).classes(classes)
-    made._text = content  # What ui.label does; the text becomes a text node.
+    made._text = content  # As ui.label does; it becomes a text node.
     return made
 
 
@@ -202,7 +203,7 @@ def heading(content: str, level: int = 1) -> ui.element:
 def button(
     label: str, on_click: Callable[..., Any] | None = None, *, kind: str = "", icon_name: str = ""
 ) -> ui.element:
-    """Draw a button; what goes wrong in ``on_click`` is told in words. ``kind``: primary, danger, quiet, small …"""
+    """Draw a button; an error in ``on_click`` is shown as a sentence. ``kind``: primary, danger, quiet, small …"""
     made = ui.element("button").classes(f"button {kind}").props("type=button")
     with made:
         if icon_name:
@@ -215,7 +216,7 @@ def button(
 
 
 def link(label: str, target: str, classes: str = "") -> ui.element:
-    """Draw a link to a page of ours; ``target`` comes from ``links.py``."""
+    """Draw a link to one of our pages; ``target`` comes from ``page_link`` or ``session_link``."""
     made = ui.element("a").classes(classes)
     made._props["href"] = target
     if label:
@@ -236,7 +237,7 @@ def empty(title: str, advice: str) -> Iterator[ui.element]:
 
 @contextmanager
 def sheet(title: str) -> Iterator[ui.dialog]:
-    """Draw a dialog, still closed; Escape and a click outside close it."""
+    """Draw a closed dialog; once open, Escape and a click outside close it."""
     with ui.dialog() as made, ui.element("div").classes("sheet"):
         made._props["aria-label"] = title
         heading(title, 2)
@@ -244,22 +245,22 @@ def sheet(title: str) -> Iterator[ui.dialog]:
 
 
 def go(target: str) -> None:
-    """Open a page of ours; ``target`` comes from ``links.py``. (``ui.navigate.to`` would add the prefix once more.)"""
+    """Open one of our pages. (``ui.navigate.to`` would add the prefix a second time.)"""
     ui.run_javascript(f"location.assign({to_script(target)})")
 
 
 def notify(message: str) -> None:
-    """Say something for a few seconds."""
+    """Show a message for a few seconds."""
     ui.notify(message[:300], position="bottom", timeout=4_000, html=False)
 
 
 def guarded(call: Callable[..., Any]) -> Callable[..., Awaitable[None]]:
-    """Return a handler that tells what goes wrong in words instead of failing silently."""
+    """Return a handler that shows errors as sentences instead of failing silently."""
 
     async def run(*args: Any) -> None:
         try:
             answer = call(*args)
-            if iscoroutine(answer):  # Not just anything that can be awaited: awaiting a dialog opens it.
+            if iscoroutine(answer):  # Not any awaitable: awaiting a dialog opens it.
                 await answer
         except RefoldError as error:
             notify(say("shell.failed", why=str(error)[:250]))
@@ -267,7 +268,7 @@ def guarded(call: Callable[..., Any]) -> Callable[..., Awaitable[None]]:
             notify(say("shell.unexpected", kind=type(error).__name__))
             raise
 
-    # The framework looks at the signature to know whether to hand in the event.
+    # The framework inspects the signature to decide whether to pass the event.
     if any(one.default is one.empty for one in signature(call).parameters.values()):
         return lambda event: run(event)
     return lambda: run()
@@ -279,7 +280,7 @@ def to_script(value: object) -> str:
 
 
 def write_dollars(dollars: float) -> str:
-    """Return an amount as people read it: cents where there are some, more digits below."""
+    """Return an amount in dollars: whole above 1,000, with cents above 1, with four digits below."""
     sign, amount = ("−" if dollars < 0 else ""), abs(dollars)
     digits = 0 if amount >= 1_000 else 2 if amount >= 1 or amount == 0 else 4
     return f"{sign}${amount:,.{digits}f}"
@@ -287,7 +288,7 @@ def write_dollars(dollars: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TableColumn(Generic[T]):
-    """A column: its heading, the text of a row's cell, what it sorts by (else the text), or how it is drawn."""
+    """A column: its heading, the text of a cell, the value to sort by (else the text), and how to draw a cell."""
 
     title: str
     write: Callable[[T], str]
@@ -299,7 +300,11 @@ class TableColumn(Generic[T]):
 
 @dataclass
 class SortedTable(Generic[T]):
-    """A table of rows. ``sorted_by`` is the column it starts with, ``is_down`` its direction."""
+    """A table that sorts by a click on a heading and shows one page of its rows at a time.
+
+    Sorting and paging happen on the server, so a tab holds the elements of one page only. ``sorted_by`` is the first
+    column to sort by, ``is_down`` its direction.
+    """
 
     columns: Sequence[TableColumn[T]]
     rows: Sequence[T]
@@ -381,7 +386,7 @@ class SortedTable(Generic[T]):
 
 
 def show_guarded(entry: PageEntry, show: Show) -> Show:
-    """Return a page's function with a visit around it."""
+    """Return a page's function that opens a visit first and shows errors as sentences."""
 
     @wraps(show)
     async def show_page(*args: Any, **kwargs: Any) -> None:
@@ -392,16 +397,16 @@ def show_guarded(entry: PageEntry, show: Show) -> Show:
         except NoLongerAllowed:
             go(page_link("/login"))
         except RefoldError as error:
-            tell_problem(entry, say("shell.failed", why=str(error)[:500]))
+            show_problem(entry, say("shell.failed", why=str(error)[:500]))
         except Exception as error:
             log.exception("a page failed", extra={"fields": {"page": entry.name, "error": type(error).__name__}})
-            tell_problem(entry, say("shell.unexpected", kind=type(error).__name__))
+            show_problem(entry, say("shell.unexpected", kind=type(error).__name__))
 
     return show_page
 
 
-def tell_problem(entry: PageEntry, problem: str) -> None:
-    """Draw a page that says what went wrong, in the place of what was drawn so far."""
+def show_problem(entry: PageEntry, problem: str) -> None:
+    """Replace the page by a sentence that says what went wrong."""
     ui.context.client.content.clear()
     with frame(entry.name), empty(say("shell.problem"), "") as box:
         text("p", problem).props("role=alert")
@@ -410,7 +415,7 @@ def tell_problem(entry: PageEntry, problem: str) -> None:
 
 
 async def show_missing(missing: str = "") -> None:
-    """Draw the page for an address that is none of ours."""
+    """Draw the page for an unknown address."""
     open_visit()
     with frame("", say("shell.not_found")), empty(say("shell.not_found"), clean(f"{PREFIX}/{missing}"[:200])):
         link(say("shell.home"), page_link(), "button primary")

@@ -1,4 +1,4 @@
-"""The two ways to begin, above the list of sessions: connect an agent to this gateway, or replay old sessions."""
+"""The two ways to start, above the list of sessions: connect an agent to this gateway, or import old sessions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from refold.server.app import Application
 
 ROWS_MAX = 50
-_PREFIX = "start.drop_"
 # The clients of docs/clients.md; {url} is this gateway's address.
 CLIENTS = {
     "Claude Code": ("ANTHROPIC_BASE_URL={url} claude",),
@@ -42,7 +41,7 @@ CLIENTS = {
 
 
 def find_connection(access: Access) -> tuple[str, float] | None:
-    """Return the program and the time of the newest request that came through the gateway; None before the first."""
+    """Return the client and the time of the newest gateway request; None before the first one."""
     for row in access.list_rows(ROWS_MAX, 0):
         made = row.settings.get(GATEWAY)
         if isinstance(made, dict):
@@ -60,7 +59,7 @@ def count_held_back(application: Application) -> int:
 
 
 class ConnectPanel:
-    """Lines to copy for each client, and a light that turns green at the first request."""
+    """Lines to copy for each client, and a light that turns green after the first request."""
 
     def __init__(self) -> None:
         here = ui.context.client.request.base_url
@@ -90,7 +89,7 @@ class ConnectPanel:
                 draw_copyable(line.format(url=self.url))
 
     def show(self, connection: tuple[str, float] | None) -> None:
-        """Turn the light green once a request came; warn if some of them cannot be compressed."""
+        """Turn the light green after the first request; warn if requests could not be compressed."""
         source = find_visit().source
         count = 0 if source.access.tenant else count_held_back(source.application)
         set_text(self.held_back, say("start.held_back", count=count) if count else "")
@@ -118,16 +117,16 @@ def draw_copyable(line: str) -> None:
 
 
 class DropPlace(ui.element, component="parts/drop.js"):
-    """Where files are dropped."""
+    """The area to drop files on."""
 
     def __init__(self) -> None:
         super().__init__()
-        words = {key.removeprefix(_PREFIX): one for key, one in list_words(find_visit().tongue, _PREFIX).items()}
+        words = list_words(find_visit().tongue, "start.drop_")
         self._props.update(words=words, target=page_link(BRING_PATH), filesMax=FILES_MAX, bytesMax=BYTES_MAX)
 
 
 class BringPanel:
-    """Drop old sessions here, and see what refold would have made of them. ``on_done`` lets the list catch up."""
+    """The panel to import old sessions and see what refold would have saved. ``on_done`` refreshes the list."""
 
     def __init__(self, on_done: Callable[[], Awaitable[object]]) -> None:
         self.source = find_visit().source
@@ -142,7 +141,7 @@ class BringPanel:
         self.result = ui.element("div")
 
     async def look(self) -> None:
-        """Show how far an import is, or what it came to."""
+        """Show the progress or the result of the import."""
         now = find_bringing(self.source.application, self.source.access.tenant)
         if now is None or (now is self.shown and not now.is_running):
             return
@@ -160,7 +159,7 @@ class BringPanel:
 
 
 def draw_result(bringing: Bringing) -> None:
-    """Draw what an import came to: tokens and money with and without refold, and the whole bill."""
+    """Draw the result of an import: tokens and cost with and without refold, and the whole bill."""
     brought = bringing.result
     with ui.element("section").classes("panel brought").props("role=status"):
         if brought is None:
@@ -199,7 +198,7 @@ def _tell_saved(dollars: float) -> str:
 
 
 def write_tokens(tokens: int) -> str:
-    """Return a number of tokens as people say it: 41.2M, 840k."""
+    """Return a short form of a number of tokens: 41.2M, 840k."""
     if tokens >= 1_000_000:
         return f"{tokens / 1_000_000:,.1f}M" if tokens < 100_000_000 else f"{tokens / 1_000_000:,.0f}M"
     return f"{tokens / 1_000:,.0f}k" if tokens >= 10_000 else f"{tokens:,}"

@@ -1,8 +1,9 @@
-"""Bring your own: files of other programs, dropped on the page, become sessions as refold would have kept them.
+"""Files in and out: sessions of other programs that are dropped on the page, and a session as a file to save.
 
-Every conversation is played through the manager request by request, at the times it was recorded, so it opens with its
-folds, its timeline and its bill. No model is asked and nothing leaves the machine. Usage is what we count. The whole
-bill adds what reading folded text again would cost, by the same replay that ``refold replay`` does.
+Every imported conversation is played through the manager request by request, at the times it was recorded, so it opens
+with its folds, its timeline and its bill. No model is called and nothing leaves the machine. We count the usage
+ourselves. The whole bill adds the cost of reading folded text again, computed as in ``refold replay``. The saved file
+is what ``refold export`` writes.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ EXPORT_PATH = "/export"
 
 @dataclass(frozen=True, slots=True)
 class Brought:
-    """What an import came to. ``reread`` is what reading folded text again would cost, in dollars."""
+    """The result of an import. ``reread`` is the cost of reading folded text again, in dollars."""
 
     names: tuple[str, ...] = ()
     bill: Bill = Bill()
@@ -68,7 +69,7 @@ class Brought:
 
 @dataclass(slots=True)
 class Bringing:
-    """One import under way, or the last one: which session of how many, and its result once there is one."""
+    """A running import, or the last one: its progress, and its result once there is one."""
 
     done: int = 0
     total: int = 0
@@ -83,18 +84,18 @@ _running: WeakKeyDictionary[Application, dict[str, Bringing]] = WeakKeyDictionar
 
 
 def find_bringing(application: Application, tenant: str) -> Bringing | None:
-    """Return the import of a caller, if there is or was one."""
+    """Return the running or last import of a tenant, if there is one."""
     return _running.get(application, {}).get(tenant)
 
 
 async def take_files(request: Request) -> Response:
-    """Store what the browser sends in a folder of its own, and begin to import it."""
+    """Store the uploaded files in a temporary folder and start to import them."""
     source = DataSource(request.scope["refold.application"], request.scope["refold.caller"])
     source.check()
     known = _running.setdefault(source.application, {})
     now = known.get(source.access.tenant)
     if now is not None and now.is_running:
-        return Response("an import is under way", 409)
+        return Response("an import is already running", 409)
     length = request.headers.get("content-length", "")
     if not length.isdecimal() or int(length) > BYTES_MAX + 1_000_000:
         return Response("too large", 413)
@@ -168,7 +169,7 @@ def play_session(access: Access, session: Session) -> str:
     session_id = make_id(access.tenant, name)
     if len(session_id) > SESSION_ID_MAX or access.ledger.read_session(session_id) is not None:
         raise FormatError(f"there is a session {name[:60]!r} already; delete it to import it again")
-    # No model is asked, and the clock is that of the recording.
+    # No model is called, and the clock is that of the recording.
     config = access.manager.config.replace(summariser="extract", background=False)
     manager = ContextCompressionManager(config, access.manager.workspace_path, ledger=access.ledger)
     clock = _Recorded(session)
@@ -200,13 +201,13 @@ def _play(manager: ContextCompressionManager, session_id: str, session: Session,
             manager.append(session_id, messages[start:at], format=session.format)
         start = at
         if at == len(messages) or _is_answer(messages[at - 1]):
-            continue  # The same answer goes on: one request made both.
+            continue  # The same answer continues: one request produced both messages.
         prepared = manager.prepare_context_sync(
             session_id, system_prompt=session.system or "", tools=session.tools, model=session.model or None
         )
-        kept = 0 if _is_changed(prepared) else min(sent, prepared.total_tokens)
+        kept = 0 if is_changed(prepared) else min(sent, prepared.total_tokens)
         cached = tariff.cached_tokens(kept, max(0.0, clock() - sent_at))
-        usage = _make_usage(prepared, cached, messages[at], is_written=bool(info.cache.breakpoints))
+        usage = make_usage(prepared, cached, messages[at], is_written=bool(info.cache.breakpoints))
         manager.observe_usage(session_id, usage)
         sent, sent_at = prepared.total_tokens, clock()
 
@@ -218,12 +219,13 @@ def _is_answer(message: Any) -> bool:
     return message.get("role") == "assistant" or message.get("type") in ("function_call", "reasoning")
 
 
-def _is_changed(prepared: PreparedContext) -> bool:
+def is_changed(prepared: PreparedContext) -> bool:
+    """Tell whether a compression ran for this request, which changes the cached prefix."""
     return prepared.report is not None and bool(prepared.report.stages)
 
 
-def _make_usage(prepared: PreparedContext, cached: int, answer: Any, *, is_written: bool) -> dict[str, Any]:
-    """Return what the provider would report, by our own count."""
+def make_usage(prepared: PreparedContext, cached: int, answer: Any, *, is_written: bool = False) -> dict[str, Any]:
+    """Return the usage that a provider would report, by our own count."""
     return {
         "prompt_tokens": prepared.total_tokens,
         "completion_tokens": len(orjson.dumps(answer, default=str)) // 4,
@@ -233,7 +235,7 @@ def _make_usage(prepared: PreparedContext, cached: int, answer: Any, *, is_writt
 
 
 def price_rereads(session: Session) -> float:
-    """Return what reading folded text again would cost in a session, in dollars; 0 where no price is known."""
+    """Return the cost of reading folded text of a session again, in dollars; 0 if no price is known."""
     info = model_info(session.model or None)
     if info.prices is None:
         return 0.0
@@ -250,7 +252,7 @@ def _name_session(session: Session) -> str:
 
 
 class _Recorded:
-    """The time within a recording: that of the message at hand, or evenly spaced, the last one an hour ago."""
+    """The clock of a recording: the time of the current message; without times, evenly spaced until an hour ago."""
 
     def __init__(self, session: Session) -> None:
         count = len(session.messages)
@@ -260,7 +262,7 @@ class _Recorded:
         self.at = 0
 
     def __call__(self) -> float:
-        # Two requests at one moment would be told apart by nothing.
+        # Two requests at the same time could not be distinguished.
         now = self._times[max(0, min(self.at, len(self._times) - 1))]
         self._last = max(now, self._last + 0.001)
         return self._last
@@ -271,7 +273,7 @@ def _export(access: Access, name: str) -> bytes:
 
 
 async def send_export(request: Request, name: str = "") -> Response:
-    """Send a session; its address is protected like every page."""
+    """Send a session as a file; the address is protected like every page."""
     source = DataSource(request.scope["refold.application"], request.scope["refold.caller"])
     try:
         content = await source.run(_export, name)

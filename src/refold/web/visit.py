@@ -1,7 +1,13 @@
-"""A visit: who looks at a page, in which language and colours. One for each open tab, made from the page's request.
+"""A visit: the reader of one open tab, with language, colours, addresses, and the tab's only access to data.
 
-The caller comes from the door (``server/app.py``), never from the browser's own words; language and colours from two
-plain cookies that hold nothing else.
+The caller is the one that ``app.Door`` identified, never a claim of the browser. Language and colours come from two
+plain cookies. Pages read data with ``await source.run(function, ...)``, where the function's first argument is
+``Access`` (``server/api/interface.py``), which limits a tenant to its own sessions.
+
+Every text of the page is in ``locale/en.json`` and ``locale/zh.json``; pages call ``say("area.key", count=3)``. A test
+fails on a key that is missing in one of them. Values are inserted as plain text. Never build a sentence from pieces.
+Descriptions of settings come from the config schema; only their Chinese is in a file. Nothing here imports the
+framework before a page is opened.
 """
 
 from __future__ import annotations
@@ -52,7 +58,7 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 def page_link(path: str = "/", **query: str) -> str:
     """Return the address of a page: ``page_link("/recall", query="deploy")``."""
     asked = {name: value for name, value in query.items() if value}
-    # A name with half a character in it has no address of its own; the page says that there is no such session.
+    # A name with a lone surrogate cannot be written in an address; the page then reports an unknown session.
     return f"{PREFIX}{path}" + (f"?{urlencode(asked, errors='replace')}" if asked else "")
 
 
@@ -69,7 +75,7 @@ def read_words(tongue: Tongue) -> dict[str, str]:
 
 
 def _describe_settings() -> dict[str, str]:
-    """Return what settings and presets are for, as the schema says it."""
+    """Return the descriptions of settings and presets, from the schema."""
     words = {f"{_PRESET}{name}": means for name, means in PRESETS.items()}
     for key, field in CompressionConfig.model_fields.items():
         plain = re.sub(r"^S\d+\.\d+: ", "", field.description or "")
@@ -84,22 +90,22 @@ def say_in(tongue: Tongue, key: str, **values: object) -> str:
 
 
 def has_words(key: str) -> bool:
-    """Tell whether there is a text of this name."""
+    """Tell whether a text has this key."""
     return key in read_words("zh")
 
 
 def list_words(tongue: Tongue, prefix: str) -> dict[str, str]:
-    """Return all texts whose keys begin with a prefix: for what is put together in the browser."""
-    return {key: text for key, text in read_words(tongue).items() if key.startswith(prefix)}
+    """Return the texts whose keys start with a prefix, by the rest of the key: for components in the browser."""
+    return {key.removeprefix(prefix): text for key, text in read_words(tongue).items() if key.startswith(prefix)}
 
 
 def choose_tongue(chosen: str, accepted: str) -> Tongue:
-    """Return the language a reader chose, else the first language of ``Accept-Language`` that the page has."""
+    """Return the language that the reader chose, else the best match of ``Accept-Language``."""
     if chosen == "zh":
         return "zh"
     if chosen == "en":
         return "en"
-    wishes: list[tuple[float, int, Tongue]] = []
+    ranked: list[tuple[float, int, Tongue]] = []
     for place, piece in enumerate(accepted[:1_000].split(",")):
         name, _, rest = piece.strip().lower().partition(";")
         weight = rest.strip().removeprefix("q=")
@@ -109,18 +115,22 @@ def choose_tongue(chosen: str, accepted: str) -> Tongue:
             share = 0.0
         primary = name.split("-")[0]
         if primary in TONGUES and share > 0:
-            wishes.append((-share, place, "zh" if primary == "zh" else "en"))
-    return min(wishes)[2] if wishes else "en"
+            ranked.append((-share, place, "zh" if primary == "zh" else "en"))
+    return min(ranked)[2] if ranked else "en"
 
 
 class NoLongerAllowed(RefoldError):
-    """The key this tab was opened with does not work any more."""
+    """The key of this tab was revoked."""
 
     http_status = 401
 
 
 class DataSource:
-    """A caller's way to its sessions."""
+    """Runs functions of ``Access`` as the visitor, in threads.
+
+    The event loop also carries the gateway's requests: nothing that reads a file or takes a lock may run on it. A
+    revoked key ends the visit at the next call.
+    """
 
     def __init__(self, application: Application, visitor: Visitor) -> None:
         from refold.server.api.interface import Access
@@ -130,20 +140,20 @@ class DataSource:
         self.access = Access(application, visitor.caller)
 
     async def run(self, call: Callable[Concatenate[Access, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Return what a function of ``Access`` returns, run in a thread. Typed errors come through."""
+        """Run a function of ``Access`` in a thread and return its result; its errors are raised here."""
         self.check()
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(_threads, lambda: call(self.access, *args, **kwargs))
 
     def check(self) -> None:
-        """Raise NoLongerAllowed if the key of this visit was revoked since."""
+        """Raise NoLongerAllowed if the key of this visit was revoked."""
         if not self.visitor.is_welcome(self.application.keys):
-            raise NoLongerAllowed("the key this page was opened with does not work any more; sign in again")
+            raise NoLongerAllowed("the key of this page was revoked; sign in again")
 
 
 @dataclass(slots=True)
 class Visit:
-    """What a tab needs to know of its reader."""
+    """The reader of a tab: access to data, language and colours."""
 
     source: DataSource
     tongue: Tongue
@@ -168,14 +178,14 @@ def open_visit() -> Visit:
 
 
 def find_visit() -> Visit:
-    """Return the visit of the tab at hand: in a page's function and in every handler and timer of its elements."""
+    """Return the visit of the current tab, in a page's function or in a handler or timer of its elements."""
     from nicegui import ui
 
     return _visits[ui.context.client]
 
 
 def say(key: str, **values: Any) -> str:
-    """Return a text of the page in the reader's language; ``values`` go into its braces as plain text."""
+    """Return a text of the page in the reader's language, with ``values`` inserted as plain text."""
     return say_in(find_visit().tongue, key, **values)
 
 

@@ -1,7 +1,8 @@
-"""Recall: a question over everything the caller's sessions hold; each answer leads to its message.
+"""Recall and memory: search everything in the caller's sessions, and read the daily pages.
 
-What is found is shown as it was said. It is text that anybody may have written: it becomes text nodes, and the words
-that were searched for are marked between them.
+Results are exact originals, each with a link to its message. Anybody may have written them, so they become text nodes
+in which the searched words are marked. The Markdown of daily pages contains conversation text, too, and becomes
+harmless nodes.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ TOKENS_MAX = 8_000
 SECONDS_MAX = 12.0
 SHOWN_CHARS = 420
 MARKS_MAX = 200
-# Below this score nothing that was asked for stands in a text; it is only near to it in meaning.
+# Below this score a text contains none of the searched words; it is only similar in meaning.
 SCORE_WORDS = 0.5
 NEAR_MAX = 5
 _ROLES = frozenset(("user", "assistant", "tool", "system", "summary", "fact"))
@@ -38,7 +39,7 @@ _ENTRY = re.compile(r"^(?=## )", re.M)
 
 @dataclass(frozen=True, slots=True)
 class FoundPassages:
-    """What a search came to: ``done`` of ``total`` sessions were searched in the time there is."""
+    """The result of a search: ``done`` of ``total`` sessions were searched within the time limit."""
 
     results: tuple[Recalled, ...]
     names: dict[str, str]
@@ -47,7 +48,7 @@ class FoundPassages:
 
 
 async def show(query: str = "", name: str = "") -> None:
-    """Draw the search, and what it finds."""
+    """Draw the search form and the results."""
     query, source = query[:QUERY_CHARS_MAX].strip(), find_visit().source
     names = await source.run(list_names)
     with frame("recall"):
@@ -73,7 +74,7 @@ async def show(query: str = "", name: str = "") -> None:
 
 
 def _draw_form(query: str, name: str, names: dict[str, str]) -> None:
-    # A plain form: it works by keyboard, has an address, and goes back and forth like any page.
+    # A plain form works with the keyboard and has an address, so the browser's back button works too.
     with ui.element("form").classes("search-form").props(f'method=get action="{page_link("/recall")}" role=search'):
         field = ui.element("input").classes("input").props("type=search name=query autofocus")
         field._props.update(
@@ -101,7 +102,7 @@ def list_names(access: Access) -> dict[str, str]:
 
 
 def search(access: Access, query: str, name: str) -> FoundPassages:
-    """Search one session or all of the caller's, the last changed first, for as long as there is time."""
+    """Search one session or all of the caller's, the last changed first, within the time limit."""
     rows = [access.need(name)] if name else access.list_rows(SESSIONS_MAX, 0)
     until = time.monotonic() + SECONDS_MAX
     results: list[Recalled] = []
@@ -160,7 +161,7 @@ def _draw_result(one: Recalled, title: str, words: list[str]) -> None:
 
 
 def cut_around(content: str, words: list[str]) -> str:
-    """Return a text, or of a long one what stands around the first word that was searched for."""
+    """Return a text; a long one is cut to the part around the first searched word."""
     if len(content) <= SHOWN_CHARS:
         return content
     places = [place for word in words if (place := content.lower().find(word.lower())) >= 0]
@@ -171,7 +172,7 @@ def cut_around(content: str, words: list[str]) -> str:
 
 
 def draw_marked(content: str, words: list[str]) -> None:
-    """Draw a text with the words in it marked."""
+    """Draw a text with the searched words marked."""
     pattern = "|".join(re.escape(word) for word in sorted(words, key=len, reverse=True))
     pieces = re.split(f"({pattern})", content, maxsplit=MARKS_MAX, flags=re.IGNORECASE) if pattern else [content]
     for number, piece in enumerate(pieces):
@@ -180,7 +181,7 @@ def draw_marked(content: str, words: list[str]) -> None:
 
 
 async def show_memory(date: str = "") -> None:
-    """Draw the page of a day, else of the newest."""
+    """Draw the memory page of a day; the newest one by default."""
     source = find_visit().source
     if source.access.tenant:
         with frame("memory"), empty(say("memory.title"), say("memory.operator")):
@@ -218,7 +219,7 @@ def read_page(access: Access, date: str) -> str:
 
 
 def split_entries(page: str) -> list[str]:
-    """Return the entries of a page, newest first; what a person wrote above them is the last."""
+    """Return the entries of a page, newest first; text above the first entry comes last."""
     body = _FRONT.sub("", page.replace("\r\n", "\n"), count=1)
     return [entry.strip() for entry in reversed(_ENTRY.split(body)) if entry.strip()]
 

@@ -1,4 +1,7 @@
-"""One session: its requests on a timeline, the conversation, folds as cards, the context gauge, and the chat box."""
+"""One session: its requests on a timeline, the conversation with its folds, the context gauge, and the chat box.
+
+A new chat is an empty session with the chat box; the first message leads to the session's own page.
+"""
 
 from __future__ import annotations
 
@@ -35,9 +38,9 @@ from refold.web.shell import (
 from refold.web.visit import NoLongerAllowed, clean, find_visit, page_link, say, say_reason, session_link
 
 POLL_S = 1.0
-# A session that changed this recently is opened at its newest message: somebody watches it.
+# A session that changed this recently opens at its newest message, because somebody is following it.
 FRESH_S = 600.0
-# An agent at work adds a request every few seconds; the timeline need not follow each of them.
+# An agent adds a request every few seconds; the timeline need not be redrawn for each of them.
 TIMELINE_S = 4.0
 CHAT_PREFIX = "chat-"
 COMPARE = "compare"
@@ -46,7 +49,7 @@ QUERY_CHARS_MAX = 200
 
 
 async def show(name: str = "", at: str = "") -> None:
-    """Draw a session; ``at`` is a handle to begin at."""
+    """Draw a session; ``at`` is a handle to scroll to."""
     source = find_visit().source
     try:
         seen = await source.run(read_seen, name)
@@ -95,7 +98,7 @@ class SessionTab:
             text("p", say("session.held", why=say_reason(held)), "warning").props("role=note")
         with ui.element("div").classes("panes") as self.panes:
             self.before = Pane(say("session.before"), "before")
-            self.raw: ConversationView | None = None  # Made when somebody compares.
+            self.raw: ConversationView | None = None  # Created for the first comparison.
             self.after = Pane(say("session.after"), "after")
             with self.after.box:
                 self.talk = ConversationView(name, seen, self._act, at or self._find_story(seen))
@@ -105,14 +108,14 @@ class SessionTab:
         self._show_nothing()
 
     def _find_story(self, seen: Seen) -> str:
-        """Return the handle of the newest fold, where a session opens unless somebody is talking in it."""
+        """Return the handle of the newest fold, where a session opens unless it is a chat or still changing."""
         if self.name.startswith(CHAT_PREFIX) or time.time() - seen.row.updated_at < FRESH_S:
             return ""
         folds = [one.edit.fold for one in seen.edits if one.is_active and one.edit.fold]
         return folds[-1].handle if folds else ""
 
     def _draw_chat(self, seen: Seen) -> None:
-        """Draw the chat box where somebody chats, and a button for it where they only look."""
+        """Draw the chat box in a chat, and a button that opens it in any other session."""
         if is_sample(seen.row):
             return
         room = find_rooms(self.source.application).find(seen.row.id)
@@ -201,7 +204,7 @@ class SessionTab:
         await self.talk.show_newest_fold()
 
     async def refresh(self) -> None:
-        """Catch up with what happened to the session, here or in another process."""
+        """Show what has happened to the session, here or in another process."""
         if await self.talk.refresh():
             if self.raw is not None:
                 await self.raw.refresh()
@@ -249,19 +252,19 @@ class SessionTab:
         return found or edit_id
 
     async def _return_to_now(self) -> None:
-        """Leave the past: what is changed now must be seen."""
+        """Return to the present, so that the change is visible."""
         if self.request:
             await self.seek(0)
 
     async def undo(self, which: str = "") -> None:
-        """Undo a compression, the last one unless one is named."""
+        """Undo a compression; the last one if none is named."""
         await self._return_to_now()
         done = await self.source.run(unfold, self.name, which)
         notify(say("session.unfolded", tokens=max(0, done.tokens_after - done.tokens_before)))
         await self.refresh()
 
     async def redo(self, which: str = "") -> None:
-        """Redo what was undone, the last unless one is named."""
+        """Redo an undone compression; the last one if none is named."""
         await self._return_to_now()
         done = await self.source.run(refold, self.name, which)
         notify(say("session.refolded", tokens=max(0, done.tokens_before - done.tokens_after)))
@@ -269,7 +272,7 @@ class SessionTab:
 
 
 class Pane:
-    """One side of the comparison: a head with tokens and price, and a conversation below."""
+    """One side of the comparison: a heading with tokens and price, and a conversation below."""
 
     def __init__(self, title: str, kind: str) -> None:
         with ui.element("div").classes(f"pane pane-{kind}") as self.box, ui.element("div").classes("pane-head"):
@@ -283,7 +286,7 @@ class Pane:
 
 
 class SessionTools:
-    """The strip above the conversation: the timeline, find, filter, next fold, undo and redo."""
+    """The tools above the conversation: the timeline, find, filter, next fold, undo and redo."""
 
     def __init__(self, tab: SessionTab) -> None:
         self.tab = tab
@@ -335,7 +338,7 @@ class SessionTools:
         await self.tab.talk.filter(role if role in ROLES else "")
 
     async def fill(self, seen: Seen) -> None:
-        """Show the requests there are now, and what can be undone or redone."""
+        """Update the timeline, and enable what can be undone or redone."""
         now = time.monotonic()
         if not self.tab.request and self.timeline.visible and now > self.filled_at + TIMELINE_S:
             self.filled_at = now

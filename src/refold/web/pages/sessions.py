@@ -1,4 +1,4 @@
-"""The list of sessions: search, open, rename, export, delete. It keeps itself up to date."""
+"""The list of sessions: search, open, rename, export, delete. It refreshes itself."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class SessionList:
         self.timer = ui.timer(POLL_S, self._poll)
 
     async def _draw_start(self) -> None:
-        """Draw the ways to begin: open for somebody new, closed once there are sessions of their own."""
+        """Draw the ways to start: open for a new user, closed once they have sessions of their own."""
         own = self.listing is not None and any(not one.is_sample for one in self.listing.sessions)
         with ui.element("details").classes("start") as made:
             made._props["open"] = not own
@@ -97,7 +97,7 @@ class SessionList:
         listing = await self.source.run(list_sessions, self.query, self.limit)
         page = self.source.application.page
         if page is not None and page.is_making_sample:
-            # Half a sample is no sample.
+            # Hide the sample until it is complete.
             listing = Listing(tuple(one for one in listing.sessions if one.has_own_title), 0, False)
         minute = int(time.time() // 60)
         if listing == self.listing and minute == self.minute:
@@ -140,7 +140,7 @@ class SessionList:
 
     def _draw_row(self, one: Listed) -> ui.element:
         with ui.element("tr").classes("clickable") as row:
-            # The link is what a keyboard reaches; a click anywhere else in the row follows it.
+            # The keyboard reaches the link; a click anywhere else in the row follows it.
             row.on("click", js_handler=_ON_ROW)
             with ui.element("td").classes("session-name"):
                 with ui.element("div").classes("row"):
@@ -262,7 +262,7 @@ def _draw_none(*, is_making_sample: bool) -> None:
 
 
 def tell_money(dollars: float | None) -> str:
-    """Return an amount as a table has it; a dot where nothing is known."""
+    """Return an amount for a table cell; a dot if it is unknown."""
     if dollars is None:
         return "·"
     if abs(dollars) < 0.005:
@@ -271,7 +271,7 @@ def tell_money(dollars: float | None) -> str:
 
 
 def tell_age(moment: float) -> str:
-    """Return how long ago something was, in a few letters."""
+    """Return how long ago something was, in a short form."""
     seconds = max(0.0, time.time() - moment)
     for limit, unit, key in ((3_600, 60, "minutes"), (86_400, 3_600, "hours"), (float("inf"), 86_400, "days")):
         if seconds < 60:

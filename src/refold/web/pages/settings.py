@@ -1,6 +1,8 @@
-"""Settings: the switch, the preset, thresholds, models and prompts, each with what it is for and where it comes from.
+"""Settings: the switch, the preset, thresholds, models and prompts, each with its purpose and its source.
 
-What is typed is tried as it is typed; nothing is written before somebody saves. The operator's alone; a tenant reads.
+Drafts are tried as the user types; nothing is written before saving. A draft stays text until the schema reads it.
+Saving writes the project's file, line by line, and applies the settings at once; entries of the same settings in
+``.compression/config.json`` are removed. Only the operator can change settings; a tenant can read them.
 """
 
 from __future__ import annotations
@@ -20,12 +22,12 @@ from refold.config.values import write_share
 from refold.errors import ConfigError
 from refold.server.api.interface import Access
 from refold.server.settings import settle_arrival
-from refold.web.shell import button, frame, go, guarded, heading, notify, text
+from refold.web.shell import button, frame, go, guarded, heading, notify, set_text, text
 from refold.web.visit import find_visit, page_link, say
 
 Draft = str | bool | None
 LOCKED = ("environment", "call", "session")
-# The ledger that is open cannot be another one while we run, and an address may hold a password.
+# The open ledger cannot be replaced while refold runs, and an address may contain a password.
 FIXED = frozenset({"ledger"})
 HIDDEN = frozenset({"ledger", "compact_url"})
 TEXT_CHARS_MAX = 50_000
@@ -60,10 +62,10 @@ TYPING_S = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting with its source. ``layer`` "folder" is ``.compression/config.json``; ``choices`` if it has a few.
+    """One setting with its source. The layer ``folder`` is ``.compression/config.json``.
 
-    ``instead`` is what another name for the same meaning says where this one is not set. ``is_share``: it is shown and
-    typed as a percentage (S3.9).
+    ``instead`` is the value of another name with the same meaning, if this one is not set. ``is_share``: it is shown
+    and typed as a percentage.
     """
 
     name: str
@@ -78,37 +80,37 @@ class Setting:
 
     @property
     def typed(self) -> str:
-        """The value as one would type it."""
+        """The value as a user would type it."""
         if self.is_share and isinstance(self.value, int | float):
             return write_share(self.value)
         return write_value(self.value)
 
     @property
     def is_locked(self) -> bool:
-        """True if something above the file decides."""
+        """True if a layer above the file sets it."""
         return self.layer in LOCKED or self.name in FIXED
 
     @property
     def can_reset(self) -> bool:
-        """True if the file, or ``config.json``, says it."""
+        """True if the file or ``config.json`` sets it."""
         return self.layer in ("project", "folder") and self.name not in FIXED
 
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """All settings in order, and the name of the file that changes go into."""
+    """All settings in order, and the name of the file that changes are written to."""
 
     settings: dict[str, Setting]
     file: str
 
     def find(self, name: str) -> Setting:
-        """Return the setting that decides what ``name`` means: a preset may set it under another document's name."""
+        """Return the setting that is in effect for ``name``: a preset may set it under another document's name."""
         known = self.settings
         return known[find_said(name, lambda one: known[one].value is not None and known[one].layer != "built in")]
 
 
 def read_sheet(access: Access) -> Sheet:
-    """Return the settings as the next start would read them, with what ``config.json`` changes of them."""
+    """Return the settings as the next start would read them, with the changes of ``config.json``."""
     manager = access.manager
     config = try_settings(manager.workspace_path, {}, **_find_call(access))
     changed = manager.compression_folder.read_config()
@@ -122,7 +124,7 @@ def read_sheet(access: Access) -> Sheet:
                 row.name, changed[row.name], "folder", "", row.means, kind, choices, is_share=row.is_share
             )
         else:
-            place = "" if access.tenant else row.place  # Paths of the operator's machine.
+            place = "" if access.tenant else row.place  # A tenant does not see paths of the operator's machine.
             value = None if access.tenant and row.name in HIDDEN else row.value
             instead = _find_instead(rows, row) if value is None else ""
             setting = Setting(row.name, value, row.layer, place, row.means, kind, choices, instead, row.is_share)
@@ -136,7 +138,7 @@ def _find_instead(rows: Mapping[str, Row], row: Row) -> str:
 
 
 def try_drafts(access: Access, drafts: Mapping[str, Draft]) -> dict[str, str]:
-    """Return what is wrong, by the name of the setting; by the empty name what is wrong with them together."""
+    """Return the problem of each setting by its name; conflicts between settings have an empty name."""
     access.check_operator()
     problems: dict[str, str] = {}
     base, call = access.manager.workspace_path, _find_call(access)
@@ -151,18 +153,18 @@ def try_drafts(access: Access, drafts: Mapping[str, Draft]) -> dict[str, str]:
     except ConfigError as error:
         why = str(error).removeprefix(f"{file}: ")
         return {"": why} if why not in problems.values() and len(drafts) > 1 else problems
-    return {}  # Together they hold: one needs the other.
+    return {}  # Together they are valid: one needs the other.
 
 
 def save_drafts(access: Access, drafts: Mapping[str, Draft]) -> str:
-    """Save what was typed, go by it from now on; return the name of the file."""
+    """Save the drafts and apply them at once; return the name of the file."""
     access.check_operator()
     if fixed := FIXED & drafts.keys():
-        raise ConfigError(f"{', '.join(fixed)} cannot be changed while refold runs; set it in the file and start again")
+        raise ConfigError(f"{', '.join(fixed)} cannot be changed while refold runs; set it in the file and restart")
     manager, call = access.manager, _find_call(access)
     typed = {name: read_draft(name, draft) for name, draft in drafts.items()}
     tried = {row.name: row.value for row in explain(try_settings(manager.workspace_path, typed, **call))}
-    # As the schema read it: 75% is written as 0.75.
+    # Written as the schema reads it: 75% becomes 0.75.
     changes = {name: None if value is None else tried.get(name, value) for name, value in typed.items()}
     config = save_settings(manager.workspace_path, changes, **call)
     manager.compression_folder.release_config(changes)
@@ -171,7 +173,7 @@ def save_drafts(access: Access, drafts: Mapping[str, Draft]) -> str:
 
 
 def read_draft(name: str, draft: Draft) -> object:
-    """Return what was typed as the schema takes it; nothing typed takes the setting out of the file."""
+    """Return a draft as the schema takes it; an empty draft removes the setting from the file."""
     if draft is None or isinstance(draft, bool):
         return draft
     typed = draft.strip() if name != "fold.prompt" else draft.strip("\n")
@@ -193,7 +195,7 @@ def _read_table(typed: str) -> dict[str, str]:
 
 
 def write_value(value: object) -> str:
-    """Return a value as one would type it."""
+    """Return a value as a user would type it."""
     if value is None:
         return ""
     if isinstance(value, dict):
@@ -204,7 +206,7 @@ def write_value(value: object) -> str:
 
 
 def find_kind(row: Row) -> tuple[str, tuple[str, ...]]:
-    """Return how a setting is entered: switch, choice, lines or text; with the choices."""
+    """Return how a setting is entered (switch, choice, lines or text), and its choices."""
     if row.name == "preset":
         return "choice", tuple(PRESETS)
     if row.name == "fold.prompt":
@@ -230,7 +232,7 @@ def _is_union(hint: object) -> bool:
 
 
 def _find_call(access: Access) -> dict[str, object]:
-    """Return what the command line said when the gateway was started; only it can have named a preset in the call."""
+    """Return the preset that was named on the command line of ``refold serve``, if there is one."""
     config = access.manager.config
     source = config.source("preset")
     return {"preset": config.preset_name} if source is not None and source.layer == "call" and source.place else {}
@@ -249,7 +251,7 @@ async def show() -> None:
 
 
 class SettingsTab:
-    """One tab on the settings: what was typed and not saved, and what is wrong with it."""
+    """The settings in one tab: unsaved drafts and their problems."""
 
     def __init__(self, sheet: Sheet, *, is_locked: bool) -> None:
         self.source = find_visit().source
@@ -279,7 +281,7 @@ class SettingsTab:
         drawn: list[bool] = []
 
         def draw() -> None:
-            if not drawn:  # Seventy fields are drawn when somebody looks at them.
+            if not drawn:  # These are about seventy fields, so they are drawn only when opened.
                 drawn.append(True)
                 with body:
                     for setting in rest:
@@ -296,7 +298,7 @@ class SettingsTab:
         self.bar.set_visibility(False)
 
     async def change(self, name: str, draft: Draft) -> None:
-        """Take what was typed, try it together with the rest, and say what is wrong."""
+        """Take a draft, try it together with the others, and show the problems."""
         setting = self.sheet.settings[name]
         typed = setting.value if isinstance(setting.value, bool) else setting.typed
         if draft == typed:
@@ -306,13 +308,13 @@ class SettingsTab:
         tried = dict(self.drafts)
         problems = await self.source.run(try_drafts, tried) if tried else {}
         if tried != self.drafts:
-            return  # More was typed meanwhile; that is being tried now.
+            return  # The user typed on; a later call tries the new text.
         for one in self.fields.values():
             one.tell(self.drafts.get(one.setting.name), problems.get(one.setting.name, ""), one.setting.name in tried)
         together = problems.get("", "")
-        _write(self.problem, say("settings.together", why=together) if together else "")
+        set_text(self.problem, say("settings.together", why=together) if together else "")
         self.problem.set_visibility(bool(together))
-        _write(self.count, say("settings.changes", count=len(tried)))
+        set_text(self.count, say("settings.changes", count=len(tried)))
         self.save._props["disabled"] = bool(problems)
         self.save.update()
         self.bar.set_visibility(bool(tried))
@@ -324,7 +326,7 @@ class SettingsTab:
 
 
 class Field:
-    """One setting on the page. ``title`` is the setting that people look for; empty in the list of all others."""
+    """One setting on the page. ``title`` is the name it is listed under; empty in the list of all others."""
 
     def __init__(self, tab: SettingsTab, setting: Setting, title: str = "") -> None:
         self.tab, self.setting = tab, setting
@@ -365,7 +367,7 @@ class Field:
             return self._draw_choice()
         tag = "textarea" if setting.kind == "lines" else "input"
         made = ui.element(tag).classes("input" if tag == "input" else "input prompt")
-        # As an attribute, or its content: a value would be put back with every change on the page while somebody types.
+        # An attribute or content, not a value, which every update of the page would reset while the user types.
         if tag == "input":
             made._props["^value"] = setting.typed
         else:
@@ -421,12 +423,12 @@ class Field:
         return lambda: self.tab.change(self.setting.name, draft)
 
     def tell(self, draft: Draft, problem: str, is_changed: bool) -> None:
-        """Say whether it was changed, and what is wrong with that."""
-        _write(self.error, problem)
+        """Show whether it was changed, and the problem of the change."""
+        set_text(self.error, problem)
         self.error.set_visibility(bool(problem))
         self.row.classes(remove="changed wrong", add=f"{'changed' if is_changed else ''} {'wrong' if problem else ''}")
         told = say("settings.will_reset") if draft is None else say("settings.changed")
-        _write(self.source, told if is_changed else _tell_source(self.setting))
+        set_text(self.source, told if is_changed else _tell_source(self.setting))
 
 
 def _tell_source(setting: Setting) -> str:
@@ -443,9 +445,3 @@ def _lock_of(setting: Setting) -> str:
 
 def _word(is_on: bool) -> str:
     return "true" if is_on else "false"
-
-
-def _write(element: ui.element, content: str) -> None:
-    if element._text != content:
-        element._text = content
-        element.update()

@@ -1,6 +1,8 @@
-"""Statistics: tokens per request beside what they would have been, the bill with and without, caches, events.
+"""Statistics: tokens per request and the bill, with and without refold; cache hits; events.
 
-Of one session or of all that the caller has. What is estimated is called so, beside the figure and below the curves.
+They cover one session or all of the caller's. Estimates are marked as such, beside the figure and below the curves.
+Charts are ECharts options with figures on hover, zoom, and saving as a picture. Colours are the page's own. Tooltips
+are drawn, not HTML, and contain only our words and figures, never a name that a client chose.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ _CHIPS = {"compressed": "accent", "failed": "bad", "warned": "warn", "skipped": 
 
 
 def draw_tokens(points: Sequence[Point], *, is_one: bool) -> ui.echart:
-    """Draw the tokens of each request, sent and as they would have been, with every compression marked."""
+    """Draw the tokens of each request, with and without refold, and mark every compression."""
     marks = [
         {"xAxis": place, "label": {"show": False}, "name": say("statistics.fold")}
         for place, point in enumerate(points)
@@ -65,7 +67,7 @@ def draw_tokens(points: Sequence[Point], *, is_one: bool) -> ui.echart:
 
 
 def draw_bill(points: Sequence[Point], *, is_one: bool) -> ui.echart:
-    """Draw what requests cost, added up, with and without compression."""
+    """Draw the cumulative cost of requests, with and without compression."""
     paid = _line(say("statistics.paid"), [round(one.dollars, 6) for one in points], "--accent", width=2)
     raw = _line(say("statistics.raw"), [round(one.dollars_raw, 6) for one in points], "--ink-3", width=1.6, dash=True)
     return _draw("bill", points, [raw, paid], _DOLLARS_SHORT, _DOLLARS, is_one=is_one)
@@ -90,7 +92,7 @@ def _line(name: str, values: list[float], colour: str, *, width: float, dash: bo
 
 
 def _find_icon(series: dict[str, Any]) -> str:
-    """Return how the legend shows a curve: as it is drawn."""
+    """Return the legend's icon for a curve, in the style of the curve."""
     if "areaStyle" in series:
         return "rect"
     if series["type"] == "scatter":
@@ -110,7 +112,7 @@ def _draw(
             "aria": {"enabled": True},
             "textStyle": words,
             "grid": {"left": 8, "right": 26, "top": 36, "bottom": 50, "containLabel": True},
-            # Below the curves: on a phone it takes two lines.
+            # Below the curves, because on a phone it takes two lines.
             "legend": {
                 "left": 0,
                 "bottom": 0,
@@ -174,7 +176,7 @@ def _make_toolbox(name: str) -> dict[str, Any]:
 
 
 def _name_places(points: Sequence[Point], *, is_one: bool) -> list[str]:
-    """Return what stands below the curves: numbers of requests, or times; each with the other in it for the tooltip."""
+    """Return the labels below the curves: request numbers or times, each with the other one for the tooltip."""
     if not points:
         return []
     is_long = points[-1].time - points[0].time > 86_400
@@ -185,7 +187,7 @@ def _name_places(points: Sequence[Point], *, is_one: bool) -> list[str]:
 
 
 async def show(name: str = "", days: int = 0) -> None:
-    """Draw the figures of a session, or of all of them; of the last days only, if so many are given."""
+    """Draw the figures of a session or of all sessions, optionally of the last ``days`` only."""
     source = find_visit().source
     days = days if days in RANGES else 0
     since = time.time() - days * DAY_S if days else 0.0
@@ -268,7 +270,7 @@ def _draw_overview(overview: Overview, name: str) -> None:
 
 
 def _draw_tiles(overview: Overview) -> None:
-    """Draw the figures, what was saved first."""
+    """Draw the figures, starting with what was saved."""
     bill = overview.bill
     is_smaller = bill.tokens_raw > bill.tokens
     with ui.element("dl").classes("tiles"):
