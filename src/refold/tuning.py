@@ -119,7 +119,7 @@ class TuningStep:
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """What was found: ``changes`` are empty if what holds now is best. ``trials`` counts what was tried.
+    """The result of a search: ``changes`` is empty if the current settings are best.
 
     ``steps`` say how each change was found: in order, one knob at a time.
     """

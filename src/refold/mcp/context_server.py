@@ -61,7 +61,7 @@ class Sessions:
 
 
 def make_server(manager: ContextCompressionManager, session: str = "") -> MCPServer[Any]:
-    """Return the server; ``session`` is taken where a call names none."""
+    """Return the server; ``session`` is the default of calls that name none."""
     server: MCPServer[Any] = MCPServer(
         "refold", title="refold context", instructions=translate(INSTRUCTIONS), version=__version__, log_level="WARNING"
     )
@@ -178,5 +178,5 @@ def serve_stdio(server: MCPServer[Any]) -> None:
 
 
 def serve_http(server: MCPServer[Any], host: str, port: int) -> None:
-    """Serve over HTTP at ``/mcp``; the library refuses names of hosts that are not this one."""
+    """Serve over HTTP at ``/mcp``; the library refuses host names of other machines."""
     server.run("streamable-http", host=host, port=port)

@@ -3,8 +3,8 @@
 A row holds a message beside bookkeeping; one answer of the model is spread over several rows with one message id,
 results of one step over several user rows, and with parallel calls the two may alternate. Helpers (``isSidechain``)
 are sessions of their own. Left out: its own summaries of compacted history (the history itself is in the file), answers
-that it made up itself for errors, branches that a person went back from, and calls that never got a result, because no
-provider would take them. What is not in the file, such as the system prompt and the tools, cannot be counted.
+that the client wrote itself for errors, branches that a person abandoned, and calls that never got a result, because no
+provider would accept them. The system prompt and the tools are not in the file, so they cannot be counted.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from refold.readers.session import Broken, FileRow, Session, read_time, read_typ
 
 KIND = "claude-code"
 _ROLES = ("user", "assistant")
-# The model's name in an answer that no model gave: an error, a limit that was reached.
+# The model's name in an answer that the client wrote itself: an error, a limit that was reached.
 _SYNTHETIC = "<synthetic>"
 
 
@@ -26,9 +26,9 @@ def knows(row: dict[str, Any]) -> bool:
 
 
 def read_rows(rows: Sequence[FileRow], name: str) -> tuple[list[Session], list[Broken]]:
-    """Read the sessions of a file, helpers apart."""
+    """Read the sessions of a file; each helper is a session of its own."""
     lineage = Lineage(rows)
-    # An older version copied the history into a new file when it went on: the same row counts once.
+    # An older version copied the history into a new file when a session continued: the same row counts once.
     taken: set[str] = set(lineage.find_left(rows))
     broken: list[Broken] = []
     builders: dict[str, _Builder] = {}
@@ -36,7 +36,7 @@ def read_rows(rows: Sequence[FileRow], name: str) -> tuple[list[Session], list[B
     for row in rows:
         value, uuid = row.value, row.value.get("uuid")
         key = names.find_key(value)
-        # New kinds of bookkeeping come with new versions: what is no message is passed over.
+        # New versions bring new kinds of bookkeeping: skip rows that are not messages.
         if read_type(value) not in _ROLES or (isinstance(uuid, str) and uuid in taken) or _is_unsent(value):
             continue
         if not isinstance(value.get("message"), dict):
@@ -52,7 +52,7 @@ def read_rows(rows: Sequence[FileRow], name: str) -> tuple[list[Session], list[B
 
 
 def _is_unsent(row: dict[str, Any]) -> bool:
-    """Tell whether a row was shown or kept, but never a part of a request."""
+    """Tell whether a row was shown or stored but was never part of a request."""
     message = row.get("message")
     is_synthetic = isinstance(message, dict) and message.get("model") == _SYNTHETIC
     marks = ("isCompactSummary", "isVisibleInTranscriptOnly", "isApiErrorMessage")
@@ -60,7 +60,7 @@ def _is_unsent(row: dict[str, Any]) -> bool:
 
 
 class _Names:
-    """Which session a row belongs to. One that went on under a new id is still one: its first row's parent is here."""
+    """Finds the session of a row. A session that continued under a new id is one: its first row's parent is here."""
 
     def __init__(self, lineage: Lineage, file_name: str) -> None:
         self._lineage = lineage
@@ -71,23 +71,23 @@ class _Names:
 
     def find_key(self, row: dict[str, Any]) -> str:
         """Return the key of a row's session."""
-        told = str(row.get("sessionId") or self._file_name)
+        named = str(row.get("sessionId") or self._file_name)
         uuid, parent = row.get("uuid"), row.get("parentUuid") or row.get("logicalParentUuid")
         if row.get("isSidechain"):
             helper = row.get("agentId") or self._lineage.find_root(uuid) or "side"
-            key = f"{self._keys.get(told, told)}/{helper}"
-            self._titles.setdefault(key, f"{told}/{helper}")
+            key = f"{self._keys.get(named, named)}/{helper}"
+            self._titles.setdefault(key, f"{named}/{helper}")
             return key
-        if told not in self._keys:
-            self._keys[told] = self._owners.get(parent, told) if isinstance(parent, str) else told
-        key = self._keys[told]
-        self._titles[key] = told
+        if named not in self._keys:
+            self._keys[named] = self._owners.get(parent, named) if isinstance(parent, str) else named
+        key = self._keys[named]
+        self._titles[key] = named
         if isinstance(uuid, str):
             self._owners.setdefault(uuid, key)
         return key
 
     def title(self, key: str) -> str:
-        """Return the session's own id: the last one it went by."""
+        """Return the session's own id: the last one it had."""
         return self._titles.get(key, key)
 
 
@@ -102,7 +102,7 @@ class _Builder:
         self._model = ""
 
     def add(self, row: dict[str, Any]) -> str:
-        """Take one row in; return what is wrong with it, if anything."""
+        """Add one row; return what is wrong with it, if anything."""
         message = row["message"]
         role, content = message.get("role", row["type"]), message.get("content")
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
@@ -128,12 +128,12 @@ class _Builder:
             return
         self._messages.append({"role": role, "content": blocks})
         self._times.append(time)
-        # After words of a person an answer is over, whatever id comes again.
+        # A person's words end an answer, even if its id comes again.
         if role == "assistant" or not _brings_results(blocks):
             self._answer_id, self._answer_at = (message_id if role == "assistant" else None), len(self._messages) - 1
 
     def finish(self, session_id: str) -> Session:
-        """Return the session without calls and results that have no other half."""
+        """Return the session without unpaired calls and results."""
         kept: list[dict[str, Any]] = []
         times: list[float | None] = []
         for at, message in enumerate(self._messages):
@@ -148,7 +148,7 @@ class _Builder:
 
 
 def _keep_paired(messages: list[dict[str, Any]], at: int) -> list[dict[str, Any]]:
-    """Return the blocks of a message, less calls that the next one does not answer and results of no call before."""
+    """Return the blocks of a message without calls that the next one does not answer and results without a call."""
     blocks = messages[at]["content"]
     if messages[at]["role"] == "assistant":
         follows = messages[at + 1]["content"] if at + 1 < len(messages) else None
@@ -186,7 +186,7 @@ class Lineage:
         return isinstance(uuid, str) and uuid in self._parents
 
     def walk_up(self, uuid: str) -> Iterator[str]:
-        """Yield a row and what it goes back to, up to the first."""
+        """Yield a row and its ancestors, up to the first."""
         seen: set[str] = set()
         while uuid in self._parents and uuid not in seen:
             seen.add(uuid)
@@ -194,7 +194,7 @@ class Lineage:
             uuid = self._parents[uuid]
 
     def find_root(self, uuid: object) -> str:
-        """Return the first row that a row goes back to; itself if nothing is known of it."""
+        """Return the oldest ancestor of a row; the row itself if it has none."""
         if not isinstance(uuid, str):
             return ""
         passed: list[str] = []
@@ -207,7 +207,7 @@ class Lineage:
         return root
 
     def find_left(self, rows: Sequence[FileRow]) -> frozenset[str]:
-        """Return the rows of branches that a person left: off the chain of the last row, and begun with words."""
+        """Return the rows of abandoned branches: off the chain of the last row, and begun by a person's words."""
         main = [row.value for row in rows if self.knows(row.value.get("uuid")) and not row.value.get("isSidechain")]
         spoken = [value for value in main if value.get("type") in ("user", "assistant")]
         chain = set(self.walk_up(spoken[-1]["uuid"])) if spoken else set()
@@ -215,7 +215,7 @@ class Lineage:
         return frozenset(self._find_below(prompts, chain, [value["uuid"] for value in main]) if prompts else ())
 
     def _find_below(self, prompts: set[str], chain: set[str], uuids: Sequence[str]) -> Iterator[str]:
-        """Yield the rows that reach the chain by way of one of the prompts. Each row is walked through once."""
+        """Yield the rows that reach the chain through one of the prompts. Each row is visited once."""
         is_left: dict[str, bool | None] = dict.fromkeys(chain, False)
         for uuid in uuids:
             passed: list[str] = []
@@ -225,7 +225,7 @@ class Lineage:
                     answer = is_left[one]
                     break
                 passed.append(one)
-            # None: the walk ended before it met the chain, so nothing says that this was left.
+            # None: the walk ended before it met the chain, so nothing shows that this branch was abandoned.
             for one in reversed(passed):
                 if answer is False and one in prompts:
                     answer = True
@@ -235,7 +235,7 @@ class Lineage:
 
 
 def is_prompt(row: dict[str, Any]) -> bool:
-    """Tell whether a row holds words of a person, not results and not what the program wrote for itself."""
+    """Tell whether a row holds a person's words, not results and not text that the program wrote."""
     message = row.get("message")
     if row.get("type") != "user" or row.get("isMeta") or row.get("isCompactSummary") or not isinstance(message, dict):
         return False

@@ -18,7 +18,7 @@ _WRAPPERS = frozenset(("session_meta", "response_item", "event_msg", "turn_conte
 _CALLS = frozenset(("function_call", "custom_tool_call", "local_shell_call"))
 _OUTPUTS = frozenset(("function_call_output", "custom_tool_call_output", "local_shell_call_output"))
 _ITEMS = _CALLS | _OUTPUTS | {"message", "reasoning", "web_search_call"}
-# What the program says in the user's place opens no turn.
+# Text that the program writes in the user's name starts no turn.
 _INJECTED = ("<", "# AGENTS.md instructions")
 
 
@@ -42,7 +42,7 @@ def read_rows(rows: Sequence[FileRow], name: str) -> tuple[list[Session], list[B
 
 
 class _Reading:
-    """What has been read of a file."""
+    """The part of a file that was read so far."""
 
     def __init__(self) -> None:
         self._id = ""
@@ -52,7 +52,7 @@ class _Reading:
         self._times: list[float | None] = []
 
     def add(self, value: dict[str, Any]) -> str:
-        """Take one row in; return what is wrong with it, if anything."""
+        """Add one row; return what is wrong with it, if anything."""
         kind, payload = read_type(value), value.get("payload")
         if kind == "response_item" or (kind in _ITEMS and payload is None):
             return self._add_item(payload if kind == "response_item" else value, read_time(value.get("timestamp")))
@@ -85,7 +85,7 @@ class _Reading:
             del self._items[start:], self._times[start:]
 
     def finish(self, name: str) -> Session:
-        """Return the session without calls and outputs that have no other half."""
+        """Return the session without unpaired calls and outputs."""
         chosen = sorted(_find_paired(self._items))
         return Session(
             self._id or name,
@@ -126,7 +126,7 @@ def _find_fault(item: object) -> str:
 
 
 def _find_paired(items: Sequence[dict[str, Any]]) -> set[int]:
-    """Return which items stay: all but calls and outputs that have no other half, and reasoning before such a call."""
+    """Return which items stay: all but unpaired calls and outputs, and reasoning before such a call."""
     waiting: dict[str, list[int]] = {}
     lonely: set[int] = set()
     for at, item in enumerate(items):

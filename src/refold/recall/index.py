@@ -139,7 +139,7 @@ NUMBER = 2
 
 @dataclass(frozen=True, slots=True)
 class CaughtUp:
-    """How far a session is indexed now, how many messages were added for that, and whether that is all of it."""
+    """How far a session is indexed now, how many messages were added, and whether nothing is left."""
 
     mark: Mark
     added: int
@@ -198,7 +198,7 @@ class RecallIndex:
         added = 0
         mark = self.find_mark(row.id)
         if mark is not None and self.is_another(ledger, row, mark):
-            # A session of the same name was deleted since: its words are not this one's.
+            # An earlier session of the same name was deleted: its words are not this one's.
             self.purge_session(row.id)
             mark = None
         while True:
@@ -234,7 +234,7 @@ class RecallIndex:
         return indexed is None or not stored or (stored[0].seq, stored[0].id) != (indexed.seq, indexed.id)
 
     def purge_messages(self, session_id: str, ids: Sequence[str]) -> int:
-        """Take messages out, with all notes of their session; return how many there were. Gone from the file too."""
+        """Remove messages, with all notes of their session, from the file too; return how many there were."""
 
         def purge(db: apsw.Connection, mark: Mark) -> int:
             count = erase_messages(db, mark, ids)
@@ -245,7 +245,7 @@ class RecallIndex:
         return self._purge(session_id, purge)
 
     def find_indexed(self, session_id: str, ids: Sequence[str]) -> list[str]:
-        """Return those of these messages whose words are here."""
+        """Return those of these messages that are indexed."""
         if not ids:
             return []
         with self.file.read() as db:
@@ -254,7 +254,7 @@ class RecallIndex:
             return [one for one in ids if mark is not None and db.execute(sql, (mark.no, one)).fetchone()]
 
     def purge_session(self, session_id: str) -> bool:
-        """Take a whole session out; False if it was not there."""
+        """Remove a whole session; False if it was not there."""
 
         def purge(db: apsw.Connection, mark: Mark) -> int:
             erase_session(db, mark)
@@ -263,7 +263,7 @@ class RecallIndex:
         return bool(self._purge(session_id, purge))
 
     def clear(self) -> None:
-        """Erase everything. Sessions are indexed again when somebody searches."""
+        """Erase everything. Sessions are indexed again at the next search."""
         with self.file.write() as db:
             erase_all(db)
         self.file.empty_log()
@@ -281,7 +281,7 @@ class RecallIndex:
         return count
 
     def update_notes(self, session_id: str, notes: Iterable[tuple[str, str, str]], edits_version: int) -> int:
-        """Make a session's notes, (kind, handle, text) each, those of a version of its edits.
+        """Replace a session's notes, (kind, handle, text) each, by those of a version of its edits.
 
         Only notes that came or went are written; return how many those were.
         """

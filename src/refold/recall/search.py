@@ -32,8 +32,8 @@ from refold.recall.words import WordSieve, clip_query, is_value, query_words
 
 NOTE_ROLES = ("summary", "fact")
 LITERAL_BONUS = 0.5
-# A value comes from where it was said first: messages of people and tools rank before later uses, in order, and with
-# them the newest message that holds it.
+# A value comes from where it was said first: such messages of people and tools rank before later uses, in order,
+# together with the newest message that holds it.
 FIRST_BONUS = 1.0
 _BROUGHT_BY = ("user", "tool")
 _BROUGHT_MAX = 8
@@ -42,7 +42,7 @@ _LITERAL_CHARS_MAX = 400
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """One thing that was found.
+    """One search result.
 
     ``text`` is the exact original, or of a long one the passage ``start`` to ``stop`` (``is_whole`` tells); ``handle``
     leads to the rest. ``role`` is who said it, or "summary" or "fact".
@@ -109,7 +109,7 @@ def _read_hits(
     count: int,
     allowed: frozenset[str] | None,
 ) -> list[Recalled]:
-    """Read the texts of the best hits, each content once, and put first what holds the query letter by letter."""
+    """Read the texts of the best hits, each content once; texts that contain the query verbatim come first."""
     form = format_of(row)
     hits, originals, sources = answer.hits, dict(answer.pending.originals), dict(answer.pending.sources)
     best = _pick_hits(index, row.id, hits, sources, count + sum(hit.is_early for hit in hits), allowed)
@@ -138,7 +138,7 @@ def _read_hits(
 
 
 def _rank_quotes(quoting: Sequence[Hit], sources: Mapping[int, IndexedMessage]) -> dict[int, float]:
-    """Return what it adds to a place that it holds the query letter by letter.
+    """Return the bonus of each place that contains the query verbatim.
 
     The first place leads, then the messages of people and tools in order, then the newest; the others by their score.
     """
@@ -153,7 +153,7 @@ def _rank_quotes(quoting: Sequence[Hit], sources: Mapping[int, IndexedMessage]) 
     most = max((hit.score for hit in ordered), default=0.0)
     for at, place in enumerate(leading):
         own = next(hit.score for hit in ordered if hit.place == place)
-        # Their order is that of the conversation, whatever each scores by itself.
+        # They keep the order of the conversation, whatever each one scores.
         bonuses[place] = LITERAL_BONUS + FIRST_BONUS * (1 - at / (2 * len(leading))) + most - own
     return bonuses
 
@@ -181,13 +181,13 @@ def _pick_hits(
             if source is None or (allowed is not None and source.id not in allowed):
                 continue
             sources[hit.row.seq] = source
-            # Of a message that may be where a value came from, every early passage is looked at.
+            # Every early passage counts in a message that may be the origin of a value.
             best.setdefault(f"place {hit.place}" if hit.is_early else source.digest, hit)
     return best
 
 
 def _quotes(hit: Hit, originals: Mapping[str, Original], sources: Mapping[int, IndexedMessage], literal: str) -> bool:
-    """Return whether a passage holds the query letter by letter."""
+    """Return whether a passage contains the query verbatim."""
     if hit.row is None or not literal or len(literal) > _LITERAL_CHARS_MAX:
         return False
     original = originals.get(sources[hit.row.seq].id)
@@ -233,7 +233,7 @@ def _choose(found: Sequence[Recalled], limit: int) -> list[Recalled]:
     return chosen
 
 
-# What the line above each result costs when results are written out.
+# The tokens of the line above each result when results are written out.
 HEAD_TOKENS = 14
 _TOKENS_MIN = 8
 _STEP = 24
@@ -242,13 +242,13 @@ _STEP = 24
 def fit_texts(
     found: Sequence[Recalled], tokens_max: int, count_text: Callable[[str], int], words: Sequence[str]
 ) -> list[Recalled]:
-    """Return results that have at most ``tokens_max`` tokens together; the last ones go if there is no room at all."""
+    """Return results with at most ``tokens_max`` tokens together; the last ones are dropped if there is no room."""
     fitted: list[Recalled] = []
     left = tokens_max
     for at, one in enumerate(found):
         share = left // (len(found) - at) - HEAD_TOKENS
         if share < _TOKENS_MIN:
-            # Few whole results say more than many shreds.
+            # A few whole results say more than many fragments.
             share = min(left - HEAD_TOKENS, _TOKENS_MIN * 4)
             if share < _TOKENS_MIN:
                 break

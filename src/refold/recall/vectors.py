@@ -38,7 +38,7 @@ class Embedder(Protocol):
 
     @property
     def name(self) -> str:
-        """What the vectors are of; another name means that stored vectors no longer fit."""
+        """The name of the model; stored vectors of another name do not fit."""
         ...
 
     @property
@@ -119,7 +119,7 @@ class StaticEmbedder:
 
 
 class ServiceEmbedder:
-    """Any service that speaks OpenAI's ``/embeddings``."""
+    """Any service with OpenAI's ``/embeddings``."""
 
     is_local = False
 
@@ -130,7 +130,7 @@ class ServiceEmbedder:
 
     def embed(self, texts: Sequence[str]) -> list[list[float] | None]:
         """Ask the service, some texts at a time; raise Unavailable if it does not answer as it should."""
-        # What leaves the machine leaves without its keys and passwords.
+        # Keys and passwords are masked before text leaves the machine.
         clean = [redact_text(text[:TEXT_CHARS_MAX].encode("utf-8", "replace").decode()) for text in texts]
         found: list[list[float] | None] = []
         for at in range(0, len(clean), self._options.batch):
@@ -166,7 +166,7 @@ class ServiceEmbedder:
         return list(vectors)
 
 
-# Newest passages that are compared with every query: within the database, and without its help.
+# How many of the newest passages are compared with a query: with sqlite-vec, and without it.
 SCAN_MAX = 100_000
 SCAN_PLAIN_MAX = 20_000
 NEAREST_MAX = 60
@@ -217,11 +217,11 @@ class VectorTable:
         return done
 
     def prepare(self, query: str) -> Scorer | None:
-        """Return what scores passages by their nearness to a query; None if the query has no vector."""
+        """Return a function that scores passages by nearness to a query; None if the query has no vector."""
         try:
             vector = self._embedder.embed([query])[0]
         except Unavailable:
-            # A query is answered by its words when the service is away.
+            # Words alone answer the query while the service is unavailable.
             return None
         if vector is None:
             return None
@@ -254,7 +254,7 @@ class VectorTable:
             db.execute("UPDATE indexed SET embedded = 0, model = ? WHERE no = ?", (self._embedder.name, mark.no))
 
     def _store(self, mark: Mark, stop: int, vectors: Sequence[tuple[int, list[float] | None]]) -> int:
-        """Keep a batch if nobody else did it meanwhile."""
+        """Store a batch unless another process did so meanwhile."""
         stop = min(stop, mark.passages)
         with self._index.file.write() as db:
             sql = "UPDATE indexed SET embedded = ? WHERE no = ? AND embedded = ? AND model = ?"

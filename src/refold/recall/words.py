@@ -90,8 +90,8 @@ def _cut_plural(word: str) -> str:
     return word[:-1] if word.endswith("s") and not word.endswith(("ss", "us", "is")) and len(word) > 3 else word
 
 
-# The stems of common words tell next to nothing, unless they are words of their own ("Sam", "Don", minutes) or say
-# enough after all: what somebody likes, gives or had before, more or once (benchmarks/bench_recall.py --half tune).
+# The stems of common words carry little meaning, except for those that are words of their own ("Sam", "Don", minutes)
+# or proved useful: what somebody likes, gives or had before, more or once (benchmarks/bench_recall.py --half tune).
 _TELLING = frozenset(("sam", "don", "min", "lik", "giv", "typ", "mor", "onc", "befor", "hav", "som"))
 FAINT_STEMS = frozenset(stem(word) for word in STOP_WORDS) - STOP_WORDS - _TELLING
 _FORMS: dict[str, tuple[str, ...]] = {}
@@ -115,7 +115,7 @@ _AGO_ZH = re.compile(r"(\d{1,3}|[一两二三四五六七])(天|周|个星期)�
 
 
 def name_day(moment: float) -> tuple[str, ...]:
-    """Return the words of the day of a moment, as the index has them; none for a moment that is not set."""
+    """Return the index's words for the day of a moment; none if the moment is not set."""
     return _name_day(int(moment // 86_400)) if 0 < moment < 32_503_680_000 else ()
 
 
@@ -125,7 +125,7 @@ def _name_day(day: int) -> tuple[str, ...]:
 
 
 def find_relative_days(query: str, now: float) -> list[str]:
-    """Return the words of every day that a query names by its distance from ``now``."""
+    """Return the words of every day that a query names relative to ``now``."""
     if not 0 < now < 32_503_680_000:
         return []
     today = datetime.fromtimestamp(now, UTC).date()
@@ -224,12 +224,12 @@ def query_words(query: str) -> dict[str, float]:
 
 
 def _is_common(word: str) -> bool:
-    """Return whether a word is in every other question, and so says nothing about this one."""
+    """Return whether a word is in every other question, so that it says nothing about this one."""
     return word in STOP_WORDS or word in _STOP_PAIRS or (len(word) == 2 and not _STOP_CHARACTERS.isdisjoint(word))
 
 
 def value_words(text: str) -> list[str]:
-    """Return the words of a text that only exact values have: paths, versions, identifiers, codes, longer numbers."""
+    """Return the exact values in a text: paths, versions, identifiers, codes, longer numbers."""
     found = dict.fromkeys(_walk(clip_query(text), with_singles=False))
     return [word for word in found if len(word) > 2 and word[0] != "@" and _VALUE_MARK.search(word)]
 
