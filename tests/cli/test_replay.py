@@ -23,7 +23,7 @@ def test_every_kind_of_file_is_replayed_and_what_is_broken_is_named(logs: Shell)
     assert ran.code == 0, ran.err
     assert ran.text.splitlines()[0].split()[:2] == ["preset", "fits"]
     assert [line.split()[0] for line in ran.text.splitlines()[1:3]] == ["raw", "default"]
-    assert "claude.jsonl, line 6: no JSON" in ran.err
+    assert "claude.jsonl, line 6: not JSON" in ran.err
     assert "rollout-1.jsonl, line 12: a function_call without call_id" in ran.err
     assert "none.jsonl" in ran.err
 

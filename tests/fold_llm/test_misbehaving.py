@@ -46,7 +46,7 @@ WRONG: list[tuple[str, Any, str]] = [
     ("drops the connection mid-stream", drop(GOOD), "broke off|connection"),
     ("answers with a web page", html_page(), "web page"),
     ("answers with an empty body", empty_body(), "no stream|empty|broke off|cannot be read"),
-    ("answers with half a JSON", half_json(), "no completion|no stream|broke off|cannot be read"),
+    ("answers with half a JSON", half_json(), "not a completion|no stream|broke off|cannot be read"),
     ("says nothing", say(""), "empty"),
     ("says half a JSON", say('{"summary": "The user wan'), "headings|data"),
     ("repeats its prompt", echo_prompt, "repeats its prompt|cut off"),

@@ -114,7 +114,7 @@ def test_parents_that_are_missing_or_go_in_circles_lose_nothing(tmp_path: Path) 
 def test_broken_lines_are_named_and_unknown_kinds_passed_over(tmp_path: Path) -> None:
     reading = read_file(str(write_rows(tmp_path / "s.jsonl", claude_rows())))
     assert [one.line for one in reading.broken] == [6, 13]
-    assert "no JSON" in reading.broken[0].why
+    assert "not JSON" in reading.broken[0].why
     assert "content" in reading.broken[1].why
 
 
