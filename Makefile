@@ -1,5 +1,5 @@
 # Everything a person types here works on a machine that has Python 3.11+ (with venv) and make, and nothing else.
-# Stamp files inside .venv remember what is installed, so a second run installs nothing.
+# The locks are complete, so pip resolves nothing. Stamp files inside .venv remember what is installed, so a second run installs nothing.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -95,18 +95,18 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.package: requirements/base.txt requirements/build.txt pyproject.toml | $(VENV)/bin/python
-	$(PIP) install --no-compile --require-hashes -r requirements/base.txt -r requirements/build.txt
+	$(PIP) install --no-compile --no-deps --require-hashes -r requirements/base.txt -r requirements/build.txt
 	$(PIP) install --no-deps --no-build-isolation --editable .
 	@touch $@
 
 # `refold local install` adds the small local model, 200 MB, for those who want a chat without a key.
 # Python compiles a module on its first import; compiling all of them ahead would cost 100 MB.
 $(VENV)/.run: requirements/all.txt $(VENV)/.package
-	$(PIP) install --no-compile --require-hashes -r requirements/all.txt
+	$(PIP) install --no-compile --no-deps --require-hashes -r requirements/all.txt
 	@touch $@
 
 $(VENV)/.dev: requirements/dev.txt requirements/oracle.txt $(VENV)/.package
-	$(PIP) install --require-hashes -r requirements/dev.txt
+	$(PIP) install --no-deps --require-hashes -r requirements/dev.txt
 	$(PIP) install --require-hashes --no-deps -r requirements/oracle.txt
 	@touch $@
 
