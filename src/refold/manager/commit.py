@@ -8,20 +8,20 @@ so they contain nothing that was said, and notes are masked.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
 
 from refold.budget import Budget, Trigger, decide
 from refold.conversation import because
-from refold.conversation.reason import NO_REASON, Language, Reason, read_reason
+from refold.conversation.reason import NO_REASON, Language, Reason
 from refold.conversation.view import Edit, Fact, View
 from refold.errors import LedgerError, RefoldError
 from refold.ladder.plan import Outcome, count_unsent, detect_view_language
 from refold.ledger.records import Batch
 from refold.llm.redact import redact_text
-from refold.manager.flow import explain_refusal, read_versions
+from refold.manager.flow import Brake, explain_refusal, read_versions
 from refold.manager.notices import Notice, make_event
 from refold.manager.recall_injection import give_up_recalled
 from refold.manager.session import BRAKE, COUNTED, FORCED, REDO, OpenSession
@@ -323,65 +323,6 @@ def _take_over(keeper: Keeper, session: OpenSession, outcome: Outcome) -> None:
         session.path_version = -1  # Another process changed it as well: the next use reloads it.
         return
     session.row = row
-
-
-# A new turn releases the brake, and so do this many messages, or growth by this share of the room.
-RELEASE_MESSAGES = 10
-RELEASE_SHARE = 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class Brake:
-    """How many compressions in a row did not help, with which model, and why the last one did not.
-
-    ``messages`` is how many the session had then. ``tokens`` is what the last compression left in view, 0 if it failed.
-    """
-
-    misses: int = 0
-    model: str = ""
-    why: Reason = NO_REASON
-    messages: int = 0
-    tokens: int = 0
-
-    @classmethod
-    def read(cls, settings: Mapping[str, object]) -> Brake:
-        """Return the brake of a session; released if it is not set or cannot be read."""
-        stored = settings.get(BRAKE)
-        if not isinstance(stored, Mapping) or not isinstance(stored.get("misses"), int):
-            return cls()
-        figures = [stored.get(name) for name in ("messages", "tokens")]
-        messages, tokens = (figure if isinstance(figure, int) else 0 for figure in figures)
-        return cls(stored["misses"], str(stored.get("model", "")), read_reason(stored.get("why")), messages, tokens)
-
-    def to_settings(self) -> dict[str, object] | None:
-        """Return the stored form; None removes the setting."""
-        if not self.misses:
-            return None
-        counted = {"misses": self.misses, "messages": self.messages, "tokens": self.tokens}
-        return {**counted, "model": self.model, "why": self.why.to_json()}
-
-    def is_on(self, model: str, attempts_max: int) -> bool:
-        """Tell whether automatic compressions are stopped for this model."""
-        return self.misses >= attempts_max and self.model == model
-
-    def missed(self, model: str, why: Reason, messages: int, tokens: int = 0) -> Brake:
-        """Return the brake after one more compression that did not help."""
-        return Brake(self.misses + 1 if self.model == model else 1, model, why, messages, tokens)
-
-
-def find_brake(session: OpenSession, attempts_max: int, tokens: int, hard: int) -> Brake | None:
-    """Return the brake if it stops the next compression of a session whose view has ``tokens`` (L9); None if not.
-
-    A failed compression is tried again with the next turn. One that worked but left its own trigger in force would be
-    repeated at once, so it waits until the view has grown.
-    """
-    brake = Brake.read(session.row.settings)
-    if not brake.is_on(session.row.model, attempts_max):
-        return None
-    if brake.tokens:
-        return None if tokens >= brake.tokens + RELEASE_SHARE * hard else brake
-    has_grown = len(session.ids) >= brake.messages + RELEASE_MESSAGES
-    return None if has_grown or session.has_turn_since(brake.messages) else brake
 
 
 def _move_brake(keeper: Keeper, session: OpenSession, wish: BatchRequest, outcome: Outcome) -> None:

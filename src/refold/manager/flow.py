@@ -1,11 +1,12 @@
 """Flows: the manager's operations, written once and run by a sync or an async driver; retries and leases.
 
-A flow is a generator that yields what it cannot do itself: a ModelQuestion, a Pause, an Await of a coroutine. The
-async driver runs every step in a thread, so counting and folding never block the event loop, and it lets a running step
+A flow is a generator that yields what it cannot do itself: a ModelQuestion, a Pause, an Await of a coroutine. The async
+driver runs every step in a thread, so counting and folding never block the event loop, and it lets a running step
 finish when it is cancelled: a change is made whole or not at all.
 
-``Rounds`` limits how often a change is retried after another process was faster (L9). The lease ensures that only one
-process at a time changes what a session shows; a heartbeat prolongs it while this process works.
+``Rounds`` limits how often a change is retried after another process was faster, and ``Brake`` stops compressions that
+do not help (L9). The lease ensures that only one process at a time changes what a session shows; a heartbeat prolongs
+it while this process works.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from refold.conversation import because
-from refold.conversation.reason import Reason, ReasonKind
+from refold.conversation.reason import NO_REASON, Reason, ReasonKind, read_reason
 from refold.errors import ChangeRefused, LedgerError, SessionBusy
 from refold.ledger.port import Ledger
 from refold.ledger.records import Batch, SessionRow
 from refold.llm.summariser import Summariser
+from refold.manager.session import BRAKE, OpenSession
 from refold.stages.stage import Ask
 
 if TYPE_CHECKING:
@@ -350,3 +352,62 @@ def leased(keeper: Keeper, session_id: str) -> Iterator[None]:
         yield
     finally:
         give_lease(keeper, session_id, owner)
+
+
+# A new turn releases the brake, and so do this many messages, or growth by this share of the room.
+RELEASE_MESSAGES = 10
+RELEASE_SHARE = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Brake:
+    """How many compressions in a row did not help, with which model, and why the last one did not.
+
+    ``messages`` is how many the session had then. ``tokens`` is what the last compression left in view, 0 if it failed.
+    """
+
+    misses: int = 0
+    model: str = ""
+    why: Reason = NO_REASON
+    messages: int = 0
+    tokens: int = 0
+
+    @classmethod
+    def read(cls, settings: Mapping[str, object]) -> Brake:
+        """Return the brake of a session; released if it is not set or cannot be read."""
+        stored = settings.get(BRAKE)
+        if not isinstance(stored, Mapping) or not isinstance(stored.get("misses"), int):
+            return cls()
+        figures = [stored.get(name) for name in ("messages", "tokens")]
+        messages, tokens = (figure if isinstance(figure, int) else 0 for figure in figures)
+        return cls(stored["misses"], str(stored.get("model", "")), read_reason(stored.get("why")), messages, tokens)
+
+    def to_settings(self) -> dict[str, object] | None:
+        """Return the stored form; None removes the setting."""
+        if not self.misses:
+            return None
+        counted = {"misses": self.misses, "messages": self.messages, "tokens": self.tokens}
+        return {**counted, "model": self.model, "why": self.why.to_json()}
+
+    def is_on(self, model: str, attempts_max: int) -> bool:
+        """Tell whether automatic compressions are stopped for this model."""
+        return self.misses >= attempts_max and self.model == model
+
+    def missed(self, model: str, why: Reason, messages: int, tokens: int = 0) -> Brake:
+        """Return the brake after one more compression that did not help."""
+        return Brake(self.misses + 1 if self.model == model else 1, model, why, messages, tokens)
+
+
+def find_brake(session: OpenSession, attempts_max: int, tokens: int, hard: int) -> Brake | None:
+    """Return the brake if it stops the next compression of a session whose view has ``tokens`` (L9); None if not.
+
+    A failed compression is tried again with the next turn. One that worked but left its own trigger in force would be
+    repeated at once, so it waits until the view has grown.
+    """
+    brake = Brake.read(session.row.settings)
+    if not brake.is_on(session.row.model, attempts_max):
+        return None
+    if brake.tokens:
+        return None if tokens >= brake.tokens + RELEASE_SHARE * hard else brake
+    has_grown = len(session.ids) >= brake.messages + RELEASE_MESSAGES
+    return None if has_grown or session.has_turn_since(brake.messages) else brake

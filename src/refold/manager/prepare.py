@@ -25,9 +25,9 @@ from refold.ladder.rereads import expect_rereads
 from refold.ledger.records import Extension, SessionRow
 from refold.manager.append import Request, extend_open, store_extensions, take_in
 from refold.manager.background import Background
-from refold.manager.commit import BatchRequest, BatchResult, find_brake
+from refold.manager.commit import BatchRequest, BatchResult
 from refold.manager.compress import finish, run_batch
-from refold.manager.flow import Flow, Rounds
+from refold.manager.flow import Flow, Rounds, find_brake
 from refold.manager.memory_notes import add_memory, is_memory_due
 from refold.manager.notices import Notice, make_event
 from refold.manager.recall_injection import add_recalled, find_quiet_note, make_room

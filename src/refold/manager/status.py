@@ -27,7 +27,7 @@ from refold.ledger.port import Ledger
 from refold.ledger.records import Event, SessionRow, StoredEdit, WholeSession, format_of
 from refold.llm.choose import GATEWAY, PLACE
 from refold.manager.append import Request
-from refold.manager.commit import find_brake
+from refold.manager.flow import find_brake
 from refold.manager.notices import read_all_events
 from refold.manager.prepare import count_fixed, make_economics
 from refold.manager.session import (
