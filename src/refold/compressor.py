@@ -91,7 +91,8 @@ class ContextCompressor:
         recent = [message.raw for message in parsed[cut:]]
         if all(_is_summary(message) for message in archived):
             archived, recent = [], [*(message.raw for message in archived), *recent]
-        summary, facts, by = await self._sum_up(archived) if archived else ("", [], "extract")
+        answered = any(message.role == "assistant" for message in parsed[cut:])
+        summary, facts, by = await self._sum_up(archived, answered) if archived else ("", [], "extract")
         compressed = [*system, *(self._build_compressed_messages(recent, summary, form) if archived else recent)]
         return CompressionResult(
             compressed_messages=compressed,
@@ -105,12 +106,12 @@ class ContextCompressor:
             error=self.last_error,
         )
 
-    async def _sum_up(self, archived: Sequence[Message]) -> tuple[str, list[str], str]:
+    async def _sum_up(self, archived: Sequence[Message], is_answered: bool) -> tuple[str, list[str], str]:
         """Return the summary, the facts, and who wrote the summary."""
         language = _language_of(archived)
         counter = TokenCounter()
         options = ExtractOptions(tokens_max=SUMMARY_TOKENS_MAX, style="short", opening=OPENING)
-        extract = extract_summary(archived, (), options, counter.count_text, language=language)
+        extract = extract_summary(archived, (), options, counter.count_text, language=language, is_answered=is_answered)
         size = sum(len(part.text) for message in archived for part in message.parts)
         summary = await self._ask(write_archive_prompt(archived, language=language), size)
         listed = await self._ask(write_facts_prompt(archived, language=language), size)

@@ -141,6 +141,84 @@ def test_like_steps_are_told_on_one_line() -> None:
     assert "cancel_booking ×3: XE0RD9, XE1RD9, XE2RD9" in text
 
 
+def test_calls_that_differ_in_one_place_are_told_once_with_what_differs() -> None:
+    base = "https://staging.example.com:9443/v2/invoices?tenant={}&issued_after=2025-10-24&limit=100"
+    tenants = ("tnt_q0w4hz", "tnt_b2m8xd", "tnt_7f3kq9")
+    asked = [message for one in tenants for message in step("http_get", {"url": base.format(one)}, lines(30, one))]
+    text = extract([user("Ask every tenant."), *asked, assistant("Three invoices are wrong.")]).text
+    assert f"http_get ×3: {base.format('{' + ', '.join(tenants) + '}')}" in text
+    assert text.count("staging.example.com") == 1, "the values do not list the addresses again"
+
+
+def test_long_arguments_leave_no_bare_dots() -> None:
+    queries = ["SELECT 1\n" + "x, " * 80, "SELECT count(*) FROM captures", "SELECT 2\n" + "x, " * 80]
+    asked = [message for one in queries for message in step("run_sql", {"query": one}, "ok")]
+    text = extract([user("Count."), *asked, assistant("Counted.")]).text
+    assert "…, …" not in text
+    assert "run_sql ×3: SELECT count(*) FROM captures" in text
+
+
+def test_files_are_listed_behind_what_happened_to_them() -> None:
+    written = [
+        message for n in (1, 2, 1) for message in step("write_file", {"path": f"src/a{n}.py", "content": "x"}, "ok")
+    ]
+    gone = step("delete_file", {"path": "src/old.py"}, "ok")
+    text = extract([user("Tidy up."), *written, *gone, assistant("Tidied.")]).text
+    assert "written src/a1.py ×2, src/a2.py" in section(text, "What happened")
+    files = re.sub(r" m:[0-9a-f.]+", "", section(text, "Files changed")).split("\n")
+    assert sorted(filter(None, files)) == ["deleted: src/old.py", "written: src/a2.py, src/a1.py ×2"]
+
+
+def test_a_lone_look_reads_like_the_others() -> None:
+    text = extract([user("Look."), *step("read_file", {"path": "src/a.py"}, lines(30)), assistant("Seen.")]).text
+    assert "looked at: src/a.py" in text
+    assert "read_file(" not in text
+
+
+def test_an_ask_that_was_answered_since_is_not_open() -> None:
+    raws = [user("Which colour?"), assistant("Blue is best for a north room."), user("And which paint do we need?")]
+    assert "And which paint do we need?" in section(extract(raws).text, "Open")
+    answered = extract(raws, is_answered=True).text
+    assert "## Open" not in answered
+    assert "And which paint do we need?" in section(answered, "What happened")
+
+
+def test_somebody_who_wrote_a_hundred_messages_without_an_answer_was_telling_a_story() -> None:
+    things = [f"{one}{two}" for one in ("red", "oak", "tin", "fog") for two in ("lamp", "boat", "kite", "drum", "vase")]
+    told = [f"The {thing} was lost because the {thing}maker moved to {thing}ville." for thing in things]
+    text = extract([user(one) for one in told]).text
+    assert section(text, "Open").count("U> ") == 3
+    assert sum(one in section(text, "What happened") for one in told) > 10
+    assert "characters left out" not in text
+
+
+def test_what_was_left_to_do_long_ago_is_no_longer_open() -> None:
+    early = [
+        user("Port the tests."),
+        *step("bash", {"command": "make"}, "ok"),
+        assistant("The CSS port is still to do."),
+    ]
+    work = [
+        one
+        for n in range(9)
+        for one in (*step("bash", {"command": f"make part{n}"}, "ok"), assistant(f"Part {n} builds."))
+    ]
+    late = [*step("bash", {"command": "make docs"}, "ok"), assistant("The changelog is still missing.")]
+    text = extract([*early, *work, *late]).text
+    assert "The changelog is still missing." in section(text, "Open")
+    assert "The CSS port is still to do." in section(text, "What happened")
+
+
+def test_a_chinese_value_has_a_label_only_if_a_thing_is_named_before_it() -> None:
+    said = "押金单号是WY-00862，1号楼每平方就是1840元，我们是1302，记好了：4月22日。"
+    text = extract(
+        [user(said * 1), *step("look", {}, said), assistant("好的，都记下来了，可以开工。")], language="zh"
+    ).text
+    assert "平方就" not in section(text, "精确值")
+    assert "我们:" not in section(text, "精确值")
+    assert "记好了:" not in section(text, "精确值")
+
+
 def test_the_users_words_stay_whole_while_they_take_less_than_a_quarter_then_the_oldest_are_shortened() -> None:
     asks = [
         f"Wish number {n}: paint room {n} in colour {n}{n}. Take your time with it, there is no hurry."

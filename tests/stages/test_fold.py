@@ -181,6 +181,40 @@ def test_the_bare_line_of_a_later_rung_is_read_anew_so_that_its_values_come_back
     assert "image_3a3f77" in "".join(shown(again))
 
 
+def test_a_cut_between_a_question_and_its_answer_lists_nothing_as_open() -> None:
+    talk = [said for n in range(30) for said in (user(f"Which paint for room {n}?"), assistant(lines(12, f"room {n}")))]
+    view = view_of([*talk, user("Thanks, which brush?")])
+    for target in range(view.tokens // 4, view.tokens, 150):
+        edits = propose(Fold(), view, Goal(target=target, hard=view.tokens))
+        assert "## Open" not in "".join(edit.text for edit in edits)
+
+
+def test_a_record_that_lists_an_ask_as_open_is_written_again_once_the_answer_is_there() -> None:
+    stage = Fold(standing_share=0.8, summary_tokens_least=1_500, summary_share=0.25)
+    talk = [said for n in range(30) for said in (user(f"Which paint for room {n}?"), assistant(lines(12, f"room {n}")))]
+    asked = [*talk, user("How many tins of blue do we need?"), user("And which brush? " + "Take your time. " * 400)]
+    view = view_of(asked)
+    first = propose(stage, view, Goal(target=view.tokens // 4, hard=view.tokens * 3 // 4))
+    assert "tins of blue" in first[0].text.split("## Open")[1]
+    later = extend(
+        apply(view.messages, first, view.lens), view_of([*asked, assistant("Six tins."), *talk]).messages[len(asked) :]
+    )
+    again = propose(stage, later, Goal(target=later.tokens // 4, hard=later.tokens * 3 // 4))
+    assert len(again[0].covers) > len(first[0].covers), "the new record takes the old one in"
+    assert "## Open" not in again[0].text
+
+
+def test_a_record_of_a_line_or_two_is_taken_in_by_the_next_one() -> None:
+    stage = Fold(standing_share=0.8, summary_tokens_least=1_500, summary_share=0.25)
+    steps = [one for n in range(60) for one in step("bash", {"command": f"make part{n}"}, lines(20, f"part {n}"))]
+    view = view_of([user("Build everything."), *steps[:8]])
+    small = propose(replace(stage, summary_tokens_max=100), view, Goal(target=view.tokens // 2, hard=view.tokens))
+    grown = extend(apply(view.messages, small, view.lens), view_of([user("Build everything."), *steps]).messages[9:])
+    assert small[0].tokens_after < 140
+    (record,) = propose(stage, grown, Goal(target=grown.tokens // 4, hard=grown.tokens))
+    assert record.made_from == (small[0].id,)
+
+
 def test_a_lone_fold_is_not_folded_again_and_again() -> None:
     view = view_of(agent(40))
     goal = Goal(target=view.tokens // 3, hard=view.tokens)

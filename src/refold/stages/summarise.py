@@ -16,7 +16,6 @@ from refold.conversation.view import Fact, FactKind, View
 from refold.stages.extract.facts import FACT_CHARS_MAX, FACT_CHARS_MIN
 from refold.stages.extract.layout import neutralise
 from refold.stages.extract.source import Source
-from refold.stages.extract.summary import read_span
 from refold.stages.extract.words import shorten_words
 from refold.stages.prompts import FACT_KINDS, FACTS_MARK, Demands, Question, Room, write_question, write_repair
 from refold.stages.stage import Ask, Goal, Reply
@@ -129,7 +128,7 @@ def judge_reply(
     if demands.chars_max and len(text) > demands.chars_max:
         text = shorten_words(text, demands.chars_max)
         notes.append(f"cut to {demands.chars_max:,} characters")
-    span = read_span(source.spoken, source.spoken_fresh, source.previous, goal.language)
+    span = source.read_span(goal)
     room = max(120, int(demands.tokens_max * ADDED_SHARE))
     added = add_missing(text, span, count, tokens_max=room, with_headings=bool(demands.headings), layout=demands.layout)
     if added.pending:

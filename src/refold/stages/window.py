@@ -16,6 +16,7 @@ from refold.conversation.message import Message, Role, fold_handle, mark
 from refold.conversation.reason import Language, Reason
 from refold.conversation.turn import Unit, find_turns
 from refold.conversation.view import Edit, FoldRecord, View
+from refold.stages.extract.source import has_answer
 from refold.stages.extract.summary import ExtractOptions, extract_summary
 from refold.stages.span import BARE, covered_messages, earlier_folds, free_runs, is_record, items_of, name_place
 from refold.stages.stage import Goal, When
@@ -152,7 +153,15 @@ def _write_summary(
         previous = [edit.fold for edit in earlier if edit.fold is not None]
         known = frozenset(message_id for edit in earlier for message_id in edit.covers)
         options = ExtractOptions(tokens_max=tokens_max, index_tokens_max=tokens_max // 4)
-        extract = extract_summary(messages, previous, options, view.lens.count_text, language=language, known=known)
+        extract = extract_summary(
+            messages,
+            previous,
+            options,
+            view.lens.count_text,
+            language=language,
+            known=known,
+            is_answered=has_answer(view, messages),
+        )
         if view.lens.count_text(extract.text) <= tokens_max:
             return extract.text, extract.fold
     text = describe_span(messages, language)

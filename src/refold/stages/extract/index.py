@@ -25,6 +25,8 @@ ARTIFACTS_MAX = 3_000
 # What an earlier fold knew counts less with each fold over it, unless it is seen again.
 CARRIED_SHARE = 0.85
 
+# A call with so much text carries a script or a file.
+SCRIPT_CHARS = 400
 # So many ids of one shape in one output, none of them used again, are written as one line.
 CROWD_MIN = 12
 CROWDED = frozenset(("id", "number", "address", "time", "date", "money"))
@@ -173,6 +175,8 @@ def _kinship(seen: Evidence, spoken: Counter[str]) -> float:
 def _collect(met: dict[str, Evidence], at: int, message: Message, number: int, part: Part) -> None:
     is_spoken = part.kind == "text"
     is_user = is_spoken and message.role == "user"
+    # A script or a file that a call carries names a crowd of things; only what a short call names was asked for.
+    is_script = len(part.text) >= SCRIPT_CHARS
     handle = message_handle(message, number)
     text = _unescape(part.text) if part.kind == "call" else part.text
     values = find_values(text, with_names=is_spoken)
@@ -186,7 +190,7 @@ def _collect(met: dict[str, Evidence], at: int, message: Message, number: int, p
         seen.last_at = at
         seen.crowd = min(seen.crowd, len(values))
         seen.by_user += is_user
-        seen.by_call += part.kind == "call"
+        seen.by_call += part.kind == "call" and not (is_script and sort == "identifier")
         seen.by_assistant += is_spoken and not is_user
         seen.by_result += part.kind == "result"
         # The handle leads to the newest place that tells most: a result or a person, rather than a mere mention.
@@ -243,7 +247,7 @@ _BARE = frozenset(("number", "money", "time", "version", "term"))
 _LABEL = re.compile(
     r"""["']?\b([A-Za-z][\w.-]{1,28})["']?\s{0,3}[:=]\s{0,3}["'$€£¥]{0,2}\Z"""
     r"""|\b([A-Za-z][\w-]{2,24})\s(?:is|are|was|of|number|no\.)\s(?:at\s|about\s)?["'`$€£¥]?\Z"""
-    r"""|([\u3400-\u9fff]{2,6})(?:是|为|：|:)\s?\Z"""
+    r"""|(?<![\u3400-\u9fff])([\u3400-\u9fff]{2,8}(?<![了就也都还才只不又已我你您他她它们这那的很要会能]))(?:是|为|：|:)\s?\Z"""
 )
 _STATED = re.compile(r"\s{0,2}(?:=|: )\s{0,2}([^\s{\[\"',][^\n{}\[\]\"]{2,50})(?:\n|\Z|(?<=[.;。；]))")
 

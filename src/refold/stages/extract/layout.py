@@ -222,7 +222,7 @@ def _fresh_share(line: Line, known: set[str], taken: Counter[float]) -> float:
         # A repeated step keeps half of its worth: that a command was run once more matters. So does a sentence that
         # states the same of another thing, such as the port of the next service.
         has_figure = any(word not in known and any(map(str.isdigit, word)) for word in words)
-        return 0.5 if not line.who or (has_figure and line.who == "A") else 0.0
+        return 0.5 if not line.who or has_figure else 0.0
     again = SAME_MESSAGE ** taken[int(line.at)] if line.who else 1.0
     return (1 - NOVELTY_SHARE + NOVELTY_SHARE * new) * again
 
@@ -238,9 +238,18 @@ def write_lines(lines: Sequence[Line], layout: Layout, language: Language) -> st
         mine = [line for line in lines if _PLACES[layout][line.topic] == section]
         if mine:
             mine.sort(key=lambda line: (line.topic != "rule", line.at))
-            written = ["; ".join(line.text for line in mine)] if section == "changed" else _join_sentences(mine)
+            written = _join_files(mine) if mine[0].topic == "changed" else _join_sentences(mine)
             blocks.append("\n".join((f"## {names[language]}", *written)))
     return "\n".join(blocks)
+
+
+def _join_files(lines: Sequence[Line]) -> list[str]:
+    """Write what happened to files once, before the files to which it happened."""
+    files: dict[str, list[str]] = {}
+    for line in lines:
+        verb, _, name = line.text.partition(": ")
+        files.setdefault(verb, []).append(name)
+    return [f"{verb}: {', '.join(names)}" for verb, names in files.items()]
 
 
 def _join_sentences(lines: Sequence[Line]) -> list[str]:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from refold.conversation.message import Message, Role, is_user_turn, read_as_result
 from refold.conversation.turn import Unit
 from refold.conversation.view import Edit, FoldRecord, Item, View
+from refold.stages.extract.story import Span
 from refold.stages.extract.summary import Extract, ExtractOptions, extract_summary, read_span, write_extract
 from refold.stages.span import covered_messages, items_of, name_place
 from refold.stages.stage import Goal
@@ -33,6 +35,8 @@ class Source:
     asked: str = ""
     # Ids of tool results that are sent as user text.
     observed: frozenset[str] = frozenset()
+    # The assistant has spoken since the span: it has begun to answer whatever was asked last in it.
+    is_answered: bool = False
 
     @classmethod
     def read(
@@ -69,6 +73,7 @@ class Source:
             before=name_place(view.items[place]),
             asked="\n".join(_read_ask(view, at) for at in kept if at < first).strip(),
             observed=_find_observed(view, messages),
+            is_answered=has_answer(view, messages),
         )
 
     @property
@@ -103,11 +108,16 @@ class Source:
             known=known,
             seen=self.seen,
             secrets=goal.secrets,
+            is_answered=self.is_answered,
         )
+
+    def read_span(self, goal: Goal) -> Span:
+        """Read what was said and done."""
+        return read_span(self.spoken, self.spoken_fresh, self.previous, goal.language, is_answered=self.is_answered)
 
     def write(self, view: View, extract: Extract, options: ExtractOptions, goal: Goal, words: str) -> Extract:
         """Return the extract with a model's words in the place of its sections; facts and index stay mechanical."""
-        span = read_span(self.spoken, self.spoken_fresh, self.previous, goal.language)
+        span = self.read_span(goal)
         options = replace(options, instructions=goal.instructions)
         written = write_extract(extract.fold, span, options, view.lens.count_text, seen=self.seen, words=words)
         return Extract(replace(written.fold, by="llm"), written.text)
@@ -133,6 +143,13 @@ def _find_observed(view: View, messages: Sequence[Message]) -> frozenset[str]:
             continue
         before = message.role
     return frozenset(found)
+
+
+def has_answer(view: View, messages: Sequence[Message]) -> bool:
+    """Tell whether the assistant has spoken after these messages."""
+    last = messages[-1].id
+    after = takewhile(lambda message: message.id != last, reversed(view.messages))
+    return any(message.role == "assistant" for message in after)
 
 
 def says_more(item: Item) -> bool:

@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from refold.conversation.message import Message
@@ -38,8 +38,15 @@ COMMAND_CHARS = 110
 OUTCOME_CHARS = 110
 ARGUMENTS_CHARS = 160
 RUN_MAX = 6
+# Of several calls each is shown in so many characters; so many in common are written once.
+SHOWN_CHARS = 60
+FRAME_CHARS_MIN = 24
+_PARTS = "/?&=:, "
+_MERGED = re.compile(r"([^\s{}]{1,300})\{([^{}\n]{1,400})\}([^\s{}]{0,300})")
 FILES_MAX = 12
 PLAN_MAX = 30
+# What the assistant said was left to do is open only if it said so in one of its newest messages.
+OPEN_REPLIES = 6
 
 _LINE_END = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
 _LEFT_OUT = {"en": "[… {count} characters left out, {handle}]", "zh": "[…… 省略 {count} 字，{handle}]"}
@@ -65,11 +72,20 @@ class Span:
     actions: Sequence[Action]
     facts: Sequence[Fact]
     language: Language
+    # The assistant has spoken since the span: ``pending`` asks are no longer open.
+    is_answered: bool = False
+
+    @property
+    def ask_topic(self) -> Topic:
+        """Where the asks at the end belong that the span does not answer."""
+        if not self.is_answered:
+            return "open"
+        return "happened" if self.is_talk else "asked"
 
     @property
     def is_talk(self) -> bool:
         """True if hardly anything was done: then the words of both sides are one thread."""
-        return len(self.actions) * 4 < len(self.replies)
+        return not self.actions or len(self.actions) * 4 < len(self.replies)
 
 
 def tell_story(span: Span) -> list[Line]:
@@ -116,13 +132,14 @@ def _tell_rules(span: Span) -> Iterator[Line]:
 def _tell_pending(span: Span) -> Iterator[Line]:
     for age, ask in enumerate(reversed(span.pending)):
         chars = PENDING_CHARS // (1 + 3 * age)
-        yield Line("open", _quote_bare(ask, chars, span.language), 12 / (1 + age), ask.at, "U")
+        yield Line(span.ask_topic, _quote_bare(ask, chars, span.language), 12 / (1 + age), ask.at, "U")
 
 
 def _tell_words(span: Span) -> Iterator[Line]:
     """The sentences of both sides that tell something, each worth what its words promise and how rare they are."""
     open_asks = {ask.at for ask in span.pending}
     rules = {rule.text for rule in span.rules}
+    newest = {reply.at for reply in span.replies[-OPEN_REPLIES:]}
     said = [(one, _find_sentences(one)) for one in (*span.asks, *span.replies) if one.at not in open_asks]
     # In a talk the rare words tell; in work the words that come back are what it is about.
     rarity = Rarity([sentence for _, sentences in said for sentence in sentences] if span.is_talk else [])
@@ -133,6 +150,8 @@ def _tell_words(span: Span) -> Iterator[Line]:
             if sentence in rules:
                 continue
             topic = _find_topic(sentence, who, is_talk=span.is_talk)
+            if topic == "open" and saying.at not in newest:
+                topic = "happened"
             boost = 1.0 if number else (FIRST_BOOST_TALK if span.is_talk else FIRST_BOOST)
             after = ""
             for clause in split_clauses(sentence):
@@ -221,6 +240,13 @@ def _shorten_sentence(sentence: str) -> str:
     return _cut(line, most)
 
 
+def _find_common(texts: Sequence[str]) -> str:
+    """Return what all texts begin with: what the first and the last of them in order begin with."""
+    first, last = min(texts), max(texts)
+    pairs = zip(first, last, strict=False)
+    return first[: next((at for at, (one, other) in enumerate(pairs) if one != other), len(first))]
+
+
 # What was done.
 
 
@@ -275,6 +301,8 @@ def _is_failure(action: Action) -> bool:
 def _key_of(action: Action) -> str:
     if action.is_look and (action.command or action.touched):
         return "look"
+    if action.changes and not action.command:
+        return f"change {action.changes[0][0]}"
     if action.changes:
         return f"change {action.changes[0][1]}"
     return f"run {action.command}" if action.command else f"call {action.tool}"
@@ -294,18 +322,51 @@ def _weigh_run(run: Sequence[Action]) -> float:
 
 
 def _write_run(run: Sequence[Action]) -> str:
-    if len(run) == 1 or _key_of(run[-1]) != "look":
-        often = f" ×{len(run)}" if len(run) > 1 and not _differs(run) else ""
-        if len(run) > 1 and _differs(run):
-            shown = ", ".join(neutralise(_shorten(action.brief_arguments, 60)) for action in run)
-            return f"{neutralise(run[0].tool)} ×{len(run)}: {shown}"
-        return _write_action(run[-1], often)
-    names = dict.fromkeys(name for action in run if (name := _name_look(action)))
-    return f"looked at: {', '.join(neutralise(name) for name in names)}"
+    """Return like steps as one line: what they have in common once, then what each of them was about."""
+    action, times = run[-1], f" ×{len(run)}" if len(run) > 1 else ""
+    if _key_of(action) == "look" and not _is_failure(action):
+        names = dict.fromkeys(name for one in run if (name := _name_look(one)))
+        return f"looked at: {', '.join(neutralise(name) for name in names)}"
+    if action.changes and not action.command and not _is_failure(action):
+        return f"{action.changes[0][0]} {name_often(one.changes[0][1] for one in run)}"
+    if action.command or action.changes or len({one.arguments for one in run}) == 1:
+        return _write_action(action, times)
+    shown = [one for one in merge_alike([action.brief_arguments for action in run]) if one.strip("…, ")]
+    told = f"{neutralise(action.tool)}{times}"
+    return f"{told}: {', '.join(neutralise(one) for one in shown)}" if shown else told
 
 
-def _differs(run: Sequence[Action]) -> bool:
-    return not run[0].command and not run[0].changes and len({action.arguments for action in run}) > 1
+def name_often(names: Iterable[str]) -> str:
+    """Return names in order, each once, with how often it occurs: ``a.py, b.py ×2``."""
+    counted = Counter(names)
+    return ", ".join(
+        f"{neutralise(name)} ×{times}" if times > 1 else neutralise(name) for name, times in counted.items()
+    )
+
+
+def merge_alike(texts: Sequence[str]) -> list[str]:
+    """Return the arguments of like calls; long ones that share head and tail as one: ``/v1/{a, b}?limit=10``."""
+    distinct = list(dict.fromkeys(first_line(text, ARGUMENTS_CHARS * 2) for text in texts))
+    head, tail = _find_frame(distinct)
+    if len(distinct) > 1 and len(head) + len(tail) >= FRAME_CHARS_MIN:
+        middles = [one[len(head) : len(one) - len(tail)] for one in distinct]
+        return [f"{head}{{{', '.join(_shorten(one, SHOWN_CHARS) or '-' for one in middles)}}}{tail}"]
+    return list(dict.fromkeys(_shorten(one, SHOWN_CHARS) for one in distinct))
+
+
+def expand_alike(text: str) -> str:
+    """Return what ``merge_alike`` wrote as one, each text whole on a line of its own."""
+    found = _MERGED.findall(text)
+    return "\n".join(f"{head}{middle}{tail}" for head, middles, tail in found for middle in middles.split(", "))
+
+
+def _find_frame(texts: Sequence[str]) -> tuple[str, str]:
+    """Return what all texts begin with and end with, up to borders of words."""
+    head = _find_common(texts)
+    tail = _find_common([text[len(head) :][::-1] for text in texts])[::-1]
+    head = head[: max((head.rfind(sign) + 1 for sign in _PARTS), default=0)]
+    starts = [at for sign in _PARTS if (at := tail.find(sign)) >= 0]
+    return head, tail[min(starts) :] if starts else ""
 
 
 def _name_look(action: Action) -> str:
@@ -360,7 +421,7 @@ def _tell_files(span: Span) -> Iterator[Line]:
         often = f" ×{times}" if times > 1 else ""
         # A handle costs more than a path: only the newest changes have theirs.
         where = f" {shorten_handle(handle)}" if age < 3 else ""
-        yield Line("changed", f"{verb}{often}: {neutralise(path)}{where}", 1.6 / (1 + age / FILES_MAX), -age)
+        yield Line("changed", f"{verb}: {neutralise(path)}{often}{where}", 1.6 / (1 + age / FILES_MAX), -age)
 
 
 # What is planned.

@@ -30,7 +30,7 @@ from refold.stages.extract.layout import (
     write_lines,
 )
 from refold.stages.extract.steer import read_wish, steer_lines, steer_values
-from refold.stages.extract.story import Span, quote, tell_story
+from refold.stages.extract.story import Span, expand_alike, quote, tell_story
 from refold.stages.extract.words import find_pending, find_rules, find_sayings, is_polite, shorten_words
 
 Count = Callable[[str], int]
@@ -99,13 +99,15 @@ def extract_summary(
     known: frozenset[str] = frozenset(),
     seen: str = "",
     secrets: frozenset[str] = frozenset(),
+    is_answered: bool = False,
 ) -> Extract:
     """Return the summary of ``messages``; those with ids in ``known`` are behind the ``previous`` folds.
 
-    ``seen`` is what stays in view: exact values that it shows are not written again. ``secrets`` never are.
+    ``seen`` is what stays in view: exact values that it shows are not written again. ``secrets`` never are. With
+    ``is_answered`` the assistant has spoken since: the last ask of the span is part of what happened, not open.
     """
     fresh = [message for message in messages if message.id not in known]
-    span = read_span(messages, fresh, previous, language)
+    span = read_span(messages, fresh, previous, language, is_answered=is_answered)
     carried = [artifact for fold in previous for artifact in fold.artifacts]
     found = find_artifacts(fresh, span.actions if len(fresh) == len(messages) else None)
     fold = FoldRecord(
@@ -158,7 +160,12 @@ def write_extract(
 
 
 def read_span(
-    whole: Sequence[Message], fresh: Sequence[Message], previous: Sequence[FoldRecord], language: Language
+    whole: Sequence[Message],
+    fresh: Sequence[Message],
+    previous: Sequence[FoldRecord],
+    language: Language,
+    *,
+    is_answered: bool = False,
 ) -> Span:
     """Read what was said and done in a span: words from all originals, facts from the new ones and earlier folds."""
     asks = find_sayings(whole, "user")
@@ -175,6 +182,7 @@ def read_span(
         actions=find_actions(whole),
         facts=merge_facts(carried, find_facts(said)),
         language=language,
+        is_answered=is_answered,
     )
 
 
@@ -220,7 +228,8 @@ def _write_told(
 
 def _add_values(body: str, values: Sequence[Meant], room: int, language: Language, count: Count) -> str:
     title = INDEX_TITLES[language]
-    index = write_index(values, max(0, room - HEADING_TOKENS), count, seen=body, language=language)
+    seen = f"{body}\n{expand_alike(body)}"
+    index = write_index(values, max(0, room - HEADING_TOKENS), count, seen=seen, language=language)
     return f"{body}\n{title}\n{neutralise(index.text)}".lstrip("\n") if index.text else body
 
 

@@ -31,7 +31,7 @@ _HAN = re.compile(r"[\u3400-\u9fff]")
 _COMMON_WORD = re.compile(r"[a-z]+[.!?]?")
 _NAME = re.compile(
     r"[A-Z](?<!\w[A-Z])(?<![.!?] [A-Z])(?<!^[A-Z])[a-z]{2,20}"
-    r"(?<!\bHey)(?<!\bHello)(?<!\bDear)(?<!\bWow)(?<!\bThanks)(?<!\bYep)(?<!\bYes)(?<!\bThe)(?<!\bThis)(?<!\bThat)"
+    r"(?<!\bHey)(?<!\bHello)(?<!\bDear)(?<!\bWow)(?<!\bThanks)(?<!\bYep)(?<!\bYes)(?<!\bYeah)(?<!\bBye)(?<!\bCongrats)(?<!\bSorry)(?<!\bThe)(?<!\bThis)(?<!\bThat)"
     r"(?<!\bLet)(?<!\bWhat)(?<!\bHow)(?<!\bAnd)(?<!\bBut)(?<!\bFor)(?<!\bAll)(?<!\bYour)(?<!\bWhen)(?<!\bAlso)"
     r"(?<!\bKey)(?: (?:of|the|de|van)\b)?(?: [A-Z][a-z]{2,20}){1,3}\b"
 )

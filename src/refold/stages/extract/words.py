@@ -19,6 +19,7 @@ from refold.stages.extract.cue import Cue, any_of, any_word
 PASTED_CHARS = 1_500
 RULE_CHARS_MAX = 300
 RULES_MAX = 40
+PENDING_MAX = 3
 SCAN_CHARS = 40_000
 
 # Where a sentence or a line ends.
@@ -109,9 +110,12 @@ def is_intent(sentence: str) -> bool:
 
 
 def find_pending(messages: Sequence[Message], asks: Sequence[Saying]) -> list[Saying]:
-    """Return the asks at the end of a span that the assistant has not begun to answer."""
+    """Return the newest asks at the end of a span that the assistant has not begun to answer.
+
+    A person who wrote much more without an answer was telling something: only the newest messages can be open asks.
+    """
     begun = max((at for at, message in enumerate(messages) if message.role == "assistant"), default=-1)
-    return [ask for ask in asks if ask.at > begun]
+    return [ask for ask in asks if ask.at > begun][-PENDING_MAX:]
 
 
 def shorten(text: str, chars_max: int) -> tuple[str, int, str]:
@@ -222,8 +226,8 @@ STORY_DONE: CuePair = (
 )
 STORY_OPEN: CuePair = (
     any_word(
-        r"todo\b|still (?:open|missing|to do|to be|need|needs|failing|left)\b|remaining\b|not yet\b|later\b|"
-        r"next steps?\b",
+        r"todo\b|still (?:open|missing|to do|to be|need|needs|failing|left)\b|remaining\b|not yet\b|"
+        r"(?:for|until|it|this|that) later\b|next steps?\b",
         r"left to do\b|waiting (?:for|on)\b|pending\b|follow[- ]up\b|until (?:\d|then|he|she|they|the)\b",
     ),
     any_of(r"待办|还没|尚未|未完成|以后再|回头|提醒|下一步|剩下"),

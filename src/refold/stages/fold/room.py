@@ -16,6 +16,9 @@ from refold.stages.stage import Goal
 
 # The least a summary gets, however small the room: a frame and a line or two.
 SUMMARY_TOKENS_MIN = 60
+# With so many tokens a record can tell what happened; it gets them if they are a small part of the room.
+READABLE_TOKENS = 200
+LEAST_PART = 6
 # A fold that a count or a person asks for gets this much, even if it then frees little.
 FORCED_TOKENS_MIN = 160
 # However tight it is, a part of what is left stays free for the next step.
@@ -57,7 +60,7 @@ def share_room(
     recent = _count_recent(view, runs, (goal.target - fixed) // 2)
     fair = goal.target - fixed - recent if recent else max(goal.target - fixed, int(wanted * TIGHT_SHARE))
     # It shrinks further only if that makes the view fit; with even less room a later rung must act anyway.
-    least = find_least(goal)
+    least = max(find_least(goal), min(READABLE_TOKENS, room // LEAST_PART))
     if least // 3 <= room < least:
         least = room
     return min(tokens_max, max(least, min(wanted, fair)))

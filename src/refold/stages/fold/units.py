@@ -14,7 +14,8 @@ from itertools import takewhile
 
 from refold.conversation.message import is_user_turn
 from refold.conversation.turn import Unit, find_turns
-from refold.conversation.view import View
+from refold.conversation.view import Item, View
+from refold.stages.extract.layout import heading_of
 from refold.stages.fold.options import FoldOptions
 from refold.stages.fold.room import count_lasting, count_unit, part_of, summary_room
 from refold.stages.score import important_units
@@ -24,6 +25,9 @@ from refold.stages.verify.check import SIZE_SHARE_MAX
 
 # A first message larger than this share of the room is not worth its cached place.
 FIRST_USER_SHARE = 0.1
+# A record of fewer tokens at the end of the earlier ones is a line or two: the next record takes it in.
+SMALL_RECORD_TOKENS = 140
+OPEN_HEADINGS = tuple(name for layout in ("note", "sections") for name in heading_of("open", layout).values())
 # A large unit stays shortened if what it may have is at least this share of the target, and so many tokens.
 SHORTENED_SHARE_MIN, SHORTENED_TOKENS_MIN = 0.15, 150
 
@@ -84,7 +88,11 @@ def _leave_standing(fold: FoldOptions, view: View, goal: Goal, run: list[Unit]) 
         return run
     folds = [(at, view.items[unit.start]) for at, unit in enumerate(run) if view.items[unit.start].is_fold]
     # A line that a later rung left has no content: its originals are read again, and those of later records with it.
-    records = [at for at, _ in takewhile(lambda one: is_record(one[1]), folds)]
+    # So are those of a record that lists an ask as open: the answer came after it.
+    records = [at for at, _ in takewhile(lambda one: is_record(one[1]) and not _names_open_ask(one[1]), folds)]
+    # Small records at the end are cheap to write again, and one of a line or two tells nothing beside the next.
+    while records and count_unit(view, run[records[-1]]) < SMALL_RECORD_TOKENS:
+        records.pop()
     last = max(records, default=-1)
     standing = sum(count_unit(view, unit) for unit in run[: last + 1])
     lasting = count_lasting(view)
@@ -92,6 +100,12 @@ def _leave_standing(fold: FoldOptions, view: View, goal: Goal, run: list[Unit]) 
     # Half of the target belongs to what stays verbatim, and a record that keeps new content out must shrink.
     fits = standing <= (goal.target - lasting) // 2 and view.tokens - _count_free(view) + standing <= goal.hard
     return run[last + 1 :] if fits and standing <= fold.standing_share * most else run
+
+
+def _names_open_ask(item: Item) -> bool:
+    """Tell whether a record ends with a person's message and lists it as open."""
+    text, last = item.edits[0].text, item.messages[-1]
+    return last.role == "user" and any(f"\n## {name}\nU> " in text for name in OPEN_HEADINGS)
 
 
 def _count_free(view: View) -> int:

@@ -202,7 +202,7 @@ def add_missing(
     room = tokens_max
     taken: dict[Topic, list[str]] = {}
     topics: tuple[tuple[Topic, list[Saying], int], ...] = (
-        ("open", _pick(span.pending, PENDING_MAX), PENDING_CHARS),
+        (span.ask_topic, _pick(span.pending, PENDING_MAX), PENDING_CHARS),
         ("rule", _pick(span.rules, RULES_MAX), RULE_CHARS_MAX),
     )
     for topic, sayings, chars in topics:
@@ -218,7 +218,7 @@ def add_missing(
     for topic, lines in taken.items():
         names = heading_of(topic, layout) if with_headings else {}
         text = _put(text, names, lines, span.language)
-    return Added(text, len(taken.get("open", ())), len(taken.get("rule", ())))
+    return Added(text, len(taken.get(span.ask_topic, ())), len(taken.get("rule", ())))
 
 
 def is_told(words: str, text: str) -> bool:
