@@ -158,6 +158,20 @@ def test_long_arguments_leave_no_bare_dots() -> None:
     assert "run_sql ×3: SELECT count(*) FROM captures" in text
 
 
+def test_a_step_of_which_nothing_can_be_shown_has_no_line() -> None:
+    thought = step("think", {"thought": "The user wants a window seat.\n" * 9}, "")
+    text = extract([user("Book a seat."), *thought, assistant("Seat 12A is booked for you.")]).text
+    assert "think" not in text
+    assert "Seat 12A is booked for you." in text
+
+
+def test_the_label_of_a_field_is_no_name() -> None:
+    said = "**Cabin Class:** economy, **Travel Insurance:** none, for Sophia Silva of Cape Town, please confirm that."
+    text = extract([user("Book it."), *step("book", {"id": "X"}, "ok"), assistant(said), assistant("Done.")] * 2).text
+    names = [line for line in section(text, "Exact values").split("\n") if "names" in line]
+    assert not any("Cabin Class" in line or "Travel Insurance" in line for line in names)
+
+
 def test_files_are_listed_behind_what_happened_to_them() -> None:
     written = [
         message for n in (1, 2, 1) for message in step("write_file", {"path": f"src/a{n}.py", "content": "x"}, "ok")

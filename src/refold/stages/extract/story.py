@@ -312,6 +312,8 @@ def _weigh_run(run: Sequence[Action]) -> float:
     action = run[-1]
     if _is_failure(action):
         return 2.4
+    if not (action.command or action.touched or action.outcome or action.brief_arguments.strip("…, ")):
+        return 0.0
     if action.is_look and (action.command or action.touched):
         return 0.3 + 0.05 * len(run)
     if action.is_look:

@@ -31,9 +31,12 @@ _HAN = re.compile(r"[\u3400-\u9fff]")
 _COMMON_WORD = re.compile(r"[a-z]+[.!?]?")
 _NAME = re.compile(
     r"[A-Z](?<!\w[A-Z])(?<![.!?] [A-Z])(?<!^[A-Z])[a-z]{2,20}"
-    r"(?<!\bHey)(?<!\bHello)(?<!\bDear)(?<!\bWow)(?<!\bThanks)(?<!\bYep)(?<!\bYes)(?<!\bYeah)(?<!\bBye)(?<!\bCongrats)(?<!\bSorry)(?<!\bThe)(?<!\bThis)(?<!\bThat)"
+    r"(?<!\bHey)(?<!\bHello)(?<!\bDear)(?<!\bWow)(?<!\bThanks)(?<!\bYep)(?<!\bYes)(?<!\bYeah)(?<!\bBye)(?<!\bCongrats)(?<!\bSorry)"
+    r"(?<!\bThe)(?<!\bThis)(?<!\bThat)"
     r"(?<!\bLet)(?<!\bWhat)(?<!\bHow)(?<!\bAnd)(?<!\bBut)(?<!\bFor)(?<!\bAll)(?<!\bYour)(?<!\bWhen)(?<!\bAlso)"
     r"(?<!\bKey)(?: (?:of|the|de|van)\b)?(?: [A-Z][a-z]{2,20}){1,3}\b"
+    # "**Cabin Class:** economy": the label of a field names nothing.
+    r"(?!\*{0,2}[:：])"
 )
 _TAG = re.compile(r"[#@](?<![\w&/][#@])[A-Za-z]\w{2,40}", re.ASCII)
 # Not the end of a code such as YL-0472. Bounded, and never read again from a digit further on: a list of numbers
