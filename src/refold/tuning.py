@@ -74,7 +74,7 @@ class Knob:
 KNOBS = (
     Knob("trigger_ratio", 0.5, 0.98, values=(0.6, 0.75, 0.9, 0.98)),
     Knob("target_ratio", 0.1, 0.5, values=(0.15, 0.25, 0.4, 0.5)),
-    Knob("economic_ratio", 0.3, 0.8, values=(0.4, 0.5, 0.65, 0.8), switch="economic"),
+    Knob("economic_ratio", 0.3, 0.8, values=(0.35, 0.45, 0.6, 0.8), switch="economic"),
     Knob("threshold_rounds", 20, 400, factors=(0.5, 1.5, 2.0)),
     Knob("threshold_tokens", 2_000, 400_000, factors=(0.5, 1.5, 2.0)),
     Knob("retention_count", 4, 200, factors=(0.5, 1.5)),

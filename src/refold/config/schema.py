@@ -118,7 +118,7 @@ class CompressionConfig(BaseModel):
     threshold_tokens: Positive | None = Field(None, description="tokens in the view at which compression starts")
     max_turns: Positive | None = Field(None, description="compression starts above this many turns in the view")
     economic: bool = Field(False, description="also fold if that saves a tenth of the bill, expected re-reads included")
-    economic_ratio: Share = Field(0.4, description="share of the room below which nothing is folded to save money")
+    economic_ratio: Share = Field(0.45, description="share of the room below which nothing is folded to save money")
     economic_tokens: Count = Field(
         100_000, description="tokens above which folding to save money is allowed in a large room"
     )
