@@ -138,6 +138,7 @@ def test_the_main_commands_answer_in_chinese(shell: Shell, session: list[dict[st
         (["serve", "--port", "70000"], 3, "gateway.port 必须是 0 到 65535"),
         (["serve", "--openai-upstream", "nowhere"], 3, "不是地址"),
         (["import", "changed.json"], 4, "此会话由更新版本的 refold 导出"),
+        (["import", "empty"], 4, "是没有 .json 或 .jsonl 文件的文件夹"),
         (["chat", "--resume", "--model", "m", "--base-url", "http://127.0.0.1:9/v1", "hi"], 3, "没有可继续的会话"),
     ],
 )
@@ -145,6 +146,7 @@ def test_errors_are_in_chinese(
     shell: Shell, session: list[dict[str, object]], words: list[str], code: int, expected: str
 ) -> None:
     del session
+    (shell.folder / "empty").mkdir()
     shell.write("changed.json", '{"refold_session": 99}')
     ran = shell.refold(*words, **ZH)
     assert (ran.code, expected in ran.err) == (code, True), ran.err

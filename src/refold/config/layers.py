@@ -259,8 +259,13 @@ def flatten(
             continue
         if not isinstance(value, Mapping):
             raise ConfigError(
-                f"{_where(places, name, place)}{name} must be a block of options "
-                f"({', '.join(sorted(known.blocks[name])) or 'it has none'}), not {show(value)}"
+                Sentence(
+                    "{where}{name} must be a block of options ({listed}), not {shown}",
+                    where=_where(places, name, place),
+                    name=name,
+                    listed=", ".join(sorted(known.blocks[name])) or "it has none",
+                    shown=show(value),
+                )
             )
         for option, inner in value.items():
             inner_name = f"{name}.{_check_key(option, f'{name}.', known.blocks[name], places, place)}"
@@ -272,7 +277,14 @@ def _put(flat: dict[str, object], written: dict[str, str], name: str, value: obj
     if name in flat and flat[name] != value:
         at = f"{place}: " if place else ""
         raise ConfigError(
-            f"{at}{written[name]} = {show(flat[name])} and {key} = {show(value)} are one setting; keep one of them"
+            Sentence(
+                "{at}{written} = {shown} and {key} = {shown2} are one setting; keep one of them",
+                at=at,
+                written=written[name],
+                shown=show(flat[name]),
+                key=key,
+                shown2=show(value),
+            )
         )
     flat[name] = value
     written[name] = key
@@ -316,18 +328,31 @@ def read_yaml(text: str, place: str) -> tuple[dict[object, object], dict[str, in
         loaded = loader.construct_document(node) if node is not None else None
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        raise ConfigError(f"{place}:{line}: not valid YAML: the character {show(chr(error.character))}") from None
+        raise ConfigError(
+            Sentence(
+                "{place}:{line}: not valid YAML: the character {shown}",
+                place=place,
+                line=line,
+                shown=show(chr(error.character)),
+            )
+        ) from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         at = f":{mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or "it cannot be read"
-        raise ConfigError(f"{place}{at}: not valid YAML: {problem}") from None
+        raise ConfigError(
+            Sentence("{place}{at}: not valid YAML: {problem}", place=place, at=at, problem=problem)
+        ) from None
     except RecursionError:
-        raise ConfigError(f"{place}: not valid YAML: nested too deeply") from None
+        raise ConfigError(Sentence("{place}: not valid YAML: nested too deeply", place=place)) from None
     if loaded is None:
         return {}, {}
     if not isinstance(loaded, dict):
-        raise ConfigError(f"{place}:1: expected settings as 'name: value' lines, not {show(loaded)}")
+        raise ConfigError(
+            Sentence(
+                "{place}:1: expected settings as 'name: value' lines, not {shown}", place=place, shown=show(loaded)
+            )
+        )
     return loaded, lines
 
 
@@ -363,7 +388,13 @@ def _check_weight(node: Node | None, place: str) -> None:
         return weights[id(one)]
 
     if weigh(node) > _NODES_MAX:
-        raise ConfigError(f"{place}: its aliases expand to more than {_NODES_MAX:,} values; write them out")
+        raise ConfigError(
+            Sentence(
+                "{place}: its aliases expand to more than {nodes_max:,} values; write them out",
+                place=place,
+                nodes_max=_NODES_MAX,
+            )
+        )
 
 
 def _note_lines(node: Node | None, prefix: str, lines: dict[str, int], place: str) -> None:
@@ -376,7 +407,16 @@ def _note_lines(node: Node | None, prefix: str, lines: dict[str, int], place: st
             continue
         line = key.start_mark.line + 1
         if key.value in seen:
-            raise ConfigError(f"{place}:{line}: '{prefix}{key.value}' is set twice, first on line {seen[key.value]}")
+            raise ConfigError(
+                Sentence(
+                    "{place}:{line}: '{prefix}{value}' is set twice, first on line {seen}",
+                    place=place,
+                    line=line,
+                    prefix=prefix,
+                    value=key.value,
+                    seen=seen[key.value],
+                )
+            )
         seen[key.value] = line
         path = f"{prefix}{read_name(key.value)}"
         lines[path] = line
@@ -409,7 +449,15 @@ def find_implied(layers: Sequence[Layer]) -> Layer | None:
 def check_preset(name: str, where: str = "") -> None:
     """Raise ConfigError if there is no such preset; ``where`` is the file or variable that names it."""
     if name not in PRESETS:
-        raise ConfigError(f"{where}unknown preset '{name}'{suggest(name, PRESETS)}; there are {', '.join(PRESETS)}")
+        raise ConfigError(
+            Sentence(
+                "{where}unknown preset '{name}'{hint}; there are {listed}",
+                where=where,
+                name=name,
+                hint=suggest(name, PRESETS),
+                listed=", ".join(PRESETS),
+            )
+        )
 
 
 def preset_layers(name: str, read_layer: Callable[..., Layer]) -> list[Layer]:

@@ -169,7 +169,7 @@ class ProviderClient(ABC):
             async for item in items:
                 if isinstance(item, ChatReply):
                     return item
-        raise Unavailable(f"{self.source} closed the stream without an answer; try again")
+        raise Unavailable(Sentence("{source} closed the stream without an answer; try again", source=self.source))
 
     async def _exchange(self, library: Any, client: Any, request: ChatRequest) -> AsyncGenerator[Delta | ChatReply]:
         response = await self._send(library, client, request)

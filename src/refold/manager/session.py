@@ -18,7 +18,7 @@ from refold.conversation import because
 from refold.conversation.message import Message, is_user_turn
 from refold.conversation.reason import Language, read_reason
 from refold.conversation.view import RECALL, Edit, Item, Lens, View, apply
-from refold.errors import LedgerError
+from refold.errors import LedgerError, Sentence
 from refold.formats import MessageSource
 from refold.ladder.plan import count_kept, count_lead, count_unsent, detect_said
 from refold.ledger.codec import load_json
@@ -413,7 +413,11 @@ def read_originals(ledger: Ledger, row: SessionRow, lens: Lens, ids: Sequence[st
     found = {stored.id: parse_stored(stored, row, lens) for stored in ledger.read_messages(row.id, ids)}
     lost = next((message_id for message_id in ids if message_id not in found), None)
     if lost is not None:
-        raise LedgerError(f"message {lost} of session {row.id!r} is not in the ledger; run 'refold verify'")
+        raise LedgerError(
+            Sentence(
+                "message {number} of session {id!r} is not in the ledger; run 'refold verify'", number=lost, id=row.id
+            )
+        )
     return found
 
 

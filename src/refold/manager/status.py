@@ -360,7 +360,9 @@ def import_session(
     whole = replace(whole, row=row)
     if not ledger.put_whole(whole, now):
         name = whole.row.id
-        raise FormatError(f"there is a session {name!r} already; give another name with --as, or delete it first")
+        raise FormatError(
+            Sentence("there is a session {name!r} already; give another name with --as, or delete it first", name=name)
+        )
     return whole.row.id
 
 
@@ -418,7 +420,9 @@ def _try_view(whole: WholeSession) -> None:
         _check_parts([one.edit for one in whole.edits], parsed)
         files_of((one.edit for one in whole.edits), list(parsed.values()))
     except (RefoldError, ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
-        raise FormatError(f"what this session shows cannot be computed, so it was not imported: {error}") from None
+        raise FormatError(
+            Sentence("what this session shows cannot be computed, so it was not imported: {error}", error=error)
+        ) from None
 
 
 def _check_parts(edits: Sequence[Edit], parsed: Mapping[str, Any]) -> None:

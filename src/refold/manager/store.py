@@ -134,7 +134,13 @@ class Keeper:
         try:
             while not slot.lock.acquire(blocking=False):
                 if waited > LOCK_WAIT_S:
-                    raise SessionBusy(f"session {session_id!r} is in use for more than {LOCK_WAIT_S:g} s")
+                    raise SessionBusy(
+                        Sentence(
+                            "session {session_id!r} is in use for more than {lock_wait_s:g} s",
+                            session_id=session_id,
+                            lock_wait_s=LOCK_WAIT_S,
+                        )
+                    )
                 yield Pause(step)
                 waited, step = waited + step, min(0.05, step * 1.5)
         except BaseException:
@@ -242,7 +248,13 @@ class Keeper:
         try:
             self.workspace.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise LedgerError(f"the workspace {self.workspace} cannot be created: {error.strerror or error}") from error
+            raise LedgerError(
+                Sentence(
+                    "the workspace {workspace} cannot be created: {why}",
+                    workspace=self.workspace,
+                    why=error.strerror or error,
+                )
+            ) from error
         return self.ledger.open_session(session_id, self.clock())
 
     def find_counter(self, row: SessionRow) -> Counter:

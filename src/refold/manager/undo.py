@@ -89,7 +89,9 @@ def _find_named(ledger: Ledger, session_id: str, stored: Sequence[StoredEdit], n
             )
         )
     if len(choices) > 1:
-        raise HandleUnknown(f"{name[:40]!r} could be {len(choices)} edits; give more of its id")
+        raise HandleUnknown(
+            Sentence("{name!r} could be {count} edits; give more of its id", name=name[:40], count=len(choices))
+        )
     return choices[0]
 
 
@@ -100,7 +102,9 @@ def choose_redo(stored: Sequence[StoredEdit], groups: Sequence[Sequence[str]], e
     wanted = edit_id.strip().lower()
     chosen = {at for at, group in enumerate(groups) if wanted and any(one.startswith(wanted) for one in group)}
     if not chosen:
-        raise HandleUnknown(f"no edit that was undone is called {edit_id[:40]!r}, or a compression came after")
+        raise HandleUnknown(
+            Sentence("no edit that was undone is called {edit_id!r}, or a compression came after", edit_id=edit_id[:40])
+        )
     made_from = {one.edit.id: one.edit.made_from for one in stored}
     while True:
         needed = {source for at in chosen for one in groups[at] for source in made_from.get(one, ())}
@@ -169,7 +173,9 @@ def pin(keeper: Keeper, session_id: str, handle: str, *, on: bool) -> tuple[str,
         digests = {stored.digest for stored in find_handle(keeper.ledger, row, handle)}
         named = {one for one, digest in zip(session.ids, session.digests, strict=True) if digest in digests}
         if not named:
-            raise HandleUnknown(f"{handle[:40]!r} is no longer part of {session_id!r}")
+            raise HandleUnknown(
+                Sentence("{handle!r} is no longer part of {session_id!r}", handle=handle[:40], session_id=session_id)
+            )
         pinned = read_pinned(session.row.settings)
         pinned = pinned | named if on else pinned - named
         kept = [one for one in session.ids if one in pinned]
@@ -245,7 +251,9 @@ def salvage_ledger(keeper: Keeper) -> Salvaged:
     """Copy the readable part of a damaged ledger file into a new one beside it."""
     place = find_place(keeper.ledger, keeper.config.ledger)
     if place is not None and place.kind != "file":
-        raise ConfigError("only a ledger in a file can be salvaged; restore the server's database from a backup")
+        raise ConfigError(
+            Sentence("only a ledger in a file can be salvaged; restore the server's database from a backup")
+        )
     keeper.ledger.close()
     path = find_file(keeper.workspace, place)
     when = datetime.fromtimestamp(keeper.clock(), UTC)
@@ -295,7 +303,7 @@ def _list_rows(keeper: Keeper, session_id: str | None) -> list[SessionRow]:
 
 def _digest(raw: object) -> str:
     if not isinstance(raw, dict):
-        raise LedgerError("a stored message is not a JSON object")
+        raise LedgerError(Sentence("a stored message is not a JSON object"))
     return digest_message(raw)
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
-from refold.errors import FormatError, RefoldError
+from refold.errors import FormatError, RefoldError, Sentence
 from refold.formats import Conversation, read_conversation
 from refold.formats.detect import Shape, make_format
 from refold.readers import claude_code, codex, request_log, sharegpt, traces
@@ -54,7 +54,9 @@ def list_files(paths: Sequence[str]) -> list[str]:
         inside = islice((one for one in Path(path).rglob("*") if _NAMES.search(one.name)), FILES_MAX)
         found = sorted(str(one) for one in inside if one.is_file())
         if not found:
-            raise FormatError(f"{path} is a folder without any .json or .jsonl file; name another one, or a file")
+            raise FormatError(
+                Sentence("{path} is a folder without any .json or .jsonl file; name another one, or a file", path=path)
+            )
         files += found
     return files
 
@@ -67,7 +69,15 @@ def read_file(path: str) -> FileReading:
     broken += reading.broken
     if not reading.sessions:
         first = f"; line {broken[0].line}: {broken[0].why}" if broken else ""
-        raise FormatError(f"{path} holds no session: {len(rows)} rows were read, {len(broken)} are broken{first}")
+        raise FormatError(
+            Sentence(
+                "{path} holds no session: {count} rows were read, {count2} are broken{first}",
+                path=path,
+                count=len(rows),
+                count2=len(broken),
+                first=first,
+            )
+        )
     # Replay speed is given in bytes: a session gets its share of the file.
     share = len(content) // len(reading.sessions)
     placed = tuple(replace(one, source=path, bytes=share) for one in reading.sessions)
@@ -94,7 +104,14 @@ def read_value(value: object, place: str) -> FileReading:
     rows = _split_value(value)
     reading = _read_sessions([FileRow(at, row) for at, row in enumerate(rows, 1)], Path(place).name)
     if not reading.sessions:
-        raise FormatError(f"{place} holds no conversation: {_find_fault(value, reading)}; refold reads {KNOWN}")
+        raise FormatError(
+            Sentence(
+                "{place} holds no conversation: {fault}; refold reads {known}",
+                place=place,
+                fault=_find_fault(value, reading),
+                known=KNOWN,
+            )
+        )
     return replace(reading, path=place)
 
 
@@ -145,9 +162,13 @@ def _read_bytes(path: str) -> bytes:
             with gzip.GzipFile(fileobj=io.BytesIO(content)) as packed:
                 content = packed.read(BYTES_MAX + 1)
     except (OSError, EOFError, ValueError, zlib.error) as error:
-        raise FormatError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        raise FormatError(
+            Sentence("{path} cannot be read: {value}", path=path, value=getattr(error, "strerror", None) or error)
+        ) from None
     if len(content) > BYTES_MAX:
-        raise FormatError(f"{path} is larger than {BYTES_MAX:,} bytes; split it")
+        raise FormatError(
+            Sentence("{path} is larger than {bytes_max:,} bytes; split it", path=path, bytes_max=BYTES_MAX)
+        )
     return content
 
 

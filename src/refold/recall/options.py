@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from refold.errors import ConfigError
+from refold.errors import ConfigError, Sentence
 
 InjectMode = Literal["off", "auto", "always"]
 
@@ -28,15 +28,23 @@ class EmbeddingService:
 
     def __post_init__(self) -> None:
         if not self.url.startswith(("http://", "https://")):
-            raise ConfigError(f"recall.embeddings.url is {self.url[:80]!r}; give an address with http:// or https://")
+            raise ConfigError(
+                Sentence(
+                    "recall.embeddings.url is {url!r}; give an address with http:// or https://", url=self.url[:80]
+                )
+            )
         if not self.model:
-            raise ConfigError("recall.embeddings names a service but no model; set its model")
+            raise ConfigError(Sentence("recall.embeddings names a service but no model; set its model"))
         if not 1 <= self.batch <= _BATCH_MAX or not 0 < self.timeout_s <= _SECONDS_MAX:
             raise ConfigError(
-                f"recall.embeddings: batch is 1 to {_BATCH_MAX} texts, timeout_s at most {_SECONDS_MAX} seconds"
+                Sentence(
+                    "recall.embeddings: batch is 1 to {batch_max} texts, timeout_s at most {seconds_max} seconds",
+                    batch_max=_BATCH_MAX,
+                    seconds_max=_SECONDS_MAX,
+                )
             )
         if self.dimensions is not None and self.dimensions < 1:
-            raise ConfigError("recall.embeddings.dimensions is at least 1; leave it out for the model's own")
+            raise ConfigError(Sentence("recall.embeddings.dimensions is at least 1; leave it out for the model's own"))
 
 
 Embeddings = Literal["offline", "off"] | EmbeddingService
@@ -57,16 +65,24 @@ class RecallOptions:
 
     def __post_init__(self) -> None:
         if not 1 <= self.limit <= LIMIT_MAX:
-            raise ConfigError(f"recall.limit is {self.limit}; give 1 to {LIMIT_MAX}")
+            raise ConfigError(
+                Sentence("recall.limit is {limit}; give 1 to {limit_max}", limit=self.limit, limit_max=LIMIT_MAX)
+            )
         if not (1 <= self.tokens_max <= TOKENS_MAX and 1 <= self.inject_tokens <= TOKENS_MAX):
             raise ConfigError(
-                f"recall.tokens_max and recall.inject_tokens are 1 to {TOKENS_MAX:,}; 'inject: off' adds nothing"
+                Sentence(
+                    "recall.tokens_max and recall.inject_tokens are 1 to {tokens_max:,}; 'inject: off' adds nothing",
+                    tokens_max=TOKENS_MAX,
+                )
             )
         if self.inject not in ("off", "auto", "always"):
-            raise ConfigError(f"recall.inject is {self.inject!r}; give off, auto or always")
+            raise ConfigError(Sentence("recall.inject is {inject!r}; give off, auto or always", inject=self.inject))
         if not isinstance(self.embeddings, EmbeddingService) and self.embeddings not in ("offline", "off"):
             raise ConfigError(
-                f"recall.embeddings is {str(self.embeddings)[:80]!r}; give offline, off, or url and model of a service"
+                Sentence(
+                    "recall.embeddings is {embeddings!r}; give offline, off, or url and model of a service",
+                    embeddings=str(self.embeddings)[:80],
+                )
             )
 
 
@@ -79,9 +95,15 @@ class MemoryOptions:
 
     def __post_init__(self) -> None:
         if not isinstance(self.inject, bool):
-            raise ConfigError(f"memory.inject is {_show(self.inject)}; give on or off")
+            raise ConfigError(Sentence("memory.inject is {shown}; give on or off", shown=_show(self.inject)))
         if not 1 <= self.inject_tokens <= TOKENS_MAX:
-            raise ConfigError(f"memory.inject_tokens is {self.inject_tokens}; give 1 to {TOKENS_MAX:,}")
+            raise ConfigError(
+                Sentence(
+                    "memory.inject_tokens is {inject_tokens}; give 1 to {tokens_max:,}",
+                    inject_tokens=self.inject_tokens,
+                    tokens_max=TOKENS_MAX,
+                )
+            )
 
 
 def read_recall(value: object) -> object:
@@ -94,7 +116,12 @@ def read_recall(value: object) -> object:
     if isinstance(embeddings, dict):
         read["embeddings"] = _read_service(embeddings)
     elif "embeddings" in read and not isinstance(embeddings, EmbeddingService) and embeddings not in ("offline", "off"):
-        raise ConfigError(f"recall.embeddings is {_show(embeddings)}; give offline, off, or url and model of a service")
+        raise ConfigError(
+            Sentence(
+                "recall.embeddings is {shown}; give offline, off, or url and model of a service",
+                shown=_show(embeddings),
+            )
+        )
     return read
 
 
@@ -107,12 +134,22 @@ def _read_service(given: dict[object, object]) -> EmbeddingService:
     }
     for name, one in given.items():
         if name not in kinds:
-            raise ConfigError(f"recall.embeddings has no option {_show(name)}; it has {', '.join(map(str, kinds))}")
+            raise ConfigError(
+                Sentence(
+                    "recall.embeddings has no option {shown}; it has {listed}",
+                    shown=_show(name),
+                    listed=", ".join(map(str, kinds)),
+                )
+            )
         if isinstance(one, bool) or not isinstance(one, kinds[name]):
-            raise ConfigError(f"recall.embeddings.{name} is {_show(one)}, which is not a valid value")
+            raise ConfigError(
+                Sentence("recall.embeddings.{name} is {shown}, which is not a valid value", name=name, shown=_show(one))
+            )
     missing = [name for name in ("url", "model") if name not in given]
     if missing:
-        raise ConfigError(f"recall.embeddings names a service without its {' and '.join(missing)}")
+        raise ConfigError(
+            Sentence("recall.embeddings names a service without its {listed}", listed=" and ".join(missing))
+        )
     return EmbeddingService(**{str(name): one for name, one in given.items()})  # type: ignore[arg-type]
 
 

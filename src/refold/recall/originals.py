@@ -243,8 +243,12 @@ def _pick(original: Original, name: str, part: int | None) -> str:
         return original.text
     if part >= len(original.parts):
         raise HandleUnknown(
-            f"{mark(name)}: that message has {len(original.parts)} parts, counted from 0; all of it is "
-            f"{mark(original.handle)}"
+            Sentence(
+                "{mark}: that message has {count} parts, counted from 0; all of it is {mark2}",
+                mark=mark(name),
+                count=len(original.parts),
+                mark2=mark(original.handle),
+            )
         )
     return original.parts[part]
 
