@@ -52,6 +52,13 @@ def empty_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return home
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give long tests longer: on a loaded machine a growing chat in a terminal takes several minutes."""
+    for item in items:
+        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(1_200))
+
+
 def pytest_unconfigure() -> None:
     stop_servers()
 
