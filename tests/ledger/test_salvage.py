@@ -238,3 +238,34 @@ manager.append("s", [{"role": "user", "content": "hello"}])
 """
     subprocess.run([sys.executable, "-c", writes, str(tmp_path)], check=True, timeout=120)
     assert [one.name for one in (tmp_path / ".refold").iterdir() if "-" in one.name] == []
+
+
+@pytest.mark.parametrize("ends", ["its thread ended", "before a fork", "while it was opened"])
+def test_a_process_that_is_killed_without_a_connection_raises_no_alarm(tmp_path: Path, ends: str) -> None:
+    writes = """
+import os, sys, threading
+from refold.ledger.sqlite import SqliteLedger
+from refold.ledger.sqlite_file import LedgerFile
+path, ends = sys.argv[1:]
+ledger = SqliteLedger(path)
+with ledger._file.write():
+    pass
+ledger.close()
+if ends == "while it was opened":
+    LedgerFile._set_up = lambda *_: os._exit(0)
+ledger = SqliteLedger(path)
+thread = threading.Thread(target=ledger.verify)
+thread.start()
+thread.join()
+if ends == "before a fork":
+    ledger.verify()
+    ledger._file.close_idle()
+os._exit(0)
+"""
+    path = tmp_path / "ledger.db"
+    subprocess.run([sys.executable, "-c", writes, str(path), ends], check=True, timeout=120)
+    assert not path.with_name("ledger.db-wal").exists()
+    assert path.stat().st_size
+    ledger = SqliteLedger(path)
+    assert ledger.verify() == []
+    ledger.close()

@@ -70,9 +70,10 @@ class OpenedFile:
 class LedgerFile:
     """Opens, locks and closes one database file.
 
-    While a process has the file open, its marker is beside it (``-open-PID``). If a process has ended without removing
-    its marker and the write-ahead log is missing, the log was lost, and with it the newest changes. A note (``-lost``)
-    then stays until ``verify`` has reported it.
+    While a process has a connection, and so the write-ahead log exists, the process's marker is beside the file
+    (``-open-PID``). If a process has ended without removing its marker and the log is missing, the log was lost, and
+    with it the newest changes. A note (``-lost``) then stays until ``verify`` has reported it. A process creates its
+    marker after the log and removes it before the log, so that it may be killed at any point without a false alarm.
     """
 
     notes_log = True
@@ -103,6 +104,7 @@ class LedgerFile:
         self._opened: weakref.WeakSet[OpenedFile] = weakref.WeakSet()
         self._mover: threading.Thread | None = None
         self._marked_by = 0
+        self._finalizer: weakref.finalize[[Path, int], LedgerFile] | None = None
         if not _FILES:
             _watch_process()
         _FILES.add(self)
@@ -173,6 +175,7 @@ class LedgerFile:
         mover = self._mover
         if mover is not None and mover is not threading.current_thread() and mover.is_alive():
             mover.join(self._busy_timeout_s)
+        self._remove_markers()
         with self._explain():
             for opened in list(self._opened):
                 if opened.pid == os.getpid():
@@ -180,10 +183,10 @@ class LedgerFile:
                         opened.close()
         self._opened.clear()
         self._own = threading.local()
-        self._note_closing()
 
     def close_idle(self) -> None:
         """Close the connections that no thread is using now; they are opened again when needed."""
+        self._remove_markers()
         for opened in list(self._opened):
             if opened.in_use.acquire(timeout=_FORK_WAIT_S):
                 if not opened.connection.in_transaction:
@@ -211,6 +214,8 @@ class LedgerFile:
             opened = OpenedFile(self._open(), identify_file(self.path))
             self._own.opened = opened
             self._opened.add(opened)
+            # A connection also closes when its thread ends.
+            weakref.finalize(opened, _end_connection, weakref.ref(self)).atexit = False
         elif opened.file_id != identify_file(self.path):
             raise LedgerError(
                 Sentence("{path} was moved or deleted while it was open; put it back, or start again", path=self.path)
@@ -221,10 +226,8 @@ class LedgerFile:
         """Return the path of a file that belongs to this one."""
         return self.path.with_name(f"{self.path.name}{suffix}")
 
-    def _note_opening(self) -> None:
-        """Leave this process's marker. If a process that has ended left one, and there is no log, note the loss."""
-        if self._marked_by == os.getpid() or not self.notes_log:
-            return
+    def _report_lost_log(self) -> None:
+        """Note the loss if a process that has ended left its marker, and there is no log."""
         with contextlib.suppress(OSError):
             stale = self._list_stale()
             if stale and not self.beside("-wal").exists() and self.path.stat().st_size:
@@ -236,20 +239,27 @@ class LedgerFile:
                 )
             for marker in stale:
                 marker.unlink(missing_ok=True)
-            marker = self.beside(f"-open-{os.getpid()}")
-            marker.touch(mode=0o600)
-            # A file that is collected without being closed is closed all the same, and its log is gone in good order.
-            weakref.finalize(self, _remove_marker, marker, os.getpid())
-            self._marked_by = os.getpid()
 
-    def _note_closing(self) -> None:
-        """Remove this process's marker, and those of ended processes if everything is in the file itself."""
+    def _mark(self) -> None:
+        """Leave this process's marker, now that the log exists."""
+        marker = self.beside(f"-open-{os.getpid()}")
+        with contextlib.suppress(OSError):
+            if self.beside("-wal").exists():
+                marker.touch(mode=0o600)
+        # A file that is collected without being closed is closed all the same, and its log is gone in good order.
+        if self._finalizer is not None:
+            self._finalizer.detach()
+        self._finalizer = weakref.finalize(self, _remove_marker, marker, os.getpid())
+        self._marked_by = os.getpid()
+
+    def _remove_markers(self) -> None:
+        """Remove this process's marker, and those of ended processes: their log was there until now."""
         if self._marked_by != os.getpid():
             return
         self._marked_by = 0
         with contextlib.suppress(OSError):
             self.beside(f"-open-{os.getpid()}").unlink(missing_ok=True)
-            if not self.beside("-wal").exists():
+            if self.beside("-wal").exists():
                 for marker in self._list_stale():
                     marker.unlink(missing_ok=True)
 
@@ -260,10 +270,14 @@ class LedgerFile:
 
     def _open(self) -> apsw.Connection:
         self._make_file()
-        self._note_opening()
+        is_new = self.notes_log and self._marked_by != os.getpid()
+        if is_new:
+            self._report_lost_log()
         connection = apsw.Connection(str(self.path), flags=_FLAGS, vfs=self._vfs)
         try:
             self._set_up(connection)
+            if is_new:
+                self._mark()
         except BaseException:
             connection.close()
             raise
@@ -358,6 +372,12 @@ def identify_file(path: Path) -> tuple[int, int]:
     except OSError:
         return (0, 0)
     return status.st_dev, status.st_ino
+
+
+def _end_connection(owner: weakref.ref[LedgerFile]) -> None:
+    file = owner()
+    if file is not None and not list(file._opened):
+        file._remove_markers()
 
 
 def _remove_marker(marker: Path, pid: int) -> None:
