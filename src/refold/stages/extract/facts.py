@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from refold.conversation.view import Fact, FactKind
 from refold.stages.extract.cue import Cue, any_of, any_word
@@ -209,10 +210,9 @@ def find_facts(sayings: Sequence[Saying]) -> list[Fact]:
     return list(found.values())[-FACTS_MAX:]
 
 
-def classify_sentence(sentence: str, role: str) -> FactKind | None:
-    """Return what kind of fact a sentence is, or None."""
-    if not FACT_CHARS_MIN <= len(sentence) <= FACT_CHARS_MAX or sentence[-1] in ":：" or QUESTION.search(sentence):
-        return None
+# A later fold reads the sentences of an earlier one again.
+@lru_cache(maxsize=8_192)
+def _classify_short(sentence: str, role: str) -> FactKind | None:
     if role == "user":
         return _classify_user(sentence)
     if is_intent(sentence) or CONDITION.match(sentence):
@@ -222,6 +222,13 @@ def classify_sentence(sentence: str, role: str) -> FactKind | None:
     if _has(sentence, DECIDES, DECIDES_ZH):
         return "decision"
     return "key" if _has(sentence, KEY, KEY_ZH) else None
+
+
+def classify_sentence(sentence: str, role: str) -> FactKind | None:
+    """Return what kind of fact a sentence is, or None."""
+    if not FACT_CHARS_MIN <= len(sentence) <= FACT_CHARS_MAX or sentence[-1] in ":：" or QUESTION.search(sentence):
+        return None
+    return _classify_short(sentence, role)
 
 
 def _classify_user(sentence: str) -> FactKind | None:

@@ -13,6 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from refold.conversation.message import Message
 from refold.conversation.reason import Language
@@ -32,6 +33,8 @@ FULL_WORDS = 6.0
 INFO_POWER = 0.7
 # What an answer opens with is more often its point than what follows, in work more than in talk.
 FIRST_BOOST, FIRST_BOOST_TALK = 2.0, 1.2
+# A later fold reads the sentences of an earlier one again: so many are remembered, if they are no longer than this.
+REMEMBERED_MAX, REMEMBERED_CHARS_MAX = 8_192, 400
 RULE_CHARS = 300
 PENDING_CHARS = 1_600
 COMMAND_CHARS = 110
@@ -214,6 +217,10 @@ def split_clauses(sentence: str) -> list[str]:
 
 def weigh_sentence(sentence: str, role: str) -> float:
     """Return what a sentence promises by its words: causes, decisions and failures most, guesses and offers least."""
+    return _weigh_short(sentence, role) if len(sentence) <= REMEMBERED_CHARS_MAX else _weigh_words(sentence, role)
+
+
+def _weigh_words(sentence: str, role: str) -> float:
     worth = 0.7 + sum(bonus for cue, bonus in words.STORY_WORTH if words.finds(cue, sentence))
     worth += 0.2 * min(3, len(_NAMED.findall(sentence[:SENTENCE_CHARS])))
     if role == "user":
@@ -228,6 +235,7 @@ def weigh_sentence(sentence: str, role: str) -> float:
     return worth * 0.45 if words.finds(words.STORY_GUESS, sentence) else worth
 
 
+_weigh_short = lru_cache(maxsize=REMEMBERED_MAX)(_weigh_words)
 USER_FACTOR = {"decision": 2.0, "preference": 1.7, "todo": 1.6, "key": 1.4}
 
 
