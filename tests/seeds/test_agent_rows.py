@@ -98,7 +98,7 @@ async def test_s1_7_the_context_is_compressed_before_a_model_call_and_not_after_
 
 def make_chat(provider: ScriptedProvider, manager: Any) -> ChatSession:
     chosen = Chosen(make_model(provider), "asked for")
-    return ChatSession(manager, chosen, lambda name, told="": chosen, "s")
+    return ChatSession(manager, chosen, lambda name, origin="": chosen, "s")
 
 
 def make_screen() -> tuple[Screen, Console]:

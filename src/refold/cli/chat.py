@@ -185,7 +185,7 @@ def find_partner(request: ChatArguments, folder: Path) -> Partner:
     from refold.config import load_config
     from refold.config.load import ChatBlock, read_block
 
-    told = Sentence("asked for" if request.model or request.base_url else "set as chat.model in the settings")
+    origin = Sentence("asked for" if request.model or request.base_url else "set as chat.model in the settings")
     request = request.fill(read_block(ChatBlock, folder))
     if request.summaries not in ("", "auto", "extract", "llm"):
         raise ConfigError(
@@ -195,7 +195,7 @@ def find_partner(request: ChatArguments, folder: Path) -> Partner:
     config = load_config(folder, call={"preset": request.preset, "summariser": summariser})
     use_language(config.language)
     choose = _make_choose(request, config)
-    chosen = choose(request.model, told)
+    chosen = choose(request.model, origin)
     if (window := getattr(chosen.model, "window", None)) and config.window is None:
         config = config.replace(window={chosen.model.name: window})
     return Partner(request, config, chosen, choose)
@@ -238,8 +238,8 @@ def _make_choose(request: ChatArguments, config: CompressionConfig) -> Choose:
     from refold.agent.models import Wanted, choose_chat_model
     from refold.config.load import read_model_variables
 
-    def choose(name: str, told: str = Sentence("asked for")) -> Chosen:
-        why = told if name or request.base_url else Sentence("set as model in the settings")
+    def choose(name: str, origin: str = Sentence("asked for")) -> Chosen:
+        why = origin if name or request.base_url else Sentence("set as model in the settings")
         return choose_chat_model(
             Wanted(name or config.model or "", request.base_url, origin=why), read_model_variables()
         )

@@ -294,8 +294,8 @@ def run_replay(request: ReplayRequest) -> None:
     sessions = tuple(add_probes(one) for one in unique_ids([one for file in files for one in file.sessions]))
     if not sessions:
         tell_broken(files)
-        told = count_things(len(files), "file")
-        raise FormatError(tr("there is no session in {told}; see 'refold replay --help' for what is read", told=told))
+        read = count_things(len(files), "file")
+        raise FormatError(tr("there is no session in {read}; see 'refold replay --help' for what is read", read=read))
     terms = Terms(request.model, request.window)
     jobs = [ReplayJob(session, preset, terms) for session in sessions for preset in presets]
     with show_progress(tr("replaying")) as tell:
@@ -334,13 +334,13 @@ def show_table(report: ReplayReport) -> None:
     for preset in report.presets:
         times = sum_times(report.records_of(preset))
         if times.mean_ms >= TIME_SHOWN_MS:
-            told = tr(
+            line = tr(
                 "{preset}: {mean:.1f} ms per request, {worst:.0f} ms at most",
                 preset=preset,
                 mean=times.mean_ms,
                 worst=times.worst_ms,
             )
-            print_line(console, clean_line(told, 200))
+            print_line(console, clean_line(line, 200))
     for note in report.notes():
         print_line(console, clean_line(translate(note), 300))
     if hint := suggest_window(report):

@@ -54,7 +54,7 @@ Advance = Callable[[int, int], None]
 
 
 def use_language(setting: str | None) -> None:
-    """Speak the language that the settings name; None goes by the terminal."""
+    """Speak the language that the settings name; None follows the terminal."""
     global _chosen
     _chosen = "zh" if setting == "zh" else "en" if setting == "en" else None
 

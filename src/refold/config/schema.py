@@ -133,7 +133,7 @@ class CompressionConfig(BaseModel):
         None, description="regular expression for the beginning of tool results that a framework sends as user text"
     )
 
-    # How far to come down, and what stays
+    # How far to compress, and what stays
     target_ratio: Share | None = Field(None, description="share of the room that a compression aims at")
     target_tokens: Positive | None = Field(
         None, description="the same in tokens, if that is less; in large rooms up to twice as many"

@@ -130,7 +130,7 @@ def _write_probes(report: ReplayReport, tallies: Sequence[Tally]) -> str:
     if not names:
         return '<p class="soft">No call of these sessions uses a value from an earlier message.</p>'
     groups = {name: {tally.preset: _pair(tally.by_distance.get(name)) for tally in tallies} for name in names}
-    told = (
+    intro = (
         '<p class="soft">Values that a call took from an earlier result or user message. Full colour: verbatim in '
         "view. Pale: not in view, but recall shows it among its first ten answers when asked for it.</p>"
     )
@@ -138,7 +138,7 @@ def _write_probes(report: ReplayReport, tallies: Sequence[Tally]) -> str:
     table = _write_table(write_probe_rows(report))
     words = "A cell is the share in view / and, where that is more, in view or found by recall, in percent."
     return (
-        f"{told}{draw_legend([tally.preset for tally in tallies])}\n{chart}\n"
+        f"{intro}{draw_legend([tally.preset for tally in tallies])}\n{chart}\n"
         f'<details><summary>By class and distance</summary><p class="soft">{words}</p>{table}</details>'
     )
 
@@ -153,9 +153,9 @@ def _write_session(report: ReplayReport, session: Session) -> str:
     records = [record for record in report.records if record.session == session.id]
     curves = [_curve(record) for record in records]
     limit = max((record.window for record in records), default=0)
-    told = f"{session.id}: {max((record.tokens for record in records), default=0):,} tokens"
-    chart = _frame(draw_curves(curves, limit=limit, title=told))
-    return f"<h3>{escape(told)}</h3>\n{chart}\n{_write_decisions(records)}"
+    title = f"{session.id}: {max((record.tokens for record in records), default=0):,} tokens"
+    chart = _frame(draw_curves(curves, limit=limit, title=title))
+    return f"<h3>{escape(title)}</h3>\n{chart}\n{_write_decisions(records)}"
 
 
 def _curve(record: SessionRecord) -> Curve:
@@ -224,9 +224,9 @@ def draw_curves(curves: Sequence[Curve], *, limit: float, title: str) -> str:
         )
     lines += _draw_bands(curves, steps)
     for at, curve in enumerate(curves):
-        for step, told in sorted(curve.marks.items()):
+        for step, tip in sorted(curve.marks.items()):
             place = f'cx="{_x(step, steps)}" cy="{_y(curve.values[step], most)}"'
-            lines.append(_point(f'<circle class="fold f{at % COLOURS}" {place} r="4.5"', told, "circle"))
+            lines.append(_point(f'<circle class="fold f{at % COLOURS}" {place} r="4.5"', tip, "circle"))
     return _wrap(lines, title)
 
 
@@ -241,9 +241,9 @@ def draw_stacks(bars: Mapping[str, Mapping[str, float]], *, title: str) -> str:
         for at, (cause, value) in enumerate(parts.items()):
             width = _round((WIDTH - 230) * value / most)
             if width > 0:
-                told = f"{name}: {cause} {value:,.0f}, {value / whole:.0%} of its bill"
+                tip = f"{name}: {cause} {value:,.0f}, {value / whole:.0%} of its bill"
                 place = f'x="{_round(x)}" y="{y}" width="{width}" height="24"'
-                lines.append(_point(f'<rect class="bill b{at % COLOURS}" data-cause="{escape(cause)}" {place}', told))
+                lines.append(_point(f'<rect class="bill b{at % COLOURS}" data-cause="{escape(cause)}" {place}', tip))
             x += width
         lines.append(f'<text class="note" x="{_round(x + 8)}" y="{y + 16}">{shorten_number(whole)}</text>')
     return _wrap(lines, title, height)
@@ -262,11 +262,11 @@ def draw_groups(groups: Mapping[str, Mapping[str, tuple[float, float] | None]], 
             if pair is None:
                 continue
             seen, found = pair
-            told = f"{preset}, {name} messages: {seen:.1f} % in view, {found:.1f} % in view or found by recall"
+            tip = f"{preset}, {name} messages: {seen:.1f} % in view, {found:.1f} % in view or found by recall"
             place = f'x="{_round(start + number * each)}" width="{_round(each * 0.86)}"'
             if found > seen:
-                lines.append(_point(f'<rect class="found f{number % COLOURS}" {place} {_span(seen, found)}', told))
-            lines.append(_point(f'<rect class="probe f{number % COLOURS}" {place} {_span(0.0, seen)}', told))
+                lines.append(_point(f'<rect class="found f{number % COLOURS}" {place} {_span(seen, found)}', tip))
+            lines.append(_point(f'<rect class="probe f{number % COLOURS}" {place} {_span(0.0, seen)}', tip))
     return _wrap(lines, title)
 
 
@@ -296,20 +296,20 @@ def _draw_bands(curves: Sequence[Curve], steps: int) -> list[str]:
     for step in range(0, steps, stride):
         figures = [f"{curve.name} {curve.values[step]:,.0f}" for curve in curves if step < len(curve.values)]
         notes = [f"{curve.name} {curve.notes[step]}" for curve in curves if step in curve.notes]
-        told = f"request {step + 1}: {', '.join(figures)}" + (f". {'; '.join(notes)}" if notes else "")
+        tip = f"request {step + 1}: {', '.join(figures)}" + (f". {'; '.join(notes)}" if notes else "")
         left = min(max(_LEFT, _x(step, steps) - wide / 2), WIDTH - _RIGHT - wide)
         place = f'x="{_round(left)}" y="{_TOP}" width="{_round(wide)}" height="{HEIGHT - _TOP - _BOTTOM}"'
-        bands.append(_point(f'<rect class="band" {place}', told))
+        bands.append(_point(f'<rect class="band" {place}', tip))
     return bands
 
 
-def _point(opening: str, told: str, element: str = "rect") -> str:
+def _point(opening: str, tip: str, element: str = "rect") -> str:
     """Return a mark with the words that pointing at it shows."""
-    lines = textwrap.wrap(told, _TIP_CHARS, max_lines=_TIP_LINES, placeholder=" …")
+    lines = textwrap.wrap(tip, _TIP_CHARS, max_lines=_TIP_LINES, placeholder=" …")
     spans = "".join(
         f'<tspan x="{_LEFT}" y="{14 + 14 * number}">{escape(line)}</tspan>' for number, line in enumerate(lines)
     )
-    mark = f"{opening}><title>{escape(told)}</title></{element}>"
+    mark = f"{opening}><title>{escape(tip)}</title></{element}>"
     return f'<g class="point">{mark}<text class="tip">{spans}</text></g>'
 
 

@@ -39,8 +39,8 @@ TARGET_SHARE = 0.5
 CHARS_PER_TOKEN = 4
 # One message may have this share of the window's characters.
 MESSAGE_SHARE = 0.25
-# A summary takes at most this share of the room that the system prompt leaves, as if the peer had told its model how
-# long it may be. Without a limit, peers that state none would summarise before every request in a small window.
+# A summary takes at most this share of the room that the system prompt leaves, as if the peer
+# had limited the length of its summary. Peers without a limit would summarise before every request in a small window.
 SUMMARY_SHARE = 0.1
 
 
@@ -242,7 +242,7 @@ def _keep_newest(items: Sequence[Item], room: int, size: Callable[[Item], int]) 
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """What a peer is given: tokens for system messages and conversation, our counter and our stand-in summariser."""
+    """The resources of a peer: tokens for system messages and conversation, our counter and our stand-in summariser."""
 
     tokens: int
     count: Callable[[Sequence[object]], int]

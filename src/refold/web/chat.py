@@ -179,8 +179,8 @@ class ModelPicker:
 
     def _draw_warning(self) -> None:
         is_small = 0 < self._window < self._tokens
-        told = say("chat.squeeze", tokens=self._tokens, window=self._window, model=self.name) if is_small else ""
-        set_text(self.warning, told)
+        warning = say("chat.squeeze", tokens=self._tokens, window=self._window, model=self.name) if is_small else ""
+        set_text(self.warning, warning)
         self.warning.set_visibility(is_small)
 
     def _tell_why(self) -> str:

@@ -138,15 +138,15 @@ def _covered(edits: Sequence[Edit]) -> list[str]:
 def _tell_going(access: Access, name: str, ids: Sequence[str]) -> tuple[Going, ...]:
     row = access.need(name)
     lens = make_lens(row)
-    told = []
+    going = []
     for stored in access.ledger.read_messages(row.id, ids):
         message = parse_stored(stored, row, lens)
         texts = (
             f"{part.name}({part.text[:200]})" if part.kind == "call" else part.text[:400] for part in message.parts
         )
         words = clean(" ".join(" ".join(texts).split()))[:WORDS_CHARS]
-        told.append(Going(find_speaker(message), words, stored.tokens))
-    return tuple(told)
+        going.append(Going(find_speaker(message), words, stored.tokens))
+    return tuple(going)
 
 
 def unfold(access: Access, name: str, edit_id: str) -> Switched:
@@ -323,8 +323,8 @@ def _draw_gauge(context: Context) -> None:
     status = context.status
     share = status.tokens / status.hard if status.hard else 0.0
     with ui.element("div").classes("gauge-words"):
-        told = say("session.share_little") if 0 < share < SHARE_MIN else say("session.share", share=share)
-        text("strong", told, f"gauge-share is-{context.state}")
+        words = say("session.share_little") if 0 < share < SHARE_MIN else say("session.share", share=share)
+        text("strong", words, f"gauge-share is-{context.state}")
         text("span", say(f"session.state_{context.state}"), f"chip {context.state}")
     text("p", say("session.of", tokens=status.tokens, hard=status.hard), "num soft gauge-of")
     if status.ahead.limits and not status.stopped:
@@ -373,10 +373,10 @@ def _draw_parts(context: Context) -> None:
 def _draw_notes(context: Context) -> None:
     status = context.status
     if saved := status.folded_away:
-        told = say("session.out_of", view=status.messages_in_view, all=status.messages, saved=saved)
+        words = say("session.out_of", view=status.messages_in_view, all=status.messages, saved=saved)
     else:
-        told = say("session.all_in_view", all=status.messages)
-    text("p", told, "soft note")
+        words = say("session.all_in_view", all=status.messages)
+    text("p", words, "soft note")
     if status.stopped:
         text("p", say("session.stopped", why=say_reason(status.stopped)), "problem small")
     window = say(f"session.window_by_{context.window_by}", tokens=status.window)

@@ -22,7 +22,7 @@ from refold.ledger.records import Event, MessagePath, StoredEdit
 from refold.manager.session import read_pinned
 from refold.server.api.interface import Access
 from refold.web.data import Seen, find_version, read_roles, read_seen
-from refold.web.rows import LOOKS, ROWS_MAX, Look, OutlineRow, find_change, make_outline, read_more, tell_rows
+from refold.web.rows import LOOKS, ROWS_MAX, Look, OutlineRow, describe_rows, find_change, make_outline, read_more
 from refold.web.shell import guarded
 from refold.web.visit import find_visit, list_words, say
 
@@ -74,8 +74,8 @@ class ConversationView(ui.element, component="parts/conversation.js"):
         middle = target if target >= 0 else len(self.outline) - 1
         start = max(0, middle - FIRST_ROWS // 2)
         rows = self.outline[start : middle + FIRST_ROWS // 2]
-        told = await self.source.run(tell_rows, self.seen, self.look, rows, self.tongue)
-        self._props["given"] = {"start": start, "rows": told}
+        content = await self.source.run(describe_rows, self.seen, self.look, rows, self.tongue)
+        self._props["given"] = {"start": start, "rows": content}
 
     def _make_outline(self) -> list[OutlineRow]:
         seen = self.seen
@@ -223,8 +223,8 @@ class ConversationView(ui.element, component="parts/conversation.js"):
         if version != self.version or not 0 <= start < stop:
             return
         rows = self.outline[start : min(stop, start + ROWS_MAX)]
-        told = await self.source.run(tell_rows, self.seen, self.look, rows, self.tongue)
-        self.run_method("put", version, start, told)
+        content = await self.source.run(describe_rows, self.seen, self.look, rows, self.tongue)
+        self.run_method("put", version, start, content)
 
     async def _give_more(self, event: GenericEventArguments) -> None:
         key, at, offset = str(event.args.get("key")), _whole(event.args.get("at")), _whole(event.args.get("offset"))

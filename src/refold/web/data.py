@@ -332,8 +332,8 @@ def _matches(one: Listed, wanted: list[str]) -> bool:
 def _describe(access: Access, row: SessionRow) -> Listed:
     own = find_title(row)
     name = access.name(row.id)
-    told = row.settings.get(GATEWAY)
-    made = told if isinstance(told, dict) else {}
+    gateway = row.settings.get(GATEWAY)
+    made = gateway if isinstance(gateway, dict) else {}
     return Listed(
         name=name,
         title=clean(name_session(access, row)),

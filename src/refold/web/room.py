@@ -22,8 +22,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from refold.agent import Agent, AgentEvent
-from refold.agent import events as told
+from refold.agent import Agent, AgentEvent, events
 from refold.agent.models import OLLAMA_URL, Chosen, Wanted, choose_chat_model, find_ollama
 from refold.config.load import ChatBlock, read_block
 from refold.errors import ConfigError, RefoldError
@@ -297,25 +296,25 @@ class ChatRoom:
     def _take(self, event: AgentEvent) -> None:
         live = self.live
         match event:
-            case told.StepStarted():
+            case events.StepStarted():
                 self._settle()
                 if live.note is not None and live.note[0] != "chat.compressed":
                     self.live.note = None  # A compression made for this request is shown until the next one.
-            case told.TextDelta():
+            case events.TextDelta():
                 live.pieces.append(event.text)
-            case told.ThinkingDelta():
+            case events.ThinkingDelta():
                 live.thinking = (live.thinking + event.text)[-THINKING_CHARS_MAX:]
-            case told.ToolStarted():
+            case events.ToolStarted():
                 self._start_call(event)
-            case told.ToolFinished():
+            case events.ToolFinished():
                 self._finish_call(event)
-            case told.Compressing() | told.Compressed() | told.CompressionSkipped():
+            case events.Compressing() | events.Compressed() | events.CompressionSkipped():
                 self._tell_compression(event)
-            case told.Retrying():
+            case events.Retrying():
                 self.live = Live(live.step + 1, note=("chat.retrying", {"why": event.reason[:300]}))
-            case told.Warned():
+            case events.Warned():
                 live.note = ("chat.warned", {"what": event.text[:300]})
-            case told.Finished() if event.reason in _ENDINGS:
+            case events.Finished() if event.reason in _ENDINGS:
                 live.note = (_ENDINGS[event.reason], {})
             case _:
                 return
@@ -328,19 +327,19 @@ class ChatRoom:
         self.stored += 1
         self._change()
 
-    def _start_call(self, event: told.ToolStarted) -> None:
+    def _start_call(self, event: events.ToolStarted) -> None:
         if self.live.pieces or self.live.thinking:
             self._settle()  # The message that calls is stored before its tools run.
         self.live.calls.append(LiveCall(event.id, event.name, event.arguments))
 
-    def _finish_call(self, event: told.ToolFinished) -> None:
+    def _finish_call(self, event: events.ToolFinished) -> None:
         for call in self.live.calls:
             if call.id == event.id:
                 call.text, call.is_error, call.is_done, call.seconds = event.text, event.is_error, True, event.seconds
 
-    def _tell_compression(self, event: told.Compressing | told.Compressed | told.CompressionSkipped) -> None:
-        self.live.is_compressing = isinstance(event, told.Compressing)
-        if isinstance(event, told.Compressed):
+    def _tell_compression(self, event: events.Compressing | events.Compressed | events.CompressionSkipped) -> None:
+        self.live.is_compressing = isinstance(event, events.Compressing)
+        if isinstance(event, events.Compressed):
             self.live.note = ("chat.compressed", {"before": event.tokens_before, "after": event.tokens_after})
 
 

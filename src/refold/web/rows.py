@@ -1,8 +1,9 @@
 """The rows of a session's conversation: first their order, then the content of those in sight.
 
 ``make_outline`` computes the order from the path and the edits alone, so that a session of ten thousand messages opens
-at once. ``tell_rows`` reads the requested rows and no others, in a thread, and returns plain values for the browser:
-text cut to its first page, Markdown as nodes, figures as numbers. Nothing is HTML. ``read_more`` returns further pages.
+at once. ``describe_rows`` reads the requested rows and no others, in a thread, and returns plain values for the
+browser: text cut to its first page, Markdown as nodes, figures as numbers. Nothing is HTML. ``read_more`` returns
+further pages.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ MORE_CHARS = 40_000
 VALUES_MAX = 400
 ROWS_MAX = 120
 REASON_CHARS = 300
-Telling = dict[str, Any]
+RowContent = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,27 +174,27 @@ def find_change(before: Sequence[OutlineRow], after: Sequence[OutlineRow]) -> Ch
     return Change(head, len(before) - head - tail, len(after) - head - tail)
 
 
-def tell_rows(
+def describe_rows(
     access: Access, seen: Seen, look: Look, rows: Sequence[OutlineRow], tongue: Tongue = "en"
-) -> list[Telling]:
+) -> list[RowContent]:
     """Return the content of these rows for the browser, with reasons in the reader's language."""
     rows = rows[:ROWS_MAX]
     lens = make_lens(seen.row)
     stored = {
         one.id: one for one in access.ledger.read_messages(seen.row.id, [r.message_id for r in rows if r.message_id])
     }
-    told = [
-        _tell_message(row, stored.get(row.message_id), seen.row, lens, look)
+    content = [
+        _describe_message(row, stored.get(row.message_id), seen.row, lens, look)
         if row.kind == "message"
-        else _tell_fold(row, seen)
+        else _describe_fold(row, seen)
         for row in rows
     ]
-    for one in told:
+    for one in content:
         marks = [piece["mark"] for piece in one.get("pieces", ()) if "mark" in piece]
         for given in (one, *marks):
             if "reason" in given:
                 given["reason"] = clean(say(given["reason"], tongue))[:REASON_CHARS]
-    return told
+    return content
 
 
 def make_lens(row: SessionRow) -> Lens:
@@ -201,12 +202,12 @@ def make_lens(row: SessionRow) -> Lens:
     return Lens(format_of(row), lambda *_: 0, lambda _: 0)
 
 
-def _tell_fold(row: OutlineRow, seen: Seen) -> Telling:
+def _describe_fold(row: OutlineRow, seen: Seen) -> RowContent:
     edit = row.edit
     assert edit is not None
     assert edit.fold is not None
     made = seen.made.get(edit.id)
-    told: Telling = {
+    content: RowContent = {
         "key": row.key,
         "kind": row.kind,
         "id": edit.id,
@@ -218,10 +219,10 @@ def _tell_fold(row: OutlineRow, seen: Seen) -> Telling:
         "reason": (made.reason if made else NO_REASON) or edit.reason,
     }
     if row.kind == "undone":
-        return told
+        return content
     fold = edit.fold
     values = sorted(fold.artifacts, key=lambda one: -one.weight)[:VALUES_MAX]
-    return told | {
+    return content | {
         "by": fold.by,
         "is_open": row.mark == "open",
         "summary": to_lines(leave_out_index(fold.summary) if values else fold.summary),
@@ -245,13 +246,13 @@ def leave_out_index(summary: str) -> str:
     return summary
 
 
-def _tell_message(
+def _describe_message(
     row: OutlineRow, stored: StoredMessage | None, session: SessionRow, lens: Lens, look: Look
-) -> Telling:
+) -> RowContent:
     if stored is None:  # Deleted between two reads; the next poll reports it.
         return {"key": row.key, "kind": "message", "role": "system", "handle": "", "tokens": 0, "pieces": []}
     message = parse_stored(stored, session, lens)
-    told: Telling = {
+    content: RowContent = {
         "key": row.key,
         "kind": "message",
         "role": find_speaker(message),
@@ -265,41 +266,41 @@ def _tell_message(
         "behind": row.edit.fold.handle if look == "said" and row.edit and row.edit.fold else "",
     }
     changes = {edit.part: edit for edit in row.edits if edit.part is not None}
-    pieces = [_tell_part(part, at, changes.get(at), look) for at, part in enumerate(message.parts)]
-    return told | {"pieces": [piece for piece in pieces if piece is not None]}
+    pieces = [_describe_part(part, at, changes.get(at), look) for at, part in enumerate(message.parts)]
+    return content | {"pieces": [piece for piece in pieces if piece is not None]}
 
 
-def _tell_part(part: Part, at: int, edit: Edit | None, look: Look) -> Telling | None:
+def _describe_part(part: Part, at: int, edit: Edit | None, look: Look) -> RowContent | None:
     if edit is None or look == "said":
-        told = _tell_text(part.kind, part.name, part.text, at)
+        content = _describe_text(part.kind, part.name, part.text, at)
         if part.kind in ("media", "opaque"):
-            told |= {"shape": "note", "text": _name_media(part)}
+            content |= {"shape": "note", "text": _name_media(part)}
         if part.is_error:
-            told["is_error"] = True
+            content["is_error"] = True
         if edit is not None:
-            told["mark"] = _tell_edit(edit)
-        return told if told["total"] or part.kind not in ("text", "thinking") else None
+            content["mark"] = _describe_edit(edit)
+        return content if content["total"] or part.kind not in ("text", "thinking") else None
     if edit.stage == RECALL and edit.text.startswith(part.text):
-        return _tell_text(part.kind, part.name, part.text, at) | {"recalled": _tell_recalled(part, edit)}
+        return _describe_text(part.kind, part.name, part.text, at) | {"recalled": _describe_recalled(part, edit)}
     shown = "" if edit.kind == "drop" else edit.text
-    told = _tell_text(part.kind, part.name, shown, at)
-    told |= {"shape": "code", "mark": _tell_edit(edit), "is_changed": True, "edit": edit.id}
-    told |= {"text": clean(shown[: told["limit"]])}
+    content = _describe_text(part.kind, part.name, shown, at)
+    content |= {"shape": "code", "mark": _describe_edit(edit), "is_changed": True, "edit": edit.id}
+    content |= {"text": clean(shown[: content["limit"]])}
     if look == "difference":
-        limit = told["limit"]
-        told["was"] = {"text": clean(part.text[:limit]), "total": len(part.text), "limit": limit, "at": at}
-    return told
+        limit = content["limit"]
+        content["was"] = {"text": clean(part.text[:limit]), "total": len(part.text), "limit": limit, "at": at}
+    return content
 
 
-def _tell_text(kind: str, name: str, text: str, at: int) -> Telling:
+def _describe_text(kind: str, name: str, text: str, at: int) -> RowContent:
     limit = WORDS_CHARS if kind == "text" else OUTPUT_CHARS
-    told: Telling = {"kind": kind, "name": clean(name)[:200], "at": at, "total": len(text), "limit": limit}
+    content: RowContent = {"kind": kind, "name": clean(name)[:200], "at": at, "total": len(text), "limit": limit}
     if kind == "text":
-        return told | {"shape": "words", "tree": to_tree(text[:limit])}
-    return told | {"shape": "code", "text": clean(text[:limit])}
+        return content | {"shape": "words", "tree": to_tree(text[:limit])}
+    return content | {"shape": "code", "text": clean(text[:limit])}
 
 
-def _tell_recalled(part: Part, edit: Edit) -> Telling:
+def _describe_recalled(part: Part, edit: Edit) -> RowContent:
     """Return the text that recall added below a user's message, separately: the user did not write it."""
     added = edit.text[len(part.text) :].strip()
     return {
@@ -309,7 +310,7 @@ def _tell_recalled(part: Part, edit: Edit) -> Telling:
     }
 
 
-def _tell_edit(edit: Edit) -> Telling:
+def _describe_edit(edit: Edit) -> RowContent:
     return {
         "stage": edit.stage,
         "kind": edit.kind,
@@ -325,7 +326,7 @@ def _name_media(part: Part) -> str:
     return clean(f"{part.kind} {kind}".strip())[:100]
 
 
-def read_more(access: Access, seen: Seen, row: OutlineRow, at: int, offset: int, *, original: bool) -> Telling:
+def read_more(access: Access, seen: Seen, row: OutlineRow, at: int, offset: int, *, original: bool) -> RowContent:
     """Return the next page of a part, as the model sees it or as it was received."""
     if row.kind != "message":
         raise HandleUnknown("only messages have further pages")

@@ -68,7 +68,7 @@ class ConnectPanel:
             with ui.element("div").classes("row spread"):
                 heading(say("start.connect"), 2)
                 with ui.element("span").classes("chip light").props("role=status") as self.light:
-                    self.told = text("span", say("start.waiting"))
+                    self.light_label = text("span", say("start.waiting"))
             text("p", say("start.connect_why"), "soft")
             with ui.element("label").classes("row client-choice"):
                 text("span", say("start.client"), "faint")
@@ -98,7 +98,7 @@ class ConnectPanel:
             return
         self.light.classes(add="good")
         client = connection[0]
-        set_text(self.told, say("start.connected_by", client=client) if client else say("start.connected"))
+        set_text(self.light_label, say("start.connected_by", client=client) if client else say("start.connected"))
 
 
 def draw_copyable(line: str) -> None:
@@ -148,8 +148,8 @@ class BringPanel:
         self.state.set_visibility(now.is_running)
         if now.is_running:
             title = clean(now.title)[:80]
-            told = say("start.playing", at=now.done + 1, count=now.total, title=title) if now.total else ""
-            set_text(self.state, told or say("start.reading"))
+            progress = say("start.playing", at=now.done + 1, count=now.total, title=title) if now.total else ""
+            set_text(self.state, progress or say("start.reading"))
             return
         self.shown = now
         self.result.clear()

@@ -50,9 +50,9 @@ _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u20
 
 
 class Choose(Protocol):
-    """Finds a model by name; ``told`` describes where the name came from."""
+    """Finds a model by name; ``origin`` describes where the name came from."""
 
-    def __call__(self, name: str, told: str = ...) -> Chosen: ...
+    def __call__(self, name: str, origin: str = ...) -> Chosen: ...
 
 
 @dataclass

@@ -79,7 +79,7 @@ def _draw_form(query: str, name: str, names: dict[str, str]) -> None:
         field = ui.element("input").classes("input").props("type=search name=query autofocus")
         field._props.update(
             {
-                "^value": query,  # An attribute: a value would be put back while somebody types.
+                "^value": query,  # An attribute: a value would be reset while the user types.
                 "placeholder": say("recall.placeholder"),
                 "aria-label": say("recall.label"),
                 "maxlength": QUERY_CHARS_MAX,
@@ -122,12 +122,12 @@ def _draw_found(found: FoundPassages, query: str) -> None:
     if shown:
         sessions = len({one.session_id for one in shown})
         count = len(shown)
-        told = (
+        summary = (
             say("recall.found_one", count=count)
             if sessions == 1
             else say("recall.found", count=count, sessions=sessions)
         )
-        text("p", told, "faint").props("role=status")
+        text("p", summary, "faint").props("role=status")
     elif found.results:
         shown = list(found.results[:NEAR_MAX])
         text("p", say("recall.near"), "faint").props("role=status")

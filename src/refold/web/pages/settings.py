@@ -427,8 +427,8 @@ class Field:
         set_text(self.error, problem)
         self.error.set_visibility(bool(problem))
         self.row.classes(remove="changed wrong", add=f"{'changed' if is_changed else ''} {'wrong' if problem else ''}")
-        told = say("settings.will_reset") if draft is None else say("settings.changed")
-        set_text(self.source, told if is_changed else _tell_source(self.setting))
+        state = say("settings.will_reset") if draft is None else say("settings.changed")
+        set_text(self.source, state if is_changed else _tell_source(self.setting))
 
 
 def _tell_source(setting: Setting) -> str:
