@@ -46,7 +46,7 @@ def choose(provider: ScriptedProvider, model: str = "gpt-5") -> Chosen:
 
 
 async def finish(room: ChatRoom) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while room.is_running:
             await asyncio.sleep(0.01)
 
