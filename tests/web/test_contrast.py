@@ -112,6 +112,7 @@ def test_texts_of_a_session_its_looks_and_its_toasts_can_be_read(browser: Browse
     page.get_by_role("button", name="Undo the last compression").click()
     page.locator(".q-notification").wait_for()
     check(page, f"a toast in {mode}")
+    page.locator(".q-notification").wait_for(state="detached")  # One that fades away is faint.
     page.get_by_role("button", name="Compress now").click()
     page.get_by_role("dialog").get_by_role("button", name="Preview").click()
     page.get_by_role("heading", name="What would go").wait_for()
