@@ -186,7 +186,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 REQUEST_MS = 7.0
-FOLD_MS = 300.0
+FOLD_MS = 200.0
 DATABASE_MS = 2.2
 MESSAGE_BYTES = 1_532.0
 INDEX_BYTES = 217.0
