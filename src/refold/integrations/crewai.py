@@ -61,6 +61,10 @@ class RefoldCalls:
         """Return False: requests always fit, so CrewAI has nothing to summarise."""
         return False
 
+    def is_tool_result_overflowing_threshold(self, *_: Any, **__: Any) -> tuple[bool, int]:
+        """Return False: a large result is stored whole and shortened in the request, not put into a file."""
+        return False, 0
+
 
 def wrap_llm(llm: Any, session: str | Callable[[Any, Any], str] | None = None, **options: Any) -> Any:
     """Return a copy of an LLM whose calls fit their window.
