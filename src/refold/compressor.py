@@ -91,7 +91,7 @@ class ContextCompressor:
         recent = [message.raw for message in parsed[cut:]]
         if all(_is_summary(message) for message in archived):
             archived, recent = [], [*(message.raw for message in archived), *recent]
-        answered = any(message.role == "assistant" for message in parsed[cut:])
+        answered = cut < len(parsed) and parsed[cut].role == "assistant"
         summary, facts, by = await self._sum_up(archived, answered) if archived else ("", [], "extract")
         compressed = [*system, *(self._build_compressed_messages(recent, summary, form) if archived else recent)]
         return CompressionResult(

@@ -189,6 +189,14 @@ def test_a_cut_between_a_question_and_its_answer_lists_nothing_as_open() -> None
         assert "## Open" not in "".join(edit.text for edit in edits)
 
 
+def test_an_ask_before_another_ask_stays_open_although_the_assistant_began_to_work() -> None:
+    talk = [said for n in range(30) for said in (user(f"Which paint for room {n}?"), assistant(lines(12, f"room {n}")))]
+    asked = [user("Also count the tins of blue."), user("First fix the lamp, please.")]
+    view = view_of([*talk, *asked, *step("bash", {"command": "lamp"}, lines(12))])
+    edits = propose(Fold(keep_messages=3), view, Goal(target=view.tokens // 4, hard=view.tokens))
+    assert "Also count the tins of blue." in edits[0].text.split("## Open")[1]
+
+
 def test_a_record_that_lists_an_ask_as_open_is_written_again_once_the_answer_is_there() -> None:
     stage = Fold(standing_share=0.8, summary_tokens_least=1_500, summary_share=0.25)
     talk = [said for n in range(30) for said in (user(f"Which paint for room {n}?"), assistant(lines(12, f"room {n}")))]

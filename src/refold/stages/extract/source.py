@@ -35,7 +35,7 @@ class Source:
     asked: str = ""
     # Ids of tool results that are sent as user text.
     observed: frozenset[str] = frozenset()
-    # The assistant has spoken since the span: it has begun to answer whatever was asked last in it.
+    # The assistant spoke right after the span: it has begun to answer whatever was asked last in it.
     is_answered: bool = False
 
     @classmethod
@@ -146,10 +146,10 @@ def _find_observed(view: View, messages: Sequence[Message]) -> frozenset[str]:
 
 
 def has_answer(view: View, messages: Sequence[Message]) -> bool:
-    """Tell whether the assistant has spoken after these messages."""
+    """Tell whether the assistant spoke right after these messages: after another ask it may have answered only that."""
     last = messages[-1].id
-    after = takewhile(lambda message: message.id != last, reversed(view.messages))
-    return any(message.role == "assistant" for message in after)
+    after = list(takewhile(lambda one: one.id != last, reversed(view.messages)))
+    return next((one.role == "assistant" for one in reversed(after) if one.role != "system"), False)
 
 
 def says_more(item: Item) -> bool:

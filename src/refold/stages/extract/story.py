@@ -75,7 +75,7 @@ class Span:
     actions: Sequence[Action]
     facts: Sequence[Fact]
     language: Language
-    # The assistant has spoken since the span: ``pending`` asks are no longer open.
+    # The assistant spoke right after the span: ``pending`` asks are no longer open.
     is_answered: bool = False
 
     @property

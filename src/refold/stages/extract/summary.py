@@ -104,7 +104,7 @@ def extract_summary(
     """Return the summary of ``messages``; those with ids in ``known`` are behind the ``previous`` folds.
 
     ``seen`` is what stays in view: exact values that it shows are not written again. ``secrets`` never are. With
-    ``is_answered`` the assistant has spoken since: the last ask of the span is part of what happened, not open.
+    ``is_answered`` the assistant spoke right after them: the last ask of the span is part of what happened, not open.
     """
     fresh = [message for message in messages if message.id not in known]
     span = read_span(messages, fresh, previous, language, is_answered=is_answered)

@@ -202,7 +202,8 @@ def add_missing(
     room = tokens_max
     taken: dict[Topic, list[str]] = {}
     topics: tuple[tuple[Topic, list[Saying], int], ...] = (
-        (span.ask_topic, _pick(span.pending, PENDING_MAX), PENDING_CHARS),
+        # In a chat the answer is in view and shows what was asked; in work it may take many more steps.
+        (span.ask_topic, [] if span.ask_topic == "happened" else _pick(span.pending, PENDING_MAX), PENDING_CHARS),
         ("rule", _pick(span.rules, RULES_MAX), RULE_CHARS_MAX),
     )
     for topic, sayings, chars in topics:
