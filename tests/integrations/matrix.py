@@ -66,7 +66,7 @@ FRAMEWORKS = (
         ("haystack-ai", "anthropic-haystack"),
     ),
     Framework("crewai", "crewai", ("crewai[anthropic]==1.9.0",), ("crewai[anthropic]",)),
-    Framework("adk", "google-adk", ("google-adk==1.30.0", "litellm==1.80.0", "mcp"), ("google-adk", "litellm", "mcp")),
+    Framework("adk", "google-adk", ("google-adk==1.30.0", "litellm==1.83.0", "mcp"), ("google-adk", "litellm", "mcp")),
     Framework(
         "strands",
         "strands-agents",
