@@ -47,6 +47,8 @@ def test_the_example_of_a_page_runs(name: str, project_root: Path, tmp_path: Pat
             [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200
         )
         assert done.returncode == 0, done.stderr[-3_000:]
-        assert done.stdout.splitlines()[0] == "Paris."
-        assert "France" in done.stdout.splitlines()[1]
+        # CrewAI draws panels around the run.
+        lines = [line for line in done.stdout.splitlines() if line and line[0] not in "╭│╰"]
+        assert lines[0] == "Paris."
+        assert "France" in lines[1]
         assert provider.requests
