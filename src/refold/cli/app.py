@@ -9,6 +9,7 @@ loads nothing heavier than typer; each command imports what it needs when it run
 from __future__ import annotations
 
 import re
+import string
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -137,8 +138,9 @@ def _find_extra(module: str) -> str:
     wanted = module.partition(".")[0].replace("_", "-").casefold()
     extras: dict[str, set[str]] = {}
     for requirement in requires("refold") or ():
-        if named := re.match(r"([\w.-]+).*\bextra == ['\"]([\w-]+)['\"]", requirement):
-            extras.setdefault(named[2], set()).add(named[1].replace("_", "-").casefold())
+        _, is_extra, extra = requirement.partition("extra == ")
+        if is_extra and (named := re.match(r"[\w.-]+", requirement)):
+            extras.setdefault(extra.strip("'\" )"), set()).add(named[0].replace("_", "-").casefold())
     return min((extra for extra in extras if wanted in extras[extra]), key=lambda extra: len(extras[extra]), default="")
 
 
@@ -184,7 +186,8 @@ def _fail_usage(error: Exception) -> int:
 def _translate_usage(message: str) -> str:
     """Return what is wrong with a command line in the user's language, as far as the sentence is known."""
     for template in _USAGE:
-        pattern = re.sub(r"\\{(\w+)\\}", r"(?P<\1>.+?)", re.escape(template))
+        parts = ((re.escape(text), name) for text, name, _, _ in string.Formatter().parse(template))
+        pattern = "".join(f"{text}(?P<{name}>.+?)" if name else text for text, name in parts)
         found = re.fullmatch(pattern, message, re.DOTALL)
         if found is not None:
             return tr(template, **{name: _translate_usage(value) for name, value in found.groupdict().items()})
