@@ -106,8 +106,6 @@ class CallbackAgent(LiteLLMAgent):
     def __init__(self, setup: AgentSetup) -> None:
         super().__init__(setup)
         self.callback = RefoldCallback(manager=self.session.manager, window=setup.window)
-        self.known = list(litellm.callbacks)
-        litellm.callbacks = [*litellm.callbacks, self.callback]
 
     async def run(self, text: str, image: str = "") -> Any:
         self.ask(text, image)
@@ -127,7 +125,11 @@ class CallbackAgent(LiteLLMAgent):
             await asyncio.sleep(0.05)
 
     def close(self) -> None:
-        litellm.callbacks = self.known
+        litellm.callbacks = []
+        # LiteLLM copies a callback into further lists when it first uses it.
+        for name, value in vars(litellm).items():
+            if name.endswith("_callback") and isinstance(value, list) and self.callback in value:
+                value.remove(self.callback)
         super().close()
 
 
