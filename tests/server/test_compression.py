@@ -73,7 +73,7 @@ def test_an_overflow_of_the_upstream_is_answered_with_a_smaller_request(start, w
 
 
 def test_an_upstream_that_states_no_limit_is_asked_again_with_less_each_time(start):
-    rig = start(config={"window": 100_000}, window=9_000)
+    rig = start(config={"window": 100_000}, window=6_000)
     answer = rig.post("openai-responses", make_body("openai-responses", make_dialog(30)))
     assert answer.status_code == 200, answer.text
     assert answer.headers["x-refold-reason"] == "overflow-retried"
