@@ -36,7 +36,6 @@ ATOMS_MAX = 7
 HEADS_MAX = 6
 GUARD_S = 10.0
 # What takes this long and grows too fast needs no further proof.
-LONG_S = 1.0
 _CALLS = frozenset(("compile", "search", "match", "fullmatch", "sub", "subn", "split", "findall", "finditer"))
 _DEPTH_MAX = 4
 GENERAL = (*"\n \taA0_.-/,:='`[(<{#中é", '"', "\\")
@@ -301,15 +300,6 @@ def find_growth(run: Callable[[str], object], write: Callable[[int], str]) -> st
             if large < FLOOR_S or ratios[-1] <= RATIO_MAX:
                 return ""
             small = measure(run, write(chars))
-        # Memory that no longer fits a cache makes some steps steeper; what is quadratic is so at further ones, too.
-        for power in (2, 3):
-            if large > LONG_S:
-                break
-            larger = measure(run, write(chars * FACTOR**power))
-            if larger / large <= RATIO_MAX:
-                return ""
-            ratios.append(larger / large)
-            large = larger
     except TookTooLong:
         return f"more than {GUARD_S:g} s of CPU at {chars:,} characters or four times that"
     return f"{min(ratios):.1f} times the time for {FACTOR} times the text, from {chars:,} characters on"

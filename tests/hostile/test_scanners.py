@@ -1,6 +1,8 @@
 """What reads a text by hand is linear too, through the functions that the rest of the program calls."""
 
+import gc
 import json
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -112,3 +114,16 @@ def test_compressing_is_linear_in_a_hostile_message(make: Callable[[str], list[d
     kinds = ("newlines", "quotes and backslashes", "errors", "records", "checkboxes", "log", "one letter", "Chinese")
     faults = {kind: growth for kind in kinds if (growth := find_growth(run, TEXTS[kind]))}
     assert faults == {}
+
+
+@pytest.mark.parametrize("scan", [find_words, find_values])
+def test_long_words_are_not_kept_in_memory(scan: Callable[[str], object]) -> None:
+    scan("warm up")
+    gc.collect()
+    tracemalloc.start()
+    for number in range(8):
+        scan(f"{number}a-" * 20_000)
+    gc.collect()
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 300_000

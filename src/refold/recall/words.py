@@ -17,6 +17,8 @@ from collections.abc import Iterable
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 
+_CACHED_CHARS_MAX = 100
+
 STOP_WORDS = frozenset(
     re.findall(
         r"\w+",
@@ -52,9 +54,17 @@ _IRREGULAR = {
 }  # fmt: skip
 
 
-@lru_cache(maxsize=65_536)
 def stem(word: str) -> str:
     """Return the stem of a lower-case word."""
+    return _stem_short(word) if len(word) <= _CACHED_CHARS_MAX else _stem(word)
+
+
+@lru_cache(maxsize=65_536)
+def _stem_short(word: str) -> str:
+    return _stem(word)
+
+
+def _stem(word: str) -> str:
     if len(word) <= 3 or not word.isascii() or not word.isalpha():
         return _IRREGULAR.get(word, word)
     if word in _IRREGULAR:
@@ -328,9 +338,18 @@ def find_dates(text: str) -> list[str]:
     return found
 
 
-@lru_cache(maxsize=65_536)
 def _split_compound(compound: str) -> tuple[str, ...]:
     """Return a compound's words: itself whole, its components, and the words that they are made of."""
+    # A longer one hardly occurs twice, and a cache of them would hold any amount of memory.
+    return _split_short(compound) if len(compound) <= _CACHED_CHARS_MAX else _split(compound)
+
+
+@lru_cache(maxsize=65_536)
+def _split_short(compound: str) -> tuple[str, ...]:
+    return _split(compound)
+
+
+def _split(compound: str) -> tuple[str, ...]:
     if compound.isalpha() and compound.isascii() and (compound.islower() or compound[1:].islower()):
         return (shorten(stem(compound.lower())),)
     compound = _POSSESSIVE.sub("", compound)

@@ -141,6 +141,8 @@ _SORTED = re.compile(
 _SORT_OF = {name: sort for name, (sort, _) in zip(_NAMES, _SORTS, strict=True)}
 _TREE_NAME = next(name for name, (_, pattern) in zip(_NAMES, _SORTS, strict=True) if pattern is _TREE)
 
+_CACHED_CHARS_MAX = 100
+
 
 @lru_cache(maxsize=32_768)
 def classify_word(word: str) -> tuple[str, str] | None:
@@ -198,7 +200,9 @@ def find_values(text: str, *, with_names: bool = False) -> Counter[tuple[str, st
         found.update(("money" if amount[0] in "$€£¥" else "number", amount) for amount in pattern.findall(text))
         text = pattern.sub(" ", text)
     for word, times in Counter(_WORD.findall(text)).items():
-        sorted_value = classify_word(word)
+        # The cache holds short words only: nothing bounds its memory otherwise.
+        classify = classify_word if len(word) <= _CACHED_CHARS_MAX else classify_word.__wrapped__
+        sorted_value = classify(word)
         if sorted_value is not None:
             found[sorted_value] += times
     if not text.isascii() and _HAN.search(text):
