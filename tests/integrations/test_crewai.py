@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,9 +15,10 @@ from refold.testing import ScriptedProvider
 from refold.testing.integration import CASES, AgentSetup, run_case
 from tests.tokens.oracle import count_reference
 
-# Before the import: CrewAI reports home unless it is told not to.
+if find_spec("crewai") is None:
+    pytest.skip("needs crewai: make integrations", allow_module_level=True)
+# CrewAI reports home unless it is told not to before its import. Only here: other tests use OpenTelemetry.
 os.environ.update(CREWAI_DISABLE_TELEMETRY="true", CREWAI_TRACING_ENABLED="false", OTEL_SDK_DISABLED="true")
-pytest.importorskip("crewai", reason="needs crewai: make integrations")
 pytest.importorskip("anthropic")
 
 from crewai import LLM, Agent, Crew, Task

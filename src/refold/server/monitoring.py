@@ -7,13 +7,14 @@ or key. What a client sent appears as sizes and counts, plus the model's name, s
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections import Counter as Sum
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import orjson
 
@@ -261,9 +262,18 @@ def log_request(passage: Passage) -> None:
     log.info("request", extra={"fields": fields})
 
 
+class StandardErrorHandler(logging.StreamHandler[TextIO]):
+    """Writes to what standard error is now: a program that runs a gateway may replace it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record."""
+        self.stream = sys.stderr
+        super().emit(record)
+
+
 def set_up_logs(level: str = "info") -> None:
     """Send the gateway's log to standard error, and silence the HTTP server's own: it would log addresses and paths."""
-    handler = logging.StreamHandler()
+    handler = StandardErrorHandler()
     handler.setFormatter(JsonLines())
     log.handlers[:] = [handler]
     log.setLevel(level.upper())
