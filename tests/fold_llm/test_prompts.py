@@ -5,7 +5,7 @@ import pytest
 from refold.conversation.view import FoldRecord
 from refold.stages.prompts import (
     Demands,
-    Room,
+    PromptRoom,
     cut_middle,
     fit_record,
     write_demands,
@@ -57,7 +57,7 @@ def test_every_prompt_is_in_the_language_of_the_conversation_and_forbids_inventi
 def test_the_earlier_record_comes_before_the_messages_since_and_can_be_told_from_them() -> None:
     earlier = FoldRecord("f:1", "- They began. ⟦end of record⟧ ⟨m:12345678⟩")
     question = write_question(
-        parse(chatting(4)), [earlier], Demands(), Room(count=COUNT), language="en", instructions="keep ⟦names⟧"
+        parse(chatting(4)), [earlier], Demands(), PromptRoom(count=COUNT), language="en", instructions="keep ⟦names⟧"
     )
     prompt = question.prompt
     assert prompt.startswith(question.demands)
@@ -68,7 +68,7 @@ def test_the_earlier_record_comes_before_the_messages_since_and_can_be_told_from
 
 
 def test_the_repair_says_what_was_wrong_after_the_same_question() -> None:
-    question = write_question(parse(chatting(4)), [], Demands(), Room(), language="zh")
+    question = write_question(parse(chatting(4)), [], Demands(), PromptRoom(), language="zh")
     repair = write_repair(question, "the answer was empty", "zh")
     assert repair.startswith(question.prompt)
     assert "the answer was empty" in repair

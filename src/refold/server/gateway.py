@@ -51,7 +51,7 @@ from refold.server.wires import (
 
 
 @dataclass(slots=True)
-class Passage:
+class Exchange:
     """State of one request in flight.
 
     ``coded`` is the body as the client compressed it, and decoded. ``whole`` is a Responses request with the whole
@@ -102,7 +102,7 @@ class Gateway:
         """Answer a client's request."""
         path = find_path(asked.path)
         is_anthropic = bool(asked.header("anthropic-version"))
-        passage = Passage(
+        exchange = Exchange(
             asked,
             find_side(path or "", is_anthropic),
             find_wire(asked.method, path or ""),
@@ -111,185 +111,187 @@ class Gateway:
         self.requests += 1
         self._by_tenant[asked.tenant] += 1
         try:
-            with self._metrics.follow(passage):
-                await self._serve_limited(passage, path, receive, send)
+            with self._metrics.follow(exchange):
+                await self._serve_limited(exchange, path, receive, send)
         finally:
             self.requests -= 1
             self._by_tenant[asked.tenant] -= 1
             if not self._by_tenant[asked.tenant]:
                 del self._by_tenant[asked.tenant]
-            self._preparer.leave(passage.outgoing)
-            log_request(passage)
+            self._preparer.leave(exchange.outgoing)
+            log_request(exchange)
 
-    async def _serve_limited(self, passage: Passage, path: str | None, receive: Receive, send: Send) -> None:
-        asked, settings = passage.asked, self._settings
+    async def _serve_limited(self, exchange: Exchange, path: str | None, receive: Receive, send: Send) -> None:
+        asked, settings = exchange.asked, self._settings
         tenant = self._by_tenant.get(asked.tenant, 0)
         if path is None:
-            await self._refuse(passage, send, 404, "there is nothing at this path")
+            await self._refuse(exchange, send, 404, "there is nothing at this path")
         elif (
             asked.tenant
-            and settings.find_held_key(passage.side)
+            and settings.find_held_key(exchange.side)
             and not is_for_tenants(asked.method, path, settings.paths_for_tenants)
         ):
-            await self._refuse(passage, send, 403, "this path is not open to tenants; gateway.tenant_paths opens it")
+            await self._refuse(exchange, send, 403, "this path is not open to tenants; gateway.tenant_paths opens it")
         elif asked.tenant and tenant > settings.tenant_requests_max:
-            await self._refuse(passage, send, 429, f"{tenant - 1} requests of this tenant are under way; try again", 1)
+            await self._refuse(exchange, send, 429, f"{tenant - 1} requests of this tenant are under way; try again", 1)
         elif self.requests > self._settings.requests_max:
-            await self._refuse(passage, send, 503, "the gateway has as many requests as it takes; try again", 1)
+            await self._refuse(exchange, send, 503, "the gateway has as many requests as it takes; try again", 1)
         else:
             try:
-                await self._serve(passage, path, receive, send)
+                await self._serve(exchange, path, receive, send)
             except ClientGone:
-                passage.problem = "client gone"
+                exchange.problem = "client gone"
             except ClientStalled:
-                passage.problem = "client stalled"
-                if not passage.has_begun:
-                    await self._refuse(passage, send, 408, "the request did not arrive in time")
+                exchange.problem = "client stalled"
+                if not exchange.has_begun:
+                    await self._refuse(exchange, send, 408, "the request did not arrive in time")
             except BrokenOff as broken:
-                passage.problem = broken.reason
+                exchange.problem = broken.reason
             except TookTooLong:
-                passage.problem = "it took longer than gateway.request_s_max"
-                if not passage.has_begun:
-                    await self._refuse(passage, send, 504, "the upstream did not answer in time")
+                exchange.problem = "it took longer than gateway.request_s_max"
+                if not exchange.has_begun:
+                    await self._refuse(exchange, send, 504, "the upstream did not answer in time")
             except BodyTooLarge:
                 limit = self._settings.body_bytes_max
-                await self._refuse(passage, send, 413, f"the request is larger than the gateway takes: {limit:,} bytes")
+                await self._refuse(
+                    exchange, send, 413, f"the request is larger than the gateway takes: {limit:,} bytes"
+                )
             except (FormatError, ProviderError) as error:
-                await self._refuse(passage, send, error.http_status, str(error))
+                await self._refuse(exchange, send, error.http_status, str(error))
 
-    async def _serve(self, passage: Passage, path: str, receive: Receive, send: Send) -> None:
+    async def _serve(self, exchange: Exchange, path: str, receive: Receive, send: Send) -> None:
         settings = self._settings
         watch = Watch(receive, stall_s=settings.client_stall_s, request_s_max=settings.request_s_max)
-        await watch.run(self._pass_on(passage, path, send, watch))
+        await watch.run(self._pass_on(exchange, path, send, watch))
 
-    async def _pass_on(self, passage: Passage, path: str, send: Send, watch: Watch) -> None:
-        wire = passage.wire
-        body = await read_body(watch.receive, passage.asked.headers, bytes_max=self._settings.body_bytes_max)
+    async def _pass_on(self, exchange: Exchange, path: str, send: Send, watch: Watch) -> None:
+        wire = exchange.wire
+        body = await read_body(watch.receive, exchange.asked.headers, bytes_max=self._settings.body_bytes_max)
         watch.end_body()
-        passage.bytes_in = len(body)
-        passage.outgoing = Outgoing(body)
-        if wire is not None and (coding := passage.asked.header("content-encoding").lower()) not in ("", "identity"):
+        exchange.bytes_in = len(body)
+        exchange.outgoing = Outgoing(body)
+        if wire is not None and (coding := exchange.asked.header("content-encoding").lower()) not in ("", "identity"):
             plain = await asyncio.to_thread(decode_body, body, coding, self._settings.body_bytes_max)
             if plain is None:
-                wire, passage.outgoing = None, Outgoing(body, because.UNREADABLE_CODING())
+                wire, exchange.outgoing = None, Outgoing(body, because.UNREADABLE_CODING())
             else:
-                passage.coded, body = (body, plain), plain
+                exchange.coded, body = (body, plain), plain
         if wire is RESPONSES:
-            body = self._chains.resolve(passage.asked.tenant, body)
-            passage.outgoing = Outgoing(body)
-            passage.chained = await self._chains.unroll(passage.asked.tenant, body)
-            body = body if passage.chained is None else passage.chained.whole
-            passage.whole = body
+            body = self._chains.resolve(exchange.asked.tenant, body)
+            exchange.outgoing = Outgoing(body)
+            exchange.chained = await self._chains.unroll(exchange.asked.tenant, body)
+            body = body if exchange.chained is None else exchange.chained.whole
+            exchange.whole = body
         if wire is not None:
-            prepared = self._overflow.fit_output(await self._prepare(passage, wire, body))
-            passage.outgoing = prepared if passage.chained is None else passage.chained.settle(prepared)
+            prepared = self._overflow.fit_output(await self._prepare(exchange, wire, body))
+            exchange.outgoing = prepared if exchange.chained is None else exchange.chained.settle(prepared)
             if self._settings.recall_tool and prepared.request is not None:
-                passage.recall = make_recall_tool(wire)
-        response = await self._send(passage, path)
+                exchange.recall = make_recall_tool(wire)
+        response = await self._send(exchange, path)
         look = Look()
         try:
-            await self._preparer.settle(passage.outgoing, body)
-            while passage.outgoing.session is not None:
+            await self._preparer.settle(exchange.outgoing, body)
+            while exchange.outgoing.session is not None:
                 look = await look_for_refusal(response, self._settings.client_stall_s, body)
-                smaller = await self._shrink(passage, look.overflow, body) if look.overflow is not None else None
+                smaller = await self._shrink(exchange, look.overflow, body) if look.overflow is not None else None
                 if smaller is None:
                     break
                 response.close()
-                passage.outgoing, passage.retries, look = smaller, passage.retries + 1, Look()
-                response = await self._send(passage, path)
+                exchange.outgoing, exchange.retries, look = smaller, exchange.retries + 1, Look()
+                response = await self._send(exchange, path)
             if response.status == 200 and look.overflow is None:
-                self._overflow.note_accepted(passage.outgoing)
-            if passage.recall is not None and response.status == 200:
-                await self._relay_turn(passage, path, response, look.head, send, watch)
+                self._overflow.note_accepted(exchange.outgoing)
+            if exchange.recall is not None and response.status == 200:
+                await self._relay_turn(exchange, path, response, look.head, send, watch)
             else:
-                await self._relay(passage, response, look.head, send, watch)
+                await self._relay(exchange, response, look.head, send, watch)
         finally:
             response.close()
 
-    async def _prepare(self, passage: Passage, wire: Wire, body: bytes) -> Outgoing:
+    async def _prepare(self, exchange: Exchange, wire: Wire, body: bytes) -> Outgoing:
         """Return what goes upstream; a chain that cannot be sent without the provider's part is only stored."""
-        chained = passage.chained
+        chained = exchange.chained
         if chained is None or chained.is_replayable:
-            return await self._preparer.prepare(passage.asked, wire, body)
+            return await self._preparer.prepare(exchange.asked, wire, body)
         reason = because.PREVIOUS_RESPONSE() if chained.is_partial else because.PROVIDER_ITEMS()
-        return await self._preparer.hold(passage.asked, wire, body, reason)
+        return await self._preparer.hold(exchange.asked, wire, body, reason)
 
-    async def _send(self, passage: Passage, path: str) -> aiohttp.ClientResponse:
-        is_read = passage.outgoing.session is not None
-        body, asked = passage.outgoing.body, passage.asked
-        passage.sent = (passage.recall.add_to(body) if passage.recall is not None else None) or b""
-        if passage.sent:
+    async def _send(self, exchange: Exchange, path: str) -> aiohttp.ClientResponse:
+        is_read = exchange.outgoing.session is not None
+        body, asked = exchange.outgoing.body, exchange.asked
+        exchange.sent = (exchange.recall.add_to(body) if exchange.recall is not None else None) or b""
+        if exchange.sent:
             # The answer is read and may be continued: no client's coding on either way.
             asked = replace(asked, drop=asked.drop | {b"content-encoding", b"accept-encoding"})
-            return await self._upstreams.send(passage.side, asked, path, passage.sent, is_read=is_read)
-        passage.recall = None
-        if passage.coded is not None:
-            coded, plain = passage.coded
+            return await self._upstreams.send(exchange.side, asked, path, exchange.sent, is_read=is_read)
+        exchange.recall = None
+        if exchange.coded is not None:
+            coded, plain = exchange.coded
             if body is plain:
                 body = coded
             else:  # No longer the request that the client compressed: send it uncompressed.
                 asked = replace(asked, drop=asked.drop | {b"content-encoding"})
-        return await self._upstreams.send(passage.side, asked, path, body, is_read=is_read)
+        return await self._upstreams.send(exchange.side, asked, path, body, is_read=is_read)
 
-    async def _shrink(self, passage: Passage, overflow: ContextOverflow, body: bytes) -> Outgoing | None:
+    async def _shrink(self, exchange: Exchange, overflow: ContextOverflow, body: bytes) -> Outgoing | None:
         """Return a smaller request after a refusal; None if nothing smaller is possible."""
         self._metrics.overflows.inc()
-        if passage.chained is not None and not passage.chained.is_replayable:
+        if exchange.chained is not None and not exchange.chained.is_replayable:
             return None
-        return await self._overflow.shrink(passage.outgoing, body, overflow, passage.retries)
+        return await self._overflow.shrink(exchange.outgoing, body, overflow, exchange.retries)
 
     async def _relay(
-        self, passage: Passage, response: aiohttp.ClientResponse, head: bytes, send: Send, watch: Watch
+        self, exchange: Exchange, response: aiohttp.ClientResponse, head: bytes, send: Send, watch: Watch
     ) -> None:
-        outgoing, wire = passage.outgoing, passage.wire
+        outgoing, wire = exchange.outgoing, exchange.wire
         reader = None
         if wire is not None and outgoing.session is not None and response.status == 200:
             coding = response.headers.get("content-encoding", "")
             reader = AnswerReader(wire.read_payload, response.headers.get("content-type", ""), coding)
-        passage.status, passage.has_begun = response.status, True
+        exchange.status, exchange.has_begun = response.status, True
         own = write_own(outgoing.own_headers())
 
         def finish() -> None:
             if reader is not None and not reader.is_finished:
                 answered = reader.finish()
-                passage.answers.append(answered)
+                exchange.answers.append(answered)
                 self._preparer.observe(outgoing, answered, is_extra=outgoing.request is None)
-                self._remember(passage, answered)
+                self._remember(exchange, answered)
 
         try:
-            passage.bytes_out = await relay_answer(
+            exchange.bytes_out = await relay_answer(
                 response, send, watch, own=own, head=head, reader=reader, at_end=finish
             )
         finally:
             finish()
 
-    def _remember(self, passage: Passage, answered: Answered) -> None:
+    def _remember(self, exchange: Exchange, answered: Answered) -> None:
         """Remember a response that the client may continue by its id."""
-        is_partial = passage.chained is not None and passage.chained.is_partial
-        if self._chains.remember(passage.asked.tenant, passage.whole, answered, is_partial=is_partial):
-            self._preparer.store_response(passage.outgoing, answered)
+        is_partial = exchange.chained is not None and exchange.chained.is_partial
+        if self._chains.remember(exchange.asked.tenant, exchange.whole, answered, is_partial=is_partial):
+            self._preparer.store_response(exchange.outgoing, answered)
 
     async def _relay_turn(
-        self, passage: Passage, path: str, response: aiohttp.ClientResponse, head: bytes, send: Send, watch: Watch
+        self, exchange: Exchange, path: str, response: aiohttp.ClientResponse, head: bytes, send: Send, watch: Watch
     ) -> None:
         """Relay an answer, and run the recall calls in it until there is one without."""
-        tool, outgoing, wire = passage.recall, passage.outgoing, passage.wire
+        tool, outgoing, wire = exchange.recall, exchange.outgoing, exchange.wire
         assert tool is not None, "the tool was offered"
         assert wire is not None, "the request was read"
         assert outgoing.session is not None, "the request was prepared"
         relay = TurnRelay(tool, response, send, watch, write_own(outgoing.own_headers()))
-        passage.status = response.status
+        exchange.status = response.status
         for turn in range(ROUNDS_MAX + 1):
             reader = AnswerReader(wire.read_payload, response.headers.get("content-type", ""))
             await relay.read(response, head, reader)
-            passage.has_begun, head = relay.has_begun, b""
+            exchange.has_begun, head = relay.has_begun, b""
             answered = reader.finish()
-            passage.answers.append(answered)
+            exchange.answers.append(answered)
             self._preparer.observe(outgoing, answered, is_extra=turn > 0)
             calls = tool.find_calls(relay.answer)
             if not calls:
-                self._remember(passage, answered)
-                self._chains.rename(passage.asked.tenant, relay.shown_id, answered.response_id)
+                self._remember(exchange, answered)
+                self._chains.rename(exchange.asked.tenant, relay.shown_id, answered.response_id)
                 break
             if turn == ROUNDS_MAX:
                 why = "the model did not stop calling the recall tool"
@@ -297,20 +299,20 @@ class Gateway:
             self._metrics.recalls.inc(len(calls))
             results = await self._preparer.recall(outgoing.session, calls)
             exchange = tool.write_exchange(relay.answer, results)
-            passage.sent = tool.follow_up(passage.sent, exchange, is_last=turn == ROUNDS_MAX - 1)
+            exchange.sent = tool.follow_up(exchange.sent, exchange, is_last=turn == ROUNDS_MAX - 1)
             response.close()
-            asked = replace(passage.asked, drop=passage.asked.drop | {b"content-encoding", b"accept-encoding"})
-            response = await self._upstreams.send(passage.side, asked, path, passage.sent, is_read=True)
+            asked = replace(exchange.asked, drop=exchange.asked.drop | {b"content-encoding", b"accept-encoding"})
+            response = await self._upstreams.send(exchange.side, asked, path, exchange.sent, is_read=True)
             if response.status != 200:
                 await relay.fail(response)
-                passage.status = response.status
+                exchange.status = response.status
                 return
             relay.go_on()
-        passage.bytes_out = await relay.finish()
+        exchange.bytes_out = await relay.finish()
         response.close()
 
-    async def _refuse(self, passage: Passage, send: Send, status: int, message: str, retry_after_s: int = 0) -> None:
-        passage.status, passage.problem = status, passage.problem or message
-        error = write_error(passage.side, status, f"refold: {message}")
+    async def _refuse(self, exchange: Exchange, send: Send, status: int, message: str, retry_after_s: int = 0) -> None:
+        exchange.status, exchange.problem = status, exchange.problem or message
+        error = write_error(exchange.side, status, f"refold: {message}")
         own = [("reason", because.REFUSED_REQUEST(detail=message).to_header())]
         await send_json(send, status, error, own, retry_after_s=retry_after_s)

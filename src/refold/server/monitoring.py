@@ -23,7 +23,7 @@ from refold.manager.usage import read_usage
 
 if TYPE_CHECKING:
     from refold.otel import Telemetry
-    from refold.server.gateway import Passage
+    from refold.server.gateway import Exchange
     from refold.server.outgoing import Outgoing
 
 # A client makes up the ids of runs: only so many are kept, and so many sessions of each.
@@ -99,7 +99,7 @@ class Metrics:
         return self._runs.get((tenant, run)) or RunCounts()
 
     @contextmanager
-    def follow(self, passage: Passage) -> Iterator[None]:
+    def follow(self, exchange: Exchange) -> Iterator[None]:
         """Count a request from its beginning to its end, however it ends."""
         self.in_flight.inc()
         try:
@@ -107,22 +107,22 @@ class Metrics:
                 yield
             else:
                 names = ("traceparent", "tracestate")
-                with self.telemetry.span_request({name: passage.asked.header(name) for name in names}) as span:
+                with self.telemetry.span_request({name: exchange.asked.header(name) for name in names}) as span:
                     try:
                         yield
                     finally:
-                        name, attributes = describe_passage(passage)
-                        seconds = time.perf_counter() - passage.started
+                        name, attributes = describe_passage(exchange)
+                        seconds = time.perf_counter() - exchange.started
                         self.telemetry.finish_request(span, name, attributes, seconds)
         finally:
             self.in_flight.dec()
-            self.count_passage(passage)
+            self.count_passage(exchange)
 
-    def count_passage(self, passage: Passage) -> None:
+    def count_passage(self, exchange: Exchange) -> None:
         """Count a finished request."""
-        outgoing = passage.outgoing
-        wire = passage.wire.name if passage.wire else "other"
-        status = f"{passage.status // 100}xx" if passage.status else "none"
+        outgoing = exchange.outgoing
+        wire = exchange.wire.name if exchange.wire else "other"
+        status = f"{exchange.status // 100}xx" if exchange.status else "none"
         counter = self._by_label.get((wire, status))
         if counter is None:
             counter = self._by_label[wire, status] = self.requests.labels(wire, status)
@@ -136,16 +136,16 @@ class Metrics:
             self.prepare_seconds.observe(outgoing.seconds)
         if outgoing.is_failed_open:
             self.failed_open.inc()
-        if passage.retries:
+        if exchange.retries:
             self.retried.inc()
-        if passage.problem and (passage.has_begun or not passage.status):
+        if exchange.problem and (exchange.has_begun or not exchange.status):
             self.broken.inc()
-        if passage.asked.run:
-            self._count_run(passage)
+        if exchange.asked.run:
+            self._count_run(exchange)
 
-    def _count_run(self, passage: Passage) -> None:
-        key = (passage.asked.tenant, passage.asked.run)
-        self._runs.setdefault(key, RunCounts()).add(passage.outgoing)
+    def _count_run(self, exchange: Exchange) -> None:
+        key = (exchange.asked.tenant, exchange.asked.run)
+        self._runs.setdefault(key, RunCounts()).add(exchange.outgoing)
         self._runs.move_to_end(key)
         while len(self._runs) > RUNS_MAX:
             self._runs.popitem(last=False)
@@ -163,42 +163,42 @@ class Metrics:
         return generate_latest(self.registry)
 
 
-def describe_passage(passage: Passage) -> tuple[str, dict[str, Any]]:
+def describe_passage(exchange: Exchange) -> tuple[str, dict[str, Any]]:
     """Return the name and the attributes of a finished request's span."""
-    asked, outgoing = passage.asked, passage.outgoing
+    asked, outgoing = exchange.asked, exchange.outgoing
     attributes: dict[str, Any] = {
         "http.request.method": asked.method,
-        "http.response.status_code": passage.status or None,
+        "http.response.status_code": exchange.status or None,
         "refold.tenant": asked.tenant,
         "refold.reason": outgoing.reason.code,
-        "refold.retries": passage.retries or None,
+        "refold.retries": exchange.retries or None,
     }
-    if passage.status >= 400:
-        attributes["error.type"] = str(passage.status)
-    elif passage.problem or not passage.status:
+    if exchange.status >= 400:
+        attributes["error.type"] = str(exchange.status)
+    elif exchange.problem or not exchange.status:
         attributes["error.type"] = "interrupted"
-    if passage.wire is None:
+    if exchange.wire is None:
         return f"{asked.method} {asked.path}", attributes
     model = outgoing.request.model if outgoing.request is not None else ""
     attributes |= {
         "gen_ai.operation.name": "chat",
-        "gen_ai.provider.name": passage.side,
+        "gen_ai.provider.name": exchange.side,
         "gen_ai.request.model": model,
     }
     if outgoing.session is not None:
         attributes |= {"refold.session": outgoing.session.id, "gen_ai.conversation.id": outgoing.session.id}
     if outgoing.tokens_after:
         attributes |= {"refold.tokens.before": outgoing.tokens_before, "refold.tokens.after": outgoing.tokens_after}
-    return f"chat {model}".strip(), attributes | _describe_answers(passage)
+    return f"chat {model}".strip(), attributes | _describe_answers(exchange)
 
 
-def _describe_answers(passage: Passage) -> dict[str, Any]:
+def _describe_answers(exchange: Exchange) -> dict[str, Any]:
     """Return what the provider billed: the sum if the gateway asked it several times."""
     billed: Sum[str] = Sum()
-    for answered in passage.answers:
+    for answered in exchange.answers:
         if answered.has_usage:
             billed.update(read_usage(answered.usage))
-    ends = tuple(answered.finish_reason for answered in passage.answers if answered.finish_reason)
+    ends = tuple(answered.finish_reason for answered in exchange.answers if answered.finish_reason)
     return {
         "gen_ai.usage.input_tokens": billed.get("input_tokens"),
         "gen_ai.usage.output_tokens": billed.get("output_tokens"),
@@ -230,18 +230,18 @@ class JsonLines(logging.Formatter):
         return orjson.dumps(line, default=str).decode()
 
 
-def log_request(passage: Passage) -> None:
+def log_request(exchange: Exchange) -> None:
     """Log a finished request."""
     if not log.isEnabledFor(logging.INFO):
         return
-    outgoing, asked = passage.outgoing, passage.asked
+    outgoing, asked = exchange.outgoing, exchange.asked
     fields: dict[str, Any] = {
         "method": asked.method,
         "path": asked.path[:_TEXT_MAX],
-        "status": passage.status,
-        "ms": round((time.perf_counter() - passage.started) * 1_000, 1),
-        "bytes_in": passage.bytes_in,
-        "bytes_out": passage.bytes_out,
+        "status": exchange.status,
+        "ms": round((time.perf_counter() - exchange.started) * 1_000, 1),
+        "bytes_in": exchange.bytes_in,
+        "bytes_out": exchange.bytes_out,
         "reason": outgoing.reason.code,
     }
     if asked.tenant:
@@ -255,10 +255,10 @@ def log_request(passage: Passage) -> None:
             "edits": outgoing.edits,
             "prepare_ms": round(outgoing.seconds * 1_000, 2),
         }
-    if passage.retries:
-        fields["retries"] = passage.retries
-    if passage.problem:
-        fields["problem"] = passage.problem[:_TEXT_MAX]
+    if exchange.retries:
+        fields["retries"] = exchange.retries
+    if exchange.problem:
+        fields["problem"] = exchange.problem[:_TEXT_MAX]
     log.info("request", extra={"fields": fields})
 
 

@@ -295,7 +295,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class PromptRoom:
     """How much a prompt may hold: characters of each tool text and of the record, tokens of the whole."""
 
     tool_chars_max: int = 2_000
@@ -308,7 +308,7 @@ def write_question(
     messages: Sequence[Message],
     previous: Sequence[FoldRecord],
     demands: Demands,
-    room: Room,
+    room: PromptRoom,
     *,
     language: Language,
     instructions: str = "",

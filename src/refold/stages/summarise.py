@@ -17,7 +17,7 @@ from refold.stages.extract.facts import FACT_CHARS_MAX, FACT_CHARS_MIN
 from refold.stages.extract.layout import neutralise
 from refold.stages.extract.source import Source
 from refold.stages.extract.words import shorten_words
-from refold.stages.prompts import FACT_KINDS, FACTS_MARK, Demands, Question, Room, write_question, write_repair
+from refold.stages.prompts import FACT_KINDS, FACTS_MARK, Demands, PromptRoom, Question, write_question, write_repair
 from refold.stages.stage import Ask, Goal, Reply
 from refold.stages.verify import Answer, Dropped, Ground, Voices, add_missing, find_rejection, verify_words
 from refold.stages.verify.check import find_wrong
@@ -54,7 +54,7 @@ def ask_words(
     view: View,
     goal: Goal,
     demands: Demands,
-    room: Room,
+    room: PromptRoom,
     opening: str = "",
     kept: tuple[object, ...] | None = None,
 ) -> Generator[Ask, Reply, Told]:

@@ -49,7 +49,7 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class JsonSpan:
     """A piece of a text that is JSON: one value, or values on a line each (``is_lines``)."""
 
     start: int
@@ -114,7 +114,7 @@ def find_blocks(text: str) -> Iterator[Block]:
             at = stop
 
 
-def find_spans(text: str, chars_min: int) -> Iterator[Span]:
+def find_spans(text: str, chars_min: int) -> Iterator[JsonSpan]:
     """Find the JSON in a text, in order. Linear: what failed to read is not tried again from within."""
     at = failures = 0
     while failures < _FAILURES_MAX and (match := _JSON_START.search(text, at)):
@@ -130,7 +130,7 @@ def find_spans(text: str, chars_min: int) -> Iterator[Span]:
         at = stop
         if not _ends_line(text, stop):
             continue
-        span = _extend_lines(text, Span(start, stop, [value]))
+        span = _extend_lines(text, JsonSpan(start, stop, [value]))
         if span.stop - span.start >= chars_min:
             yield span
         at = span.stop
@@ -141,7 +141,7 @@ def frame(handle: str, lines: list[str]) -> str:
     return "\n".join([f"⟨{handle}⟩ {lines[0]}", *lines[1:], f"⟨/{handle}⟩"])
 
 
-def _extend_lines(text: str, first: Span) -> Span:
+def _extend_lines(text: str, first: JsonSpan) -> JsonSpan:
     """Take the following lines in as long as each is one record."""
     if not is_record(first.values[0]) or text.find("\n", first.start, first.stop) >= 0:
         return first
@@ -155,14 +155,14 @@ def _extend_lines(text: str, first: Span) -> Span:
             break
         values.append(value)
         end = after
-    return Span(first.start, end, values, True) if len(values) >= ROWS_MIN else first
+    return JsonSpan(first.start, end, values, True) if len(values) >= ROWS_MIN else first
 
 
 def _ends_line(text: str, at: int) -> bool:
     return at == len(text) or text.startswith(("\n", "\r\n"), at)
 
 
-def _write_block(span: Span, handle: str, saving_min: float) -> str | None:
+def _write_block(span: JsonSpan, handle: str, saving_min: float) -> str | None:
     try:
         lines = write_lines(span.values) if span.is_lines else write_document(span.values[0])
     except RecursionError:

@@ -1,4 +1,4 @@
-"""fold: old units become one record. ``units`` says which, ``room`` how long it may be, ``stage`` writes it."""
+"""fold: old units become one record. ``units`` says which and how long it may be, ``stage`` writes it."""
 
 from refold.stages.fold.stage import Fold
 

@@ -19,10 +19,16 @@ from refold.stages.extract.facts import merge_facts
 from refold.stages.extract.layout import CLOSING
 from refold.stages.extract.source import Source, find_turn_range
 from refold.stages.extract.summary import Extract, ExtractOptions
-from refold.stages.fold.options import FoldOptions
-from refold.stages.fold.room import find_least, share_room, summary_room
-from refold.stages.fold.units import UnitChoice, choose_units, foldable_runs
-from refold.stages.prompts import Demands, Room
+from refold.stages.fold.units import (
+    FoldOptions,
+    UnitChoice,
+    choose_units,
+    find_least,
+    foldable_runs,
+    share_room,
+    summary_room,
+)
+from refold.stages.prompts import Demands, PromptRoom
 from refold.stages.span import earlier_folds, find_head, items_of
 from refold.stages.stage import Goal, Proposal, Proposed, When
 from refold.stages.summarise import Told, ask_words
@@ -99,7 +105,7 @@ class Fold(FoldOptions):
                 notes.append("extractive summary: too little is new for a model")
                 continue
             demands = self._make_demands(options)
-            room = Room(self.tool_chars_max, self.prompt_chars_max, self.prompt_tokens_max, view.lens.count_text)
+            room = PromptRoom(self.tool_chars_max, self.prompt_chars_max, self.prompt_tokens_max, view.lens.count_text)
             told = yield from ask_words(
                 source, view, goal, demands, room, self.opening, self._list_kept(view, goal, span)
             )

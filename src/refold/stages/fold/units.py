@@ -1,27 +1,185 @@
-"""Which units a fold takes: the oldest, up to what the counts or the target say, never what is protected.
+"""What a fold is asked for, which units it takes, and how long its records may be. Nothing here reads a text.
 
-System, pinned and sealed messages, the newest user message and the newest step stay; so do the first user message
-where it is short, messages without an answer, and earlier records that have not outgrown their share. Of the rest
-the newest units stay. Keeping what an agent may use next (the newest read of an edited file, a failing command, the
-plan) before other units was measured and did not beat recency: see docs/benchmarks.md.
+A fold takes the oldest units, up to what the counts or the target say, never what is protected. System, pinned and
+sealed messages, the newest user message and the newest step stay; so do the first user message where it is short,
+messages without an answer, and earlier records that have not outgrown their share. Of the rest the newest units stay.
+Keeping what an agent may use next (the newest read of an edited file, a failing command, the plan) before other units
+was measured and did not beat recency: see docs/benchmarks.md.
+
+Every token of a record is read again with every request, and content that it leaves out may be needed. So records get
+shares of the room, more in a small room and never all of it. The shares were chosen on recorded sessions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import takewhile
+from typing import ClassVar, Literal
 
-from refold.conversation.message import is_user_turn
-from refold.conversation.turn import Unit, find_turns
+from refold.conversation.message import Role, is_user_turn
+from refold.conversation.turn import Unit, find_turns, newest_step
 from refold.conversation.view import Item, View
 from refold.stages.extract.layout import heading_of
-from refold.stages.fold.options import FoldOptions
-from refold.stages.fold.room import count_lasting, count_unit, part_of, summary_room
-from refold.stages.score import important_units
-from refold.stages.span import free_runs, is_record
-from refold.stages.stage import Goal
+from refold.stages.extract.summary import Style
+from refold.stages.prompts import PromptStyle
+from refold.stages.score import ScoreOptions, important_units
+from refold.stages.span import free_runs, is_record, items_of
+from refold.stages.stage import Goal, check_options
 from refold.stages.verify.check import SIZE_SHARE_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class FoldOptions:
+    """``keep_*`` counts say what stays; without them the goal's target does.
+
+    Summaries may have ``summary_share`` of the room, of a small one more, up to ``summary_tokens_least``. With
+    ``standing_share`` a new fold leaves the earlier ones as they are, cached, until they fill that share of the
+    summaries' room; each takes ``fresh_share`` of what is left of it. ``closing`` adds a sentence that says what the
+    text above it is. With ``by_compressor`` a manager has its ``compressor`` write the summary. With ``is_paced`` a
+    model is asked once for as many tokens as lie between trigger and target; for fewer the summary is extracted.
+    """
+
+    name: ClassVar[str] = "fold"
+
+    keep_messages: int | None = None
+    keep_turns: int | None = None
+    keep_units: int | None = None
+    min_messages: int = 0
+    importance_threshold: float | None = None
+    keep_first_user: bool = True
+    offload_freed_min: int | None = None
+    role: Role = "user"
+    opening: str = ""
+    closing: bool = False
+    style: Style = "note"
+    summariser: Literal["extract", "llm"] = "extract"
+    summary_tokens_max: int = 10_000
+    summary_share: float = 0.3
+    summary_tokens_least: int = 0
+    summary_chars_max: int = 0
+    index_tokens_max: int = 8_000
+    index_share: float = 0.3
+    standing_share: float = 0.0
+    fresh_share: float = 0.4
+    tool_chars_max: int = 2_000
+    prompt_chars_max: int = 200_000
+    prompt_tokens_max: int = 100_000
+    prompt_style: PromptStyle = "note"
+    prompt: str = ""
+    ask_facts: bool = False
+    by_compressor: bool = False
+    extract_opening: str = ""
+    is_paced: bool = False
+    on_failure: Literal["extract", "keep"] = "extract"
+    # What importance goes by; in a config it is a block of its own.
+    score: ScoreOptions = field(default=ScoreOptions(), metadata={"block": "score"})
+
+    def __post_init__(self) -> None:
+        check_options(self)
+
+    @property
+    def keeps_by_count(self) -> bool:
+        """True if a number of messages, turns or units says what stays."""
+        return any(count is not None for count in (self.keep_messages, self.keep_turns, self.keep_units))
+
+    def stands(self, goal: Goal) -> bool:
+        """Tell whether earlier folds stay as they are. Counts, and a model's summaries, take them in."""
+        return bool(self.standing_share) and not (goal.force or self.keeps_by_count or self.summariser == "llm")
+
+
+# The least a summary gets, however small the room: a frame and a line or two.
+SUMMARY_TOKENS_MIN = 60
+# With so many tokens a record can tell what happened; it gets them if they are a small part of the room.
+READABLE_TOKENS = 200
+LEAST_PART = 6
+# A fold that a count or a person asks for gets this much, even if it then frees little.
+FORCED_TOKENS_MIN = 160
+# However tight it is, a part of what is left stays free for the next step.
+TIGHT_SHARE = 0.8
+# What summaries may take of a small room to have their least.
+SMALL_ROOM_SHARE = 0.3
+# However small the room, a record that stays cached should be able to hold a few dozen values.
+FRESH_TOKENS_MIN = 320
+# So many of the newest units stay verbatim before a record may have its whole share: four exchanges of a chat.
+RECENT_UNITS = 8
+
+
+def summary_room(fold: FoldOptions, view: View, goal: Goal, runs: Sequence[Sequence[Unit]]) -> int:
+    """Return the tokens that summaries may have in all: a share of what the unfoldable leaves of the target."""
+    return share_room(fold, view, goal, runs, fold.summary_share, fold.summary_tokens_max)
+
+
+def part_of(fold: FoldOptions, room: int, share: float) -> int:
+    """Return a share of a room: of a small one more, because a record of a few lines holds hardly a value."""
+    return max(int(room * share), min(fold.summary_tokens_least, int(room * SMALL_ROOM_SHARE)))
+
+
+def share_room(
+    fold: FoldOptions, view: View, goal: Goal, runs: Sequence[Sequence[Unit]], share: float, tokens_max: int
+) -> int:
+    """Return the tokens that a part of the summaries may have, given its share of the room."""
+    free = sum(item.tokens for run in runs for item in items_of(view, run))
+    fixed = view.tokens - free
+    room = goal.hard - fixed
+    # New messages move on with the next request and the summary stays, so they do not reduce its share.
+    lasting = room + _count_passing(view)
+    standing = int(_count_standing(fold, view, goal, runs) * share / fold.summary_share)
+    part = min(part_of(fold, lasting + standing, share), tokens_max)
+    wanted = min(part - standing, int(room * TIGHT_SHARE))
+    if fold.stands(goal):
+        # Most of the room is left for the folds to come.
+        wanted = max(int(wanted * fold.fresh_share), min(wanted, FRESH_TOKENS_MIN))
+    # The target binds, unless the unfoldable alone nearly fills it: then a summary takes a part of what is left.
+    recent = _count_recent(view, runs, (goal.target - fixed) // 2)
+    fair = goal.target - fixed - recent if recent else max(goal.target - fixed, int(wanted * TIGHT_SHARE))
+    # It shrinks further only if that makes the view fit; with even less room a later rung must act anyway.
+    least = max(find_least(goal), min(READABLE_TOKENS, room // LEAST_PART))
+    if least // 3 <= room < least:
+        least = room
+    return min(tokens_max, max(least, min(wanted, fair)))
+
+
+def _count_recent(view: View, runs: Sequence[Sequence[Unit]], tokens_max: int) -> int:
+    """Return the tokens of the newest units that stay verbatim, within half of what the target leaves."""
+    tokens = 0
+    for unit in [unit for run in runs for unit in run][: -RECENT_UNITS - 1 : -1]:
+        if (size := count_unit(view, unit)) > tokens_max - tokens:
+            break
+        tokens += size
+    return tokens
+
+
+def count_unit(view: View, unit: Unit) -> int:
+    """Return the tokens of a unit in the view."""
+    return sum(item.tokens for item in view.items[unit.start : unit.stop])
+
+
+def _count_standing(fold: FoldOptions, view: View, goal: Goal, runs: Sequence[Sequence[Unit]]) -> int:
+    """Return the tokens of the folds that stay as they are."""
+    if not fold.stands(goal):
+        return 0
+    taken = {at for run in runs for unit in run for at in range(unit.start, unit.stop)}
+    return sum(item.tokens for at, item in enumerate(view.items) if item.is_fold and at not in taken)
+
+
+def count_lasting(view: View) -> int:
+    """Return the tokens of the system prompt and the tools."""
+    return view.fixed_tokens + sum(item.tokens for item in view.items if not item.is_fold and item.role == "system")
+
+
+def _count_passing(view: View) -> int:
+    """Return the tokens of the newest step and of what the compression at hand must leave as it is."""
+    step = newest_step(view.items)
+    passing = set(range(step.start, step.stop)) if step else set()
+    passing |= {at for at, item in enumerate(view.items) if not item.is_fold and item.message.id in view.held}
+    return sum(view.items[at].tokens for at in passing)
+
+
+def find_least(goal: Goal) -> int:
+    """Return the tokens below which a record says nothing."""
+    return FORCED_TOKENS_MIN if goal.force else SUMMARY_TOKENS_MIN
+
 
 # A first message larger than this share of the room is not worth its cached place.
 FIRST_USER_SHARE = 0.1
