@@ -84,7 +84,7 @@ class WriteTogether(Generic[_Wish]):
         error: BaseException | None = None
         try:
             self._write_all([wish for wish, _ in batch])
-        except Exception as raised:  # noqa: BLE001 - every waiting thread raises it
+        except BaseException as raised:  # noqa: BLE001 - every thread of the batch raises it, also an interrupt
             error = raised
         for _, done in batch:
             done.set_exception(error) if error is not None else done.set_result(None)

@@ -35,6 +35,27 @@ def test_one_writes_for_all_that_wait() -> None:
     assert len(batches) == 2
 
 
+def test_an_interrupted_write_leaves_nobody_waiting() -> None:
+    begun, gate = threading.Event(), threading.Event()
+
+    def write_all(wishes: Sequence[int]) -> None:
+        if 0 not in wishes:
+            raise KeyboardInterrupt
+        begun.set()
+        assert gate.wait(60)
+
+    together = WriteTogether(write_all)
+    with ThreadPoolExecutor(3) as pool:
+        first = pool.submit(together.write, 0)
+        assert begun.wait(60)
+        others = [pool.submit(together.write, number) for number in (1, 2)]
+        while len(together._waiting) < 2:
+            threading.Event().wait(0.01)
+        gate.set()
+        first.result(60)
+        assert [type(one.exception(60)) for one in others] == [KeyboardInterrupt, KeyboardInterrupt]
+
+
 def test_each_of_them_hears_of_a_failure_and_the_next_one_writes_again() -> None:
     failing = [LedgerError("no room")]
 

@@ -195,7 +195,7 @@ class Economics:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What a fold now saves over the next ``requests`` and what it costs; ``bill`` is that of the session's rest."""
+    """What a fold would save over the next ``requests``, and its cost; ``bill`` is for the rest of the session."""
 
     removable: int
     requests: float
@@ -210,7 +210,7 @@ class Forecast:
 
 
 def count_removable(tokens: int, budget: Budget, carry: Carry) -> int:
-    """Return the tokens that a change could remove: what came since the last one, or is above the target."""
+    """Return the tokens that a change could remove: those added since the last change, or those above the target."""
     return max(0, tokens - (carry.floor_tokens or budget.target))
 
 

@@ -43,7 +43,7 @@ EXIT_CODES = {
 }
 
 
-# What the library that reads the command line says of a wrong one: it has these sentences in English only.
+# Errors of the command-line parser, which has them in English only.
 _USAGE = (
     "no such command {rest}",
     "no such option: {rest}",

@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 
+# A longer word hardly occurs twice, and a cache of them would hold any amount of memory.
 _CACHED_CHARS_MAX = 100
 
 STOP_WORDS = frozenset(
@@ -56,14 +57,10 @@ _IRREGULAR = {
 
 def stem(word: str) -> str:
     """Return the stem of a lower-case word."""
-    return _stem_short(word) if len(word) <= _CACHED_CHARS_MAX else _stem(word)
+    return (_stem if len(word) <= _CACHED_CHARS_MAX else _stem.__wrapped__)(word)
 
 
 @lru_cache(maxsize=65_536)
-def _stem_short(word: str) -> str:
-    return _stem(word)
-
-
 def _stem(word: str) -> str:
     if len(word) <= 3 or not word.isascii() or not word.isalpha():
         return _IRREGULAR.get(word, word)
@@ -340,15 +337,10 @@ def find_dates(text: str) -> list[str]:
 
 def _split_compound(compound: str) -> tuple[str, ...]:
     """Return a compound's words: itself whole, its components, and the words that they are made of."""
-    # A longer one hardly occurs twice, and a cache of them would hold any amount of memory.
-    return _split_short(compound) if len(compound) <= _CACHED_CHARS_MAX else _split(compound)
+    return (_split if len(compound) <= _CACHED_CHARS_MAX else _split.__wrapped__)(compound)
 
 
 @lru_cache(maxsize=65_536)
-def _split_short(compound: str) -> tuple[str, ...]:
-    return _split(compound)
-
-
 def _split(compound: str) -> tuple[str, ...]:
     if compound.isalpha() and compound.isascii() and (compound.islower() or compound[1:].islower()):
         return (shorten(stem(compound.lower())),)
