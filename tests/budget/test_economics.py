@@ -144,6 +144,18 @@ def test_nothing_is_removed_to_save_money_below_the_floor() -> None:
     assert check_economics(Counts(40_000), 0, budget(10_000, 70_000), Economics(TARIFF, GROWN, share_min=0.5)).acts
 
 
+def test_in_a_large_window_the_floor_is_at_least_30_000_tokens() -> None:
+    economics = Economics(TARIFF, GROWN, share_min=0.1)
+    assert not check_economics(Counts(29_999), 0, budget(5_000, 60_000), economics).acts
+    assert check_economics(Counts(29_999), 0, budget(5_000, 59_000), economics).acts
+
+
+def test_documents_speak_for_nothing() -> None:
+    assert not check_economics(Counts(40_000, document_tokens=20_000), 0, ROOM, Economics(TARIFF, GROWN)).acts
+    assert count_removable(Counts(40_000, document_tokens=20_000), ROOM, Carry()) == 10_000
+    assert count_removable(Counts(40_000, document_tokens=20_000), ROOM, Carry(floor_tokens=35_000)) == 5_000
+
+
 def test_what_no_request_contained_yet_speaks_for_nothing() -> None:
     assert not check_economics(Counts(40_000, unsent_tokens=25_000), 0, ROOM, Economics(TARIFF, GROWN)).acts
     assert not check_economics(Counts(40_000), 0, ROOM, Economics(TARIFF)).acts, "nothing was sent yet"
@@ -161,7 +173,7 @@ def test_a_short_session_is_not_expected_to_go_on_for_long() -> None:
 
 def test_what_the_last_change_could_not_remove_is_not_counted_again() -> None:
     carry = Carry().restart(tokens=30_000, kept_tokens=24_000)
-    assert count_removable(30_500, budget(10_000), carry) == 500
+    assert count_removable(Counts(30_500), budget(10_000), carry) == 500
     assert not check_economics(Counts(30_500), 0, ROOM, Economics(TARIFF, carry)).acts
 
 

@@ -125,3 +125,30 @@ def test_a_session_of_60_000_tokens_in_a_window_of_200_000_is_never_compressed(m
         assert not one.prepared.edits
         sizes.append(one.prepared.total_tokens)
     assert 45_000 < max(sizes) <= 60_000, "the test is about sessions of nearly 60,000 tokens"
+
+
+DOCUMENT_LINES = 1_800
+
+
+def ask_about_documents(documents: int, questions: int) -> list[dict[str, Any]]:
+    said: list[dict[str, Any]] = []
+    for n in range(documents):
+        said += [user(f"Here is document {n}:\n{lines(DOCUMENT_LINES, f'd{n}')}"), assistant("ok")]
+    return [*said, *talk(ENGLISH, questions)]
+
+
+@pytest.mark.parametrize("model", ["gpt-4o", "claude-sonnet-4-5"])
+def test_documents_that_a_person_pasted_are_not_folded_to_save_money(model: str, tmp_path: Path) -> None:
+    messages = ask_about_documents(5, 6)
+    for one in grow(tmp_path, messages, model):
+        assert one.prepared.messages == one.history
+    assert one.prepared.total_tokens > 60_000, "below, nothing is folded to save money anyway"
+
+
+def test_the_newest_documents_stay_when_the_window_is_full(tmp_path: Path) -> None:
+    messages = ask_about_documents(3, 80)
+    sent = list(grow(tmp_path, messages, window=44_000, reserve=0))
+    fold = next(one for one in sent if one.is_folded)
+    assert fold.prepared.total_tokens <= 22_000, "half of the window"
+    assert messages[4] in fold.prepared.messages
+    assert messages[0] not in fold.prepared.messages

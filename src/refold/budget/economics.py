@@ -28,6 +28,8 @@ REQUESTS_MIN, REQUESTS_MAX = 8, 40
 # The requests within which ``Rereads`` are expected, and what the call that reads something again takes.
 TABLE_REQUESTS = 20
 REREAD_OUTPUT_TOKENS = 60
+# In a window of this size and above, nothing is removed to save money below so many tokens.
+LARGE_WINDOW, LARGE_FLOOR_TOKENS = 60_000, 30_000
 # How many requests ahead the next fold is searched for.
 NEXT_REQUESTS_MAX = 400
 
@@ -175,8 +177,8 @@ class Rereads:
 class Economics:
     """What the economic trigger knows: the prices, the requests so far, and what a fold costs beside the prefix.
 
-    Nothing is removed to save money while the view has less than ``share_min`` of the room, or than ``tokens_min`` if
-    that is less. ``expect_rereads`` says what is read again if so many of the oldest tokens are removed; it is asked
+    Nothing is removed to save money while the view has less than ``share_min`` of the room (30,000 tokens in a large
+    window), or than ``tokens_min`` if that is less. ``expect_rereads`` says what is read again if so many of the oldest tokens are removed; it is asked
     only where the rest of the estimate speaks for a fold.
     """
 
@@ -190,6 +192,8 @@ class Economics:
     def find_floor(self, budget: Budget) -> float:
         """Return the size below which nothing is removed to save money."""
         share = self.share_min * budget.hard
+        if budget.window >= LARGE_WINDOW:
+            share = max(share, LARGE_FLOOR_TOKENS)
         return min(share, self.tokens_min) if self.tokens_min else share
 
 
@@ -209,21 +213,22 @@ class Forecast:
         return (self.gross - self.cost) / self.bill if self.bill > 0 else 0.0
 
 
-def count_removable(tokens: int, budget: Budget, carry: Carry) -> int:
-    """Return the tokens that a change could remove: those added since the last change, or those above the target."""
-    return max(0, tokens - (carry.floor_tokens or budget.target))
+def count_removable(counts: Counts, budget: Budget, carry: Carry) -> int:
+    """Return the tokens that a change could remove: those added since the last change, or those above the target.
+
+    Documents of a person stay, and messages that no request has contained yet must be sent whole first (L11).
+    """
+    kept = max(carry.floor_tokens or budget.target, budget.target + counts.document_tokens)
+    return max(0, counts.tokens - counts.unsent_tokens - kept)
 
 
 def check_economics(counts: Counts, head_tokens: int, budget: Budget, economics: Economics) -> Trigger:
-    """Say whether a fold now saves a clear part of the bill. ``head_tokens`` is what no change could touch.
-
-    Messages that no request has contained yet are not removable: they must be sent whole first (L11).
-    """
+    """Say whether a fold now saves a clear part of the bill. ``head_tokens`` is what no change could touch."""
     carry, tariff = economics.carry, economics.tariff
     if not carry.requests:
         return QUIET
     cliff = _find_cliff_ahead(counts.tokens, carry, tariff)
-    if cliff is not None and counts.tokens - counts.unsent_tokens > budget.target:
+    if cliff is not None and counts.tokens - counts.unsent_tokens - counts.document_tokens > budget.target:
         reason = because.CLIFF(above=cliff.above_tokens, factor=cliff.input_factor)
         return Trigger("soft", reason, is_economic=True)
     if not tariff.cache.is_active or counts.tokens < economics.find_floor(budget):
@@ -248,7 +253,7 @@ def forecast_fold(counts: Counts, head_tokens: int, budget: Budget, economics: E
     made in any case, so that only the requests up to it can be saved on; the bill is that of all expected requests.
     """
     carry, rules, tokens = economics.carry, economics.tariff.cache, counts.tokens
-    removable = count_removable(tokens - counts.unsent_tokens, budget, carry)
+    removable = count_removable(counts, budget, carry)
     growth = carry.find_growth(tokens)
     expected = min(max(carry.session_requests, REQUESTS_MIN), REQUESTS_MAX)
     requests = min(float(expected), (budget.soft - tokens) / growth)

@@ -16,7 +16,7 @@ from refold.budget.economics import Carry, Economics
 from refold.conversation.message import Message, is_user_turn
 from refold.conversation.reason import Language, detect_language
 from refold.conversation.turn import find_turns, newest_step
-from refold.conversation.view import Edit, Item, View
+from refold.conversation.view import Edit, Item, Lens, View
 from refold.errors import BudgetTooSmall, Sentence
 from refold.ladder.laws import common_prefix
 from refold.ladder.report import StageReport
@@ -30,11 +30,13 @@ _LANGUAGE_SAMPLE = 20
 LAST_RESORT = "clamp"
 # A compression that is to save money leaves so many of the newest steps as they are.
 ECONOMIC_STEPS_KEPT = 3
+# It also keeps a person's message of so many tokens: a model can read a file again, but not what somebody pasted.
+DOCUMENT_TOKENS = 3_000
 # New content is sent whole if it leaves one part in so many of the room, within these bounds, to everything else; in
 # a smaller room, if it leaves a line.
 REST_SHARE, REST_TOKENS_MIN, REST_TOKENS_MAX, LINE_TOKENS = 8, 160, 4_000, 60
-# Large new content raises the target, up to this share of the room.
-RAISED_SHARE = 0.6
+# Large new content raises the target, up to this share of the room; so do documents of a person, up to half of it.
+RAISED_SHARE, DOCUMENTS_SHARE = 0.6, 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,13 +154,17 @@ def _find_largest(view: View) -> int:
 
 
 def _raise_target(start: Climb, goal: Goal) -> int:
-    """Return the target, raised where new content takes most of it, so that records and recent steps have room."""
+    """Return the target, raised where new content takes most of it, so that records and recent steps have room.
+
+    Documents of a person raise it, too: what was pasted is gone for good if it is folded.
+    """
     view, lead = start.view, count_lead(start.view.items, start.view.fixed_tokens)
     fixed, room = _count_untouchable(view), goal.hard - lead
     if start.edits:
         return max(goal.target, goal.hard - min(room // REST_SHARE, REST_TOKENS_MAX))
     floor = min(view.tokens - fixed, (goal.target - lead) // 2)
-    return max(goal.target, min(fixed + floor, lead + int(room * RAISED_SHARE)))
+    wide = min(goal.target + count_documents(view), lead + int(room * DOCUMENTS_SHARE))
+    return max(goal.target, wide, min(fixed + floor, lead + int(room * RAISED_SHARE)))
 
 
 def _count_untouchable(view: View) -> int:
@@ -170,13 +176,26 @@ def find_held(view: View, unsent: frozenset[str], trigger: Trigger) -> frozenset
     """Return the messages that a compression must leave as they are (L11), by id.
 
     These are the messages that no request contained yet, unless a document's rule or a person asks for the
-    compression. A compression that is to save money also leaves the newest steps alone.
+    compression. A compression that is to save money also leaves the newest steps and documents alone.
     """
     if not trigger.is_economic:
         return unsent
+    documents = {item.message.id for item in view.items if is_document(item, view.lens)}
     starts = [unit.start for unit in view.units if view.items[unit.stop - 1].role in ("assistant", "tool")]
     border = starts[-ECONOMIC_STEPS_KEPT] if len(starts) >= ECONOMIC_STEPS_KEPT else 0
-    return unsent | {item.message.id for item in view.items[border:] if not item.is_fold}
+    return unsent | documents | {item.message.id for item in view.items[border:] if not item.is_fold}
+
+
+def count_documents(view: View) -> int:
+    """Return the tokens of all documents in a view."""
+    return sum(item.tokens for item in view.items if is_document(item, view.lens))
+
+
+def is_document(item: Item, lens: Lens) -> bool:
+    """Tell whether an item is a long message of a person: a file or a log that nobody can read again."""
+    if item.is_fold or item.tokens < DOCUMENT_TOKENS:
+        return False
+    return is_user_turn(item.role, item.parts) and not lens.is_observation(item.message)
 
 
 def _find_secrets(view: View, plan: Plan) -> frozenset[str]:
@@ -283,6 +302,7 @@ def _count_view(view: View, reported_tokens: int | None, unsent: frozenset[str])
         turns=len(find_turns([item for item in view.items if not item.is_fold])),
         reported_tokens=reported_tokens,
         spoken=sum(item.role != "system" for item in view.items),
+        document_tokens=count_documents(view),
     )
 
 

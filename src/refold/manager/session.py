@@ -20,7 +20,7 @@ from refold.conversation.reason import Language, read_reason
 from refold.conversation.view import RECALL, Edit, Item, Lens, View, apply
 from refold.errors import LedgerError, Sentence
 from refold.formats import MessageSource
-from refold.ladder.plan import count_kept, count_lead, count_unsent, detect_said
+from refold.ladder.plan import count_kept, count_lead, count_unsent, detect_said, is_document
 from refold.ledger.codec import load_json
 from refold.ledger.port import Ledger
 from refold.ledger.records import MessagePath, SessionRow, StoredMessage
@@ -197,6 +197,7 @@ class OpenSession:
     item_tokens: int = 0
     turns: int = 0
     spoken: int = 0
+    document_tokens: int = 0
     undone: frozenset[str] = frozenset()
     switched_off: frozenset[str] = frozenset()
     batch_edits: frozenset[str] = frozenset()
@@ -246,7 +247,7 @@ class OpenSession:
         place = {message_id: at for at, message_id in enumerate(self.ids)}
         self.edits = list(view.edits)
         self.items, self.shown, self.places, self.messages = [], [], [], {}
-        self.item_tokens = self.turns = self.spoken = 0
+        self.item_tokens = self.turns = self.spoken = self.document_tokens = 0
         for item in view.items:
             self._add_item(item, -1 if item.is_fold else place[item.message.id])
         self.lens.forget_all(self.items)
@@ -267,6 +268,7 @@ class OpenSession:
         self.item_tokens += item.tokens
         self.turns += is_user_turn(item.role, item.parts)
         self.spoken += item.role != "system"
+        self.document_tokens += item.tokens if is_document(item, self.lens) else 0
 
     def count(self, tokens: int, reported_tokens: int | None = None) -> Counts:
         """Return the counts that decide about compression; ``tokens`` includes system prompt and tools."""
@@ -274,7 +276,8 @@ class OpenSession:
         counted = self.row.settings.get(COUNTED)
         # A client that cut its own history has fewer messages than before.
         since = len(self.ids) - counted if isinstance(counted, int) and len(self.ids) >= counted else None
-        return Counts(tokens, len(self.items), self.turns, reported_tokens, unsent, self.spoken, since)
+        sizes = tokens, len(self.items), self.turns
+        return Counts(*sizes, reported_tokens, unsent, self.spoken, since, self.document_tokens)
 
     def lift(self, budget: Budget, tokens: int, fold: Fold) -> Budget:
         """Return the budget with its tiers lifted above what no compression can remove; ``tokens`` is the request."""
