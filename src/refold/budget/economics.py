@@ -178,8 +178,8 @@ class Economics:
     """What the economic trigger knows: the prices, the requests so far, and what a fold costs beside the prefix.
 
     Nothing is removed to save money while the view has less than ``share_min`` of the room (30,000 tokens in a large
-    window), or than ``tokens_min`` if that is less. ``expect_rereads`` says what is read again if so many of the oldest tokens are removed; it is asked
-    only where the rest of the estimate speaks for a fold.
+    window), or than ``tokens_min`` if that is less. ``expect_rereads`` says what is read again if so many of the oldest
+    tokens are removed; it is asked only where the rest of the estimate speaks for a fold.
     """
 
     tariff: Tariff
