@@ -15,8 +15,8 @@
     └── LawBroken            us: a law of the engine does not hold
 
 Each class carries the exit code of the command line and the status of the HTTP interface.
-A message says what is wrong, where, and what to do next. It never contains a credential. Faces can show a ``Sentence``
-in another language.
+A message says what is wrong, where, and what to do next. It never contains a credential. An
+error keeps its template and values as a ``Sentence``, so that faces can show it in another language.
 """
 
 from __future__ import annotations
@@ -53,10 +53,13 @@ class Sentence(str):
 
 
 class RefoldError(Exception):
-    """The root of all errors that refold raises on purpose."""
+    """The root of all errors that refold raises on purpose; ``values`` fill the placeholders of ``message``."""
 
     exit_code: ClassVar[int] = 1
     http_status: ClassVar[int] = 500
+
+    def __init__(self, message: object = "", /, **values: object) -> None:
+        super().__init__(Sentence(str(message), **values) if values else message)
 
 
 class ConfigError(RefoldError):
@@ -129,8 +132,8 @@ class RateLimited(ProviderError):
 
     http_status = 429
 
-    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, /, *, retry_after_s: float | None = None, **values: object) -> None:
+        super().__init__(message, **values)
         self.retry_after_s = retry_after_s
 
 
@@ -139,8 +142,8 @@ class Unavailable(ProviderError):
 
     http_status = 503
 
-    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, /, *, retry_after_s: float | None = None, **values: object) -> None:
+        super().__init__(message, **values)
         self.retry_after_s = retry_after_s
 
 

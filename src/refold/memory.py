@@ -30,7 +30,7 @@ from typing import Any, Generic, TypeVar
 import orjson
 
 from refold.conversation.reason import Language
-from refold.errors import FormatError, LedgerError, Sentence
+from refold.errors import FormatError, LedgerError
 from refold.offload import lock_folder, make_folder, remove_leftovers, write_whole
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
@@ -142,7 +142,7 @@ class MarkdownSync:
 
     def _page(self, date: str) -> Path:
         if not _DATE.fullmatch(date):
-            raise FormatError(Sentence("{date!r} is not a date; write it as 2026-02-16", date=date[:40]))
+            raise FormatError("{date!r} is not a date; write it as 2026-02-16", date=date[:40])
         return self.folder / f"{date}.md"
 
     def _rewrite(self, page: Path, change: Callable[[str], str]) -> None:
@@ -156,7 +156,7 @@ class MarkdownSync:
                     write_whole(page, changed.encode("utf-8", "surrogatepass"))
         except OSError as error:
             raise LedgerError(
-                Sentence("the memory page {page} cannot be written: {why}", page=page, why=error.strerror or error)
+                "the memory page {page} cannot be written: {why}", page=page, why=error.strerror or error
             ) from error
 
 
@@ -382,7 +382,7 @@ class CompressionFolder:
             make_folder(self.folder)
         except OSError as error:
             raise LedgerError(
-                Sentence("{folder} cannot be made: {why}", folder=self.folder, why=error.strerror or error)
+                "{folder} cannot be made: {why}", folder=self.folder, why=error.strerror or error
             ) from error
         return lock_folder(self.folder)
 

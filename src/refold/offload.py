@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from refold.errors import LedgerError, Sentence
+from refold.errors import LedgerError
 from refold.stages.offload import OffloadFile
 
 if sys.platform != "win32":
@@ -97,9 +97,7 @@ def _wait_for(handle: int, folder: Path, wait_s: float) -> None:
         except BlockingIOError:
             if time.monotonic() > until:
                 raise LedgerError(
-                    Sentence(
-                        "{folder} is locked by another process for more than {wait_s:g} s", folder=folder, wait_s=wait_s
-                    )
+                    "{folder} is locked by another process for more than {wait_s:g} s", folder=folder, wait_s=wait_s
                 ) from None
             time.sleep(_LOCK_STEP_S)
         else:
@@ -146,11 +144,9 @@ class OffloadFolder:
         except OSError as error:
             self.remove(new)
             raise LedgerError(
-                Sentence(
-                    "offloaded text cannot be written to {relative}: {why}; nothing was changed",
-                    relative=self.relative,
-                    why=error.strerror or error,
-                )
+                "offloaded text cannot be written to {relative}: {why}; nothing was changed",
+                relative=self.relative,
+                why=error.strerror or error,
             ) from error
         return new
 
@@ -212,16 +208,14 @@ class OffloadFolder:
         place = self._place(file.path)
         if place is None:
             raise LedgerError(
-                Sentence(
-                    "{path!r} is not in the session's folder {relative}; nothing was written",
-                    path=file.path,
-                    relative=self.relative,
-                )
+                "{path!r} is not in the session's folder {relative}; nothing was written",
+                path=file.path,
+                relative=self.relative,
             )
         make_folder(self._folder)
         if not self._is_safe():
             raise LedgerError(
-                Sentence("{relative} is a link; offloaded text is only written to real folders", relative=self.relative)
+                "{relative} is a link; offloaded text is only written to real folders", relative=self.relative
             )
         # The path is a hash of the content, so an existing complete file is right.
         if self.read(file.path) == file.text:

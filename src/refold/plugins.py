@@ -22,7 +22,7 @@ from typing import Any, Literal, TypeVar, cast
 
 from refold.conversation.message import Message
 from refold.conversation.view import Edit, View
-from refold.errors import ConfigError, FormatError, Sentence
+from refold.errors import ConfigError, FormatError
 from refold.ladder.run import take_edits
 from refold.ledger.codec import find_invalid
 from refold.stages import STAGES
@@ -104,12 +104,10 @@ def make_stage(name: str, options: Mapping[str, object]) -> GuardedStage:
         return GuardedStage(name, when, kind(**options))
     except Exception as error:  # noqa: BLE001
         raise ConfigError(
-            Sentence(
-                "plugins.{name}: the stage rejected its options ({kind}: {error})",
-                name=name,
-                kind=type(error).__name__,
-                error=error,
-            )
+            "plugins.{name}: the stage rejected its options ({kind}: {error})",
+            name=name,
+            kind=type(error).__name__,
+            error=error,
         ) from None
 
 
@@ -131,12 +129,10 @@ def _find(kind: Kind, name: str) -> Plugin:
     if name not in known:
         there = ", ".join(known) or "none"
         raise ConfigError(
-            Sentence(
-                "there is no {kind} plugin '{name}'; known plugins: {there}. Install or register it first",
-                kind=kind,
-                name=name,
-                there=there,
-            )
+            "there is no {kind} plugin '{name}'; known plugins: {there}. Install or register it first",
+            kind=kind,
+            name=name,
+            there=there,
         )
     return known[name]
 
@@ -149,16 +145,10 @@ def _describe_unloaded(plugin: Plugin, error: BaseException) -> str:
 def _check_name(name: object, whose: str) -> str:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ConfigError(
-            Sentence(
-                "{whose}: a plugin's name has lower-case letters, digits and '_', unlike {name!r}",
-                whose=whose,
-                name=name,
-            )
+            "{whose}: a plugin's name has lower-case letters, digits and '_', unlike {name!r}", whose=whose, name=name
         )
     if name in STAGES or name in _RESERVED:
-        raise ConfigError(
-            Sentence("{whose}: '{name}' is a built-in stage; choose another name", whose=whose, name=name)
-        )
+        raise ConfigError("{whose}: '{name}' is a built-in stage; choose another name", whose=whose, name=name)
     return name
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from refold.conversation.message import Message, join_parts, mark, message_handle, read_handle
 from refold.conversation.view import RECALL, Edit, Item
-from refold.errors import HandleUnknown, Sentence
+from refold.errors import HandleUnknown
 from refold.formats.intake import Intake, MessageSource, SourceKind
 from refold.ladder.report import Report
 from refold.tokens import model_info
@@ -63,11 +63,7 @@ class Originals:
         name = read_handle(str(handle))  # A model may pass anything.
         if name is None:
             raise HandleUnknown(
-                Sentence(
-                    "{handle!r} is not a handle; handles look like {mark}",
-                    handle=str(handle)[:80],
-                    mark=mark("m:4f2a91c3"),
-                )
+                "{handle!r} is not a handle; handles look like {mark}", handle=str(handle)[:80], mark=mark("m:4f2a91c3")
             )
         if name.startswith("f:"):
             folds = [list(messages) for key, messages in self._folds.items() if key.startswith(name)]
@@ -76,9 +72,7 @@ class Originals:
             found = self._find_digest(name.removeprefix("m:").partition(".")[0])
         if not found:
             raise HandleUnknown(
-                Sentence(
-                    "nothing in this conversation has the handle {mark}; asking again will not help", mark=mark(name)
-                )
+                "nothing in this conversation has the handle {mark}; asking again will not help", mark=mark(name)
             )
         return found
 
@@ -105,12 +99,10 @@ def read_message(message: Message, part: int | None = None) -> str:
     if part is not None:
         if part >= len(message.parts):
             raise HandleUnknown(
-                Sentence(
-                    "the message {mark} has {count} parts, not {value}",
-                    mark=mark(message_handle(message)),
-                    count=len(message.parts),
-                    value=part + 1,
-                )
+                "the message {mark} has {count} parts, not {value}",
+                mark=mark(message_handle(message)),
+                count=len(message.parts),
+                value=part + 1,
             )
         return message.parts[part].text
     return join_parts(message)

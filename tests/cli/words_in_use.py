@@ -6,6 +6,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+from refold import errors
+
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "refold"
 # What is translated by exact match where it is laid out, and whose English is not an argument of ``tr``.
 _PARTS = "system prompt,tools,user,assistant,tool output,tool outputs,folds,free,framing,total"
@@ -17,6 +19,9 @@ _COLUMNS = (
 _CHECKS = "python,sqlite,tokens,extras,settings,keys,model,record,disk"
 _KINDS = "preference,decision,todo,key,undone,redone,not read"
 _FIXED = "system prompt and tools,system messages,newest user message"
+_ERRORS = frozenset(errors.__all__) - {"LawBroken"}
+# The command line shows no errors that only these raise.
+_OTHER_FACES = frozenset(("api", "integrations", "testing", "web"))
 _EXAMPLES = (
     "chat without overflowing the window",
     "run a gateway for agents, and a web page",
@@ -32,19 +37,20 @@ def list_words_in_use() -> set[str]:
     for path in [*SOURCE.rglob("*.py")]:
         tree = ast.parse(path.read_text(encoding="utf-8"))
         is_ours = "cli" in path.parts or "mcp" in path.parts
+        is_shown = not _OTHER_FACES.intersection(path.parts)
         for node in ast.walk(tree):
             if isinstance(node, ast.Call):
-                words |= set(_read_call(node, is_ours=is_ours))
+                words |= set(_read_call(node, is_ours=is_ours, is_shown=is_shown))
             if is_ours and isinstance(node, ast.Tuple):
                 words |= set(_read_pair(node))
     return words
 
 
-def _read_call(node: ast.Call, *, is_ours: bool) -> Iterator[str]:
+def _read_call(node: ast.Call, *, is_ours: bool, is_shown: bool) -> Iterator[str]:
     name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
     given = [part for one in node.args for part in ((one.body, one.orelse) if isinstance(one, ast.IfExp) else (one,))]
     texts = [one.value for one in given if isinstance(one, ast.Constant) and isinstance(one.value, str)]
-    if name == "Sentence" or (is_ours and name in ("tr", "translate")):
+    if name == "Sentence" or (is_ours and name in ("tr", "translate")) or (is_shown and name in _ERRORS):
         yield from texts
     elif is_ours and name == "count_things":
         yield from (f"# {text}" for text in texts[-1:])
@@ -85,7 +91,6 @@ def _list_help() -> Iterator[str]:
 
 def _list_tables_of_words() -> Iterator[str]:
     """Yield what the code keeps in tables: exit codes, slash commands, presets, extras, legends, settings."""
-    from refold import errors
     from refold.cli.app import _USAGE, EXIT_CODES
     from refold.cli.doctor import EXTRAS
     from refold.cli.measure import LEGEND
@@ -131,7 +136,7 @@ def list_untranslated() -> list[str]:
             if not isinstance(node, ast.Call):
                 continue
             name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-            if name not in prints and not name.endswith("Error"):
+            if name in errors.__all__ or (name not in prints and not name.endswith("Error")):
                 continue
             texts = filter(_is_sentence, map(_read_literal, node.args))
             found += [f"{path.relative_to(SOURCE)}:{node.lineno} {text[:60]}" for text in texts]

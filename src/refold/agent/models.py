@@ -66,10 +66,8 @@ def choose_chat_model(
                 OpenAIModel(wanted.model, "", f"{ollama_url}/v1"), Sentence("asked for; Ollama on this machine has it")
             )
         raise ConfigError(
-            Sentence(
-                "nothing says where {model!r} is: set OPENAI_API_KEY or ANTHROPIC_API_KEY, or give --base-url",
-                model=wanted.model,
-            )
+            "nothing says where {model!r} is: set OPENAI_API_KEY or ANTHROPIC_API_KEY, or give --base-url",
+            model=wanted.model,
         )
     endpoint = read_endpoint(values)
     if endpoint is not None:
@@ -105,11 +103,9 @@ def make_chat_model(model: str, *, key: str = "", url: str = "", provider: str =
     is_claude = normalize_name(model).startswith("claude")
     speaks = provider or ("anthropic" if is_claude and (not url or "anthropic" in show_url(url)) else "openai")
     if speaks not in ("openai", "anthropic"):
-        raise ConfigError(Sentence("provider is {speaks!r}; give openai or anthropic", speaks=speaks[:40]))
+        raise ConfigError("provider is {speaks!r}; give openai or anthropic", speaks=speaks[:40])
     if not key and not url:
-        raise ConfigError(
-            Sentence("Agent(model={model!r}) needs key=, or base_url= of a server that wants none", model=model)
-        )
+        raise ConfigError("Agent(model={model!r}) needs key=, or base_url= of a server that wants none", model=model)
     return make_from_endpoint(Endpoint(model, "anthropic" if speaks == "anthropic" else "openai", url, key))
 
 
@@ -147,14 +143,12 @@ def speak(model: ChatModel, wire: str, session_id: str = "") -> ChatModel:
         return inner
     if wire not in WRITINGS or not can_translate(wire, inner.wire):
         raise ConfigError(
-            Sentence(
-                "session {session_id!r} is in the format {wire}, the model {name!r} speaks {wire2}; "
-                "take a model of the same kind, or a new session",
-                session_id=session_id,
-                wire=wire,
-                name=inner.name,
-                wire2=inner.wire,
-            )
+            "session {session_id!r} is in the format {wire}, the model {name!r} speaks {wire2}; "
+            "take a model of the same kind, or a new session",
+            session_id=session_id,
+            wire=wire,
+            name=inner.name,
+            wire2=inner.wire,
         )
     return Translated(inner, wire)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from refold.errors import ConfigError, Sentence
+from refold.errors import ConfigError
 
 # Up to this room a limit in tokens holds as it is.
 SCALE_ROOM = 80_000
@@ -34,16 +34,14 @@ class Budget:
 
     def __post_init__(self) -> None:
         if self.hard < 1:
-            raise ConfigError(Sentence("the budget is {hard} tokens; give a positive number", hard=self.hard))
+            raise ConfigError("the budget is {hard} tokens; give a positive number", hard=self.hard)
         if not 0 < self.target <= self.soft <= self.hard:
             raise ConfigError(
-                Sentence(
-                    "budget tiers must rise: target {target} <= soft {soft} <= hard {hard}; lower "
-                    "target_ratio or raise trigger_ratio",
-                    target=self.target,
-                    soft=self.soft,
-                    hard=self.hard,
-                )
+                "budget tiers must rise: target {target} <= soft {soft} <= hard {hard}; lower "
+                "target_ratio or raise trigger_ratio",
+                target=self.target,
+                soft=self.soft,
+                hard=self.hard,
             )
 
     def above(self, fixed_tokens: int) -> Budget:
@@ -70,11 +68,9 @@ class Budget:
 def flat_budget(tokens: int) -> Budget:
     """Return the budget of a caller who names one number: soft = hard = target."""
     if isinstance(tokens, bool) or not isinstance(tokens, int):
-        raise ConfigError(Sentence("budget must be a whole number of tokens, not {kind}", kind=type(tokens).__name__))
+        raise ConfigError("budget must be a whole number of tokens, not {kind}", kind=type(tokens).__name__)
     if not 1 <= tokens <= 1_000_000_000:
-        raise ConfigError(
-            Sentence("budget is {tokens} tokens; give a number between 1 and 1,000,000,000", tokens=tokens)
-        )
+        raise ConfigError("budget is {tokens} tokens; give a number between 1 and 1,000,000,000", tokens=tokens)
     return Budget(hard=tokens, soft=tokens, warn=tokens, target=tokens, window=tokens)
 
 
@@ -97,11 +93,9 @@ def window_budget(window: int, reserve: int, tiers: Tiers, *, margin: float = 0.
     """Return the tiers of a model's window; ``margin`` is by how much the counter may undercount."""
     if reserve < 0 or reserve >= window:
         raise ConfigError(
-            Sentence(
-                "reserve is {reserve} but the window is {window}; lower reserve or set window",
-                reserve=reserve,
-                window=window,
-            )
+            "reserve is {reserve} but the window is {window}; lower reserve or set window",
+            reserve=reserve,
+            window=window,
         )
     hard = max(1, int((window - reserve) / (1.0 + margin)))
     soft = min(hard, max(1, int(hard * tiers.soft)))

@@ -198,17 +198,14 @@ def refuse_conflicts(layer: Layer) -> None:
             first, other = given[0]
             if _plain(value) != _plain(other):
                 raise ConfigError(
-                    Sentence(
-                        "{first} = {other!r} ({where}) and {name} = {value!r} ({here}) both say {idea}; "
-                        "keep one of them",
-                        first=first,
-                        other=other,
-                        where=layer.source(first),
-                        name=name,
-                        value=value,
-                        here=layer.source(name),
-                        idea=Sentence(meaning.idea),
-                    )
+                    "{first} = {other!r} ({where}) and {name} = {value!r} ({here}) both say {idea}; keep one of them",
+                    first=first,
+                    other=other,
+                    where=layer.source(first),
+                    name=name,
+                    value=value,
+                    here=layer.source(name),
+                    idea=Sentence(meaning.idea),
                 )
 
 
@@ -259,13 +256,11 @@ def flatten(
             continue
         if not isinstance(value, Mapping):
             raise ConfigError(
-                Sentence(
-                    "{where}{name} must be a block of options ({listed}), not {shown}",
-                    where=_where(places, name, place),
-                    name=name,
-                    listed=", ".join(sorted(known.blocks[name])) or "it has none",
-                    shown=show(value),
-                )
+                "{where}{name} must be a block of options ({listed}), not {shown}",
+                where=_where(places, name, place),
+                name=name,
+                listed=", ".join(sorted(known.blocks[name])) or "it has none",
+                shown=show(value),
             )
         for option, inner in value.items():
             inner_name = f"{name}.{_check_key(option, f'{name}.', known.blocks[name], places, place)}"
@@ -277,14 +272,12 @@ def _put(flat: dict[str, object], written: dict[str, str], name: str, value: obj
     if name in flat and flat[name] != value:
         at = f"{place}: " if place else ""
         raise ConfigError(
-            Sentence(
-                "{at}{written} = {shown} and {key} = {shown2} are one setting; keep one of them",
-                at=at,
-                written=written[name],
-                shown=show(flat[name]),
-                key=key,
-                shown2=show(value),
-            )
+            "{at}{written} = {shown} and {key} = {shown2} are one setting; keep one of them",
+            at=at,
+            written=written[name],
+            shown=show(flat[name]),
+            key=key,
+            shown2=show(value),
         )
     flat[name] = value
     written[name] = key
@@ -307,7 +300,7 @@ def _check_key(
             else Sentence("; 'refold config explain --all' lists what there is")
         )
     where = _where(places, f"{prefix}{name}", place)
-    raise ConfigError(Sentence("{where}unknown setting '{name}'{hint}", where=where, name=shown[:80], hint=hint))
+    raise ConfigError("{where}unknown setting '{name}'{hint}", where=where, name=shown[:80], hint=hint)
 
 
 def _where(places: Mapping[str, str], name: str, place: str) -> str:
@@ -329,29 +322,23 @@ def read_yaml(text: str, place: str) -> tuple[dict[object, object], dict[str, in
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         raise ConfigError(
-            Sentence(
-                "{place}:{line}: not valid YAML: the character {shown}",
-                place=place,
-                line=line,
-                shown=show(chr(error.character)),
-            )
+            "{place}:{line}: not valid YAML: the character {shown}",
+            place=place,
+            line=line,
+            shown=show(chr(error.character)),
         ) from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         at = f":{mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or "it cannot be read"
-        raise ConfigError(
-            Sentence("{place}{at}: not valid YAML: {problem}", place=place, at=at, problem=problem)
-        ) from None
+        raise ConfigError("{place}{at}: not valid YAML: {problem}", place=place, at=at, problem=problem) from None
     except RecursionError:
-        raise ConfigError(Sentence("{place}: not valid YAML: nested too deeply", place=place)) from None
+        raise ConfigError("{place}: not valid YAML: nested too deeply", place=place) from None
     if loaded is None:
         return {}, {}
     if not isinstance(loaded, dict):
         raise ConfigError(
-            Sentence(
-                "{place}:1: expected settings as 'name: value' lines, not {shown}", place=place, shown=show(loaded)
-            )
+            "{place}:1: expected settings as 'name: value' lines, not {shown}", place=place, shown=show(loaded)
         )
     return loaded, lines
 
@@ -389,11 +376,9 @@ def _check_weight(node: Node | None, place: str) -> None:
 
     if weigh(node) > _NODES_MAX:
         raise ConfigError(
-            Sentence(
-                "{place}: its aliases expand to more than {nodes_max:,} values; write them out",
-                place=place,
-                nodes_max=_NODES_MAX,
-            )
+            "{place}: its aliases expand to more than {nodes_max:,} values; write them out",
+            place=place,
+            nodes_max=_NODES_MAX,
         )
 
 
@@ -408,14 +393,12 @@ def _note_lines(node: Node | None, prefix: str, lines: dict[str, int], place: st
         line = key.start_mark.line + 1
         if key.value in seen:
             raise ConfigError(
-                Sentence(
-                    "{place}:{line}: '{prefix}{value}' is set twice, first on line {seen}",
-                    place=place,
-                    line=line,
-                    prefix=prefix,
-                    value=key.value,
-                    seen=seen[key.value],
-                )
+                "{place}:{line}: '{prefix}{value}' is set twice, first on line {seen}",
+                place=place,
+                line=line,
+                prefix=prefix,
+                value=key.value,
+                seen=seen[key.value],
             )
         seen[key.value] = line
         path = f"{prefix}{read_name(key.value)}"
@@ -450,13 +433,11 @@ def check_preset(name: str, where: str = "") -> None:
     """Raise ConfigError if there is no such preset; ``where`` is the file or variable that names it."""
     if name not in PRESETS:
         raise ConfigError(
-            Sentence(
-                "{where}unknown preset '{name}'{hint}; there are {listed}",
-                where=where,
-                name=name,
-                hint=suggest(name, PRESETS),
-                listed=", ".join(PRESETS),
-            )
+            "{where}unknown preset '{name}'{hint}; there are {listed}",
+            where=where,
+            name=name,
+            hint=suggest(name, PRESETS),
+            listed=", ".join(PRESETS),
         )
 
 

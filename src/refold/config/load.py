@@ -111,13 +111,11 @@ def load_block(
         inner = settings.get(block) or {}
         if not isinstance(inner, dict):
             raise ConfigError(
-                Sentence(
-                    "{place}:{lines}: {block} must be a block of settings, not {shown}",
-                    place=place,
-                    lines=lines.get(block, 1),
-                    block=block,
-                    shown=show(inner),
-                )
+                "{place}:{lines}: {block} must be a block of settings, not {shown}",
+                place=place,
+                lines=lines.get(block, 1),
+                block=block,
+                shown=show(inner),
             )
         for key, value in inner.items():
             line = lines.get(f"{block}.{key}")
@@ -171,12 +169,10 @@ def _read_settings(layer: Any, settings: dict[object, object], lines: dict[str, 
     block = settings.get(BLOCK)
     if block is not None and not isinstance(block, dict):
         raise ConfigError(
-            Sentence(
-                "{places}: {block} must be a block of settings, not {shown}",
-                places=places.get(BLOCK, place),
-                block=BLOCK,
-                shown=show(block),
-            )
+            "{places}: {block} must be a block of settings, not {shown}",
+            places=places.get(BLOCK, place),
+            block=BLOCK,
+            shown=show(block),
         )
     inner_places = {name.removeprefix(f"{BLOCK}."): at for name, at in places.items() if name.startswith(f"{BLOCK}.")}
     inner = read_layer(layer, block or {}, place, inner_places)
@@ -186,15 +182,13 @@ def _read_settings(layer: Any, settings: dict[object, object], lines: dict[str, 
     for name in outer.values.keys() & inner.values.keys():
         if outer.values[name] != inner.values[name]:
             raise ConfigError(
-                Sentence(
-                    "{place}: {name} is {shown}, but the {block} block says {shown2} ({place2}); keep one of them",
-                    place=outer.source(name).place,
-                    name=name,
-                    shown=show(outer.values[name]),
-                    block=BLOCK,
-                    shown2=show(inner.values[name]),
-                    place2=inner.source(name).place,
-                )
+                "{place}: {name} is {shown}, but the {block} block says {shown2} ({place2}); keep one of them",
+                place=outer.source(name).place,
+                name=name,
+                shown=show(outer.values[name]),
+                block=BLOCK,
+                shown2=show(inner.values[name]),
+                place2=inner.source(name).place,
             )
     return Layer(layer, {**outer.values, **inner.values}, place, {**places, **inner_places})
 
@@ -209,28 +203,20 @@ def _read_text(path: Path, place: str) -> str:
         if not (path.is_file() or path.is_char_device()):
             what = "a folder" if path.is_dir() else "a dangling link" if path.is_symlink() else "not a file"
             raise ConfigError(
-                Sentence(
-                    "{place}: is {what}; a settings file is a text file of 'name: value' lines", place=place, what=what
-                )
+                "{place}: is {what}; a settings file is a text file of 'name: value' lines", place=place, what=what
             )
         with path.open("rb") as file:
             content = file.read(BYTES_MAX + 1)
     except OSError as error:
-        raise ConfigError(
-            Sentence("{place}: cannot be read: {why}", place=place, why=error.strerror or error)
-        ) from None
+        raise ConfigError("{place}: cannot be read: {why}", place=place, why=error.strerror or error) from None
     if len(content) > BYTES_MAX:
         raise ConfigError(
-            Sentence(
-                "{place}: larger than {bytes_max:,} bytes; that is not a settings file",
-                place=place,
-                bytes_max=BYTES_MAX,
-            )
+            "{place}: larger than {bytes_max:,} bytes; that is not a settings file", place=place, bytes_max=BYTES_MAX
         )
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ConfigError(Sentence("{place}: not UTF-8 text (byte {start})", place=place, start=error.start)) from None
+        raise ConfigError("{place}: not UTF-8 text (byte {start})", place=place, start=error.start) from None
 
 
 def _shorten(path: Path) -> str:
@@ -267,13 +253,11 @@ def _read_environment(environ: Mapping[str, str]) -> list[Layer]:
         value = _read_variable(name, text, variable)
         if name in values and values[name] != value:
             raise ConfigError(
-                Sentence(
-                    "{places} = {shown} and {variable} = {shown2} are one setting; unset one",
-                    places=places[name],
-                    shown=show(values[name]),
-                    variable=variable,
-                    shown2=show(value),
-                )
+                "{places} = {shown} and {variable} = {shown2} are one setting; unset one",
+                places=places[name],
+                shown=show(values[name]),
+                variable=variable,
+                shown2=show(value),
             )
         values[name] = value
         places[name] = variable
@@ -287,11 +271,9 @@ def _refuse_typo(variable: str, known: Mapping[str, str]) -> None:
     hint = suggest(variable.removeprefix(PREFIX), [name.removeprefix(PREFIX) for name in known], near=0.85)
     if hint:
         raise ConfigError(
-            Sentence(
-                "unknown environment variable '{variable}'{hint}",
-                variable=variable,
-                hint=hint.replace(chr(39), chr(39) + PREFIX, 1),
-            )
+            "unknown environment variable '{variable}'{hint}",
+            variable=variable,
+            hint=hint.replace(chr(39), chr(39) + PREFIX, 1),
         )
 
 
@@ -305,9 +287,7 @@ def _read_variable(name: str, text: str, variable: str) -> object:
         try:
             return json.loads(text)
         except ValueError:
-            raise ConfigError(
-                Sentence("{variable}: not a JSON table: {shown}", variable=variable, shown=show(text))
-            ) from None
+            raise ConfigError("{variable}: not a JSON table: {shown}", variable=variable, shown=show(text)) from None
     return text
 
 
@@ -379,14 +359,12 @@ def read_block(kind: type[BlockType], folder: Path, environ: Mapping[str, str] |
         if name in kind.user_only:
             variable = next(key for key, setting in kind.variables.items() if setting == name)
             raise ConfigError(
-                Sentence(
-                    "{place}: {name}.{name2} decides where keys are sent, so a project cannot set it; set "
-                    "it in ~/.config/refold/config.yaml or as {variable}",
-                    place=place,
-                    name=kind.name,
-                    name2=name,
-                    variable=variable,
-                )
+                "{place}: {name}.{name2} decides where keys are sent, so a project cannot set it; set "
+                "it in ~/.config/refold/config.yaml or as {variable}",
+                place=place,
+                name=kind.name,
+                name2=name,
+                variable=variable,
             )
     found = load_block(kind.name, kind.variables, folder, environ)
     try:
@@ -399,19 +377,15 @@ def read_block(kind: type[BlockType], folder: Path, environ: Mapping[str, str] |
         known = Sentence("; known settings: {names}", names=", ".join(kind.model_fields))
         hint = suggest(name, kind.model_fields) or known
         setting = f"{kind.name}.{name[:40]}"
-        raise ConfigError(
-            Sentence("{where}unknown setting '{name}'{hint}", where=f"{place}: ", name=setting, hint=hint)
-        )
+        raise ConfigError("{where}unknown setting '{name}'{hint}", where=f"{place}: ", name=setting, hint=hint)
     wanted = "a whole number" if kind.model_fields[name].annotation is int else "text"
     raise ConfigError(
-        Sentence(
-            "{place}: {name}.{name2} must be {wanted}, not {value!r}",
-            place=place,
-            name=kind.name,
-            name2=name,
-            wanted=wanted,
-            value=str(value)[:40],
-        )
+        "{place}: {name}.{name2} must be {wanted}, not {value!r}",
+        place=place,
+        name=kind.name,
+        name2=name,
+        wanted=wanted,
+        value=str(value)[:40],
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from refold.config.layers import ORDER, Layer, family_of, read_name, read_yaml
 from refold.config.load import BLOCK, BYTES_MAX, load_config, project_file
 from refold.config.schema import CompressionConfig
-from refold.errors import ConfigError, Sentence
+from refold.errors import ConfigError
 from refold.offload import write_whole
 
 FILE = "refold.yaml"
@@ -61,23 +61,17 @@ def save_settings(workspace: str | Path, changes: Mapping[str, object], **call: 
     try:
         before = path.read_bytes().decode("utf-8-sig") if path.exists() else ""
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(Sentence("{path}: cannot be read: {error}", path=path, error=error)) from None
+        raise ConfigError("{path}: cannot be read: {error}", path=path, error=error) from None
     after = change_text(before, changes, path.name)
     if len(after.encode()) > BYTES_MAX:
         raise ConfigError(
-            Sentence(
-                "{name}: would be larger than {bytes_max:,} bytes; shorten a setting",
-                name=path.name,
-                bytes_max=BYTES_MAX,
-            )
+            "{name}: would be larger than {bytes_max:,} bytes; shorten a setting", name=path.name, bytes_max=BYTES_MAX
         )
     if after != before:
         try:
             write_whole(path, after.encode())
         except OSError as error:
-            raise ConfigError(
-                Sentence("{path}: cannot be written: {why}", path=path, why=error.strerror or error)
-            ) from None
+            raise ConfigError("{path}: cannot be written: {why}", path=path, why=error.strerror or error) from None
     return load_config(workspace, call=call or None)
 
 

@@ -45,7 +45,7 @@ from refold.config.values import (
     Seconds,
     Share,
 )
-from refold.errors import ConfigError, Sentence
+from refold.errors import ConfigError
 from refold.recall.options import MemoryOptions, RecallOptions, read_recall
 from refold.stages import STAGES
 from refold.stages.clamp import Clamp
@@ -365,9 +365,7 @@ def _find_preset(layers: Sequence[Layer]) -> str:
         return "default"
     layer, name = named[-1]
     if not isinstance(name, str):
-        raise ConfigError(
-            Sentence("{layer}: preset must be a name, not {shown}", layer=layer.source("preset"), shown=show(name))
-        )
+        raise ConfigError("{layer}: preset must be a name, not {shown}", layer=layer.source("preset"), shown=show(name))
     # A caller knows its own arguments; a file's line or a variable has to be named.
     place = "" if layer.name == "call" else layer.source("preset").place
     check_preset(name, f"{place}: " if place else "")

@@ -21,7 +21,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, Pl
 
 from refold.budget import Budget, Thresholds, Tiers, window_budget
 from refold.config.layers import MEANINGS, Known, Merged, SettingSource, suggest
-from refold.errors import ConfigError, Sentence
+from refold.errors import ConfigError
 from refold.ledger.port import LedgerPlace
 from refold.stages import STAGES
 from refold.tokens.models import ModelInfo
@@ -173,19 +173,15 @@ def check_agreement(config: CompressionConfig, merged: Merged) -> None:
             known |= _plugin_names()
         if name not in known:
             raise ConfigError(
-                Sentence(
-                    "{where}ladder names an unknown stage '{name}'{hint}; there are {listed}",
-                    where=merged.where("ladder"),
-                    name=name,
-                    hint=suggest(name, known),
-                    listed=", ".join(sorted(known)),
-                )
+                "{where}ladder names an unknown stage '{name}'{hint}; there are {listed}",
+                where=merged.where("ladder"),
+                name=name,
+                hint=suggest(name, known),
+                listed=", ".join(sorted(known)),
             )
         if name in seen:
             raise ConfigError(
-                Sentence(
-                    "{where}ladder names '{name}' twice; a stage runs once", where=merged.where("ladder"), name=name
-                )
+                "{where}ladder names '{name}' twice; a stage runs once", where=merged.where("ladder"), name=name
             )
         seen.add(name)
     _check_plugins(config, merged)
@@ -193,12 +189,10 @@ def check_agreement(config: CompressionConfig, merged: Merged) -> None:
     window = window_of(config, config.model or "")
     if window is not None and config.reserve is not None and config.reserve >= window:
         raise ConfigError(
-            Sentence(
-                "{where}reserve is {reserve:,} but the window is {window:,}; lower reserve",
-                where=merged.where("reserve"),
-                reserve=config.reserve,
-                window=window,
-            )
+            "{where}reserve is {reserve:,} but the window is {window:,}; lower reserve",
+            where=merged.where("reserve"),
+            reserve=config.reserve,
+            window=window,
         )
     _check_target(config, merged, window)
 
@@ -214,12 +208,10 @@ def _check_plugins(config: CompressionConfig, merged: Merged) -> None:
     for name in config.plugins:
         if name not in (there := _plugin_names()):
             raise ConfigError(
-                Sentence(
-                    "{where}plugins names '{name}'{hint}, which is not installed",
-                    where=merged.where("plugins"),
-                    name=name,
-                    hint=suggest(name, there),
-                )
+                "{where}plugins names '{name}'{hint}, which is not installed",
+                where=merged.where("plugins"),
+                name=name,
+                hint=suggest(name, there),
             )
     for name in config.ladder:
         if name not in STAGES:
@@ -242,22 +234,18 @@ def _check_options(config: CompressionConfig, merged: Merged) -> None:
                 continue
             if isinstance(given, bool):
                 raise ConfigError(
-                    Sentence(
-                        "{where}{name} is {given}; give a number", where=merged.where(name), name=name, given=given
-                    )
+                    "{where}{name} is {given}; give a number", where=merged.where(name), name=name, given=given
                 )
             # Blocks that are not stages hold weights, and a weight may be negative.
             least, most = (0, TOKENS_MAX) if isinstance(value, int) else (0 if hasattr(stage, "name") else -1, 1)
             if not least <= value <= most:
                 raise ConfigError(
-                    Sentence(
-                        "{where}{name} is {value}; give a number from {least} to {most:,}",
-                        where=merged.where(name),
-                        name=name,
-                        value=value,
-                        least=least,
-                        most=most,
-                    )
+                    "{where}{name} is {value}; give a number from {least} to {most:,}",
+                    where=merged.where(name),
+                    name=name,
+                    value=value,
+                    least=least,
+                    most=most,
                 )
 
 
@@ -277,14 +265,12 @@ def _check_target(config: CompressionConfig, merged: Merged, window: int | None)
         high, low = share_of(high, window), share_of(low, window)
     if low > high:
         raise ConfigError(
-            Sentence(
-                "{where}{target} is {value:g}, above {trigger} {value2:g}; lower the target below the threshold",
-                where=merged.where(target),
-                target=target,
-                value=getattr(config, target),
-                trigger=trigger,
-                value2=getattr(config, trigger),
-            )
+            "{where}{target} is {value:g}, above {trigger} {value2:g}; lower the target below the threshold",
+            where=merged.where(target),
+            target=target,
+            value=getattr(config, target),
+            trigger=trigger,
+            value2=getattr(config, trigger),
         )
 
 

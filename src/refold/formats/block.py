@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from refold.conversation.message import Message, Part, Role, Spoken, write_json
-from refold.errors import FormatError, Sentence
+from refold.errors import FormatError
 from refold.formats.canonical import parse_arguments
 
 Raw = dict[str, Any]
@@ -59,16 +59,14 @@ def read_role(holder: Raw, roles: Mapping[str, Role], form: str, where: str) -> 
     """Return the role of a message in a format that knows these."""
     role = holder.get("role")
     if role is None:
-        raise FormatError(Sentence("{where} has no role; add one of {listed}", where=where, listed=", ".join(roles)))
+        raise FormatError("{where} has no role; add one of {listed}", where=where, listed=", ".join(roles))
     if not isinstance(role, str) or role not in roles:
         raise FormatError(
-            Sentence(
-                "{where}.role is {role!r}; {form} knows {listed}",
-                where=where,
-                role=str(role)[:40],
-                form=form,
-                listed=", ".join(roles),
-            )
+            "{where}.role is {role!r}; {form} knows {listed}",
+            where=where,
+            role=str(role)[:40],
+            form=form,
+            listed=", ".join(roles),
         )
     return roles[role]
 
@@ -81,9 +79,7 @@ def str_or_empty(value: object) -> str:
 def fail(where: str, value: object, wanted: str, hint: str = "") -> NoReturn:
     """Raise FormatError for a value of the wrong type."""
     raise FormatError(
-        Sentence(
-            "{where} is {kind}, expected {wanted}{hint}", where=where, kind=name_type(value), wanted=wanted, hint=hint
-        )
+        "{where} is {kind}, expected {wanted}{hint}", where=where, kind=name_type(value), wanted=wanted, hint=hint
     )
 
 
@@ -171,11 +167,9 @@ def read_system(system: object, where: str = "system") -> str:
         holder = {"type": "text", "text": block} if isinstance(block, str) else read_object(block, place)
         if holder.get("type") not in _TEXT_TYPES:
             raise FormatError(
-                Sentence(
-                    "{place}.type is {given!r}; a system prompt is made of text blocks",
-                    place=place,
-                    given=holder.get("type"),
-                )
+                "{place}.type is {given!r}; a system prompt is made of text blocks",
+                place=place,
+                given=holder.get("type"),
             )
         texts.append(read_str(holder, "text", place))
     return "\n".join(texts)

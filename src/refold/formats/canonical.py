@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from refold.conversation.message import digest_of
-from refold.errors import FormatError, Sentence
+from refold.errors import FormatError
 
 Volatile = Callable[[str], str]
 
@@ -103,9 +103,7 @@ def check_depth(value: object, where: str) -> None:
         if not layer:
             return
     raise FormatError(
-        Sentence(
-            "{where} nests deeper than {depth_max} levels; flatten it or leave it out", where=where, depth_max=DEPTH_MAX
-        )
+        "{where} nests deeper than {depth_max} levels; flatten it or leave it out", where=where, depth_max=DEPTH_MAX
     )
 
 
@@ -206,9 +204,7 @@ def _dump_slowly(form: dict[str, Any], where: str) -> bytes:
         return json.dumps(form, sort_keys=True, separators=(",", ":")).encode("ascii")
     except (TypeError, ValueError) as error:
         raise FormatError(
-            Sentence(
-                "{where} is not JSON ({error}); give plain dicts, lists, strings and numbers", where=where, error=error
-            )
+            "{where} is not JSON ({error}); give plain dicts, lists, strings and numbers", where=where, error=error
         ) from error
 
 

@@ -16,7 +16,7 @@ from difflib import get_close_matches
 from typing import Any, Literal
 
 from refold.conversation.message import ROOT, Format, Message
-from refold.errors import FormatError, Sentence
+from refold.errors import FormatError
 from refold.formats.anthropic import Anthropic
 from refold.formats.block import name_type
 from refold.formats.canonical import Volatile
@@ -55,12 +55,7 @@ def make_format(name: str, volatile: Volatile | None = None) -> Format:
     near = get_close_matches(str(name), [*NAMES, *_ALIASES], 1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     raise FormatError(
-        Sentence(
-            "format {name!r} is unknown; use one of {listed}{hint}",
-            name=str(name)[:40],
-            listed=", ".join(NAMES),
-            hint=hint,
-        )
+        "format {name!r} is unknown; use one of {listed}{hint}", name=str(name)[:40], listed=", ".join(NAMES), hint=hint
     )
 
 
@@ -86,9 +81,7 @@ def detect(
         if len(strong) > 1:
             signs = " but ".join(f"{found} ({form})" for form, found in strong.items())
             raise FormatError(
-                Sentence(
-                    "the conversation mixes formats: {signs}; convert it, or name the format it is in", signs=signs
-                )
+                "the conversation mixes formats: {signs}; convert it, or name the format it is in", signs=signs
             )
     if strong:
         return make_format(next(iter(strong)), volatile)
@@ -97,7 +90,7 @@ def detect(
 
 def _check_list(messages: object) -> None:
     if not isinstance(messages, Sequence) or isinstance(messages, str | bytes):
-        raise FormatError(Sentence("messages must be a list of messages, not {kind}", kind=type(messages).__name__))
+        raise FormatError("messages must be a list of messages, not {kind}", kind=type(messages).__name__)
 
 
 def _choose_weak(weak: dict[str, str], messages: Sequence[object], system: object) -> str:
@@ -190,22 +183,18 @@ def read_conversation(obj: object, name: str | None = None, *, volatile: Volatil
         if len(rows) == 1:
             return _read_body(rows[0], "row", name, volatile)
         raise FormatError(
-            Sentence(
-                "row {row} of {count} is a whole conversation; give one conversation at a time",
-                row=bodies[0],
-                count=len(rows),
-            )
+            "row {row} of {count} is a whole conversation; give one conversation at a time",
+            row=bodies[0],
+            count=len(rows),
         )
     if isinstance(obj, dict):
         if _is_body(obj):
             return _read_body(obj, "body", name, volatile)
         keys = ", ".join(list(map(str, obj))[:8]) or "no fields"
         raise FormatError(
-            Sentence("no messages in this object (it has {keys}); give a list of messages or a request body", keys=keys)
+            "no messages in this object (it has {keys}); give a list of messages or a request body", keys=keys
         )
-    raise FormatError(
-        Sentence("a conversation is a list of messages or a request body, not {kind}", kind=name_type(obj))
-    )
+    raise FormatError("a conversation is a list of messages or a request body, not {kind}", kind=name_type(obj))
 
 
 def write_conversation(conversation: Conversation, messages: Sequence[object]) -> object:
@@ -245,7 +234,7 @@ def _read_body(body: dict[str, Any], wrapping: Wrapping, name: str | None, volat
     if text is not None:
         inner = [{"role": "user", "content": text}]
     if not isinstance(inner, list):
-        raise FormatError(Sentence("{key} is {kind}, expected a list of messages", key=key, kind=name_type(inner)))
+        raise FormatError("{key} is {kind}, expected a list of messages", key=key, kind=name_type(inner))
     system = body.get("system" if key == "messages" else "instructions")
     tools = body.get("tools")
     if key == "input":

@@ -15,7 +15,7 @@ from dataclasses import fields as list_fields
 from enum import Enum
 from typing import Any, Literal, Protocol, cast
 
-from refold.errors import FormatError, Sentence
+from refold.errors import FormatError
 from refold.formats.detect import RESPONSES
 
 SourceKind = Literal["whole", "shortened", "extended", "fold", "restored"]
@@ -172,10 +172,10 @@ def _open_body(body: Mapping[str, Any]) -> object:
             inner = body[key]
             return [{"role": "user", "content": inner}] if key == "input" and isinstance(inner, str) else inner
     if "role" in body or "type" in body:
-        raise FormatError(Sentence("messages is one message; put it into a list"))
+        raise FormatError("messages is one message; put it into a list")
     keys = ", ".join(list(map(str, body))[:8]) or "no fields"
     raise FormatError(
-        Sentence("no messages in this object (it has {keys}); give a list of messages or a request body", keys=keys)
+        "no messages in this object (it has {keys}); give a list of messages or a request body", keys=keys
     )
 
 
@@ -183,13 +183,11 @@ def _list_given(messages: object) -> Sequence[Any]:
     if isinstance(messages, list | tuple):
         return messages
     if isinstance(messages, AsyncIterable):
-        raise FormatError(
-            Sentence("messages is an async iterable; collect it first: [message async for message in messages]")
-        )
+        raise FormatError("messages is an async iterable; collect it first: [message async for message in messages]")
     if isinstance(messages, str | bytes) or not isinstance(messages, Iterable):
         hint = '; write [{"role": "user", "content": text}]' if isinstance(messages, str) else ""
         raise FormatError(
-            Sentence("messages must be a list of messages, not {kind}{hint}", kind=type(messages).__name__, hint=hint)
+            "messages must be a list of messages, not {kind}{hint}", kind=type(messages).__name__, hint=hint
         )
     return list(messages)
 

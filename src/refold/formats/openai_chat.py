@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from refold.conversation.message import Message, Part, Role, Spoken, chain_id, read_text, write_json
-from refold.errors import FormatError, Sentence
+from refold.errors import FormatError
 from refold.formats.block import (
     DROPPED,
     Found,
@@ -191,7 +191,7 @@ def _read_call(call: object, where: str) -> Part:
         custom = read_object(holder["custom"], f"{where}.custom")
         return Part("call", read_str(custom, "input", where), read_str(custom, "name", where), call_id, holder)
     raise FormatError(
-        Sentence("{where} has neither function nor custom; a call names what it calls: add one of them", where=where)
+        "{where} has neither function nor custom; a call names what it calls: add one of them", where=where
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from refold.conversation.message import Message, Part, Role, Spoken, chain_id, read_text
-from refold.errors import FormatError, Sentence
+from refold.errors import FormatError
 from refold.formats.block import (
     DROPPED,
     Raw,
@@ -121,12 +121,10 @@ def _read_type(raw: Raw, where: str) -> str:
             return "message"
         if isinstance(raw.get("id"), str):
             return "item_reference"
-        raise FormatError(Sentence("{where} has neither type nor role; an item needs one of them", where=where))
+        raise FormatError("{where} has neither type nor role; an item needs one of them", where=where)
     if not isinstance(kind, str):
         raise FormatError(
-            Sentence(
-                "{where}.type is {kind!r}; it must be the name of an item's type", where=where, kind=str(kind)[:40]
-            )
+            "{where}.type is {kind!r}; it must be the name of an item's type", where=where, kind=str(kind)[:40]
         )
     return kind
 

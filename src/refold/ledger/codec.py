@@ -17,7 +17,7 @@ import orjson
 from refold.conversation.message import Role
 from refold.conversation.reason import Reason, is_plain, read_reason
 from refold.conversation.view import Artifact, Edit, EditKind, Fact, FactKind, FoldRecord
-from refold.errors import FormatError, Sentence
+from refold.errors import FormatError
 
 _OPTIONS = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
 _LONG_NUMBER = re.compile(rb"[0-9]{19}")  # orjson reads integers over 64 bits as floats.
@@ -51,10 +51,10 @@ def _dump_slowly(value: object) -> bytes:
         data = json.dumps(value, separators=(",", ":")).encode("ascii")
     except (TypeError, ValueError, RecursionError) as error:
         raise FormatError(
-            Sentence("the ledger stores only JSON ({error}); use plain dicts, lists, strings, numbers", error=error)
+            "the ledger stores only JSON ({error}); use plain dicts, lists, strings, numbers", error=error
         ) from error
     if _has_odd_key(value):
-        raise FormatError(Sentence("the ledger stores only JSON, whose keys are strings; rename the other keys"))
+        raise FormatError("the ledger stores only JSON, whose keys are strings; rename the other keys")
     return data
 
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar, get_args
 from refold.conversation.message import ROOT, Role, chain_id
 from refold.conversation.reason import Reason, read_reason
 from refold.conversation.view import Fact, FactKind
-from refold.errors import FormatError, Sentence
+from refold.errors import FormatError
 from refold.formats import digest_message, make_format
 from refold.ledger.codec import decode_edit, dump_json, encode_edit, find_invalid, load_json
 from refold.ledger.records import (
@@ -110,14 +110,14 @@ def load_session(value: object, session_id: str | None = None) -> WholeSession:
         raise
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         why = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-        raise FormatError(Sentence("this is not a session that 'refold export' wrote: {why}", why=why)) from None
+        raise FormatError("this is not a session that 'refold export' wrote: {why}", why=why) from None
 
 
 def _read(value: object, session_id: str | None) -> WholeSession:
     given = _check_keys(value)
     name = given["id"] if session_id is None else session_id
     if not isinstance(name, str) or not name:
-        raise FormatError(Sentence("the exported session has no id; give one with --as"))
+        raise FormatError("the exported session has no id; give one with --as")
     check_id(name)
     wire = _text(given["wire"], "wire")
     if wire:
@@ -155,16 +155,14 @@ def _read(value: object, session_id: str | None) -> WholeSession:
 def _check_keys(value: object) -> dict[str, Any]:
     version = value.get(MARK) if isinstance(value, dict) else None
     if not isinstance(value, dict) or type(version) is not int or version < _FIRST_VERSION:
-        raise FormatError(Sentence("this is not a session that 'refold export' wrote"))
+        raise FormatError("this is not a session that 'refold export' wrote")
     if version > VERSION:
         raise FormatError(
-            Sentence(
-                "this session was exported by a newer refold (version {version}); upgrade to import it", version=version
-            )
+            "this session was exported by a newer refold (version {version}); upgrade to import it", version=version
         )
     missing = [key for key in (*_KEYS, *(_LOGS if version > _FIRST_VERSION else ())) if key not in value]
     if missing:
-        raise FormatError(Sentence("the exported session has no {listed}", listed=", ".join(missing)))
+        raise FormatError("the exported session has no {listed}", listed=", ".join(missing))
     if version > _FIRST_VERSION:
         return value
     return {**value, "facts": _find_facts(value), "events": [], "usage": []}
@@ -186,9 +184,9 @@ def _read_messages(given: object) -> tuple[StoredMessage, ...]:
     for at, one in enumerate(_list(given, "messages")):
         message = _read_message(one, f"messages[{at}]", at + 1)
         if message.parent not in seen:
-            raise FormatError(Sentence("messages[{at}] comes before its parent, or its parent is missing", at=at))
+            raise FormatError("messages[{at}] comes before its parent, or its parent is missing", at=at)
         if message.id in seen:
-            raise FormatError(Sentence("messages[{at}] is there twice", at=at))
+            raise FormatError("messages[{at}] is there twice", at=at)
         seen.add(message.id)
         messages.append(message)
     return tuple(messages)
@@ -197,11 +195,11 @@ def _read_messages(given: object) -> tuple[StoredMessage, ...]:
 def _read_message(one: Mapping[str, Any], where: str, seq: int) -> StoredMessage:
     raw, digest, role = one["raw"], one["digest"], one["role"]
     if raw is not None and (not isinstance(raw, dict) or digest_message(raw, None, where) != digest):
-        raise FormatError(Sentence("{where} is not what its id says: it was changed after the export", where=where))
+        raise FormatError("{where} is not what its id says: it was changed after the export", where=where)
     if chain_id(one["parent"], digest) != one["id"]:
-        raise FormatError(Sentence("{where} is not what its id says: it was changed after the export", where=where))
+        raise FormatError("{where} is not what its id says: it was changed after the export", where=where)
     if role not in get_args(Role):
-        raise FormatError(Sentence("{where} has the unknown role {role!r}", where=where, role=str(role)[:40]))
+        raise FormatError("{where} has the unknown role {role!r}", where=where, role=str(role)[:40])
     return StoredMessage(
         id=one["id"],
         parent=one["parent"],
@@ -220,27 +218,25 @@ def _read_edit(one: Mapping[str, Any], where: str) -> StoredEdit:
     edit = decode_edit(dump_json(one["edit"]), tuple(_list(one["covers"], f"{where}.covers")))
     invalid = next(find_invalid(edit), "")
     if invalid:
-        raise FormatError(Sentence("{where} has an invalid {invalid}", where=where, invalid=invalid))
+        raise FormatError("{where} has an invalid {invalid}", where=where, invalid=invalid)
     if edit.id != one["id"]:
-        raise FormatError(Sentence("{where} is not what its id says: it was changed after the export", where=where))
+        raise FormatError("{where} is not what its id says: it was changed after the export", where=where)
     if type(one["is_active"]) is not bool:
-        raise FormatError(Sentence("{where}.is_active must be true or false", where=where))
+        raise FormatError("{where}.is_active must be true or false", where=where)
     return StoredEdit(edit, _text(one["batch"], f"{where}.batch"), one["is_active"], _time(one["created_at"], where))
 
 
 def _read_batch(one: Mapping[str, Any], where: str) -> StoredBatch:
     name = _text(one["id"], f"{where}.id")
     if not 1 <= len(name) <= 256:
-        raise FormatError(
-            Sentence("{where}.id has {count} characters; it must have 1 to 256", where=where, count=len(name))
-        )
+        raise FormatError("{where}.id has {count} characters; it must have 1 to 256", where=where, count=len(name))
     before, after = (_number(one[key], f"{where}.{key}") for key in ("tokens_before", "tokens_after"))
     return StoredBatch(name, _reason(one["reason"], where), before, after, _time(one["created_at"], where), (), False)
 
 
 def _read_fact(one: Mapping[str, Any], where: str) -> StoredFact:
     if one["kind"] not in get_args(FactKind):
-        raise FormatError(Sentence("{where} is of the unknown kind {kind!r}", where=where, kind=str(one["kind"])[:40]))
+        raise FormatError("{where} is of the unknown kind {kind!r}", where=where, kind=str(one["kind"])[:40])
     fact = Fact(one["kind"], _text(one["text"], where), _text(one["handle"], where))
     return StoredFact(fact, "", _text(one["batch"], where), _time(one["created_at"], where))
 
@@ -261,13 +257,13 @@ def _read_all(given: object, what: str, read: Callable[[Mapping[str, Any], str],
 
 def _list(given: object, where: str) -> list[Any]:
     if not isinstance(given, list):
-        raise FormatError(Sentence("{where}: expected a list", where=where))
+        raise FormatError("{where}: expected a list", where=where)
     return given
 
 
 def _object(given: object, where: str) -> dict[str, Any]:
     if not isinstance(given, dict):
-        raise FormatError(Sentence("{where}: expected an object", where=where))
+        raise FormatError("{where}: expected an object", where=where)
     # As a store would return it: nesting too deep to be read back fails here.
     loaded: dict[str, Any] = load_json(dump_json(given))
     return loaded
@@ -275,7 +271,7 @@ def _object(given: object, where: str) -> dict[str, Any]:
 
 def _text(given: object, where: str) -> str:
     if not isinstance(given, str):
-        raise FormatError(Sentence("{where}: expected a text", where=where))
+        raise FormatError("{where}: expected a text", where=where)
     return given
 
 
@@ -283,22 +279,20 @@ def _reason(given: object, where: str) -> Reason:
     """Return a reason: code and values, or the sentence of an earlier version."""
     is_coded = isinstance(given, Mapping) and isinstance(given.get("code"), str)
     if not is_coded and not isinstance(given, str):
-        raise FormatError(Sentence("{where}: a reason must be a text, or a code with values", where=where))
+        raise FormatError("{where}: a reason must be a text, or a code with values", where=where)
     return read_reason(given)
 
 
 def _number(given: object, where: str) -> int:
     if type(given) is not int or not 0 <= given <= NUMBER_MAX:
-        raise FormatError(
-            Sentence("{where} must be a whole number from 0 to {number_max:,}", where=where, number_max=NUMBER_MAX)
-        )
+        raise FormatError("{where} must be a whole number from 0 to {number_max:,}", where=where, number_max=NUMBER_MAX)
     return given
 
 
 def _time(given: object, where: str) -> float:
     # NaN fails both comparisons.
     if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given <= TIME_MAX:
-        raise FormatError(Sentence("{where}: the time must be a number of seconds since 1970", where=where))
+        raise FormatError("{where}: the time must be a number of seconds since 1970", where=where)
     return float(given)
 
 
@@ -307,16 +301,16 @@ def check_once(names: Iterable[object], where: str) -> None:
     seen: set[object] = set()
     for at, name in enumerate(names):
         if name in seen:
-            raise FormatError(Sentence("{where}[{at}] is there twice", where=where, at=at))
+            raise FormatError("{where}[{at}] is there twice", where=where, at=at)
         seen.add(name)
 
 
 def _check_known(names: tuple[str, ...], ids: set[str], where: str) -> None:
     check_once(names, where)
     if not ids.issuperset(names):
-        raise FormatError(Sentence("{where} names messages that are not in the session", where=where))
+        raise FormatError("{where} names messages that are not in the session", where=where)
 
 
 def _check_batch(name: str, known: set[str], where: str) -> None:
     if name not in known:
-        raise FormatError(Sentence("{where} belongs to a batch that is not in the session", where=where))
+        raise FormatError("{where} belongs to a batch that is not in the session", where=where)

@@ -22,7 +22,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from refold.errors import ConfigError, Sentence
+from refold.errors import ConfigError
 
 if TYPE_CHECKING:
     from refold.conversation.view import Edit
@@ -286,18 +286,16 @@ def redact_address(address: str) -> str:
 def _check(written: object) -> str:
     # The errors below quote nothing of the text: a password may be anywhere in it.
     if not isinstance(written, str) or not written.strip() or "\0" in written:
-        raise ConfigError(Sentence("ledger must be a non-empty text; {how}", how=_HOW))
+        raise ConfigError("ledger must be a non-empty text; {how}", how=_HOW)
     text = written.strip()
     scheme = _SCHEME.match(text)
     if scheme is None:
         return text
     if scheme[1].lower() not in _SERVER:
-        raise ConfigError(Sentence("ledger: unknown kind of store '{scheme}'; {how}", scheme=scheme[1][:20], how=_HOW))
+        raise ConfigError("ledger: unknown kind of store '{scheme}'; {how}", scheme=scheme[1][:20], how=_HOW)
     authority = text[scheme.end() :].partition("?")[0]
     if authority.count("@") > 1 or "#" in text or not _has_whole_escapes(text):
-        raise ConfigError(
-            Sentence("ledger: the address cannot be parsed; write @ : / ? # % in a password as %40 %3A …")
-        )
+        raise ConfigError("ledger: the address cannot be parsed; write @ : / ? # % in a password as %40 %3A …")
     return text
 
 
@@ -322,11 +320,9 @@ def _open_postgres(place: LedgerPlace) -> Ledger:
         if (error.name or "").startswith("refold"):
             raise
         raise ConfigError(
-            Sentence(
-                "ledger = {place} needs psycopg ({error}); install it with: pip install 'refold[postgres]'",
-                place=place,
-                error=error,
-            )
+            "ledger = {place} needs psycopg ({error}); install it with: pip install 'refold[postgres]'",
+            place=place,
+            error=error,
         ) from None
     return PostgresLedger(place)
 

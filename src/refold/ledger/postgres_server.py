@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from refold.errors import ConfigError, LedgerError, Sentence
+from refold.errors import ConfigError, LedgerError
 from refold.ledger.port import LedgerPlace
 from refold.ledger.sql.migrations import POSTGRES_STEPS, check_version
 
@@ -88,9 +88,7 @@ class LedgerServer:
         self, place: LedgerPlace, *, schema: str, connections_max: int, timeout_s: float, lock_timeout_s: float
     ) -> None:
         if connections_max < 1:
-            raise ConfigError(
-                Sentence("connections_max is {connections_max}; give 1 or more", connections_max=connections_max)
-            )
+            raise ConfigError("connections_max is {connections_max}; give 1 or more", connections_max=connections_max)
         self.where = str(place)
         self.schema = schema
         self._address = read_address(place)
@@ -143,11 +141,9 @@ class LedgerServer:
                 if not is_unknown:
                     raise explain_error(error, self.where) from error
                 raise LedgerError(
-                    Sentence(
-                        "{where}: the connection was lost while a change was being stored; whether it was is "
-                        "not known, read again",
-                        where=self.where,
-                    )
+                    "{where}: the connection was lost while a change was being stored; whether it was is "
+                    "not known, read again",
+                    where=self.where,
                 ) from error
             return state.result
         raise AssertionError("the last attempt returns or raises")
@@ -162,13 +158,11 @@ class LedgerServer:
         free, idle = self._free, self._idle
         if not free.acquire(timeout=self._timeout_s):
             raise LedgerError(
-                Sentence(
-                    "{where}: all {connections_max} connections were busy for {timeout_s:g} s; try again, "
-                    "or raise connections_max",
-                    where=self.where,
-                    connections_max=self._connections_max,
-                    timeout_s=self._timeout_s,
-                )
+                "{where}: all {connections_max} connections were busy for {timeout_s:g} s; try again, "
+                "or raise connections_max",
+                where=self.where,
+                connections_max=self._connections_max,
+                timeout_s=self._timeout_s,
             )
         try:
             db = take_living(idle) or self._connect()
@@ -207,11 +201,9 @@ class LedgerServer:
         encoding = db.info.parameter_status("server_encoding")
         if encoding != "UTF8":
             raise LedgerError(
-                Sentence(
-                    "{where}: the database has the encoding {encoding}; create one with UTF8",
-                    where=self.where,
-                    encoding=encoding,
-                )
+                "{where}: the database has the encoding {encoding}; create one with UTF8",
+                where=self.where,
+                encoding=encoding,
             )
         columns = ", ".join("set_config(%s, %s, false)" for _ in self._settings)
         values = [piece for setting in self._settings.items() for piece in setting]
@@ -357,11 +349,9 @@ def read_address(place: LedgerPlace) -> str:
         given = None
     if given is None:  # Raised outside of ``except``: the driver's message quotes the address.
         raise ConfigError(
-            Sentence(
-                "ledger = {place} cannot be parsed as an address of PostgreSQL; check its parameters, "
-                "and write @ : / ? # % in a password as %40 %3A …",
-                place=place,
-            )
+            "ledger = {place} cannot be parsed as an address of PostgreSQL; check its parameters, "
+            "and write @ : / ? # % in a password as %40 %3A …",
+            place=place,
         )
     return make_conninfo("", **{**_DEFAULTS, **given, "client_encoding": "utf8"})
 
@@ -369,7 +359,7 @@ def read_address(place: LedgerPlace) -> str:
 def quote_name(name: str) -> str:
     """Return a name quoted for a statement."""
     if not name or len(name.encode("utf-8", "replace")) > 63 or "\0" in name:
-        raise ConfigError(Sentence("the name of a schema must have 1 to 63 bytes and no NUL"))
+        raise ConfigError("the name of a schema must have 1 to 63 bytes and no NUL")
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -384,11 +374,9 @@ def read_version(db: Connection, where: str, schema: str, newest: int = len(POST
         return 0
     if found[0] != "ledger_version":
         raise LedgerError(
-            Sentence(
-                "{where}: the schema {schema!r} belongs to another program; name another schema or database",
-                where=where,
-                schema=schema,
-            )
+            "{where}: the schema {schema!r} belongs to another program; name another schema or database",
+            where=where,
+            schema=schema,
         )
     [(version,)] = db.execute("SELECT version FROM ledger_version").fetchall() or [(0,)]
     return check_version(int(version), newest, where)

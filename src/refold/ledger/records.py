@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from refold.conversation.message import Format, Role
 from refold.conversation.reason import Reason
 from refold.conversation.view import Edit, Fact
-from refold.errors import FormatError, Sentence
+from refold.errors import FormatError
 from refold.formats import make_format
 
 SESSION_ID_MAX = 256
@@ -208,11 +208,9 @@ def check_id(session_id: str) -> None:
     """Raise FormatError if a session id is empty or too long. Any other text is valid."""
     if not 1 <= len(session_id) <= SESSION_ID_MAX:
         raise FormatError(
-            Sentence(
-                "a session id has 1 to {session_id_max} characters, this one has {count}",
-                session_id_max=SESSION_ID_MAX,
-                count=len(session_id),
-            )
+            "a session id has 1 to {session_id_max} characters, this one has {count}",
+            session_id_max=SESSION_ID_MAX,
+            count=len(session_id),
         )
 
 

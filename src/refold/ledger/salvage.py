@@ -21,7 +21,7 @@ from typing import Any, get_args
 import apsw
 
 from refold.conversation.message import ROOT, Role, chain_id
-from refold.errors import LedgerError, RefoldError, Sentence
+from refold.errors import LedgerError, RefoldError
 from refold.ledger.align import chain_tail
 from refold.ledger.codec import checksum, load_json
 from refold.ledger.records import Finding, SessionRow, StoredMessage, WholeSession
@@ -78,7 +78,7 @@ class Salvaged:
 def salvage(path: Path, target: Path, digest: DigestOf, now: float) -> Salvaged:
     """Copy what can be read of the ledger at ``path`` to ``target``, which must not exist."""
     if target.exists():
-        raise LedgerError(Sentence("{target} exists; move it away first", target=target))
+        raise LedgerError("{target} exists; move it away first", target=target)
     file = LedgerFile(target)
     made = Salvaged(target)
     try:
@@ -133,9 +133,7 @@ def _copy_file(path: Path, folder: Path, new: apsw.Connection) -> apsw.Connectio
         copy.write_bytes(content)
         connection = _open_copy(copy)
     if connection is None:
-        raise LedgerError(
-            Sentence("{path}: nothing of a ledger can be read from it; restore it from a backup", path=path)
-        )
+        raise LedgerError("{path}: nothing of a ledger can be read from it; restore it from a backup", path=path)
     return connection
 
 

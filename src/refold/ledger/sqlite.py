@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import apsw
 
-from refold.errors import LedgerError, Sentence
+from refold.errors import LedgerError
 from refold.ledger.codec import decode_text, dump_json, encode_edit, encode_text
 from refold.ledger.records import (
     Extension,
@@ -90,11 +90,9 @@ class SqliteLedger(SqlLedger):
         """Empty the write-ahead log, which keeps old pages until then."""
         if not self._file.empty_log():
             raise LedgerError(
-                Sentence(
-                    "the content is deleted, but another process is reading {path}-wal, which still holds a "
-                    "copy; stop that process and repeat the command",
-                    path=self._file.path,
-                )
+                "the content is deleted, but another process is reading {path}-wal, which still holds a "
+                "copy; stop that process and repeat the command",
+                path=self._file.path,
             )
 
     def _allow_long(self, db: Database) -> None:

@@ -21,7 +21,7 @@ from typing import Literal, get_args
 
 import apsw
 
-from refold.errors import ConfigError, LedgerError, Sentence
+from refold.errors import ConfigError, LedgerError
 from refold.ledger.sql.migrations import SQLITE_STEPS, check_version
 
 APPLICATION_ID = 0x7266_6C64  # "rfld", so that no other program's file is taken for a ledger.
@@ -89,11 +89,9 @@ class LedgerFile:
     ) -> None:
         if synchronous not in get_args(Synchronous):
             raise ConfigError(
-                Sentence(
-                    "synchronous is {synchronous!r}; use one of {listed}",
-                    synchronous=synchronous,
-                    listed=", ".join(get_args(Synchronous)),
-                )
+                "synchronous is {synchronous!r}; use one of {listed}",
+                synchronous=synchronous,
+                listed=", ".join(get_args(Synchronous)),
             )
         self.path = Path(path).absolute()
         self._synchronous = synchronous
@@ -218,7 +216,7 @@ class LedgerFile:
             weakref.finalize(opened, _end_connection, weakref.ref(self)).atexit = False
         elif opened.file_id != identify_file(self.path):
             raise LedgerError(
-                Sentence("{path} was moved or deleted while it was open; put it back, or start again", path=self.path)
+                "{path} was moved or deleted while it was open; put it back, or start again", path=self.path
             )
         return opened
 
@@ -322,18 +320,16 @@ class LedgerFile:
                 folder.mkdir(mode=0o700, exist_ok=True)  # Another process may create it at the same time.
             except OSError as error:
                 raise LedgerError(
-                    Sentence(
-                        "the folder {folder} is missing and cannot be made ({why}); make it, or name another",
-                        folder=folder,
-                        why=error.strerror,
-                    )
+                    "the folder {folder} is missing and cannot be made ({why}); make it, or name another",
+                    folder=folder,
+                    why=error.strerror,
                 ) from error
         try:
             os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
         except OSError as error:
             if not self.path.is_file():
                 raise LedgerError(
-                    Sentence("{path} cannot be made ({why}); name another file", path=self.path, why=error.strerror)
+                    "{path} cannot be made ({why}); name another file", path=self.path, why=error.strerror
                 ) from error
 
     @contextlib.contextmanager
@@ -434,9 +430,7 @@ def read_version(connection: apsw.Connection, where: str, newest: int = len(SQLI
     version, application, tables = map(int, row or (0, 0, 0))
     is_empty = application == version == tables == 0
     if application != APPLICATION_ID and not is_empty:
-        raise LedgerError(
-            Sentence("{where} is a database of another program, not a ledger; name another file", where=where)
-        )
+        raise LedgerError("{where} is a database of another program, not a ledger; name another file", where=where)
     return check_version(version, newest, where)
 
 

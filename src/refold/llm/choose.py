@@ -19,7 +19,7 @@ from enum import Enum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
-from refold.errors import ConfigError, Sentence
+from refold.errors import ConfigError
 from refold.llm import anthropic, openai
 from refold.llm.anthropic import AnthropicModel
 from refold.llm.errors import show_url
@@ -126,7 +126,7 @@ def read_endpoint(
         _check_url(url)
         if not model:
             raise ConfigError(
-                Sentence("a model's address is set ({url}) but no model; name the model as well", url=show_url(url))
+                "a model's address is set ({url}) but no model; name the model as well", url=show_url(url)
             )
         speaks: Provider = "anthropic" if is_claude and show_url(url).startswith(anthropic.URL) else "openai"
         return Endpoint(model, speaks, url, key, window)
@@ -168,9 +168,7 @@ def read_own(
 
 def _check_url(url: str) -> None:
     if not url.startswith(("http://", "https://")) or show_url(url).startswith("("):
-        raise ConfigError(
-            Sentence("{url} is no address of a model; write http://HOST:PORT/v1 or https://…", url=show_url(url))
-        )
+        raise ConfigError("{url} is no address of a model; write http://HOST:PORT/v1 or https://…", url=show_url(url))
 
 
 PLACE = "place"

@@ -17,7 +17,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
-from refold.errors import ConfigError, ProviderError, Sentence, Unavailable
+from refold.errors import ConfigError, ProviderError, Unavailable
 from refold.llm.errors import classify, show_url
 from refold.llm.port import (
     TEMPERATURE,
@@ -75,7 +75,7 @@ class ReplyCollector(ABC):
         try:
             return self.read_whole(payload)
         except (LookupError, TypeError, AttributeError):
-            raise Unavailable(Sentence("the provider answered 200 with {found}; try again", found=found)) from None
+            raise Unavailable("the provider answered 200 with {found}; try again", found=found) from None
 
     @abstractmethod
     def take(self, event: Any) -> list[Delta]:
@@ -92,7 +92,7 @@ class ReplyCollector(ABC):
     def check_end(self) -> None:
         """Raise Unavailable if the stream gave no finish reason: a dropped connection looks like an end, too."""
         if not self.reason:
-            raise Unavailable(Sentence("the answer broke off before its end; try again"))
+            raise Unavailable("the answer broke off before its end; try again")
 
 
 @dataclass
@@ -141,7 +141,7 @@ class ProviderClient(ABC):
                     self._needs_room = True
         except TimeoutError:
             raise Unavailable(
-                Sentence("{source} did not answer within {timeout_s:g} s", source=self.source, timeout_s=self.timeout_s)
+                "{source} did not answer within {timeout_s:g} s", source=self.source, timeout_s=self.timeout_s
             ) from None
         except Exception as error:  # noqa: BLE001 - the SDK and its HTTP library raise many types
             raise classify(error, source=self.source, secrets=(self.key,)) from None
@@ -159,7 +159,7 @@ class ProviderClient(ABC):
                     yield item
         except TimeoutError:
             raise Unavailable(
-                Sentence("{source} sent nothing for {stall_s:g} s", source=self.source, stall_s=request.stall_s)
+                "{source} sent nothing for {stall_s:g} s", source=self.source, stall_s=request.stall_s
             ) from None
         except Exception as error:  # noqa: BLE001 - the SDK and its HTTP library raise many types
             raise classify(error, source=self.source, secrets=(self.key,)) from None
@@ -169,7 +169,7 @@ class ProviderClient(ABC):
             async for item in items:
                 if isinstance(item, ChatReply):
                     return item
-        raise Unavailable(Sentence("{source} closed the stream without an answer; try again", source=self.source))
+        raise Unavailable("{source} closed the stream without an answer; try again", source=self.source)
 
     async def _exchange(self, library: Any, client: Any, request: ChatRequest) -> AsyncGenerator[Delta | ChatReply]:
         response = await self._send(library, client, request)
@@ -183,11 +183,7 @@ class ProviderClient(ABC):
             if kind.lower().startswith(_NOT_EVENTS):
                 page = kind.partition(";")[0]
                 raise ProviderError(
-                    Sentence(
-                        "{source} answered with a web page ({page}); is the address right?",
-                        source=self.source,
-                        page=page,
-                    )
+                    "{source} answered with a web page ({page}); is the address right?", source=self.source, page=page
                 )
             if kind.startswith("application/json"):
                 yield collector.read_body(await response.response.aread())
@@ -214,9 +210,7 @@ class ProviderClient(ABC):
                 if not rejected:
                     raise
                 self._rejected.add(rejected)
-        raise ProviderError(
-            Sentence("{source} rejects every form of the request; use another model", source=self.source)
-        )
+        raise ProviderError("{source} rejects every form of the request; use another model", source=self.source)
 
     async def aclose(self) -> None:
         """Close connections; the next request reopens them."""
@@ -268,7 +262,7 @@ def make_http_client(library: Any) -> Any:
             async for chunk in read(chunk_size):
                 meter.bytes += len(chunk) + line_bytes * chunk.count(b"\n")
                 if meter.bytes > BYTES_MAX:
-                    raise Unavailable(Sentence("the provider sends data without end that forms no answer; try again"))
+                    raise Unavailable("the provider sends data without end that forms no answer; try again")
                 yield chunk
 
         response.aiter_bytes = read_bounded
@@ -291,9 +285,7 @@ async def load_library(name: str) -> Any:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != name:
             raise
-        raise ConfigError(
-            Sentence("the library '{name}' is not installed; pip install 'refold[llm]'", name=name)
-        ) from None
+        raise ConfigError("the library '{name}' is not installed; pip install 'refold[llm]'", name=name) from None
 
 
 def count_whole(value: object) -> int:

@@ -24,7 +24,7 @@ from email.utils import parsedate_to_datetime
 from typing import TypeVar
 from urllib.parse import urlsplit
 
-from refold.errors import ConfigError, ContextOverflow, ProviderError, RateLimited, RefoldError, Sentence, Unavailable
+from refold.errors import ConfigError, ContextOverflow, ProviderError, RateLimited, RefoldError, Unavailable
 from refold.llm.port import TIMEOUT_S
 from refold.llm.redact import redact_text
 
@@ -327,18 +327,16 @@ class RetryLimits:
     def __post_init__(self) -> None:
         if not 1 <= self.attempts_max <= ATTEMPTS_MAX:
             raise ConfigError(
-                Sentence(
-                    "attempts_max is {attempts_max}; give 1 to {attempts_max2}",
-                    attempts_max=self.attempts_max,
-                    attempts_max2=ATTEMPTS_MAX,
-                )
+                "attempts_max is {attempts_max}; give 1 to {attempts_max2}",
+                attempts_max=self.attempts_max,
+                attempts_max2=ATTEMPTS_MAX,
             )
         if not 0 < self.timeout_s <= 3_600:
             raise ConfigError(
-                Sentence("timeout_s is {timeout_s:g}; give seconds above 0, 3,600 at most", timeout_s=self.timeout_s)
+                "timeout_s is {timeout_s:g}; give seconds above 0, 3,600 at most", timeout_s=self.timeout_s
             )
         if self.delay_s < 0 or self.delay_max_s < self.delay_s:
-            raise ConfigError(Sentence("delay_s must be 0 or more, and delay_max_s no less than delay_s"))
+            raise ConfigError("delay_s must be 0 or more, and delay_max_s no less than delay_s")
 
 
 async def attempt(call: Callable[[], Awaitable[Result]], limits: RetryLimits, *, key: str = "") -> Result:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from refold.errors import ConfigError, ProviderError, Sentence
+from refold.errors import ConfigError, ProviderError
 from refold.llm.client import NO_KEY, OpenAIWriting, ProviderClient, ReplyCollector, count_whole, make_http_client
 from refold.llm.port import ChatReply, ChatRequest, Delta, ToolCall, Usage, name_calls, name_reason
 
@@ -138,7 +138,7 @@ class CompletionCollector(ReplyCollector):
         message = choice["message"]
         text, refusal = message.get("content") or "", message.get("refusal") or ""
         if not isinstance(text, str) or not isinstance(refusal, str):
-            raise ProviderError(Sentence("the provider answered with content that is not text"))
+            raise ProviderError("the provider answered with content that is not text")
         self.text, self.refusal = [text], [refusal]
         for at, call in enumerate(message.get("tool_calls") or ()):
             function = call.get("function") or {}
@@ -220,7 +220,7 @@ class LocalModel(OpenAIModel):
             xllamacpp: Any = importlib.import_module(RUNTIME)
         except ImportError as error:
             raise ConfigError(
-                Sentence("the local model cannot start: {error}; run 'refold local install'", error=error)
+                "the local model cannot start: {error}; run 'refold local install'", error=error
             ) from None
         parameters = xllamacpp.CommonParams()
         parameters.model.path = str(self._weights)

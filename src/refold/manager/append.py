@@ -16,7 +16,7 @@ from refold.config.values import window_of
 from refold.conversation import because
 from refold.conversation.message import Message
 from refold.conversation.view import Edit
-from refold.errors import ConfigError, FormatError, Sentence
+from refold.errors import ConfigError, FormatError
 from refold.formats import Beside, Intake, detect
 from refold.ledger.align import chain_path
 from refold.ledger.codec import dump_json, load_json
@@ -73,9 +73,7 @@ def check_session(session_id: object) -> str:
     """Return a session id; raise FormatError if it is invalid."""
     if not isinstance(session_id, str) or not 1 <= len(session_id) <= 256:
         raise FormatError(
-            Sentence(
-                "a session id is a text of 1 to 256 characters, not {session_id!r}", session_id=str(session_id)[:40]
-            )
+            "a session id is a text of 1 to 256 characters, not {session_id!r}", session_id=str(session_id)[:40]
         )
     return session_id
 
@@ -83,7 +81,7 @@ def check_session(session_id: object) -> str:
 def choose_messages(messages: object, current_messages: object) -> object:
     """Return the messages; raise ConfigError if both names of the argument are used."""
     if messages is not None and current_messages is not None:
-        raise ConfigError(Sentence("give either messages= or current_messages=; they are one argument with two names"))
+        raise ConfigError("give either messages= or current_messages=; they are one argument with two names")
     return messages if messages is not None else current_messages
 
 
@@ -93,9 +91,7 @@ def make_request(
     """Return the request; raise ConfigError if a number is invalid."""
     for name, value in (("window", window), ("reserve", reserve)):
         if value is not None and (type(value) is not int or value < 0):
-            raise ConfigError(
-                Sentence("{name} is a whole number of tokens, not {value!r}", name=name, value=str(value)[:40])
-            )
+            raise ConfigError("{name} is a whole number of tokens, not {value!r}", name=name, value=str(value)[:40])
     whole = beside.complete(intake)
     named = whole.model, whole.format
     return Request(check_session(session_id), intake.raws, whole.system or "", whole.tools, *named, window, reserve)
@@ -104,7 +100,7 @@ def make_request(
 def check_messages(messages: object) -> Sequence[object]:
     """Return the messages if they are a list; raise FormatError otherwise."""
     if not isinstance(messages, Sequence) or isinstance(messages, str | bytes):
-        raise FormatError(Sentence("messages must be a list of messages, not {kind}", kind=type(messages).__name__))
+        raise FormatError("messages must be a list of messages, not {kind}", kind=type(messages).__name__)
     return messages
 
 
@@ -223,12 +219,10 @@ def _check_readable(keeper: Keeper, row: SessionRow, wire: str) -> None:
             form.parse(raw, "", "a stored message")
     except FormatError as error:
         raise FormatError(
-            Sentence(
-                "session {id!r} holds {wire} messages, and this request is in {wire2}: give it another session",
-                id=row.id[:40],
-                wire=row.wire,
-                wire2=wire,
-            )
+            "session {id!r} holds {wire} messages, and this request is in {wire2}: give it another session",
+            id=row.id[:40],
+            wire=row.wire,
+            wire2=wire,
         ) from error
 
 

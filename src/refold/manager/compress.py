@@ -15,7 +15,7 @@ from refold.conversation import because
 from refold.conversation.message import Message
 from refold.conversation.reason import NO_REASON, Reason
 from refold.conversation.view import View
-from refold.errors import ChangeRefused, LedgerError, RefoldError, Sentence, SessionBusy
+from refold.errors import ChangeRefused, LedgerError, RefoldError, SessionBusy
 from refold.ladder.plan import Outcome, Plan, order_stages, prepare
 from refold.ladder.report import StageReport
 from refold.llm.redact import find_secrets
@@ -78,11 +78,9 @@ def _run_leased(keeper: Keeper, session: OpenSession, wish: BatchRequest) -> Flo
     owner = yield from take_lease(keeper, session.id, HARD_WAIT_S if wish.must else SOFT_WAIT_S)
     if not owner and wish.must:
         raise SessionBusy(
-            Sentence(
-                "another process has been compressing {id!r} for {hard_wait_s:g} s; try again",
-                id=session.id,
-                hard_wait_s=HARD_WAIT_S,
-            )
+            "another process has been compressing {id!r} for {hard_wait_s:g} s; try again",
+            id=session.id,
+            hard_wait_s=HARD_WAIT_S,
         )
     if not owner:
         return BatchResult("held", reason=because.LEASED())
@@ -161,7 +159,7 @@ def plan_batch(keeper: Keeper, session: OpenSession, wish: BatchRequest, view: V
                 reply = yield ModelQuestion(ask, summariser)
             if owner and not keeper.prolong(session.id, owner):
                 raise LedgerError(
-                    Sentence("the lease on {id!r} ran out while a model was asked; nothing was changed", id=session.id)
+                    "the lease on {id!r} ran out while a model was asked; nothing was changed", id=session.id
                 )
             ask = asking.send(reply)
     except StopIteration as done:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from refold.conversation import because
 from refold.conversation.reason import NO_REASON, Reason, ReasonKind, read_reason
-from refold.errors import ChangeRefused, LedgerError, Sentence, SessionBusy
+from refold.errors import ChangeRefused, LedgerError, SessionBusy
 from refold.ledger.port import Ledger
 from refold.ledger.records import Batch, SessionRow
 from refold.llm.summariser import Summariser
@@ -210,12 +210,10 @@ class Rounds:
         self._begun += 1
         if self._begun > ROUNDS_MAX:
             raise SessionBusy(
-                Sentence(
-                    "session {session_id!r} was changed by others {rounds_max} times in a row; try again "
-                    "later, or let fewer processes work on one session",
-                    session_id=self._session_id,
-                    rounds_max=ROUNDS_MAX,
-                )
+                "session {session_id!r} was changed by others {rounds_max} times in a row; try again "
+                "later, or let fewer processes work on one session",
+                session_id=self._session_id,
+                rounds_max=ROUNDS_MAX,
             )
 
     def lose(self) -> Pause:
@@ -234,15 +232,13 @@ class Rounds:
             return self.lose()
         if self._refused == now:
             raise ChangeRefused(
-                Sentence(
-                    "{what}, although nobody changed session {session_id!r} in the meantime (path version "
-                    "{path_version}, edits version {edits_version}); nothing was changed: run 'refold "
-                    "verify', and 'refold verify --repair' for what it can rebuild",
-                    what=what,
-                    session_id=self._session_id,
-                    path_version=seen.path_version,
-                    edits_version=seen.edits_version,
-                )
+                "{what}, although nobody changed session {session_id!r} in the meantime (path version "
+                "{path_version}, edits version {edits_version}); nothing was changed: run 'refold "
+                "verify', and 'refold verify --repair' for what it can rebuild",
+                what=what,
+                session_id=self._session_id,
+                path_version=seen.path_version,
+                edits_version=seen.edits_version,
             )
         self._refused = now
         return self.lose()
@@ -358,11 +354,9 @@ def leased(keeper: Keeper, session_id: str) -> Iterator[None]:
     owner = wait_out(take_lease(keeper, session_id, WAIT_S))
     if not owner:
         raise SessionBusy(
-            Sentence(
-                "another process has been compressing {session_id!r} for {wait_s:g} s; try again",
-                session_id=session_id,
-                wait_s=WAIT_S,
-            )
+            "another process has been compressing {session_id!r} for {wait_s:g} s; try again",
+            session_id=session_id,
+            wait_s=WAIT_S,
         )
     try:
         yield

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import orjson
 
-from refold.errors import FormatError, Sentence
+from refold.errors import FormatError
 from refold.formats import digest_message
 from refold.ledger.align import count_common
 from refold.ledger.port import Ledger
@@ -56,9 +56,7 @@ class Prints:
 def digest_raw(raw: object, at: int) -> str:
     """Return the content hash of one message; raise FormatError if it is not an object."""
     if not isinstance(raw, dict):
-        raise FormatError(
-            Sentence("messages[{at}] is {kind}, expected an object with a role", at=at, kind=type(raw).__name__)
-        )
+        raise FormatError("messages[{at}] is {kind}, expected an object with a role", at=at, kind=type(raw).__name__)
     return digest_message(raw, None, f"messages[{at}]")
 
 

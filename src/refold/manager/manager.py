@@ -16,7 +16,7 @@ from refold.compressor import ContextCompressor
 from refold.config import CompressionConfig
 from refold.conversation.reason import Language, detect_language
 from refold.conversation.view import Edit, Item
-from refold.errors import ConfigError, Sentence
+from refold.errors import ConfigError
 from refold.formats import Beside, Codec, read_intake
 from refold.ledger.port import Ledger, choose_ledger
 from refold.ledger.records import Event, Extension, Finding
@@ -393,9 +393,7 @@ class ContextCompressionManager:
     def configure(self, **changes: Any) -> CompressionConfig:
         """Change settings of this workspace from now on; return the settings in force."""
         if "ledger" in changes:
-            raise ConfigError(
-                Sentence("ledger cannot change while it is in use; make another manager for another ledger")
-            )
+            raise ConfigError("ledger cannot change while it is in use; make another manager for another ledger")
         self._use(self.config.replace(**changes))
         self.compression_folder.write_config(memory_notes.list_settings(self.config), changes=changes)
         return self.config

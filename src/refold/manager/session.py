@@ -18,7 +18,7 @@ from refold.conversation import because
 from refold.conversation.message import Message, is_user_turn
 from refold.conversation.reason import Language, read_reason
 from refold.conversation.view import RECALL, Edit, Item, Lens, View, apply
-from refold.errors import LedgerError, Sentence
+from refold.errors import LedgerError
 from refold.formats import MessageSource
 from refold.ladder.plan import count_kept, count_lead, count_unsent, detect_said, is_document
 from refold.ledger.codec import load_json
@@ -417,9 +417,7 @@ def read_originals(ledger: Ledger, row: SessionRow, lens: Lens, ids: Sequence[st
     lost = next((message_id for message_id in ids if message_id not in found), None)
     if lost is not None:
         raise LedgerError(
-            Sentence(
-                "message {number} of session {id!r} is not in the ledger; run 'refold verify'", number=lost, id=row.id
-            )
+            "message {number} of session {id!r} is not in the ledger; run 'refold verify'", number=lost, id=row.id
         )
     return found
 

@@ -19,7 +19,7 @@ from refold.conversation import because
 from refold.conversation.message import Message
 from refold.conversation.reason import NO_REASON, Language, Reason, describe, read_reason
 from refold.conversation.view import Edit, Item, Lens, apply
-from refold.errors import FormatError, RefoldError, Sentence
+from refold.errors import FormatError, RefoldError
 from refold.ladder.plan import count_head, detect_said
 from refold.ledger.codec import load_json
 from refold.ledger.export import check_once, dump_session, load_session
@@ -337,7 +337,7 @@ def export_session(ledger: Ledger, session_id: str) -> dict[str, object]:
     whole = ledger.read_whole(session_id)
     if whole is None:
         raise FormatError(
-            Sentence("there is no session {session!r}; 'refold sessions' lists those there are", session=session_id)
+            "there is no session {session!r}; 'refold sessions' lists those there are", session=session_id
         )
     return dump_session(whole)
 
@@ -361,7 +361,7 @@ def import_session(
     if not ledger.put_whole(whole, now):
         name = whole.row.id
         raise FormatError(
-            Sentence("there is a session {name!r} already; give another name with --as, or delete it first", name=name)
+            "there is a session {name!r} already; give another name with --as, or delete it first", name=name
         )
     return whole.row.id
 
@@ -421,7 +421,7 @@ def _try_view(whole: WholeSession) -> None:
         files_of((one.edit for one in whole.edits), list(parsed.values()))
     except (RefoldError, ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
         raise FormatError(
-            Sentence("what this session shows cannot be computed, so it was not imported: {error}", error=error)
+            "what this session shows cannot be computed, so it was not imported: {error}", error=error
         ) from None
 
 

@@ -23,7 +23,7 @@ from refold.config import CompressionConfig
 from refold.conversation import because
 from refold.conversation.message import choose_observations
 from refold.conversation.view import Lens
-from refold.errors import LedgerError, Sentence, SessionBusy
+from refold.errors import LedgerError, SessionBusy
 from refold.ledger.port import Ledger
 from refold.ledger.records import SessionRow, format_of, merge_settings
 from refold.llm.summariser import Summariser
@@ -135,11 +135,9 @@ class Keeper:
             while not slot.lock.acquire(blocking=False):
                 if waited > LOCK_WAIT_S:
                     raise SessionBusy(
-                        Sentence(
-                            "session {session_id!r} is in use for more than {lock_wait_s:g} s",
-                            session_id=session_id,
-                            lock_wait_s=LOCK_WAIT_S,
-                        )
+                        "session {session_id!r} is in use for more than {lock_wait_s:g} s",
+                        session_id=session_id,
+                        lock_wait_s=LOCK_WAIT_S,
                     )
                 yield Pause(step)
                 waited, step = waited + step, min(0.05, step * 1.5)
@@ -239,7 +237,7 @@ class Keeper:
         row = self.ledger.read_session(session_id)
         if row is None:
             raise LedgerError(
-                Sentence("there is no session {session!r}; 'refold sessions' lists those there are", session=session_id)
+                "there is no session {session!r}; 'refold sessions' lists those there are", session=session_id
             )
         return row
 
@@ -249,11 +247,9 @@ class Keeper:
             self.workspace.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise LedgerError(
-                Sentence(
-                    "the workspace {workspace} cannot be created: {why}",
-                    workspace=self.workspace,
-                    why=error.strerror or error,
-                )
+                "the workspace {workspace} cannot be created: {why}",
+                workspace=self.workspace,
+                why=error.strerror or error,
             ) from error
         return self.ledger.open_session(session_id, self.clock())
 

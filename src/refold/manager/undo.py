@@ -13,7 +13,7 @@ from pathlib import Path
 
 from refold.conversation.message import Message
 from refold.conversation.view import Item, Lens
-from refold.errors import ConfigError, HandleUnknown, LedgerError, Sentence
+from refold.errors import ConfigError, HandleUnknown, LedgerError
 from refold.formats import digest_message
 from refold.ledger.port import Ledger, find_file, find_place
 from refold.ledger.records import Event, Finding, SessionRow, StoredEdit, StoredMessage
@@ -68,7 +68,7 @@ def with_descendants(stored: Sequence[StoredEdit], chosen: Sequence[str]) -> tup
 def _find_last(ledger: Ledger, session_id: str) -> Sequence[str]:
     active = [batch for batch in ledger.read_batches(session_id) if batch.is_active]
     if not active:
-        raise HandleUnknown(Sentence("there is no compression of {session!r} to undo", session=session_id))
+        raise HandleUnknown("there is no compression of {session!r} to undo", session=session_id)
     return active[-1].edits
 
 
@@ -82,16 +82,12 @@ def _find_named(ledger: Ledger, session_id: str, stored: Sequence[StoredEdit], n
     ]
     if not choices:
         raise HandleUnknown(
-            Sentence(
-                "no edit in force of {session!r} is called {name!r}; 'refold show --edits' lists them",
-                session=session_id,
-                name=name[:40],
-            )
+            "no edit in force of {session!r} is called {name!r}; 'refold show --edits' lists them",
+            session=session_id,
+            name=name[:40],
         )
     if len(choices) > 1:
-        raise HandleUnknown(
-            Sentence("{name!r} could be {count} edits; give more of its id", name=name[:40], count=len(choices))
-        )
+        raise HandleUnknown("{name!r} could be {count} edits; give more of its id", name=name[:40], count=len(choices))
     return choices[0]
 
 
@@ -103,7 +99,7 @@ def choose_redo(stored: Sequence[StoredEdit], groups: Sequence[Sequence[str]], e
     chosen = {at for at, group in enumerate(groups) if wanted and any(one.startswith(wanted) for one in group)}
     if not chosen:
         raise HandleUnknown(
-            Sentence("no edit that was undone is called {edit_id!r}, or a compression came after", edit_id=edit_id[:40])
+            "no edit that was undone is called {edit_id!r}, or a compression came after", edit_id=edit_id[:40]
         )
     made_from = {one.edit.id: one.edit.made_from for one in stored}
     while True:
@@ -138,7 +134,7 @@ def redo(keeper: Keeper, session_id: str, edit_id: str | None = None) -> Switche
         groups = read_redo(session.row.settings.get(REDO))
         if not groups:
             raise HandleUnknown(
-                Sentence("nothing of {session!r} can be redone: the last change was not an undo", session=session_id)
+                "nothing of {session!r} can be redone: the last change was not an undo", session=session_id
             )
         chosen = choose_redo(keeper.ledger.read_edits(session_id, active_only=False), groups, edit_id)
         ids = tuple(dict.fromkeys(one for at in chosen for one in groups[at]))
@@ -174,7 +170,7 @@ def pin(keeper: Keeper, session_id: str, handle: str, *, on: bool) -> tuple[str,
         named = {one for one, digest in zip(session.ids, session.digests, strict=True) if digest in digests}
         if not named:
             raise HandleUnknown(
-                Sentence("{handle!r} is no longer part of {session_id!r}", handle=handle[:40], session_id=session_id)
+                "{handle!r} is no longer part of {session_id!r}", handle=handle[:40], session_id=session_id
             )
         pinned = read_pinned(session.row.settings)
         pinned = pinned | named if on else pinned - named
@@ -251,9 +247,7 @@ def salvage_ledger(keeper: Keeper) -> Salvaged:
     """Copy the readable part of a damaged ledger file into a new one beside it."""
     place = find_place(keeper.ledger, keeper.config.ledger)
     if place is not None and place.kind != "file":
-        raise ConfigError(
-            Sentence("only a ledger in a file can be salvaged; restore the server's database from a backup")
-        )
+        raise ConfigError("only a ledger in a file can be salvaged; restore the server's database from a backup")
     keeper.ledger.close()
     path = find_file(keeper.workspace, place)
     when = datetime.fromtimestamp(keeper.clock(), UTC)
@@ -303,7 +297,7 @@ def _list_rows(keeper: Keeper, session_id: str | None) -> list[SessionRow]:
 
 def _digest(raw: object) -> str:
     if not isinstance(raw, dict):
-        raise LedgerError(Sentence("a stored message is not a JSON object"))
+        raise LedgerError("a stored message is not a JSON object")
     return digest_message(raw)
 
 

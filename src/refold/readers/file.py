@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
-from refold.errors import FormatError, RefoldError, Sentence
+from refold.errors import FormatError, RefoldError
 from refold.formats import Conversation, read_conversation
 from refold.formats.detect import Shape, make_format
 from refold.readers import claude_code, codex, request_log, sharegpt, traces
@@ -55,7 +55,7 @@ def list_files(paths: Sequence[str]) -> list[str]:
         found = sorted(str(one) for one in inside if one.is_file())
         if not found:
             raise FormatError(
-                Sentence("{path} is a folder without any .json or .jsonl file; name another one, or a file", path=path)
+                "{path} is a folder without any .json or .jsonl file; name another one, or a file", path=path
             )
         files += found
     return files
@@ -70,13 +70,11 @@ def read_file(path: str) -> FileReading:
     if not reading.sessions:
         first = f"; line {broken[0].line}: {broken[0].why}" if broken else ""
         raise FormatError(
-            Sentence(
-                "{path} holds no session: {count} rows were read, {count2} are broken{first}",
-                path=path,
-                count=len(rows),
-                count2=len(broken),
-                first=first,
-            )
+            "{path} holds no session: {count} rows were read, {count2} are broken{first}",
+            path=path,
+            count=len(rows),
+            count2=len(broken),
+            first=first,
         )
     # Replay speed is given in bytes: a session gets its share of the file.
     share = len(content) // len(reading.sessions)
@@ -105,12 +103,10 @@ def read_value(value: object, place: str) -> FileReading:
     reading = _read_sessions([FileRow(at, row) for at, row in enumerate(rows, 1)], Path(place).name)
     if not reading.sessions:
         raise FormatError(
-            Sentence(
-                "{place} holds no conversation: {fault}; refold reads {known}",
-                place=place,
-                fault=_find_fault(value, reading),
-                known=KNOWN,
-            )
+            "{place} holds no conversation: {fault}; refold reads {known}",
+            place=place,
+            fault=_find_fault(value, reading),
+            known=KNOWN,
         )
     return replace(reading, path=place)
 
@@ -163,12 +159,10 @@ def _read_bytes(path: str) -> bytes:
                 content = packed.read(BYTES_MAX + 1)
     except (OSError, EOFError, ValueError, zlib.error) as error:
         raise FormatError(
-            Sentence("{path} cannot be read: {value}", path=path, value=getattr(error, "strerror", None) or error)
+            "{path} cannot be read: {value}", path=path, value=getattr(error, "strerror", None) or error
         ) from None
     if len(content) > BYTES_MAX:
-        raise FormatError(
-            Sentence("{path} is larger than {bytes_max:,} bytes; split it", path=path, bytes_max=BYTES_MAX)
-        )
+        raise FormatError("{path} is larger than {bytes_max:,} bytes; split it", path=path, bytes_max=BYTES_MAX)
     return content
 
 

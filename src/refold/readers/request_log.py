@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from refold.errors import FormatError, RefoldError, Sentence
+from refold.errors import FormatError, RefoldError
 from refold.formats import Conversation, read_conversation
 from refold.readers.session import Broken, FileRow, Probe, Session, read_time, read_type, settle_times
 
@@ -53,7 +53,7 @@ def check_known(conversation: Conversation) -> None:
     """Raise a FormatError that names the place and the type if a message is not one of a provider."""
     for at, message in enumerate(conversation.messages):
         if not isinstance(message, dict):
-            raise FormatError(Sentence("messages[{at}] is a {kind}, not a message", at=at, kind=type(message).__name__))
+            raise FormatError("messages[{at}] is a {kind}, not a message", at=at, kind=type(message).__name__)
         kind = message.get("type")
         if isinstance(message.get("role"), str) and (
             kind in (None, "message") or conversation.format.name != "openai-responses"
@@ -63,12 +63,10 @@ def check_known(conversation: Conversation) -> None:
             fields = ", ".join(list(map(str, message))[:6]) or "no fields"
             what = f"of type {str(kind)[:40]!r}" if kind else "without a role or type"
             raise FormatError(
-                Sentence(
-                    "messages[{at}] is an object {what} (it has {fields}), which is not a message",
-                    at=at,
-                    what=what,
-                    fields=fields,
-                )
+                "messages[{at}] is an object {what} (it has {fields}), which is not a message",
+                at=at,
+                what=what,
+                fields=fields,
             )
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import apsw
 
-from refold.errors import LedgerError, Sentence
+from refold.errors import LedgerError
 from refold.ledger.codec import decode_text, encode_text
 from refold.ledger.sqlite_file import LedgerFile, OpenedFile, identify_file, is_damaged
 
@@ -133,7 +133,7 @@ def make_tables(connection: apsw.Connection, where: str) -> None:
                 for name in ("word_list", "word", "vector", "note", "passage", "source", "indexed"):
                     connection.execute(f"DROP TABLE IF EXISTS {name}")
             elif connection.execute("SELECT EXISTS (SELECT 1 FROM sqlite_schema)").get:
-                raise LedgerError(Sentence("{where} is not an index of refold; name another file for it", where=where))
+                raise LedgerError("{where} is not an index of refold; name another file for it", where=where)
             connection.execute(_SCHEMA)
             connection.pragma("application_id", APPLICATION_ID)
             connection.pragma("user_version", LAYOUT)

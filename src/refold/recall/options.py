@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from refold.errors import ConfigError, Sentence
+from refold.errors import ConfigError
 
 InjectMode = Literal["off", "auto", "always"]
 
@@ -29,22 +29,18 @@ class EmbeddingService:
     def __post_init__(self) -> None:
         if not self.url.startswith(("http://", "https://")):
             raise ConfigError(
-                Sentence(
-                    "recall.embeddings.url is {url!r}; give an address with http:// or https://", url=self.url[:80]
-                )
+                "recall.embeddings.url is {url!r}; give an address with http:// or https://", url=self.url[:80]
             )
         if not self.model:
-            raise ConfigError(Sentence("recall.embeddings names a service but no model; set its model"))
+            raise ConfigError("recall.embeddings names a service but no model; set its model")
         if not 1 <= self.batch <= _BATCH_MAX or not 0 < self.timeout_s <= _SECONDS_MAX:
             raise ConfigError(
-                Sentence(
-                    "recall.embeddings: batch is 1 to {batch_max} texts, timeout_s at most {seconds_max} seconds",
-                    batch_max=_BATCH_MAX,
-                    seconds_max=_SECONDS_MAX,
-                )
+                "recall.embeddings: batch is 1 to {batch_max} texts, timeout_s at most {seconds_max} seconds",
+                batch_max=_BATCH_MAX,
+                seconds_max=_SECONDS_MAX,
             )
         if self.dimensions is not None and self.dimensions < 1:
-            raise ConfigError(Sentence("recall.embeddings.dimensions is at least 1; leave it out for the model's own"))
+            raise ConfigError("recall.embeddings.dimensions is at least 1; leave it out for the model's own")
 
 
 Embeddings = Literal["offline", "off"] | EmbeddingService
@@ -65,24 +61,18 @@ class RecallOptions:
 
     def __post_init__(self) -> None:
         if not 1 <= self.limit <= LIMIT_MAX:
-            raise ConfigError(
-                Sentence("recall.limit is {limit}; give 1 to {limit_max}", limit=self.limit, limit_max=LIMIT_MAX)
-            )
+            raise ConfigError("recall.limit is {limit}; give 1 to {limit_max}", limit=self.limit, limit_max=LIMIT_MAX)
         if not (1 <= self.tokens_max <= TOKENS_MAX and 1 <= self.inject_tokens <= TOKENS_MAX):
             raise ConfigError(
-                Sentence(
-                    "recall.tokens_max and recall.inject_tokens are 1 to {tokens_max:,}; 'inject: off' adds nothing",
-                    tokens_max=TOKENS_MAX,
-                )
+                "recall.tokens_max and recall.inject_tokens are 1 to {tokens_max:,}; 'inject: off' adds nothing",
+                tokens_max=TOKENS_MAX,
             )
         if self.inject not in ("off", "auto", "always"):
-            raise ConfigError(Sentence("recall.inject is {inject!r}; give off, auto or always", inject=self.inject))
+            raise ConfigError("recall.inject is {inject!r}; give off, auto or always", inject=self.inject)
         if not isinstance(self.embeddings, EmbeddingService) and self.embeddings not in ("offline", "off"):
             raise ConfigError(
-                Sentence(
-                    "recall.embeddings is {embeddings!r}; give offline, off, or url and model of a service",
-                    embeddings=str(self.embeddings)[:80],
-                )
+                "recall.embeddings is {embeddings!r}; give offline, off, or url and model of a service",
+                embeddings=str(self.embeddings)[:80],
             )
 
 
@@ -95,14 +85,12 @@ class MemoryOptions:
 
     def __post_init__(self) -> None:
         if not isinstance(self.inject, bool):
-            raise ConfigError(Sentence("memory.inject is {shown}; give on or off", shown=_show(self.inject)))
+            raise ConfigError("memory.inject is {shown}; give on or off", shown=_show(self.inject))
         if not 1 <= self.inject_tokens <= TOKENS_MAX:
             raise ConfigError(
-                Sentence(
-                    "memory.inject_tokens is {inject_tokens}; give 1 to {tokens_max:,}",
-                    inject_tokens=self.inject_tokens,
-                    tokens_max=TOKENS_MAX,
-                )
+                "memory.inject_tokens is {inject_tokens}; give 1 to {tokens_max:,}",
+                inject_tokens=self.inject_tokens,
+                tokens_max=TOKENS_MAX,
             )
 
 
@@ -117,10 +105,7 @@ def read_recall(value: object) -> object:
         read["embeddings"] = _read_service(embeddings)
     elif "embeddings" in read and not isinstance(embeddings, EmbeddingService) and embeddings not in ("offline", "off"):
         raise ConfigError(
-            Sentence(
-                "recall.embeddings is {shown}; give offline, off, or url and model of a service",
-                shown=_show(embeddings),
-            )
+            "recall.embeddings is {shown}; give offline, off, or url and model of a service", shown=_show(embeddings)
         )
     return read
 
@@ -135,21 +120,17 @@ def _read_service(given: dict[object, object]) -> EmbeddingService:
     for name, one in given.items():
         if name not in kinds:
             raise ConfigError(
-                Sentence(
-                    "recall.embeddings has no option {shown}; it has {listed}",
-                    shown=_show(name),
-                    listed=", ".join(map(str, kinds)),
-                )
+                "recall.embeddings has no option {shown}; it has {listed}",
+                shown=_show(name),
+                listed=", ".join(map(str, kinds)),
             )
         if isinstance(one, bool) or not isinstance(one, kinds[name]):
             raise ConfigError(
-                Sentence("recall.embeddings.{name} is {shown}, which is not a valid value", name=name, shown=_show(one))
+                "recall.embeddings.{name} is {shown}, which is not a valid value", name=name, shown=_show(one)
             )
     missing = [name for name in ("url", "model") if name not in given]
     if missing:
-        raise ConfigError(
-            Sentence("recall.embeddings names a service without its {listed}", listed=" and ".join(missing))
-        )
+        raise ConfigError("recall.embeddings names a service without its {listed}", listed=" and ".join(missing))
     return EmbeddingService(**{str(name): one for name, one in given.items()})  # type: ignore[arg-type]
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from refold.conversation.message import DIGITS, Format, Message, join_parts, mark, read_handle
-from refold.errors import FormatError, HandleUnknown, Sentence
+from refold.errors import FormatError, HandleUnknown
 from refold.ledger.codec import load_json
 from refold.ledger.port import Ledger
 from refold.ledger.records import SessionRow, StoredMessage, format_of
@@ -211,9 +211,7 @@ def _read_name(handle: str) -> str:
     name = read_handle(handle)
     if name is None:
         raise HandleUnknown(
-            Sentence(
-                "{handle!r} is not a handle; handles look like {sample}", handle=handle[:80], sample=mark("m:4f2a91c3")
-            )
+            "{handle!r} is not a handle; handles look like {sample}", handle=handle[:80], sample=mark("m:4f2a91c3")
         )
     return name
 
@@ -230,9 +228,7 @@ def _read_message(ledger: Ledger, row: SessionRow, name: str) -> str:
             by_digest.setdefault(stored.digest, read_original(stored, form))
     if not by_digest:
         if is_forgotten:
-            raise HandleUnknown(
-                Sentence("{handle} was forgotten on request; it cannot be read again", handle=mark(name))
-            )
+            raise HandleUnknown("{handle} was forgotten on request; it cannot be read again", handle=mark(name))
         raise _explain_unknown(name)
     # Two contents may share a prefix, if rarely: show both, each whole.
     return "\n\n".join(_pick(original, name, int(part) if dot else None) for original in by_digest.values())
@@ -243,12 +239,10 @@ def _pick(original: Original, name: str, part: int | None) -> str:
         return original.text
     if part >= len(original.parts):
         raise HandleUnknown(
-            Sentence(
-                "{mark}: that message has {count} parts, counted from 0; all of it is {mark2}",
-                mark=mark(name),
-                count=len(original.parts),
-                mark2=mark(original.handle),
-            )
+            "{mark}: that message has {count} parts, counted from 0; all of it is {mark2}",
+            mark=mark(name),
+            count=len(original.parts),
+            mark2=mark(original.handle),
         )
     return original.parts[part]
 
@@ -278,5 +272,5 @@ def _covered_ids(ledger: Ledger, row: SessionRow, name: str) -> tuple[str, ...]:
 
 def _explain_unknown(name: str) -> HandleUnknown:
     return HandleUnknown(
-        Sentence("nothing in this session has the handle {handle}; asking again will not help", handle=mark(name))
+        "nothing in this session has the handle {handle}; asking again will not help", handle=mark(name)
     )

@@ -19,7 +19,7 @@ from functools import wraps
 from typing import ParamSpec, TypeVar
 
 from refold.conversation import because
-from refold.errors import FormatError, LedgerError, RefoldError, Sentence
+from refold.errors import FormatError, LedgerError, RefoldError
 from refold.ledger.port import Ledger
 from refold.ledger.records import Finding, SessionRow
 from refold.recall.facts import KnownFact, collect_facts
@@ -377,10 +377,8 @@ class Recall:
             if self.index.find_mark(session_id) is not None:
                 self.index.purge_session(session_id)  # Deleted elsewhere.
             raise LedgerError(
-                Sentence(
-                    "there is no session {session_id!r}; 'refold sessions' lists those there are",
-                    session_id=session_id[:80],
-                )
+                "there is no session {session_id!r}; 'refold sessions' lists those there are",
+                session_id=session_id[:80],
             )
         return row
 
@@ -394,7 +392,7 @@ def _yield_to_others(done: _Work) -> _Work:
 def _check_query(query: object, limit: object, tokens_max: object) -> None:
     """Raise FormatError for arguments that are not a query; they may come from a model."""
     if not isinstance(query, str):
-        raise FormatError(Sentence("a query is a text, not {kind}", kind=type(query).__name__))
+        raise FormatError("a query is a text, not {kind}", kind=type(query).__name__)
     for name, value in (("limit", limit), ("tokens_max", tokens_max)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-            raise FormatError(Sentence("{name} is a whole number, not {kind}", name=name, kind=type(value).__name__))
+            raise FormatError("{name} is a whole number, not {kind}", name=name, kind=type(value).__name__)

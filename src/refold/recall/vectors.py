@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import apsw
 
-from refold.errors import ConfigError, Sentence, Unavailable
+from refold.errors import ConfigError, Unavailable
 from refold.ledger.port import Ledger
 from refold.ledger.records import SessionRow, format_of
 from refold.ledger.sql.database import find_runs
@@ -72,10 +72,8 @@ def _find_key(service: EmbeddingService, variables: Mapping[str, str]) -> str:
     key = variables.get(service.key_env, "")
     if not key:
         raise ConfigError(
-            Sentence(
-                "recall.embeddings.key_env names {key_env}, which is not set; set it in the environment",
-                key_env=service.key_env[:80],
-            )
+            "recall.embeddings.key_env names {key_env}, which is not set; set it in the environment",
+            key_env=service.key_env[:80],
         )
     return key
 
@@ -164,21 +162,17 @@ class ServiceEmbedder:
                 raise ValueError("a vector holds what is no number")
         except (URLError, HTTPException, OSError, ValueError, KeyError, TypeError) as error:
             raise Unavailable(
-                Sentence(
-                    "{address} gave no embeddings ({kind}: {error}); try again",
-                    address=address,
-                    kind=type(error).__name__,
-                    error=error,
-                )
+                "{address} gave no embeddings ({kind}: {error}); try again",
+                address=address,
+                kind=type(error).__name__,
+                error=error,
             ) from error
         if len(vectors) != len(texts):
             raise Unavailable(
-                Sentence(
-                    "{address} gave {count} embeddings for {count2} texts; check the model",
-                    address=address,
-                    count=len(vectors),
-                    count2=len(texts),
-                )
+                "{address} gave {count} embeddings for {count2} texts; check the model",
+                address=address,
+                count=len(vectors),
+                count2=len(texts),
             )
         return list(vectors)
 

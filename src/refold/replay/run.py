@@ -25,7 +25,7 @@ from refold.config.layers import PRESETS
 from refold.conversation.message import Message
 from refold.conversation.turn import find_turns, newest_step
 from refold.conversation.view import Item, Lens
-from refold.errors import ConfigError, FormatError, RefoldError, Sentence
+from refold.errors import ConfigError, FormatError, RefoldError
 from refold.formats import parse_messages
 from refold.formats.detect import make_format
 from refold.ladder.laws import common_prefix
@@ -310,7 +310,7 @@ def check_presets(names: Sequence[str]) -> list[str]:
     for name in names:
         if name not in known:
             raise ConfigError(
-                Sentence("unknown preset '{name}' to replay; there are {listed}", name=name, listed=", ".join(known))
+                "unknown preset '{name}' to replay; there are {listed}", name=name, listed=", ".join(known)
             )
     return list(dict.fromkeys(names))
 
@@ -368,7 +368,7 @@ def _read_kept(path: Path) -> dict[str, SessionRecord]:
     if not path.exists():
         return {}
     if not path.is_file():
-        raise FormatError(Sentence("{path} is not a file; name one to keep finished sessions in", path=path))
+        raise FormatError("{path} is not a file; name one to keep finished sessions in", path=path)
     kept: dict[str, SessionRecord] = {}
     for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
         try:

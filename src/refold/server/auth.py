@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
-from refold.errors import ConfigError, Sentence
+from refold.errors import ConfigError
 from refold.offload import lock_folder, write_whole
 from refold.server.request import Headers, find_bearer, find_header
 
@@ -98,10 +98,8 @@ class KeyRing:
         """Create a key for a tenant; return its record and the key, which is shown only once."""
         if not _TENANT.fullmatch(tenant):
             raise ConfigError(
-                Sentence(
-                    "a tenant is up to 64 of a-z 0-9 _ . - and begins with a letter or a digit, not {tenant!r}",
-                    tenant=tenant[:40],
-                )
+                "a tenant is up to 64 of a-z 0-9 _ . - and begins with a letter or a digit, not {tenant!r}",
+                tenant=tenant[:40],
             )
         key = PREFIX + secrets.token_urlsafe(32)
         hashed = hash_key(key)
@@ -109,7 +107,7 @@ class KeyRing:
         with self._locked():
             keys = self.list_keys()
             if len(keys) >= KEYS_MAX:
-                raise ConfigError(Sentence("there are {keys_max} keys; revoke some", keys_max=KEYS_MAX))
+                raise ConfigError("there are {keys_max} keys; revoke some", keys_max=KEYS_MAX)
             self._write([*keys, stored])
         return stored, key
 
@@ -124,7 +122,7 @@ class KeyRing:
             gone = [one for one in keys if key_id in (one.id, one.tenant)]
             if not gone:
                 raise ConfigError(
-                    Sentence("there is no key or tenant {key_id!r}; 'refold key list' shows them", key_id=key_id[:40])
+                    "there is no key or tenant {key_id!r}; 'refold key list' shows them", key_id=key_id[:40]
                 )
             self._write([one for one in keys if one not in gone])
         return gone
@@ -135,7 +133,7 @@ class KeyRing:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(
-                Sentence("{parent} cannot be created: {why}", parent=self.path.parent, why=error.strerror or error)
+                "{parent} cannot be created: {why}", parent=self.path.parent, why=error.strerror or error
             ) from None
         with lock_folder(self.path.parent):
             yield
@@ -145,9 +143,7 @@ class KeyRing:
         try:
             write_whole(self.path, text.encode())
         except OSError as error:
-            raise ConfigError(
-                Sentence("{path} cannot be written: {why}", path=self.path, why=error.strerror or error)
-            ) from None
+            raise ConfigError("{path} cannot be written: {why}", path=self.path, why=error.strerror or error) from None
         self._looked_at = 0.0
 
     def _refresh(self) -> None:
@@ -197,9 +193,7 @@ def _read_keys(path: Path) -> list[StoredKey]:
         return []
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(
-            Sentence(
-                "{path} cannot be read ({kind}); mend it, or remove it and make new keys",
-                path=path,
-                kind=type(error).__name__,
-            )
+            "{path} cannot be read ({kind}); mend it, or remove it and make new keys",
+            path=path,
+            kind=type(error).__name__,
         ) from None

@@ -19,7 +19,7 @@ from typing import Self
 
 import uvicorn
 
-from refold.errors import ConfigError, Sentence
+from refold.errors import ConfigError
 from refold.server.app import Application
 from refold.server.protocol import make_protocol
 
@@ -32,11 +32,9 @@ def check_binding(application: Application) -> None:
     settings = application.settings
     if not settings.is_local and not application.keys.has_keys:
         raise ConfigError(
-            Sentence(
-                "binding {host} would open the gateway to other machines without a key; "
-                "make one with 'refold key add TENANT', or bind 127.0.0.1",
-                host=settings.host,
-            )
+            "binding {host} would open the gateway to other machines without a key; "
+            "make one with 'refold key add TENANT', or bind 127.0.0.1",
+            host=settings.host,
         )
 
 
@@ -107,12 +105,10 @@ def open_socket(host: str, port: int) -> socket.socket:
     except OSError as error:
         made.close()
         raise ConfigError(
-            Sentence(
-                "{host}:{port} cannot be bound: {why}; choose another --port",
-                host=host,
-                port=port,
-                why=error.strerror or error,
-            )
+            "{host}:{port} cannot be bound: {why}; choose another --port",
+            host=host,
+            port=port,
+            why=error.strerror or error,
         ) from None
     return made
 
@@ -141,7 +137,7 @@ class BackgroundServer:
         until = time.monotonic() + START_S_MAX
         while not self._server.started:
             if not self._thread.is_alive() or time.monotonic() > until:
-                raise ConfigError(Sentence("the gateway did not start; its log says why"))
+                raise ConfigError("the gateway did not start; its log says why")
             time.sleep(0.01)
         return self
 

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from refold.config import CompressionConfig
 from refold.config.schema import block_of
-from refold.errors import ConfigError, Sentence
+from refold.errors import ConfigError
 from refold.ledger.records import SessionRow
 from refold.llm.choose import GATEWAY, Endpoint, Place, name_conversation
 from refold.server.request import Asked, find_bearer
@@ -88,34 +88,23 @@ class GatewaySettings:
         for one in fields(self):
             value = getattr(self, one.name)
             if one.name.endswith(("_max", "_min", "_s", "_s_max")) and not value > 0:
-                raise ConfigError(
-                    Sentence("gateway.{name} must be more than 0, not {value}", name=one.name, value=value)
-                )
+                raise ConfigError("gateway.{name} must be more than 0, not {value}", name=one.name, value=value)
         if self.tenant_bytes < 0:
             raise ConfigError(
-                Sentence(
-                    "gateway.tenant_bytes must be 0 (no limit) or more, not {tenant_bytes}",
-                    tenant_bytes=self.tenant_bytes,
-                )
+                "gateway.tenant_bytes must be 0 (no limit) or more, not {tenant_bytes}", tenant_bytes=self.tenant_bytes
             )
         for path in self.paths_for_tenants:
             if not path.startswith("/v1/"):
-                raise ConfigError(
-                    Sentence("gateway.tenant_paths holds {path!r}; a path begins with /v1/", path=path[:40])
-                )
+                raise ConfigError("gateway.tenant_paths holds {path!r}; a path begins with /v1/", path=path[:40])
         if not 0 <= self.port <= 65_535:
-            raise ConfigError(Sentence("gateway.port must be 0 to 65535, not {port}", port=self.port))
+            raise ConfigError("gateway.port must be 0 to 65535, not {port}", port=self.port)
         if self.cache_marks not in ("client", "auto"):
             raise ConfigError(
-                Sentence(
-                    "gateway.cache_marks is client or auto, not {cache_marks!r}", cache_marks=str(self.cache_marks)[:40]
-                )
+                "gateway.cache_marks is client or auto, not {cache_marks!r}", cache_marks=str(self.cache_marks)[:40]
             )
         if self.summaries not in ("own", "client", "off"):
             raise ConfigError(
-                Sentence(
-                    "gateway.summaries is own, client or off, not {summaries!r}", summaries=str(self.summaries)[:40]
-                )
+                "gateway.summaries is own, client or off, not {summaries!r}", summaries=str(self.summaries)[:40]
             )
         if self.otel not in ("on", "off"):
             check_upstream("otel", self.otel, path="")
@@ -149,12 +138,10 @@ def load_settings(workspace: str | Path | None = None, **call: object) -> Gatewa
         if name in _NOT_IN_FILES and place not in VARIABLES:
             variable = next(key for key, setting in VARIABLES.items() if setting == name)
             raise ConfigError(
-                Sentence(
-                    "{place}: {name} is a secret and does not belong in a file; set {variable}",
-                    place=place,
-                    name=name,
-                    variable=variable,
-                )
+                "{place}: {name} is a secret and does not belong in a file; set {variable}",
+                place=place,
+                name=name,
+                variable=variable,
             )
         values[name] = _read_value(name, value, place)
         try:
@@ -169,9 +156,7 @@ def _read_value(name: str, value: object, place: str) -> object:
     if name not in known:
         near = get_close_matches(name, known, 1)
         hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(known)}"
-        raise ConfigError(
-            Sentence("{place}: unknown setting 'gateway.{name}'{hint}", place=place, name=name[:40], hint=hint)
-        )
+        raise ConfigError("{place}: unknown setting 'gateway.{name}'{hint}", place=place, name=name[:40], hint=hint)
     kind: type[Any] = type(known[name])
     try:
         if name == "otel" and (switch := _SWITCHES.get(str(value).strip().lower())) is not None:
@@ -186,13 +171,11 @@ def _read_value(name: str, value: object, place: str) -> object:
     except (ValueError, KeyError, OverflowError):
         shown = "(hidden)" if name in _NOT_IN_FILES else repr(str(value)[:40])
         raise ConfigError(
-            Sentence(
-                "{place}: gateway.{name} must be a {kind}, not {shown}",
-                place=place,
-                name=name,
-                kind=kind.__name__,
-                shown=shown,
-            )
+            "{place}: gateway.{name} must be a {kind}, not {shown}",
+            place=place,
+            name=name,
+            kind=kind.__name__,
+            shown=shown,
         ) from None
 
 
@@ -213,16 +196,10 @@ def check_upstream(name: str, url: str, path: str = "/v1") -> None:
         is_plain = False
     if not is_plain:
         raise ConfigError(
-            Sentence(
-                "gateway.{name} is not an address; write https://HOST{path} or http://HOST:PORT{path}",
-                name=name,
-                path=path,
-            )
+            "gateway.{name} is not an address; write https://HOST{path} or http://HOST:PORT{path}", name=name, path=path
         )
     if parts.username or parts.password or parts.query or parts.fragment:
-        raise ConfigError(
-            Sentence("gateway.{name} must be a bare address; a key goes into an environment variable", name=name)
-        )
+        raise ConfigError("gateway.{name} must be a bare address; a key goes into an environment variable", name=name)
 
 
 def name_payer(settings: GatewaySettings, asked: Asked, wire: Wire, model: str) -> None:

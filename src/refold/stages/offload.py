@@ -18,7 +18,7 @@ from refold.conversation import because
 from refold.conversation.message import Message, mark, message_handle
 from refold.conversation.reason import Language, count_things
 from refold.conversation.view import Edit, View
-from refold.errors import ConfigError, LawBroken, Sentence
+from refold.errors import ConfigError, LawBroken
 from refold.stages.gist import Observation, count_lines, describe_size, find_observations
 from refold.stages.stage import Goal, When, check_options, replace_part, seen_part
 
@@ -52,11 +52,9 @@ class Offload:
         check_options(self)
         if not _FOLDER.fullmatch(self.folder):
             raise ConfigError(
-                Sentence(
-                    "offload.folder is {folder!r}; it must be a relative folder of letters, digits, '_', "
-                    "'-' and '.', such as 'offloaded/session-1'",
-                    folder=self.folder,
-                )
+                "offload.folder is {folder!r}; it must be a relative folder of letters, digits, '_', "
+                "'-' and '.', such as 'offloaded/session-1'",
+                folder=self.folder,
             )
 
     def propose(self, view: View, goal: Goal) -> list[Edit]:

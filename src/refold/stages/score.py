@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from refold.conversation.message import Part
 from refold.conversation.view import View
-from refold.errors import ConfigError, Sentence
+from refold.errors import ConfigError
 
 KEYWORDS_EN = (
     "important", "must", "always", "never", "remember", "critical", "require", "required", "requirement", "decide",
@@ -53,14 +53,10 @@ class ScoreOptions:
         for name in ("user", "keyword", "code", "tool_result", "short", "rich"):
             weight = getattr(self, name)
             if not -1 <= weight <= 1:
-                raise ConfigError(
-                    Sentence("score.{name} is {weight}; give a weight from -1 to 1", name=name, weight=weight)
-                )
+                raise ConfigError("score.{name} is {weight}; give a weight from -1 to 1", name=name, weight=weight)
         for name in ("short_chars_max", "rich_chars_min"):
             if getattr(self, name) < 0:
-                raise ConfigError(
-                    Sentence("score.{name} is {value}; give 0 or more", name=name, value=getattr(self, name))
-                )
+                raise ConfigError("score.{name} is {value}; give 0 or more", name=name, value=getattr(self, name))
 
 
 @dataclass(frozen=True, slots=True)

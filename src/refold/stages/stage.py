@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Literal, Protocol
 from refold.conversation.message import Message, Part, message_handle
 from refold.conversation.reason import NO_REASON, Language, Reason, text_reason
 from refold.conversation.view import Edit, Item, View
-from refold.errors import ConfigError, Sentence
+from refold.errors import ConfigError
 
 When = Literal["arrival", "batch", "hard"]
 FOLD = "fold"
@@ -182,16 +182,14 @@ def check_options(stage: Any) -> None:
             continue
         if isinstance(value, int) and value < 0:
             raise ConfigError(
-                Sentence("{name}.{name2} is {value}; give 0 or more", name=stage.name, name2=option.name, value=value)
+                "{name}.{name2} is {value}; give 0 or more", name=stage.name, name2=option.name, value=value
             )
         if isinstance(value, float) and not 0 <= value <= 1:
             raise ConfigError(
-                Sentence(
-                    "{name}.{name2} is {value}; give a share between 0 and 1",
-                    name=stage.name,
-                    name2=option.name,
-                    value=value,
-                )
+                "{name}.{name2} is {value}; give a share between 0 and 1",
+                name=stage.name,
+                name2=option.name,
+                value=value,
             )
 
 

@@ -14,7 +14,7 @@ from typing import ClassVar, Literal
 from refold.conversation import because
 from refold.conversation.message import mark
 from refold.conversation.reason import Language, Reason, detect_language
-from refold.errors import ConfigError, Sentence
+from refold.errors import ConfigError
 from refold.stages.gist import count_lines
 from refold.stages.landmarks import Landmark, find_landmarks, looks_like_log, names_shell
 from refold.stages.stage import OutputStage, When
@@ -97,21 +97,17 @@ class Truncate(OutputStage):
             value = getattr(self, key)
             if value is not None and value < least:
                 raise ConfigError(
-                    Sentence(
-                        "truncate.{key} is {value}; give {least} or more, a marker alone takes about 60",
-                        key=key,
-                        value=value,
-                        least=least,
-                    )
+                    "truncate.{key} is {value}; give {least} or more, a marker alone takes about 60",
+                    key=key,
+                    value=value,
+                    least=least,
                 )
         if self.landmarks_max < 0:
             raise ConfigError(
-                Sentence("truncate.landmarks_max is {landmarks_max}; give 0 or more", landmarks_max=self.landmarks_max)
+                "truncate.landmarks_max is {landmarks_max}; give 0 or more", landmarks_max=self.landmarks_max
             )
         if self.language not in ("auto", "en", "zh"):
-            raise ConfigError(
-                Sentence("truncate.language is {language!r}; give auto, en or zh", language=self.language)
-            )
+            raise ConfigError("truncate.language is {language!r}; give auto, en or zh", language=self.language)
 
     def speak(self, language: Language) -> Truncate:
         """Return the stage with markers in the language of a conversation, unless the settings name one."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from refold.conversation.message import Part, read_text, write_json
-from refold.errors import ConfigError, Sentence
+from refold.errors import ConfigError
 from refold.tokens.encoding import PROFILES, CharsQuarter, Encoding, Estimate
 from refold.tokens.images import ImageRule, count_media
 from refold.tokens.models import ModelInfo, model_info
@@ -176,11 +176,9 @@ def _make_counter(tokenizer: str, info: ModelInfo) -> MessageCounter:
         return TokenCounter(tokenizer, image_rule=info.image_rule)
     if family not in ("", info.family, *PROFILES):
         raise ConfigError(
-            Sentence(
-                "tokenizer {tokenizer!r} is not known; families are {listed}",
-                tokenizer=tokenizer,
-                listed=", ".join(PROFILES),
-            )
+            "tokenizer {tokenizer!r} is not known; families are {listed}",
+            tokenizer=tokenizer,
+            listed=", ".join(PROFILES),
         )
     estimate = Estimate(family or info.family)
     return MessageCounter(estimate, estimate.name, estimate.profile.margin, info.image_rule)

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple, Protocol
 
-from refold.errors import ConfigError, Sentence
+from refold.errors import ConfigError
 
 # Checked id for id against the reference encoder: counts are exact.
 EXACT_ENCODINGS = ("cl100k_base", "o200k_base")
@@ -66,11 +66,7 @@ class Encoding:
         if name not in EXACT_ENCODINGS and name not in OPEN_VOCABULARIES:
             known = ", ".join((*EXACT_ENCODINGS, *OPEN_VOCABULARIES))
             raise ConfigError(
-                Sentence(
-                    "tokenizer {name!r} is not known; use one of {known}, 'estimate' or 'chars/4'",
-                    name=name,
-                    known=known,
-                )
+                "tokenizer {name!r} is not known; use one of {known}, 'estimate' or 'chars/4'", name=name, known=known
             )
         self.name = name
         self.is_exact = name in EXACT_ENCODINGS

@@ -8,19 +8,17 @@ and JSON as bytes, because neither ``text`` nor ``jsonb`` holds every JSON value
 
 from __future__ import annotations
 
-from refold.errors import LedgerError, Sentence
+from refold.errors import LedgerError
 
 
 def check_version(version: int, newest: int, where: str) -> int:
     """Return the version of a ledger; LedgerError if it is newer than this code."""
     if version > newest:
         raise LedgerError(
-            Sentence(
-                "{where} has schema {version}, this refold knows up to {newest}; install a newer refold",
-                where=where,
-                version=version,
-                newest=newest,
-            )
+            "{where} has schema {version}, this refold knows up to {newest}; install a newer refold",
+            where=where,
+            version=version,
+            newest=newest,
         )
     return version
 

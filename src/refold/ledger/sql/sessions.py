@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import Any
 
 from refold.conversation.view import Fact
-from refold.errors import LedgerError, Sentence
+from refold.errors import LedgerError
 from refold.ledger.codec import dump_json, load_json
 from refold.ledger.records import (
     LEASE_S_MAX,
@@ -61,10 +61,7 @@ def read_locked(db: Database, answer: SqlAnswer, session_id: str) -> StoredSessi
     row = answer.fetchone()
     if row is None:
         raise LedgerError(
-            Sentence(
-                "session {session_id!r} is not in the ledger; it was never opened, or it was deleted",
-                session_id=session_id,
-            )
+            "session {session_id!r} is not in the ledger; it was never opened, or it was deleted", session_id=session_id
         )
     return _read_session(db, row)
 

@@ -17,7 +17,7 @@ from refold.conversation import because
 from refold.conversation.message import Part
 from refold.conversation.reason import Reason
 from refold.conversation.view import Item
-from refold.errors import ConfigError, Sentence
+from refold.errors import ConfigError
 from refold.stages.densify.cells import Value, dump, parse_at
 from refold.stages.densify.document import read_block, write_document, write_lines
 from refold.stages.densify.logs import read_log, write_log
@@ -207,18 +207,16 @@ class Densify(OutputStage):
 
     def __post_init__(self) -> None:
         if self.chars_min < 1:
-            raise ConfigError(Sentence("densify.chars_min is {chars_min}; give 1 or more", chars_min=self.chars_min))
+            raise ConfigError("densify.chars_min is {chars_min}; give 1 or more", chars_min=self.chars_min)
         if self.chars_max < self.chars_min:
             raise ConfigError(
-                Sentence(
-                    "densify.chars_max is {chars_max}, below chars_min {chars_min}; raise it",
-                    chars_max=self.chars_max,
-                    chars_min=self.chars_min,
-                )
+                "densify.chars_max is {chars_max}, below chars_min {chars_min}; raise it",
+                chars_max=self.chars_max,
+                chars_min=self.chars_min,
             )
         if not 0 <= self.saving_min < 1:
             raise ConfigError(
-                Sentence("densify.saving_min is {saving_min}; give a share from 0 up to 1", saving_min=self.saving_min)
+                "densify.saving_min is {saving_min}; give a share from 0 up to 1", saving_min=self.saving_min
             )
 
     def rewrite(self, text: str, handle: str, tool: str) -> str | None:  # noqa: ARG002
