@@ -34,6 +34,7 @@ from refold.server.wires import Answered
 
 if TYPE_CHECKING:
     from refold.server.overflow import Limits
+    from refold.server.request_memory import Continued
 
 
 @dataclass(slots=True)
@@ -129,16 +130,30 @@ class Spliced:
     written: bytes | None = field(default=None, repr=False)
 
 
-def make_outgoing(
-    session: KnownSession, request: ReadRequest, ready: Ready, body: bytes, written: bytes | None
-) -> Outgoing:
-    """Return what goes upstream; ``written`` replaces the client's ``body`` if it is given."""
-    session.synced = request.digests
+@dataclass(slots=True)
+class Attempt:
+    """One attempt to prepare a request: its session, the limits it must fit, and the client's bytes.
+
+    ``due``: what earlier answers cost, to be stored with it.
+    """
+
+    session: KnownSession
+    request: ReadRequest = field(repr=False)
+    limits: Limits
+    body: bytes = field(repr=False)
+    continued: Continued | None = field(default=None, repr=False)
+    due: list[ReportedUsage] = field(default_factory=list)
+
+
+def make_outgoing(attempt: Attempt, ready: Ready, written: bytes | None) -> Outgoing:
+    """Return what goes upstream; ``written`` replaces the client's bytes if it is given."""
+    session = attempt.session
+    session.synced = attempt.request.digests
     return Outgoing(
-        body if written is None else written,
+        attempt.body if written is None else written,
         ready.reason or (because.SENT_UNCHANGED() if written is None else because.SENT_KEPT()),
         session,
-        request,
+        attempt.request,
         session.generation,
         tokens_before=ready.tokens if written is None else max(ready.tokens, ready.original_tokens),
         tokens_after=ready.tokens,
@@ -149,10 +164,11 @@ def make_outgoing(
 log = logging.getLogger("refold.server")
 
 
-def make_request(session: KnownSession, request: ReadRequest, limits: Limits) -> Request:
+def make_request(attempt: Attempt) -> Request:
     """Return the manager's request for messages that are all in the ledger."""
+    request, limits = attempt.request, attempt.limits
     return Request(
-        session.id,
+        attempt.session.id,
         system="" if request.system is None else request.system,
         tools=request.tools,
         model=request.model or None,
@@ -162,16 +178,17 @@ def make_request(session: KnownSession, request: ReadRequest, limits: Limits) ->
     )
 
 
-def make_tail_request(session: KnownSession, request: ReadRequest, limits: Limits, due: list[ReportedUsage]) -> Request:
+def make_tail_request(attempt: Attempt) -> Request:
     """Return the manager's request for new messages that follow known ones."""
+    request = attempt.request
     known = request.known - request.lead
     last = request.digests[known - 1] if known > 0 else request.lead_digests[-1]
     return replace(
-        make_request(session, request, limits),
+        make_request(attempt),
         messages=request.messages,
         follows=(request.known, last),
         digests=request.digests[known:],
-        reports=due,
+        reports=attempt.due,
     )
 
 

@@ -32,7 +32,7 @@ from refold.llm.choose import read_conversation_model
 from refold.manager import ContextCompressionManager
 from refold.prepared import PreparedContext
 from refold.server.body import ReadRequest, Unreadable, dump_json, parse_json, read_request, write_request
-from refold.server.outgoing import Outgoing
+from refold.server.outgoing import Attempt, Outgoing
 from refold.server.session_lookup import KnownSession
 from refold.server.settings import LARGE_BYTES, GatewaySettings
 from refold.server.wires import Wire
@@ -233,10 +233,9 @@ class Fallback:
         self._manager = manager
         self._workers = workers
 
-    async def prepare(
-        self, session: KnownSession, request: ReadRequest, limits: Limits, body: bytes, why: str
-    ) -> Outgoing:
+    async def prepare(self, attempt: Attempt, why: str) -> Outgoing:
         """Return a request that fits; the original if it fits or cannot be compressed. Never raises."""
+        session, request, limits, body = attempt.session, attempt.request, attempt.limits, attempt.body
         original = Outgoing(body, because.FAILED_OPEN(error=why), session, request, is_failed_open=True)
         if len(body) > self._settings.worker_bytes_min:
             return await self.cut_down(session.tenant, original, request.wire, limits, why)

@@ -17,15 +17,15 @@ from typing import Any
 
 from refold.conversation import because
 from refold.conversation.reason import NO_REASON, Reason
-from refold.errors import BudgetTooSmall, RefoldError
+from refold.errors import BudgetTooSmall
 from refold.ledger.port import Ledger
 from refold.manager import ContextCompressionManager
 from refold.manager.background import WriteBehind
 from refold.manager.session import FORGOTTEN
-from refold.manager.usage import ReportedUsage
 from refold.prepared import PreparedContext
 from refold.server.body import ReadRequest, Unreadable, dump_json, find_places, read_request, write_request
 from refold.server.outgoing import (
+    Attempt,
     Outgoing,
     Ready,
     Reporter,
@@ -54,17 +54,13 @@ from refold.server.request_memory import Continued, RequestMemory, store_respons
 from refold.server.session_lookup import (
     Identities,
     KnownSession,
-    Origin,
     TenantStorage,
     check_name,
     find_origin,
     find_provider_conversation,
     make_id,
     name_provided,
-    read_alike,
     read_conversation,
-    read_known,
-    read_wire,
     store_known,
 )
 from refold.server.settings import LARGE_BYTES, GatewaySettings, name_payer
@@ -134,7 +130,7 @@ class Preparer:
                 return await self._fallback.cut_down(asked.tenant, original, wire, NO_LIMITS, str(error))
             if not origin.conversation:
                 origin = replace(origin, conversation=read_conversation(request.body))
-            session = await self._choose(asked.tenant, named, request, origin)
+            session = await self._identities.look_up(self.ledger, asked.tenant, request, named=named, origin=origin)
         if self._settings.recall_tool and request.tools:
             request = replace(request, own_tools=(make_recall_tool(wire).definition,))
             if continued is not None:
@@ -143,13 +139,13 @@ class Preparer:
         self._in_flight += 1
         name_payer(self._settings, asked, wire, request.model)
         try:
-            limits = self._find_limits(session, request)
+            attempt = Attempt(session, request, self._find_limits(session, request), body, continued)
             new_bytes = len(body) - (continued.remembered.places.end if continued is not None else 0)
             if await self.storage.is_full(asked.tenant, new_bytes):
-                return await self._prepare_unstored(session, request, limits, body)
-            outgoing = self._prepare_now(session, continued, limits, body) if continued is not None else None
+                return await self._prepare_unstored(attempt)
+            outgoing = self._prepare_now(attempt, continued) if continued is not None else None
             if outgoing is None:
-                outgoing = await self._run_bounded(session, request, limits, body, continued)
+                outgoing = await self._run_bounded(attempt)
         except BaseException:
             session.in_flight -= 1
             self._in_flight -= 1
@@ -183,7 +179,7 @@ class Preparer:
             session_id = make_id(asked.tenant, check_name(named) if named else name_provided(provided))
             session = KnownSession(session_id, asked.tenant, wire.name, client=origin.client, conversation=provided)
         else:
-            session = await self._choose(asked.tenant, named, request, origin)
+            session = await self._identities.look_up(self.ledger, asked.tenant, request, named=named, origin=origin)
         session.in_flight += 1
         self._in_flight += 1
         try:
@@ -211,41 +207,13 @@ class Preparer:
         """The durable record."""
         return self._manager.ledger
 
-    async def _prepare_unstored(
-        self, session: KnownSession, request: ReadRequest, limits: Limits, body: bytes
-    ) -> Outgoing:
+    async def _prepare_unstored(self, attempt: Attempt) -> Outgoing:
         """Prepare a request of a tenant whose storage is full: compressed in memory if necessary, never stored."""
-        session.synced = ()
-        outgoing = await self._fallback.prepare(session, request, limits, body, "storage-limit")
+        attempt.session.synced = ()
+        outgoing = await self._fallback.prepare(attempt, "storage-limit")
         reason = because.NOT_STORED(limit=self.storage.bytes_max)
-        log.warning(reason.code, extra={"fields": {"session": session.id}})
+        log.warning(reason.code, extra={"fields": {"session": attempt.session.id}})
         return replace(outgoing, reason=reason, is_failed_open=True)
-
-    async def _choose(self, tenant: str, named: str, request: ReadRequest, origin: Origin) -> KnownSession:
-        """Return the session that a request names or continues, or a new one."""
-        identities = self._identities
-        if named:
-            return identities.choose_named(tenant, named, request, origin, await self._find_wire(tenant, named))
-        # A request without a reply usually starts a new conversation; if it does not, nothing is lost.
-        if any(request.replies) and identities.find(tenant, request, origin) is None:
-            try:
-                alike = await asyncio.to_thread(read_alike, self._manager.ledger, tenant, request)
-            except RefoldError as error:
-                log.warning("sessions could not be looked up", extra={"fields": {"error": type(error).__name__}})
-            else:
-                for one in alike:
-                    identities.add(one)
-        return identities.choose(tenant, request, origin)
-
-    async def _find_wire(self, tenant: str, named: str) -> str:
-        """Return the wire format of a named session that this gateway has not seen yet; empty if it is new."""
-        if self._identities.knows(tenant, named):
-            return ""
-        try:
-            return await asyncio.to_thread(read_wire, self._manager.ledger, make_id(tenant, named))
-        except RefoldError as error:
-            log.warning("a session could not be looked up", extra={"fields": {"error": type(error).__name__}})
-            return ""
 
     def _find_limits(self, session: KnownSession, request: ReadRequest) -> Limits:
         return self._limits.find(find_limit_key(session, request), request.output_tokens_max)
@@ -275,26 +243,27 @@ class Preparer:
         manager = self._manager
         await self._reporter.run(session, lambda: manager.observe_usage(session.id, 0, is_overflow=True))
         whole = await self._read_whole(session, request, original)
-        again = await self._run_bounded(session, whole, limits, original)
+        again = await self._run_bounded(Attempt(session, whole, limits, original))
         return replace(again, tokens_before=max(again.tokens_before, outgoing.tokens_before))
 
-    def _prepare_now(self, session: KnownSession, continued: Continued, limits: Limits, body: bytes) -> Outgoing | None:
+    def _prepare_now(self, attempt: Attempt, continued: Continued) -> Outgoing | None:
         """Prepare a request in memory on the event loop; None if it needs more work than that."""
-        new_bytes = len(body) - continued.remembered.places.end
+        session = attempt.session
+        new_bytes = len(attempt.body) - continued.remembered.places.end
         if session.turn.locked() or session.reports or new_bytes > NEW_BYTES_MAX or not _is_synced(session, continued):
             return None
-        due = self._reporter.take_due(session)
+        attempt.due = self._reporter.take_due(session)
         try:
-            now = self._manager.prepare_now(make_tail_request(session, continued.request, limits, due))
+            now = self._manager.prepare_now(make_tail_request(attempt))
             if now is None:
-                session.due = due
+                session.due = attempt.due
                 return None
             session.generation += 1
             ticket = self._writes.add(now.extension, is_alone=self._in_flight == 1)
             ready = read_now(now)
             outgoing = None
             if ready is not None and len(ready.items) <= ITEMS_MAX:
-                outgoing = self._finish(session, continued, ready, self._splice(continued, ready, body), body)
+                outgoing = self._finish(attempt, ready, self._splice(attempt, continued, ready))
             if outgoing is None:
                 self._writes.flush()  # Preparing from the ledger starts from what is stored.
                 continued.ticket = ticket
@@ -307,34 +276,21 @@ class Preparer:
             log.error("preparing in memory failed", extra={"fields": {"error": type(error).__name__}})
             return None
 
-    async def _run_bounded(
-        self,
-        session: KnownSession,
-        request: ReadRequest,
-        limits: Limits,
-        body: bytes,
-        continued: Continued | None = None,
-    ) -> Outgoing:
+    async def _run_bounded(self, attempt: Attempt) -> Outgoing:
         """Prepare within the time limit; after that, preparing continues in the background and this request falls
         back to compression in memory.
         """
-        task = asyncio.ensure_future(self._run(session, request, limits, body, continued))
+        task = asyncio.ensure_future(self._run(attempt))
         done, _ = await asyncio.wait({task}, timeout=self._settings.prepare_s_max)
         if done:
             return task.result()
         task.add_done_callback(_forget_result)
-        outgoing = await self._fallback.prepare(session, request, limits, body, "timeout")
-        self._reporter.report_failure(session, outgoing.reason)
+        outgoing = await self._fallback.prepare(attempt, "timeout")
+        self._reporter.report_failure(attempt.session, outgoing.reason)
         return outgoing
 
-    async def _run(
-        self,
-        session: KnownSession,
-        request: ReadRequest,
-        limits: Limits,
-        body: bytes,
-        continued: Continued | None,
-    ) -> Outgoing:
+    async def _run(self, attempt: Attempt) -> Outgoing:
+        session = attempt.session
         try:
             async with session.turn:
                 # Store the last answer's usage first: the next decision depends on it.
@@ -342,83 +298,77 @@ class Preparer:
                 due = self._reporter.take_due(session)
                 session.generation += 1
                 outgoing = None
-                if continued is not None and _is_synced(session, continued):
-                    outgoing = await self._run_tail(session, continued, limits, body, due)
+                if attempt.continued is not None and _is_synced(session, attempt.continued):
+                    outgoing = await self._run_tail(replace(attempt, due=due), attempt.continued)
                 if outgoing is None:
-                    whole = await self._read_whole(session, request, body)
-                    run = self._run_large if len(body) > self._settings.worker_bytes_min else self._run_to_fit
-                    outgoing = await run(session, whole, limits, body, due)
+                    whole = await self._read_whole(session, attempt.request, attempt.body)
+                    run = self._run_large if len(attempt.body) > self._settings.worker_bytes_min else self._run_to_fit
+                    outgoing = await run(replace(attempt, request=whole, due=due))
                 return outgoing
         except Exception as error:  # noqa: BLE001 - a failure in refold must not fail the client's request
             session.synced = ()
-            outgoing = await self._fallback.prepare(session, request, limits, body, type(error).__name__)
+            outgoing = await self._fallback.prepare(attempt, type(error).__name__)
             self._reporter.report_failure(session, outgoing.reason, error)
             return outgoing
 
-    async def _run_tail(
-        self, session: KnownSession, continued: Continued, limits: Limits, body: bytes, due: list[ReportedUsage]
-    ) -> Outgoing | None:
-        """Prepare a request from its new messages, stored together with ``due``; None if the session has changed."""
-        request, manager = continued.request, self._manager
-        ready = None
+    async def _run_tail(self, attempt: Attempt, continued: Continued) -> Outgoing | None:
+        """Prepare a request from its new messages, stored with what is due; None if the session has changed."""
+        manager, ready = self._manager, None
         if continued.ticket is None:
-            wanted = make_tail_request(session, request, limits, due)
-            now = await asyncio.to_thread(manager.prepare_now, wanted)
+            now = await asyncio.to_thread(manager.prepare_now, make_tail_request(attempt))
             if now is None:
                 return None
-            due.clear()
+            attempt.due.clear()
             continued.ticket = self._writes.add(now.extension, is_alone=self._in_flight == 1)
             ready = read_now(now)
         if ready is None:
             if not await self._writes.wait(continued.ticket):
                 return None
-            prepared = await manager.prepare(make_request(session, request, limits))
-            ready = await asyncio.to_thread(self._read_prepared, session, prepared)
+            prepared = await manager.prepare(make_request(attempt))
+            ready = await asyncio.to_thread(self._read_prepared, attempt.session, prepared)
         if ready is None:
             return None
         if ready.edits:
-            spliced = await asyncio.to_thread(self._splice, continued, ready, body)
+            spliced = await asyncio.to_thread(self._splice, attempt, continued, ready)
         else:
-            spliced = self._splice(continued, ready, body)
-        outgoing = self._finish(session, continued, ready, spliced, body)
+            spliced = self._splice(attempt, continued, ready)
+        outgoing = self._finish(attempt, ready, spliced)
         if outgoing is not None:
             outgoing.ticket = continued.ticket
         return outgoing
 
-    async def _run_to_fit(
-        self, session: KnownSession, request: ReadRequest, limits: Limits, body: bytes, due: list[ReportedUsage]
-    ) -> Outgoing:
+    async def _run_to_fit(self, attempt: Attempt) -> Outgoing:
         """Prepare a request from its whole history; if nothing fits the budget, send the smallest possible context."""
+        session, request = attempt.session, attempt.request
         try:
-            return await self._run_whole(session, request, limits, body, due)
+            return await self._run_whole(attempt)
         except BudgetTooSmall as error:
             if not error.tokens:
                 raise
             session.synced = ()
             if self._limits.lower_output(find_limit_key(session, request)):
-                return await self._run_to_fit(session, request, self._find_limits(session, request), body, [])
+                return await self._run_to_fit(replace(attempt, limits=self._find_limits(session, request), due=[]))
             reason = because.OVER_BUDGET(tokens=error.tokens, limit=error.budget)
             self._reporter.report_failure(session, reason, error)
             smallest = limit_exactly(error.tokens, find_margin(self._manager, request.model))
-            outgoing = await self._run_whole(session, request, smallest, body, [])
+            outgoing = await self._run_whole(replace(attempt, limits=smallest, due=[]))
             return replace(outgoing, reason=reason, is_over=True)
 
-    async def _run_large(
-        self, session: KnownSession, request: ReadRequest, limits: Limits, body: bytes, due: list[ReportedUsage]
-    ) -> Outgoing:
+    async def _run_large(self, attempt: Attempt) -> Outgoing:
         """Prepare a large request in a worker process, which opens the same ledger."""
-        generation, manager = session.generation, self._manager
-        if due:
-            await asyncio.to_thread(store_billed, manager, session.id, due)
-        job = make_job(manager, session.id, limits)
-        result = await self._workers.prepare(session.tenant, request.wire, body, job)
+        session, request, manager = attempt.session, attempt.request, self._manager
+        generation = session.generation
+        if attempt.due:
+            await asyncio.to_thread(store_billed, manager, session.id, attempt.due)
+        job = make_job(manager, session.id, attempt.limits)
+        result = await self._workers.prepare(session.tenant, request.wire, attempt.body, job)
         if job.ledger is not None:
             self._reporter.note_written()
             if not session.is_stored:
                 await asyncio.to_thread(store_known, manager.ledger, session, request)
         self._memory.forget(session.id)
         ready = Ready(result.tokens, request.count, result.edits, result.reason, (), result.tokens_before)
-        outgoing = replace(make_outgoing(session, request, ready, body, result.written), generation=generation)
+        outgoing = replace(make_outgoing(attempt, ready, result.written), generation=generation)
         session.synced = ()  # The worker changed the session, not the copy in this process.
         if result.over is not None:
             reason = because.OVER_BUDGET(tokens=result.over[0], limit=result.over[1])
@@ -427,31 +377,25 @@ class Preparer:
             return replace(outgoing, reason=because.IN_MEMORY(error="no shared ledger"))
         return outgoing
 
-    async def _run_whole(
-        self, session: KnownSession, request: ReadRequest, limits: Limits, body: bytes, due: list[ReportedUsage]
-    ) -> Outgoing:
+    async def _run_whole(self, attempt: Attempt) -> Outgoing:
         """Prepare a request from its whole history."""
-        generation, manager = session.generation, self._manager
-        if due:
-            await asyncio.to_thread(store_billed, manager, session.id, due)
+        session, request, manager = attempt.session, attempt.request, self._manager
+        generation = session.generation
+        if attempt.due:
+            await asyncio.to_thread(store_billed, manager, session.id, attempt.due)
         digests = (*request.lead_digests, *request.digests)
-        wanted = replace(make_request(session, request, limits), messages=request.messages, digests=digests)
-        prepared = await manager.prepare(wanted)
+        prepared = await manager.prepare(replace(make_request(attempt), messages=request.messages, digests=digests))
         self._reporter.note_written()
         written = None
         if prepared.edits or not session.is_stored:
             written = await asyncio.to_thread(self._write, session, request, prepared)
-        self._memory.remember_later(session, request, body)
+        self._memory.remember_later(session, request, attempt.body)
         report = prepared.report
         reason = report.reason if report is not None and report.stages else NO_REASON
         ready = Ready(
-            prepared.total_tokens,
-            request.count,
-            len(prepared.edits),
-            reason,
-            original_tokens=prepared.original_tokens,
+            prepared.total_tokens, request.count, len(prepared.edits), reason, original_tokens=prepared.original_tokens
         )
-        return replace(make_outgoing(session, request, ready, body, written), generation=generation)
+        return replace(make_outgoing(attempt, ready, written), generation=generation)
 
     def _write(self, session: KnownSession, request: ReadRequest, prepared: PreparedContext) -> bytes | None:
         """Return the request with the view in it; None if nothing changed."""
@@ -486,12 +430,12 @@ class Preparer:
             FORGOTTEN in row.settings,
         )
 
-    def _splice(self, continued: Continued, ready: Ready, body: bytes) -> Spliced | None:
+    def _splice(self, attempt: Attempt, continued: Continued, ready: Ready) -> Spliced | None:
         """Locate a request's messages and replace them by the view if it differs; None if the location is ambiguous."""
-        request = continued.request
+        request = attempt.request
         if ready.messages != request.count:
             return None
-        places = find_places(body, request.wire.key, continued.remembered.places, continued.kept)
+        places = find_places(attempt.body, request.wire.key, continued.remembered.places, continued.kept)
         if not ready.edits:
             return Spliced(places)
         # Forgotten messages must not come back from a client that still has them.
@@ -500,15 +444,13 @@ class Preparer:
         written = splice_body(places, ready.items, request)
         return None if written is None else Spliced(places, written)
 
-    def _finish(
-        self, session: KnownSession, continued: Continued, ready: Ready, spliced: Spliced | None, body: bytes
-    ) -> Outgoing | None:
+    def _finish(self, attempt: Attempt, ready: Ready, spliced: Spliced | None) -> Outgoing | None:
         """Return what goes upstream once the session is ready; None if the messages could not be located."""
         if spliced is None:
-            session.synced = ()
+            attempt.session.synced = ()
             return None
-        self._memory.remember(session, continued.request, spliced.places)
-        return make_outgoing(session, continued.request, ready, body, spliced.written)
+        self._memory.remember(attempt.session, attempt.request, spliced.places)
+        return make_outgoing(attempt, ready, spliced.written)
 
     def observe(self, outgoing: Outgoing, answered: Answered, *, is_extra: bool = False) -> None:
         """Record what an answer cost."""
@@ -543,7 +485,7 @@ class Preparer:
             whole = await self._read(session.tenant, request.wire, body)
         except (Unreadable, WorkerFailed):
             return
-        again = await self._run_bounded(session, whole, self._find_limits(session, request), body)
+        again = await self._run_bounded(Attempt(session, whole, self._find_limits(session, request), body))
         if again.is_failed_open:
             outgoing.is_failed_open, outgoing.reason = True, again.reason
 
@@ -560,11 +502,7 @@ class Preparer:
 
     async def load_known(self) -> int:
         """Load stored sessions, so that clients can continue after a restart; return how many."""
-        ledger, limit = self._manager.ledger, self._settings.sessions_known_max
-        found = await asyncio.to_thread(read_known, ledger, limit)
-        for one in found:
-            self._identities.add(one)
-        return len(found)
+        return await self._identities.load(self._manager.ledger, self._settings.sessions_known_max)
 
 
 def _is_synced(session: KnownSession, continued: Continued) -> bool:

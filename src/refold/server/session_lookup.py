@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import logging
 import re
 import time
 import uuid
@@ -32,6 +33,7 @@ from refold.manager.usage import ReportedUsage
 from refold.server.body import ReadRequest
 from refold.server.request import Asked
 
+log = logging.getLogger("refold.server")
 ID_CHARS_MAX = 200
 # Headers that name a conversation, by priority: Claude Code, Codex, opencode.
 _HEADERS = ("x-claude-code-session-id", "session-id", "session_id", "x-session-id", "conversation-id")
@@ -209,9 +211,39 @@ class Identities:
         self._continue(known, request)
         return known
 
-    def knows(self, tenant: str, name: str) -> bool:
-        """Tell whether a named session is in memory."""
-        return make_id(tenant, name) in self._known
+    async def look_up(
+        self, ledger: Ledger, tenant: str, request: ReadRequest, *, named: str, origin: Origin
+    ) -> KnownSession:
+        """Return the session that a request names or continues, from memory or from the ledger, or a new one."""
+        if named:
+            return self.choose_named(tenant, named, request, origin, await self._find_wire(ledger, tenant, named))
+        # A request without a reply usually starts a new conversation; if it does not, nothing is lost.
+        if any(request.replies) and self.find(tenant, request, origin) is None:
+            try:
+                for one in await asyncio.to_thread(read_alike, ledger, tenant, request):
+                    self.add(one)
+            except RefoldError as error:
+                log.warning("sessions could not be looked up", extra={"fields": {"error": type(error).__name__}})
+        return self.choose(tenant, request, origin)
+
+    async def _find_wire(self, ledger: Ledger, tenant: str, named: str) -> str:
+        """Return the wire format of a named session that this gateway has not seen yet; empty if it is new."""
+        session_id = make_id(tenant, named)
+        if session_id in self._known:
+            return ""
+        try:
+            row = await asyncio.to_thread(ledger.read_session, session_id)
+        except RefoldError as error:
+            log.warning("a session could not be looked up", extra={"fields": {"error": type(error).__name__}})
+            return ""
+        return row.wire if row is not None else ""
+
+    async def load(self, ledger: Ledger, limit: int) -> int:
+        """Load the sessions that changed last; return how many."""
+        found = await asyncio.to_thread(read_known, ledger, limit)
+        for one in found:
+            self.add(one)
+        return len(found)
 
     def choose(self, tenant: str, request: ReadRequest, origin: Origin = NOWHERE) -> KnownSession:
         """Return the session that a request continues, or a new one.
@@ -363,12 +395,6 @@ def store_known(ledger: Ledger, session: KnownSession, request: ReadRequest) -> 
 def read_known(ledger: Ledger, limit: int) -> list[KnownSession]:
     """Return sessions made by a gateway, most recently changed last."""
     return _read_rows(ledger, ledger.list_sessions(limit=limit))
-
-
-def read_wire(ledger: Ledger, session_id: str) -> str:
-    """Return the wire format of a stored session; empty if there is none."""
-    row = ledger.read_session(session_id)
-    return row.wire if row is not None else ""
 
 
 def read_alike(ledger: Ledger, tenant: str, request: ReadRequest) -> list[KnownSession]:
