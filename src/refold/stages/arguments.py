@@ -54,7 +54,7 @@ def _shorten_members(text: str, mark: str, language: Language, chars_min: int) -
         assert key, "valid JSON has a key here"
         start = _skip(text, _skip(text, key.end()) + 1)
         value, stop = decoder.raw_decode(text, start)
-        # A long list of notes is still long; four short strings of the size we keep are not.
+        # A list of many notes is still long; four short strings of the size we keep are not.
         if isinstance(value, list | dict) and stop - start >= 4 * chars_min:
             pieces += [text[done:start], _write_string(_note(text[start:stop], mark, language, head=False))]
             done = stop
@@ -71,7 +71,7 @@ def _note(value: str, mark: str, language: Language, *, head: bool = True) -> st
 
 
 def _write_string(value: str) -> str:
-    # Half a surrogate pair cannot be sent as it is; escaped it can.
+    # Half a surrogate pair cannot be sent raw, only escaped.
     return _SURROGATE.sub(lambda half: f"\\u{ord(half[0]):04x}", json.dumps(value, ensure_ascii=False))
 
 

@@ -1,4 +1,4 @@
-"""clamp: the last resort. A text that is too large even alone is cut in the middle and marked with its handle.
+"""clamp: the last resort. A text that is too large on its own is cut in the middle and marked with its handle.
 
 Only this stage may touch the newest step and pinned messages: as the last rung when the view is over *hard*, and as
 the first one on new content that would push everything else out of the view. The system prompt and the newest user
@@ -25,7 +25,7 @@ _TRIES = 12
 _NO_LIMIT = 1 << 40
 _LINES_CHARS_MIN = 400
 _FRAME_TOKENS = 8
-# As much of the room as a cut should fill before we stop looking for a longer one.
+# A cut that fills this share of the room is good enough: the search for a longer one stops.
 _FILLED = 0.95
 
 
@@ -40,7 +40,7 @@ class _Piece:
 
 @dataclass(frozen=True, slots=True)
 class Clamp:
-    """Cut the largest parts down to one common size, as much as it takes; fold even the newest step if that fails."""
+    """Cut the largest parts down to one common size until the view fits; if that fails, fold even the newest step."""
 
     name: ClassVar[str] = "clamp"
     when: ClassVar[When] = "hard"
@@ -159,7 +159,7 @@ class Clamp:
         runs = [run for run in (before, after) if run]
         reason = because.STEP_TOO_LARGE()
         sizes = [sum(item.tokens for item in items_of(view, run)) for run in runs]
-        # The record describes the step as far as there is room; without room one line is left.
+        # The record describes the step in the room there is; without room it is one line.
         room = goal.hard - (view.tokens - sum(sizes)) - _FRAME_TOKENS * len(runs)
         return [
             fold_units(
@@ -193,7 +193,7 @@ def _common_size(sizes: Sequence[int], over: int, least: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Cutter:
-    """Cuts one part to a size. What was read of its text is shared by all tries."""
+    """Cuts one part to a size. Its text is read once, for all attempts."""
 
     view: View
     part: Part
@@ -220,7 +220,7 @@ class _Cutter:
         return best
 
     def _cut(self, chars: int) -> str:
-        """Cut as truncate does, on lines and with what failed kept, where there is room for that."""
+        """Cut like truncate if there is room: at line breaks, and with the lines that report failures."""
         if self.part.kind == "call" or chars < _LINES_CHARS_MIN:
             return _cut_middle(self.part, chars, self.handle)
         stage = Truncate(chars_max=chars, bytes_max=_NO_LIMIT, lines_max=_NO_LIMIT)

@@ -1,4 +1,4 @@
-"""dedupe: the same file read or the same output again: the older copy becomes a pointer to the newer one.
+"""dedupe: if a file is read again or an output repeats, the older copy becomes a pointer to the newer one.
 
 What changed between the two stands beside the pointer if it is little, as a diff; if it is more, its exact count; if
 the two have little in common, both stay. The newer copy is never touched. Work is linear: copies are found by their
@@ -20,7 +20,7 @@ from refold.conversation.view import Edit, View
 from refold.stages.gist import Observation, describe_call, describe_size, find_observations, read_json
 from refold.stages.stage import Goal, When, check_options, replace_part, seen_part
 
-_DIFF_SPAN_MAX = 200  # Lines between the first and the last difference; what lies beyond is only counted.
+_DIFF_SPAN_MAX = 200  # Lines between the first and last difference that are compared; others are only counted.
 _DIFF_LINE_CHARS = 300
 
 
@@ -98,7 +98,7 @@ class Dedupe:
         if common < self.alike_min * max(len(old), len(new)):
             return None
         gone, come = len(old) - common, len(new) - common
-        # A diff has at least these lines: where they are too many already, none is made.
+        # A diff has at least these lines; if they are too many, no diff is made.
         diff = self._diff(old, new) if gone + come <= self.diff_lines_max else None
         if diff is None:
             if language == "zh":
@@ -118,7 +118,7 @@ class Dedupe:
         old_span, new_span = old[head : len(old) - tail], new[head : len(new) - tail]
         if max(len(old_span), len(new_span)) > _DIFF_SPAN_MAX:
             return None
-        # Only the span that differs is compared; its line numbers are moved back to those of the whole.
+        # Only the span that differs is compared; its line numbers are shifted to those of the whole text.
         matcher = difflib.SequenceMatcher(None, old_span, new_span, autojunk=False)
         lines: list[str] = []
         for tag, a, b, c, d in matcher.get_opcodes():
@@ -133,7 +133,7 @@ class Dedupe:
 
 
 def _sign_call(seen: Observation) -> tuple[str, str] | None:
-    """Return what makes two calls the same: the tool and its arguments, whatever the order of their keys."""
+    """Return a key that is equal for equal calls: the tool and its arguments, in any order of keys."""
     if seen.call is None:
         return None
     parsed = read_json(seen.call.text)

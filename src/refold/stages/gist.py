@@ -20,9 +20,9 @@ GIST_CHARS = 100
 _VALUE_CHARS = 80
 _PARSE_CHARS = 200_000
 _STATUS_CHARS = 200
-# What says most about a call, first; any other short value follows in its own order.
+# The most telling arguments first; other short values follow in their own order.
 _TELLING = ("command", "cmd", "file_path", "path", "filename", "file", "url", "query", "pattern", "code", "name", "id")
-# How it ended is looked for where outputs tell it: at the beginning and towards the end. Bounded, whatever comes in.
+# An output tells how it ended at its beginning or towards its end; only these parts are searched.
 _HEAD_CHARS, _TAIL_CHARS = 2_000, 8_000
 _WENT_WELL = re.compile(r"<?(?:returncode|return code|exit code|exit status|exit_code|status code)>?[ :=>]*0\b", re.I)
 _CHANGED_FILE = ("diff --git ", "Index: ", "+++ ", "rename ", "copy ", "Binary files ")
@@ -77,7 +77,7 @@ def describe_call(tool: str, arguments: str, chars_max: int = GIST_CHARS) -> str
 
 
 def _telling_values(arguments: str) -> list[tuple[str, str]]:
-    # Numbers are read as the text they are: what is quoted must be what was written.
+    # Numbers are kept as text, because quotes must be verbatim.
     parsed = read_json(arguments, keep_numbers=True) if len(arguments) <= _PARSE_CHARS else None
     if not isinstance(parsed, dict):
         return [("", arguments)] if arguments.strip() not in ("", "{}", "null") else []
@@ -104,7 +104,7 @@ def first_line(text: str, chars_max: int) -> str:
     """Return the first line that says something, ending in ``…`` if anything of the text is left out."""
     stripped = text.strip()
     line = stripped.split("\n", 1)[0].rstrip()
-    # Other line separators would break the one line that a placeholder is.
+    # A placeholder is one line, so other line separators are removed, too.
     line = line.splitlines()[0] if line else ""
     if len(line) > chars_max:
         return line[: chars_max - 1] + "…"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 _FOUND_MAX = 5_000
-# Of a longer text so much at each end is looked at, in pieces: one search over all of it lets no other thread run.
+# Of a longer text, this much is searched at each end, in pieces: one long search would block other threads.
 _SEARCH_CHARS = 4_000_000
 _PIECE_CHARS = 200_000
 _SAMPLE_CHARS = 20_000
@@ -38,16 +38,16 @@ class _Rule:
 
 
 def _rule(rank: int, *starts: str) -> _Rule:
-    """A rule for what a line begins with. One anchor for all: the engine then passes over a line's inside at speed."""
+    """Return a rule for the beginning of a line. All share one anchor, so that the engine skips the rest of a line."""
     return _Rule(rank, re.compile(f"^(?:{'|'.join(starts)})", re.M))
 
 
 def _words(rank: int, *words: str) -> _Rule:
-    """A rule for words anywhere in a line, for logs only: code speaks of errors all the time."""
+    """Return a rule for words anywhere in a line, for logs only: code mentions errors all the time."""
     return _Rule(rank, re.compile("|".join(words)), logs_only=True)
 
 
-# Runs inside a pattern are bounded: no pattern may go over a line again and again.
+# Repetitions inside a pattern are bounded, so that no pattern scans a line more than once.
 _RULES = (
     # How it ended: exit statuses, totals of test runs and builds.
     _rule(
@@ -189,7 +189,7 @@ def find_landmarks(text: str, start: int, stop: int, *, is_log: bool) -> list[La
                 last = stop if last < 0 else last
                 found.setdefault(first, Landmark(first, last, match.start(), rule.rank))
                 at = last + 1
-    # The piece between two borders may begin or end inside a line: such a line is no landmark of its own.
+    # A piece may begin or end inside a line; such a partial line is not a landmark.
     return [mark for mark in found.values() if mark.start < mark.stop]
 
 

@@ -21,7 +21,7 @@ from refold.stages.gist import describe_call, describe_size, find_observations, 
 from refold.stages.media import describe_media
 from refold.stages.stage import Goal, When, check_options, count_part, replace_part, seen_part
 
-# What a later step is most likely to spell again. Measured: see docs/reference/stages/mask.md.
+# Kinds of values that a later step is most likely to use again. Measured: see docs/reference/stages/mask.md.
 _WEIGHTS = {"id": 1.4, "file": 1.3, "email": 1.3, "date": 1.2, "identifier": 1.0, "url": 0.9, "money": 1.0, "name": 0.8}
 _WEIGHT = 0.6
 _VALUES_MAX = 80
@@ -116,7 +116,7 @@ class _Writer:
             values = self._choose_values(part.text) if options.values else []
             return mask_line(part, call, handle, self._language, values)
         if seen.inside and options.media and count_part(self._view, seen) >= options.tokens_min:
-            # The words of the result stay: only its pictures are large.
+            # The result's text stays: only its pictures are large.
             pictures = [f"[{describe_media(media, self._language)} {handle}]" for media in seen.inside]
             return "\n".join((part.text, *pictures) if part.text else pictures)
         return None
@@ -145,7 +145,7 @@ def mask_line(result: Part, call: Part | None, handle: str, language: Language, 
 
 
 def _find_shown(view: View) -> set[str]:
-    """Return the exact values that the view shows outside of results: masking takes none of them away."""
+    """Return the exact values that the view shows outside of results, where masking cannot remove them."""
     texts = (
         part.text
         for item in view.items

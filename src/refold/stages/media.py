@@ -54,7 +54,7 @@ def _tell_kind(part: Part, strings: list[tuple[str, str]], data: str) -> str:
 
 
 def _find_strings(value: object, depth: int) -> Iterator[tuple[str, str]]:
-    """Every string in a block with its key, outermost first."""
+    """Yield every string in a block with its key, outermost first."""
     if not isinstance(value, Mapping) or not depth:
         return
     for key, inner in value.items():

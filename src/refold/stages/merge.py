@@ -1,4 +1,4 @@
-"""merge: a message that says again what a newer one says becomes a pointer to it, with what only it said.
+"""merge: a message that a newer one repeats becomes a pointer to it, with the sentences that only the older one has.
 
 Off unless asked for. Looks at plain messages alone: text of user or assistant, no calls, no results. A user's words
 are merged only if they are the same but for spaces and case. Candidates come from an index over the rarest words, so
@@ -66,7 +66,7 @@ class Merge:
         return edits
 
     def _find_pairs(self, view: View) -> list[tuple[_Plain, _Plain]]:
-        """Return each message to merge with the newer one it points to, oldest first; that one is not merged itself."""
+        """Return each message to merge and the newer one it points to, oldest first; the newer one is never merged."""
         plain = [found for at, item in enumerate(view.items) if (found := self._read_plain(at, item)) is not None]
         counts = Counter(word for one in plain for word in one.words)
         whole: dict[tuple[str, str], _Plain] = {}

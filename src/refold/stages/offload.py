@@ -29,7 +29,7 @@ _DIGITS = 16
 
 @dataclass(frozen=True, slots=True)
 class OffloadFile:
-    """A file that an edit names, relative to the workspace, and what has to be in it."""
+    """A file that an edit names, relative to the workspace, and its content."""
 
     path: str
     text: str
@@ -62,7 +62,7 @@ class Offload:
         edits: list[Edit] = []
         left = view.tokens - goal.target
         large = [seen for seen in find_observations(view) if len(seen.result.text) >= self.chars_min]
-        # Those offloaded before count as well: "the oldest half" must not creep up to the newest, call by call.
+        # Results offloaded earlier count, too: otherwise "the oldest half" would reach the newest ones call by call.
         for seen in large[: math.ceil(self.share * len(large))]:
             if left <= 0 and not goal.force:
                 break

@@ -24,7 +24,7 @@ FACT_KINDS: dict[FactKind, tuple[str, str]] = {
     "key": ("key information", "关键信息"),
 }
 PROMPT_CHARS_MAX = 20_000
-# What a model writes of a note; the rest is filled by rules.
+# The sections of a note that a model writes; rules fill the others.
 WRITTEN = ("happened", "found", "failed", "open")
 
 _EXACT = {
@@ -129,7 +129,7 @@ _FACTS = {
 
 @dataclass(frozen=True, slots=True)
 class Demands:
-    """What is asked of a summary. ``custom`` takes the place of the wording; ``with_facts`` asks for facts too."""
+    """What a summary must contain. ``custom`` replaces the wording; ``with_facts`` requests facts, too."""
 
     style: PromptStyle = "note"
     tokens_max: int = 1_000
@@ -213,7 +213,7 @@ def fit_record(
         )
         if not tokens_max or _fits(record, tokens_max, count):
             return record
-    # Words alone are too many: head and tail of the whole. Each round leaves less, so this ends.
+    # Even without tool text it is too long: keep head and tail of the whole. Each round keeps less, so this ends.
     chars = min(len(record), tokens_max * 4)
     while chars > 40:
         record = write_record(
@@ -226,7 +226,7 @@ def fit_record(
 
 
 def _fits(text: str, tokens_max: int, count: Callable[[str], int]) -> bool:
-    # What is far too long need not be counted.
+    # A text that is far too long need not be counted.
     return len(text) <= tokens_max * 24 and count(text) <= tokens_max
 
 

@@ -49,7 +49,7 @@ class Prune:
 
     def _drop_parts(self, view: View, item: Item, *, with_thinking: bool) -> list[Edit]:
         if not item.message.parts:
-            # How formats leave out a message that has no parts at all.
+            # This edit makes formats leave out a message that has no parts.
             return [Edit("drop", self.name, item.ids, part=0, reason=_EMPTY, tokens_before=item.tokens)] * self.empty
         parts = [seen_part(item, index) for index in range(len(item.message.parts))]
         idle = [at for at, part in enumerate(parts) if part and part.kind == "text" and not part.text.strip()]

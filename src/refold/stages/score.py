@@ -37,7 +37,7 @@ _SCAN_CHARS = 20_000
 
 @dataclass(frozen=True, slots=True)
 class ScoreOptions:
-    """Weights from -1 to 1, and what they go by. Lengths are in characters; a Chinese character counts as two."""
+    """Weights from -1 to 1, and the rules for them. Lengths are in characters; a Chinese character counts as two."""
 
     user: float = 0.2
     keyword: float = 0.2
@@ -106,7 +106,7 @@ def _write_weight(hundredths: int) -> str:
 
 
 def measure_length(text: str) -> int:
-    """Return the characters that say something; a Chinese one says about as much as two others."""
+    """Return the number of characters without surrounding blanks; a Chinese one counts as two."""
     return len(text.strip()) + len(_HAN.findall(text[:_SCAN_CHARS]))
 
 

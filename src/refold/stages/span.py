@@ -12,12 +12,12 @@ from refold.conversation.message import Message
 from refold.conversation.turn import Unit
 from refold.conversation.view import Edit, Item, View
 
-# How a fold is written that only says what is gone, and nothing of what was said.
+# Marks folds that only say that messages are gone, without a record of their content.
 BARE = "window"
 
 
 def is_record(item: Item) -> bool:
-    """Tell whether an item is a fold that says what happened, not only that something is gone."""
+    """Tell whether an item is a fold with a record of what happened, not only a note that messages are gone."""
     return item.is_fold and (fold := item.edits[0].fold) is not None and fold.by != BARE
 
 

@@ -77,7 +77,7 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Proposed:
-    """Edits of a stage that has something to tell about them. ``is_failed``: what it wanted could not be had."""
+    """Edits with a note for the report. ``is_failed``: the stage could not do what it was configured to do."""
 
     edits: list[Edit]
     note: str = ""
@@ -162,7 +162,7 @@ def seen_part(item: Item, part: int) -> Part | None:
 
 
 def next_level(item: Item, part: int) -> int:
-    """Return the level an edit needs to hold over what is in force on this part."""
+    """Return the level an edit needs to override the edits that are active on this part."""
     edit = item.edited_parts().get(part)
     return 0 if edit is None else edit.level + 1
 

@@ -23,12 +23,12 @@ from refold.stages.verify import Answer, Dropped, Ground, Voices, add_missing, f
 from refold.stages.verify.check import find_wrong
 
 ROUNDS_MAX = 2
-# More invented sentences than this, and the rest is not to be trusted either.
+# If more sentences than this share are invented, the rest is not trusted either.
 DROPPED_SHARE_MAX = 0.5
-# What rules and open asks may add to a model's words.
+# How much rules and open requests may add to a model's words.
 ADDED_SHARE = 0.3
 FACTS_MAX = 40
-# No answer of the length that was asked for has more characters: what has is not even read.
+# An answer with more characters is far over the requested length and is not read at all.
 CHARS_PER_TOKEN_MAX, CHARS_FREE = 20, 4_000
 _SHOWN_MAX = 3
 _QUOTE = re.compile(r"^([^\S\n]*+(?:[-*] )?)([UA])>[ \t]*+(.*)$", re.M)
@@ -102,7 +102,7 @@ def judge_reply(
     ground: Ground,
     opening: str,
 ) -> Told:
-    """Return what of an answer can be trusted; ``failure`` says why it cannot be used at all."""
+    """Return the part of an answer that can be trusted; ``failure`` says why none of it can."""
     if len(reply.text) > demands.tokens_max * CHARS_PER_TOKEN_MAX + CHARS_FREE:
         return Told(failure=f"the answer has {len(reply.text):,} characters, far more than it was to have")
     count = view.lens.count_text
@@ -148,7 +148,7 @@ def clean_words(text: str, opening: str) -> str:
 
 
 def _unquote(words: str, voices: Voices) -> str:
-    """Take the mark of a verbatim quote from lines that the one who is named never said."""
+    """Remove the quotation mark from lines that the named speaker never said."""
 
     def judge(line: re.Match[str]) -> str:
         said = line[3].strip()
@@ -192,7 +192,7 @@ def _read_kind(text: str) -> tuple[FactKind, str]:
 
 
 def describe_dropped(dropped: tuple[Dropped, ...]) -> list[str]:
-    """Return what went, in words for the report."""
+    """Describe the dropped sentences for the report."""
     if not dropped:
         return []
     return [f"{count_things(len(dropped), 'sentence')} dropped ({_name_claims(dropped)})"]

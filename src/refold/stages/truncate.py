@@ -23,7 +23,7 @@ _SHELL_HEAD = 0.2
 _OTHER_HEAD = 0.5
 _LANDMARK_SHARE = 0.25
 _LANDMARK_CHARS_MAX = 400
-# A marker costs more than so few characters: showing them is shorter than saying that they are not shown.
+# A marker is longer than this many characters, so shorter gaps are shown.
 _GAP_MIN = 10
 _LINES_MAX, _BYTES_MAX = 2_000, 51_200
 _LIMITS_MIN = {"lines_max": 10, "bytes_max": 500, "chars_max": 200}
@@ -31,7 +31,7 @@ _LIMITS_MIN = {"lines_max": 10, "bytes_max": 500, "chars_max": 200}
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What a piece of text may take: lines, bytes of UTF-8 and characters."""
+    """How large a piece of text may be: lines, bytes of UTF-8 and characters."""
 
     lines: int
     bytes: int
@@ -48,7 +48,7 @@ class Room:
 
 
 class OutputText:
-    """A text that is cut, once or to several sizes, with what its middle says: that is looked for once."""
+    """A text to be cut to one or several sizes. Its landmarks are searched once."""
 
     def __init__(self, text: str, tool: str = "", *, is_cut_again: bool = False) -> None:
         self.text = text
@@ -160,9 +160,9 @@ def _mark_gap(chars: int, handle: str, language: Language) -> str:
 
 
 def _measure_marker(chars: int, handle: str, language: Language) -> Room:
-    """What the longest marker takes, with the line breaks around it."""
+    """Return the size of the longest marker, with the line breaks around it."""
     marker = _mark_gap(chars, handle, language)
-    # Two lines: the marker, and the one that a cut inside a line makes of one.
+    # Two lines: the marker itself, and one more because a cut inside a line splits it.
     return Room(2, _count_bytes(marker) + 2, len(marker) + 2)
 
 
@@ -175,7 +175,7 @@ def _find_ends(text: str, room: Room, ratio: float) -> tuple[int, int]:
 
 
 def _find_head(text: str, room: Room) -> int:
-    """Return the end of the longest start of the text within the room; before a line break where it can."""
+    """Return where the longest head within the room ends; before a line break if possible."""
     limit = max(1, min(room.chars, room.bytes))
     end = limit
     if text.count("\n", 0, limit + 1) >= room.lines:
@@ -199,7 +199,7 @@ def _find_head(text: str, room: Room) -> int:
 
 
 def _find_tail(text: str, room: Room) -> int:
-    """Return the begin of the longest end of the text within the room; after a line break where it can."""
+    """Return where the longest tail within the room begins; after a line break if possible."""
     size = len(text)
     limit = max(1, min(room.chars, room.bytes))
     start = max(0, size - limit)

@@ -1,4 +1,4 @@
-"""window: the last turns only, and a small mechanical summary of what went before them.
+"""window: keeps only the last turns, and replaces everything before them with a small summary made without a model.
 
 The second to last rung, taken only when the view is over *hard*. It asks no model and cannot fail: every unit that is
 not protected may go. One handle leads to everything it hides.
@@ -59,14 +59,14 @@ class Window:
             runs = [run for run in spoken if run]
         edits: list[Edit] = []
         least = min(self.summary_tokens_max, int(goal.target * self.summary_share))
-        # The turns that were asked for go only if the view would not fit with them.
+        # The turns to keep are folded only if the view would not fit with them.
         left = view.tokens + least - (goal.target if border is None else goal.hard)
         over = view.tokens - goal.hard
         for run in runs:
             units = _choose_units(view, run, left, border or 0)
             edit = self._fold_units(view, goal, units, least, over) if units else None
             if edit is not None and edit.tokens_freed < over and len(units) < len(run):
-                # In a small window the line that replaces them takes more than its share.
+                # In a small window the line that replaces them takes more than its share of the room.
                 units = _choose_units(view, run, left + edit.tokens_after, border or 0)
                 edit = self._fold_units(view, goal, units, least, over)
             if edit is not None:
@@ -77,7 +77,7 @@ class Window:
 
     def _fold_units(self, view: View, goal: Goal, units: Sequence[Unit], least: int, over: int) -> Edit:
         gone = _count_tokens(view, [units])
-        # What the target leaves belongs to the record; a longer one would make clamp cut the newest step.
+        # The record gets the room that the target leaves; a longer one would make clamp cut the newest step.
         wanted = max(least, gone - over - (goal.hard - goal.target))
         return fold_units(
             view,

@@ -23,7 +23,7 @@ class Num(str):
     __slots__ = ()
 
 
-# What a block must never hold raw: brackets of marks, what some readers take for a line break, lone surrogates.
+# Never raw in a block: brackets of marks, characters that some readers take for line breaks, lone surrogates.
 _RISKY = re.compile("[⟨\x7f-\x9f\u2028\u2029\ufeff\ud800-\udfff]")
 
 
@@ -55,7 +55,7 @@ def parse_at(text: str, start: int) -> tuple[Value, int]:
 
 
 def quote(text: str) -> str:
-    """Return a string as JSON, readable, with nothing raw in it that a line or a block could break on."""
+    """Return a string as readable JSON, with every character escaped that could break a line or a block."""
     quoted = encode_basestring(text)
     if quoted.isascii() and "\x7f" not in quoted:
         return quoted
@@ -77,7 +77,7 @@ def dump(value: Value) -> str:
 
 
 class Whole:
-    """A cell with a value of its own in a column that has a recipe."""
+    """A cell whose value does not follow its column's recipe."""
 
     __slots__ = ("value",)
 
@@ -99,7 +99,7 @@ WORD: Final = "&"
 
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
 _WORDS = {"true": True, "false": False, "null": None}
-# A bare string begins with nothing that has a meaning, and holds no split of its level.
+# A bare string does not begin with a special character, and contains no separator of its level.
 _BARE = re.compile(r"[^\s|\"\[\]{}!&=][^|]*")
 _BARE_INSIDE = re.compile(r"[^\s|\"\[\]{}!&=,;][^|,;\[\]{}]*")
 _INSIDE_STOP = re.compile(r"[^|,;\[\]{}]*")

@@ -14,9 +14,9 @@ from refold.stages.densify.cells import Value, dump, parse, quote
 from refold.stages.densify.rows import RowReader, RowWriter, read_columns, write_columns
 from refold.stages.densify.table import ROWS_MIN, is_keyed, is_like_list, plan_table
 
-# A table must be so much shorter than its JSON to be worth another way of reading.
+# A table must be this much shorter than its JSON to be worth a second notation.
 _TABLE_GAIN = 0.9
-# Each level may plan all that is below it once more: this bounds the work.
+# Each level may plan everything below it again; this bounds the work.
 _DEPTH_MAX = 8
 _WORD_CHARS_MIN = 24
 _WORD_USES_MIN = 3
@@ -32,7 +32,7 @@ def write_document(value: Value) -> list[str]:
 
 
 def write_lines(values: list[Value]) -> list[str]:
-    """Return the lines of a block for JSON values that stood on a line each."""
+    """Return the lines of a block for JSON values that had a line each."""
     return _DocumentWriter(values).write(lambda writer: writer.write_place(values, "lines"))
 
 
@@ -66,7 +66,7 @@ def read_block(lines: list[str]) -> str:
 
 
 class _DocumentWriter:
-    """Writes one document, twice where strings turn out to occur often enough to be written once."""
+    """Writes one document; a second time if strings repeat often enough to be replaced by codes."""
 
     def __init__(self, value: Value) -> None:
         self._words = {text: f"&{at}" for at, text in enumerate(find_words(value), 1)}
@@ -110,7 +110,7 @@ class _DocumentWriter:
         return place
 
     def _explain(self) -> str:
-        """The first line: how to read the rest. Only what is used is explained."""
+        """Return the first line, which explains the notations that the block uses."""
         if not self.tables:
             return "JSON without spaces"
         heads = " ".join(table[0] for table in self.tables)
@@ -133,7 +133,7 @@ def _is_tabular(value: Value) -> bool:
 
 
 def find_words(value: Value) -> list[str]:
-    """Return the long strings that come often, the most frequent first."""
+    """Return the long strings that occur often, most frequent first."""
     seen: Counter[str] = Counter()
     stack: list[Value] = [value]
     while stack:

@@ -114,7 +114,7 @@ def _is_log(text: str, lines: list[str]) -> bool:
 
 
 def _is_csv(lines: list[str]) -> bool:
-    """Tell whether most lines have as many commas (or semicolons, or tabs) as the first: dense as it is."""
+    """Tell whether most lines have as many commas, semicolons or tabs as the first: such a table is dense already."""
     sample = [line for line in lines[:200] if line]
     for sign in ",;\t":
         columns = sample[0].count(sign) if sample else 0
@@ -124,7 +124,7 @@ def _is_csv(lines: list[str]) -> bool:
 
 
 def _find_codes(counted: list[tuple[str, int]]) -> dict[str, str]:
-    """Return the long lines that come again and again, each with its code."""
+    """Return the long lines that repeat, each with its code."""
     seen = Counter(line for line, _ in counted if len(line) >= _CODED_CHARS_MIN)
     often = [line for line, count in seen.items() if count >= _CODED_USES_MIN]
     return {line: f"{_SIGN}{at}" for at, line in enumerate(often[:_CODES_MAX], 1)}
@@ -146,5 +146,5 @@ def _find_run(counted: list[tuple[str, int]], prefixes: list[list[str]], at: int
 
 
 def _may_follow(line: str, prefix: str) -> bool:
-    # What is left must not look like a sign of ours.
+    # The rest of the line must not look like one of our markers.
     return line.startswith(prefix) and not line.startswith(_SIGN, len(prefix))

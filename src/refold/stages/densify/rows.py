@@ -65,7 +65,7 @@ def _write_column(column: Column, *, inside: bool) -> str:
         return f"{name}={_write_recipe(column.recipe)}{'+' if column.has_rest else ''}"
     if column.held:
         text = write_leaf(column.constant, inside=inside)
-        # Here a bare @ would begin a recipe.
+        # A bare @ would begin a recipe here.
         return f"{name}={quote(column.constant) if text[0] == '@' else text}"
     return name + _TEXT if column.is_text else name
 
@@ -119,7 +119,7 @@ def _read_column(text: str, at: int, inside: bool, depth: int) -> tuple[Column, 
 
 
 def _read_recipe(text: str, at: int) -> tuple[Recipe, bool, int]:
-    """Read literals and one source, joined by ``+``; a last ``+`` says that the cell follows."""
+    """Read literals and one source, joined by ``+``; a trailing ``+`` means that the cell's text follows."""
     around = ["", ""]
     source: Path | str | None = None
     while True:
@@ -248,7 +248,7 @@ def _collect(row: Value, record: Record, cells: list[Value]) -> bool:
 
 
 def _count_columns(record: Record) -> int:
-    """Columns of a record, its own for what is no record left out."""
+    """Return the number of a record's columns, without the one for values that are not records."""
     return sum(
         1 if isinstance(one, Column) else _count_columns(one) + (one.other is not None)
         for one in record.fields.values()
@@ -352,7 +352,7 @@ def _expect_key(key: Value) -> str:
 
 
 def _build_row(values: list[Value], key: str, table: Table) -> Value:
-    """Put the cells of one row, and what all rows hold, where they belong."""
+    """Build one row from its cells and from the constants of the table."""
     if not table.columns[0].path:
         (value,) = values
         return value.value if isinstance(value, Whole) else value

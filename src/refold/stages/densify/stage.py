@@ -24,18 +24,18 @@ from refold.stages.densify.logs import read_log, write_log
 from refold.stages.densify.table import ROWS_MIN, is_record
 from refold.stages.stage import OutputStage, When
 
-# What JSON can go on with: ``[12:00:00]`` and ``[INFO]`` are looked at no further.
+# Characters that may follow an opening bracket in JSON: ``[12:00:00]`` and ``[INFO]`` are ruled out at once.
 _JSON_START = re.compile(
     r"""^(?=\{\s*(?:\}|"[^"\\\n]*(?:\\.[^"\\\n]*)*"\s*:)
          |\[\s*(?:[\[{\]]|"[^"\\\n]*(?:\\.[^"\\\n]*)*"\s*[,\]]|(?:-?\d[\d.eE+-]*|true|false|null)\s*[,\]]))""",
     re.M | re.X,
 )
 _BLOCK_START = re.compile(r"^⟨([mf]:[0-9a-f]{4,32}(?:\.\d{1,5})?)⟩ (?=JSON |log )", re.M)
-# What a block that was tampered with may raise; ours never does.
+# Errors that reading a changed block may raise; our own blocks never do.
 _FAULTS = (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError)
-# A failed reading may cost a walk over all the text before it.
+# A failed attempt may cost a pass over all the text before it.
 _FAILURES_MAX = 100
-# Signs in a log cost a reader more than cells in a table do.
+# Codes in a log are harder to read than cells in a table, so a log must save more.
 _LOG_SAVING_MIN = 0.15
 
 
@@ -99,11 +99,11 @@ def expand_text(text: str) -> str:
 
 
 def find_blocks(text: str) -> Iterator[Block]:
-    """Find the blocks of a text in order; a checker of honesty tells them from verbatim lines by this."""
+    """Find the blocks of a text in order; checks use this to tell them from verbatim lines."""
     at = close = 0
     while match := _BLOCK_START.search(text, at):
         at = match.end()
-        # One look for the next closing mark serves every opening before it: linear on any input.
+        # One search for the next closing mark serves all openings before it, so the work is linear.
         close = text.find("\n⟨/", at) if close < at else close
         if close < 0:
             return
@@ -115,14 +115,14 @@ def find_blocks(text: str) -> Iterator[Block]:
 
 
 def find_spans(text: str, chars_min: int) -> Iterator[JsonSpan]:
-    """Find the JSON in a text, in order. Linear: what failed to read is not tried again from within."""
+    """Find the JSON in a text, in order. Linear: text that failed to parse is not tried again from a later start."""
     at = failures = 0
     while failures < _FAILURES_MAX and (match := _JSON_START.search(text, at)):
         start = match.start()
         try:
             value, stop = parse_at(text, start)
         except ValueError as error:
-            # JSON that cannot be kept, such as a key that occurs twice, does not tell where it ends.
+            # JSON that cannot be restored, such as one with a duplicate key, does not show where it ends.
             at, failures = max(start + 1, getattr(error, "pos", 0)), failures + 1
             continue
         except RecursionError:
@@ -137,7 +137,7 @@ def find_spans(text: str, chars_min: int) -> Iterator[JsonSpan]:
 
 
 def frame(handle: str, lines: list[str]) -> str:
-    """Return a block: the first line tells what it is and how to read it, the last closes it."""
+    """Return a block: its first line says what it is and how to read it, its last line closes it."""
     return "\n".join([f"⟨{handle}⟩ {lines[0]}", *lines[1:], f"⟨/{handle}⟩"])
 
 
@@ -230,5 +230,5 @@ class Densify(OutputStage):
         return because.DENSER(chars_before=chars_before, chars_after=chars_after)
 
     def _find_part(self, item: Item, number: int) -> Part | None:
-        # What another edit has shortened is no longer whole: making that dense would not be lossless.
+        # Text that another edit has shortened is incomplete: a block made of it would not be lossless.
         return None if number in item.edited_parts() else item.message.parts[number]

@@ -101,7 +101,7 @@ def derive_columns(columns: list[Column], rows: Sequence[Value], keys: Sequence[
 
 
 def find_value(row: Value, path: tuple[str | int, ...]) -> Value:
-    """Return what sits at a path of a row, or a mark that nothing does."""
+    """Return the value at a path of a row, or a marker if there is none."""
     for key in path:
         if isinstance(key, int):
             if type(row) is not list or key >= len(row):
@@ -142,7 +142,7 @@ def _repeat_source(column: Column, values: list[Value], sources: list[Source]) -
 
 
 def _shorten(column: Column, values: list[Value]) -> bool:
-    """Find the address that most strings of a column begin with, so that it is said once."""
+    """Find the address that most strings of a column begin with, so that it is written once."""
     texts = [value for value in values if type(value) is str]
     if len(texts) < 2:
         return False
@@ -172,8 +172,8 @@ def _find_recipe(values: list[str], texts: list[str]) -> tuple[str, str] | None:
 
 
 def _find_address(values: list[str]) -> str:
-    """Return the begin that most of these addresses may share, up to a border; empty if they are none."""
-    # Sorted, addresses of one kind are adjacent; what is left out at both ends may be of another kind.
+    """Return the longest prefix that most of these addresses share, up to a separator; empty if there is none."""
+    # In sorted order, addresses of one kind are adjacent; the ones left out at both ends may be of other kinds.
     ranked = sorted(values)
     low, high = ranked[len(ranked) // 10], ranked[-1 - len(ranked) // 10]
     size = next((at for at, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), min(len(low), len(high)))

@@ -29,7 +29,7 @@ _ORDER = re.compile(
     re.I,
 )
 SHOWN_CHARS_MAX = 160
-# So many words in a row are no accident.
+# This many equal words in a row are no coincidence.
 RUN_WORDS, RUN_CHARS, RUNS_MAX = 5, 9, 400
 # These sections hold what people want and what was decided: nothing there may come from a tool.
 _WISHES = frozenset(
@@ -40,7 +40,7 @@ _WISHES = frozenset(
     )
     for name in heading.values()
 )
-# Elsewhere it goes if it sounds like a rule, a wish or a decision.
+# In other sections it is dropped if it sounds like a rule, a wish or a decision.
 _RULES = re.compile(
     r"\b(?:always|never|must|from now on|decided|agreed|approved|the user (?:wants|asked|asks|said|prefers)|"
     r"do not|don't)\b|"
@@ -51,7 +51,7 @@ _RULES = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A sentence that went, and what was wrong with it: the claims that its source does not have, or ``order``."""
+    """A dropped sentence, and what was wrong with it: claims that its source does not have, or ``order``."""
 
     sentence: str
     claims: tuple[str, ...] = ()
@@ -75,13 +75,13 @@ class Verified:
 
     @property
     def dropped_share(self) -> float:
-        """Which share of the sentences went."""
+        """The share of sentences that were dropped."""
         return len(self.dropped) / self.sentences if self.sentences else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Voices:
-    """Who said what: a quote counts only for the one who said it, and a tool decides nothing."""
+    """The source split by speaker: a quote counts only for its own speaker, and tools make no decisions."""
 
     user: Ground
     assistant: Ground
@@ -94,11 +94,11 @@ class Voices:
         return cls(user, Ground.of_voice(messages, "assistant"), Ground.of_voice(messages, "tool"))
 
     def is_quote(self, who: str, text: str) -> bool:
-        """Tell whether the one who is named (``U`` or ``A``) said this."""
+        """Tell whether the named speaker (``U`` or ``A``) said this."""
         return (self.user if who == "U" else self.assistant).has_text(text)
 
     def is_borrowed(self, sentence: str) -> bool:
-        """Tell whether a sentence repeats a run of words that only a tool ever gave back."""
+        """Tell whether a sentence repeats a run of words that only a tool ever returned."""
         words = split_words(sentence)
         size = RUN_CHARS if words and not words[0].isascii() else RUN_WORDS
         runs = (words[at : at + size] for at in range(min(len(words) - size + 1, RUNS_MAX)))
@@ -108,7 +108,7 @@ class Voices:
 
 
 def verify_words(words: str, ground: Ground, voices: Voices | None = None) -> Verified:
-    """Return the words whose every claim the source has; with ``voices``, and that no tool put into a mouth."""
+    """Return the sentences whose every claim is in the source; with ``voices``, only those attributed correctly."""
     lines: list[str] = []
     dropped: list[Dropped] = []
     total = 0
@@ -132,7 +132,7 @@ def verify_words(words: str, ground: Ground, voices: Voices | None = None) -> Ve
 
 
 def _check_line(line: str, ground: Ground) -> tuple[str, list[Dropped], int]:
-    """Return a line without its wrong sentences, what went, and how many sentences it had."""
+    """Return a line without its wrong sentences, the dropped ones, and how many sentences it had."""
     if _HEADING.match(line.strip()):
         wrong = find_wrong(line, ground)
         return ("", [wrong], 1) if wrong else (line.rstrip(), [], 0)
@@ -176,7 +176,7 @@ def _drop_bare_headings(lines: list[str]) -> str:
 RULES_MAX = 12
 OLD_ASK_CHARS = 240
 PENDING_MAX = 6
-# So much of an ask must be in the summary for it to count as covered.
+# The summary must contain this much of a request to cover it.
 TOLD_CHARS = 80
 
 
@@ -202,7 +202,7 @@ def add_missing(
     room = tokens_max
     taken: dict[Topic, list[str]] = {}
     topics: tuple[tuple[Topic, list[Saying], int], ...] = (
-        # In a chat the answer is in view and shows what was asked; in work it may take many more steps.
+        # In a chat the visible answer shows what was asked; a task may take many more steps.
         (span.ask_topic, [] if span.ask_topic == "happened" else _pick(span.pending, PENDING_MAX), PENDING_CHARS),
         ("rule", _pick(span.rules, RULES_MAX), RULE_CHARS_MAX),
     )
@@ -248,12 +248,12 @@ def _put(words: str, names: Mapping[Language, str], lines: Sequence[str], langua
     return "\n".join([*rows[:stop], added, *rows[stop:]])
 
 
-# A summary longer than this share of what it replaces sums nothing up.
+# A text longer than this share of what it replaces is not a summary.
 SIZE_SHARE_MAX = 0.7
 HEADINGS_MIN = 2
 ECHO_CHARS = 60
 COPIED_CHARS = 400
-# A refusal is short, or opens the answer; a summary may well tell of one that happened.
+# A refusal is short, or opens the answer; a summary may well mention one that happened.
 REFUSAL_CHARS_MAX = 600
 
 _REASONS = {
@@ -281,7 +281,7 @@ _WORD = re.compile(r"\w{2}|[\u3400-\u9fff]")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a model answered, and what it was to be. ``headings`` are those of which some must be there."""
+    """A model's answer and the requirements for it. It must use some of ``headings``."""
 
     text: str
     finish_reason: str = "stop"

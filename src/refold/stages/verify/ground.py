@@ -16,7 +16,7 @@ from typing import Literal
 from refold.conversation.message import Message
 from refold.stages.gist import read_json
 
-# Latin, Greek and Cyrillic letters: a name must not escape by an accent or a look-alike.
+# Latin, Greek and Cyrillic letters: a name must not escape the check through an accent or a look-alike letter.
 LETTERS = "A-Za-z\u00c0-\u024f\u0370-\u052f"
 _RUN = re.compile(rf"[{LETTERS}0-9_./\\:@#$%&=?~+\-]{{2,400}}")
 _QUOTED = re.compile(r"`([^`\s]{2,120})`")
@@ -24,7 +24,7 @@ _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _NUMBER = re.compile(r"[-+$#~]?\d+(?:\.\d+)*%?")
 _LETTER = re.compile(rf"[{LETTERS}]")
 _HUMP = re.compile(r"[a-z][A-Z]")
-# 2nd, 10k, 30ms, 5x, 3pm, 16GB, 90s: amounts with a small number say nothing that could be looked up.
+# 2nd, 10k, 30ms, 5x, 3pm, 16GB, 90s: small amounts are not claims that could be looked up.
 _AMOUNT = re.compile(r"\d{1,2}(?:\.\d)?(?:st|nd|rd|th|x|[kKmMgGtT]i?[bB]?|s|ms|min|h|hrs?|d|am|pm|px|em|rem|%)")
 _COUNTED = re.compile(r"\d{1,2}(?:-[a-z]+)+")
 # Choices that people write with a slash; any other pair of words may be a folder.
@@ -42,7 +42,7 @@ _FLAG = re.compile(r"--[A-Za-z][\w-]*")
 
 
 def normalise(text: str) -> str:
-    """Return a text with width and look-alike forms of digits made plain, and what cannot be seen left out."""
+    """Return a text with plain digits in place of wide and look-alike ones, and without invisible characters."""
     if text.isascii():
         return text
     plain = unicodedata.normalize("NFKC", text)
@@ -104,7 +104,7 @@ def is_claim(word: str) -> bool:
 
 
 def _is_code(word: str) -> bool:
-    """Letters and digits mixed: an id, a code, a name with a number; not an amount or a short everyday one."""
+    """Tell whether letters and digits mix as in an id, a code or a name with a number; not as in an amount."""
     digits = sum(char.isdigit() for char in word)
     if not digits or _AMOUNT.fullmatch(word) or _COUNTED.fullmatch(word):
         return False
@@ -126,7 +126,7 @@ def split_words(text: str) -> list[str]:
 
 
 class Ground:
-    """What was said, as text to look things up in."""
+    """The text that claims are looked up in."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._text = normalise("\n".join(texts))
@@ -138,7 +138,7 @@ class Ground:
 
     @classmethod
     def of_voice(cls, messages: Iterable[Message], voice: Voice, also: Iterable[str] = ()) -> Ground:
-        """Return what one side said: the text of ``user`` or ``assistant`` messages, or what tools gave back."""
+        """Return the text of one side: of ``user`` or ``assistant`` messages, or of tool results."""
         if voice == "tool":
             return cls([part.text for message in messages for part in message.parts if part.kind == "result"])
         said = [
@@ -177,7 +177,7 @@ class Ground:
         if self._joined and _finds(self._joined, claim, _is_whole_word):
             return True
         if _PRODUCT.fullmatch(claim):
-            # GitHub for github is a spelling, not an invention; a name that code would use is taken by the letter.
+            # GitHub for github is a spelling, not an invention; names from code must match letter for letter.
             if self._lower is None:
                 self._lower = self._text.lower()
             return _finds(self._lower, claim.lower(), _is_whole_word)
@@ -186,7 +186,7 @@ class Ground:
 
 def _finds(text: str, wanted: str, is_whole: Callable[[str, int, int], bool]) -> bool:
     at = text.find(wanted)
-    # Text made to be slow has it at every place, and nowhere whole: then it counts as absent, which drops a sentence.
+    # In hostile text it is everywhere and nowhere whole: then it counts as absent, which drops the sentence.
     for _ in range(TRIES_MAX):
         if at < 0:
             return False
@@ -203,7 +203,7 @@ def _is_whole_word(text: str, start: int, stop: int) -> bool:
 
 
 def _is_whole_number(text: str, start: int, stop: int) -> bool:
-    """A number is not part of a longer one: neither of its digits nor of its decimals."""
+    """Tell whether a number is whole: not part of a longer number or of its decimals."""
     if start and (text[start - 1].isdigit() or (text[start - 1] == "." and text[start - 2 : start - 1].isdigit())):
         return False
     follows = text[stop : stop + 2]
