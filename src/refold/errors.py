@@ -61,6 +61,12 @@ class RefoldError(Exception):
     def __init__(self, message: object = "", /, **values: object) -> None:
         super().__init__(Sentence(str(message), **values) if values else message)
 
+    @property
+    def values(self) -> dict[str, object]:
+        """The values that fill the placeholders of the message."""
+        message = self.args[0] if self.args else ""
+        return message.values if isinstance(message, Sentence) else {}
+
 
 class ConfigError(RefoldError):
     """A setting is wrong, unknown, or contradicts another one."""

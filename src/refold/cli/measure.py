@@ -374,5 +374,4 @@ def tell_broken(files: Sequence[FileReading]) -> None:
 
 
 def _place_line(path: str, one: Broken) -> str:
-    where = f"{path}, line {one.line}: " if one.line else "" if one.why.startswith(path) else f"{path}: "
-    return f"{where}{one.why}"
+    return f"{path}, line {one.line}: {one.why}" if one.line else one.why

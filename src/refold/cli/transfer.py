@@ -199,7 +199,7 @@ def _store_files(manager: ContextCompressionManager, paths: Sequence[str]) -> tu
                     continue
                 reading = read_file(path)
             except FormatError as error:
-                broken.append(str(error) if str(error).startswith(path) else f"{path}: {error}")
+                broken.append(str(error) if "path" in error.values else f"{path}: {error}")
                 continue
             note_broken([f"{path}, line {one.line}: {one.why}" for one in reading.broken])
             added, faults = _store_several(manager, reading.sessions, path, partial(advance, done, len(paths)))

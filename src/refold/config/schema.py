@@ -209,7 +209,8 @@ class CompressionConfig(BaseModel):
         except ValidationError as error:
             raise refuse_values(error, ready) from None
         except ConfigError as error:  # A stage refused its options; it does not know where they were written.
-            raise ConfigError(f"{ready.where(str(error).partition(' ')[0])}{error}") from None
+            where = ready.where(str(error.values.get("setting", "")))
+            raise ConfigError("{where}{fault}", where=where, fault=error.args[0]) from None
         values.check_agreement(self, merged)
         self._layers = tuple(given)
         self._sources = ready.sources

@@ -88,7 +88,8 @@ def read_files(paths: Iterable[str]) -> Iterator[FileReading]:
         try:
             yield read_file(path)
         except RefoldError as error:
-            yield FileReading(path, (), (Broken(0, str(error)),), "unreadable")
+            why = str(error) if "path" in error.values else f"{path}: {error}"
+            yield FileReading(path, (), (Broken(0, why),), "unreadable")
 
 
 def is_session_file(rows: Sequence[object]) -> bool:

@@ -82,7 +82,7 @@ class FileRow:
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """A line that could not be read, and why; line 0 means the whole file."""
+    """A line that could not be read, and why; line 0 means the whole file, which ``why`` then names."""
 
     line: int
     why: str

@@ -52,9 +52,10 @@ class Offload:
         check_options(self)
         if not _FOLDER.fullmatch(self.folder):
             raise ConfigError(
-                "offload.folder is {folder!r}; it must be a relative folder of letters, digits, '_', "
+                "{setting} is {value!r}; it must be a relative folder of letters, digits, '_', "
                 "'-' and '.', such as 'offloaded/session-1'",
-                folder=self.folder,
+                setting="offload.folder",
+                value=self.folder,
             )
 
     def propose(self, view: View, goal: Goal) -> list[Edit]:

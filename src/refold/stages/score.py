@@ -53,10 +53,12 @@ class ScoreOptions:
         for name in ("user", "keyword", "code", "tool_result", "short", "rich"):
             weight = getattr(self, name)
             if not -1 <= weight <= 1:
-                raise ConfigError("score.{name} is {weight}; give a weight from -1 to 1", name=name, weight=weight)
+                raise ConfigError(
+                    "{setting} is {value}; give a weight from -1 to 1", setting=f"score.{name}", value=weight
+                )
         for name in ("short_chars_max", "rich_chars_min"):
-            if getattr(self, name) < 0:
-                raise ConfigError("score.{name} is {value}; give 0 or more", name=name, value=getattr(self, name))
+            if (value := getattr(self, name)) < 0:
+                raise ConfigError("{setting} is {value}; give 0 or more", setting=f"score.{name}", value=value)
 
 
 @dataclass(frozen=True, slots=True)

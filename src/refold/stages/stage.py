@@ -175,22 +175,18 @@ def count_part(view: View, part: Part) -> int:
 
 
 def check_options(stage: Any) -> None:
-    """Raise ConfigError for a count below zero or a share that is not between 0 and 1."""
+    """Raise ConfigError for a count below zero or a share that is not between 0 and 1.
+
+    Every refusal of an option has the value ``setting``, so that the config can say where it was set.
+    """
     for option in fields(stage):
-        value = getattr(stage, option.name)
+        setting, value = f"{stage.name}.{option.name}", getattr(stage, option.name)
         if isinstance(value, bool | str):
             continue
         if isinstance(value, int) and value < 0:
-            raise ConfigError(
-                "{name}.{name2} is {value}; give 0 or more", name=stage.name, name2=option.name, value=value
-            )
+            raise ConfigError("{setting} is {value}; give 0 or more", setting=setting, value=value)
         if isinstance(value, float) and not 0 <= value <= 1:
-            raise ConfigError(
-                "{name}.{name2} is {value}; give a share between 0 and 1",
-                name=stage.name,
-                name2=option.name,
-                value=value,
-            )
+            raise ConfigError("{setting} is {value}; give a share between 0 and 1", setting=setting, value=value)
 
 
 def render_arrival(stages: Iterable[ArrivalStage], message: Message) -> list[Edit]:

@@ -97,17 +97,17 @@ class Truncate(OutputStage):
             value = getattr(self, key)
             if value is not None and value < least:
                 raise ConfigError(
-                    "truncate.{key} is {value}; give {least} or more, a marker alone takes about 60",
-                    key=key,
+                    "{setting} is {value}; give {least} or more, a marker alone takes about 60",
+                    setting=f"truncate.{key}",
                     value=value,
                     least=least,
                 )
         if self.landmarks_max < 0:
-            raise ConfigError(
-                "truncate.landmarks_max is {landmarks_max}; give 0 or more", landmarks_max=self.landmarks_max
-            )
+            setting = "truncate.landmarks_max"
+            raise ConfigError("{setting} is {value}; give 0 or more", setting=setting, value=self.landmarks_max)
         if self.language not in ("auto", "en", "zh"):
-            raise ConfigError("truncate.language is {language!r}; give auto, en or zh", language=self.language)
+            setting = "truncate.language"
+            raise ConfigError("{setting} is {value!r}; give auto, en or zh", setting=setting, value=self.language)
 
     def speak(self, language: Language) -> Truncate:
         """Return the stage with markers in the language of a conversation, unless the settings name one."""

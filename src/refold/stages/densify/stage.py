@@ -207,16 +207,18 @@ class Densify(OutputStage):
 
     def __post_init__(self) -> None:
         if self.chars_min < 1:
-            raise ConfigError("densify.chars_min is {chars_min}; give 1 or more", chars_min=self.chars_min)
+            setting = "densify.chars_min"
+            raise ConfigError("{setting} is {value}; give 1 or more", setting=setting, value=self.chars_min)
         if self.chars_max < self.chars_min:
             raise ConfigError(
-                "densify.chars_max is {chars_max}, below chars_min {chars_min}; raise it",
-                chars_max=self.chars_max,
+                "{setting} is {value}, below chars_min {chars_min}; raise it",
+                setting="densify.chars_max",
+                value=self.chars_max,
                 chars_min=self.chars_min,
             )
         if not 0 <= self.saving_min < 1:
             raise ConfigError(
-                "densify.saving_min is {saving_min}; give a share from 0 up to 1", saving_min=self.saving_min
+                "{setting} is {value}; give a share from 0 up to 1", setting="densify.saving_min", value=self.saving_min
             )
 
     def rewrite(self, text: str, handle: str, tool: str) -> str | None:  # noqa: ARG002
