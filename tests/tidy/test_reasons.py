@@ -41,9 +41,8 @@ def find_wrong(tree: ast.Module) -> Iterator[ast.AST]:
             continue
         if isinstance(node.func, ast.Attribute) and node.func.attr in MATCHERS and is_reason(node.func.value):
             yield node
-        if isinstance(node.func, ast.Attribute) and node.func.attr in ("startswith", "partition", "split"):
-            if ast.unparse(node.func.value) == "str(error)":
-                yield node
+        if ast.unparse(node.func) in ("str(error).startswith", "str(error).partition", "str(error).split"):
+            yield node
         if isinstance(node.func, ast.Attribute) and node.func.attr in ("match", "fullmatch", "search", "sub"):
             yield from (one for one in node.args if is_reason(one))
         name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
