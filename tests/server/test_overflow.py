@@ -6,6 +6,7 @@ import pytest
 
 from refold.errors import ContextOverflow
 from refold.server.overflow import NO_LIMITS, LearnedLimits, LimitKey, Limits
+from refold.testing import fail, say
 from refold.testing.provider_rules import count_input
 from tests.server.running import make_body, make_dialog
 
@@ -123,6 +124,36 @@ def test_a_limit_is_never_learned_below_what_was_accepted_nor_above_what_was_ref
     assert limits.find(KEY).window > 50_000
     limits.note_refused(KEY, 90_000, ContextOverflow("", tokens_max=2_000_000))
     assert limits.find(KEY).window <= 90_000
+
+
+@pytest.mark.parametrize(("refused", "stated"), [(30_000, 200_000), (120_000, 200_000), (160_000, 155_000)])
+@pytest.mark.parametrize("is_accepted_first", [True, False])
+def test_no_order_of_refusals_and_accepted_requests_leaves_a_limit_below_an_accepted_size(
+    refused, stated, is_accepted_first
+):
+    limits = LearnedLimits()
+    for is_accepted in (is_accepted_first, not is_accepted_first):
+        if is_accepted:
+            limits.note_accepted(KEY, 150_000)
+        else:
+            limits.note_refused(KEY, refused, ContextOverflow("", tokens_max=stated))
+    found = limits.find(KEY)
+    assert found == NO_LIMITS or found.window - found.reserve >= 150_000
+
+
+def test_a_request_with_a_document_that_cannot_be_counted_sets_no_limit_for_others(start):
+    def refuse(request):
+        if b"application/pdf" in request.body:
+            return fail(400, "prompt is too long: 250000 tokens > 200000 maximum")
+        return say("ok")
+
+    rig = start(refuse)
+    source = {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0xLjQ="}
+    document = [{"type": "document", "source": source}, {"type": "text", "text": "Sum it up."}]
+    rig.post("anthropic", make_body("anthropic", [{"role": "user", "content": document}], "claude-sonnet-4-5"))
+    other = rig.post("anthropic", make_body("anthropic", make_dialog(30), "claude-sonnet-4-5"))
+    before, after = map(int, other.headers["x-refold-tokens"].split("->"))
+    assert before == after > 20_000
 
 
 def test_sizes_that_were_accepted_and_refused_narrow_a_limit_that_nobody_states():

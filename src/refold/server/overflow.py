@@ -6,7 +6,8 @@ lowered only if the upstream counts it and nothing else helps; a header reports 
 
 Limits are learned per tenant, upstream and model, and live as long as the process. A stated limit is believed within
 bounds: never below a size that was accepted, nor above the size that was refused. Without a stated limit, accepted and
-refused sizes narrow it down.
+refused sizes narrow it down. A refused request that counts less than half of the stated limit here holds something
+that cannot be counted here (a document, say): it says nothing about other requests.
 
 ``Fallback`` prepares a request when the ledger fails or preparing takes too long: what fits passes through unchanged,
 the rest is compressed in memory, without a model, under the edits that the session already had.
@@ -49,6 +50,8 @@ WINDOW_MIN = 1_000
 _CLOSE = 0.05
 # If max_tokens has to be lowered, the answer keeps a third of the window.
 _ANSWER_SHARE = 3
+# If our count of a refused request is below this share of the stated limit, the count is wrong, not the limit.
+_COUNTED_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +105,7 @@ class LearnedLimits:
         if sizes is None or tokens > sizes.accepted:
             sizes = self._need(key)
             sizes.accepted = max(sizes.accepted, tokens)
+            sizes.window = max(sizes.window, tokens) if sizes.window else 0
 
     def note_refused(self, key: LimitKey, tokens: int, overflow: ContextOverflow, output_tokens: int = 0) -> bool:
         """Record that an upstream refused a request of this size; return whether a limit changed.
@@ -116,7 +120,8 @@ class LearnedLimits:
         stated = overflow.tokens_max
         if stated is not None and stated >= max(WINDOW_MIN, sizes.accepted):
             window = min(stated, tokens + output_tokens) if tokens else stated
-            sizes.window = min(sizes.window or window, max(WINDOW_MIN, window))
+            if window >= stated * _COUNTED_SHARE:
+                sizes.window = max(min(sizes.window or window, window), sizes.accepted, WINDOW_MIN)
         elif tokens >= WINDOW_MIN:
             sizes.refused = min(sizes.refused or tokens, tokens)
         return before != (sizes.refused, sizes.window, sizes.counts_output)
@@ -138,6 +143,8 @@ class LearnedLimits:
         ceiling = sizes.find_ceiling()
         if sizes.window:
             limits = limit_window(sizes.window, self.find_reserve(key, output_tokens))
+            if not sizes.counts_output and count_room(limits) < sizes.accepted:
+                limits = limit_exactly(sizes.accepted)
             if not ceiling or count_room(limits) <= ceiling:
                 return limits
         return limit_exactly(ceiling) if ceiling else NO_LIMITS
