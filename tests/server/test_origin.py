@@ -17,9 +17,10 @@ CLIENTS = {
 }
 
 
-def ask(rig, client, conversation, messages, **headers):
+def ask(rig, client, conversation, messages, tools=None, **headers):
     wire, agent, header = CLIENTS[client]
-    answer = rig.post(wire, make_body(wire, messages), **{"user-agent": agent, header: conversation, **headers})
+    body = make_body(wire, messages, **({"tools": tools} if tools else {}))
+    answer = rig.post(wire, body, **{"user-agent": agent, header: conversation, **headers})
     assert answer.status_code == 200, answer.text
     return answer.headers["x-refold-session"]
 
@@ -53,6 +54,54 @@ def test_a_sub_agent_is_a_session_below_the_one_that_began_it(rig, client):
     listed = list_sessions(rig)
     assert (listed[sub]["parent"], listed[main]["parent"]) == (main, "")
     assert listed[sub]["title"] == "search the code for the parser"
+
+
+SUB_AGENTS = {
+    "claude-code": {"x-claude-code-session-id": "id-1", "x-claude-code-agent-id": "a1"},
+    "codex": {"session-id": "id-1", "thread-id": "id-2", "x-codex-parent-thread-id": "id-1"},
+    "codex, without its parent": {"session-id": "id-1", "thread-id": "id-2"},
+    "opencode": {"session-id": "id-2", "x-session-id": "id-2", "x-parent-session-id": "id-1"},
+}
+
+
+@pytest.mark.parametrize("shape", list(SUB_AGENTS))
+def test_a_sub_agent_with_an_id_of_its_own_is_below_the_conversation_that_its_headers_name(rig, shape):
+    client = shape.partition(",")[0]
+    main = ask(rig, client, "id-1", HELLO)
+    # It begins with the same words as its parent, so only its ids can tell them apart.
+    sub = ask(rig, client, "id-1", HELLO, **SUB_AGENTS[shape])
+    assert sub != main
+    assert ask(rig, client, "id-1", follow(HELLO), **SUB_AGENTS[shape]) == sub
+    assert ask(rig, client, "id-1", follow(HELLO)) == main
+    listed = list_sessions(rig)
+    assert (listed[sub]["parent"], listed[main]["parent"]) == (main, "")
+
+
+def test_sub_agents_that_got_the_same_task_are_sessions_of_their_own(rig):
+    main = ask(rig, "claude-code", "id-1", HELLO)
+    task = [{"role": "user", "content": "search the code for the parser"}]
+    subs = {ask(rig, "claude-code", "id-1", task, x_claude_code_agent_id=agent) for agent in ("a1", "a2", "a3")}
+    assert len(subs) == 3
+    assert {list_sessions(rig)[sub]["parent"] for sub in subs} == {main}
+
+
+@pytest.mark.parametrize("client", list(CLIENTS))
+def test_a_title_that_is_asked_for_first_is_below_the_conversation_and_not_above_it(tmp_path, empty_home, client):
+    title = [{"role": "user", "content": "Generate a title for: fix the failing test"}]
+    tools = [{"type": "function", "name": "run", "parameters": {"type": "object"}}]
+    if client == "claude-code":
+        tools = [{"name": "run", "input_schema": {"type": "object"}}]
+    with start_rig(tmp_path / "work", say("ok")) as rig:
+        beside = ask(rig, client, "id-1", title)
+        main = ask(rig, client, "id-1", HELLO, tools=tools)
+        helper = ask(rig, client, "id-1", [{"role": "user", "content": "something else"}], tools=tools)
+    with start_rig(tmp_path / "work", say("ok")) as rig:
+        assert {name: one["parent"] for name, one in list_sessions(rig).items()} == {
+            beside: main,
+            main: "",
+            helper: main,
+        }
+        assert ask(rig, client, "id-1", follow(HELLO), tools=tools) == main
 
 
 def test_a_conversation_that_the_client_compacted_by_itself_stays_linked(rig):
@@ -138,3 +187,9 @@ def test_a_client_is_known_by_its_user_agent(agent, client):
 )
 def test_whatever_metadata_holds_it_is_read_or_left(metadata, found):
     assert read_conversation({"metadata": metadata}) == found
+
+
+def test_only_codex_names_its_conversation_by_the_key_of_the_cache():
+    body = {"prompt_cache_key": "id-1"}
+    assert (read_conversation(body, "codex"), read_conversation(body, "openai")) == ("id-1", "")
+    assert read_conversation({"prompt_cache_key": 3}, "codex") == ""

@@ -13,6 +13,7 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from refold.conversation import because
@@ -54,6 +55,7 @@ from refold.server.request_memory import Continued, RequestMemory, store_respons
 from refold.server.session_lookup import (
     Identities,
     KnownSession,
+    Origin,
     TenantStorage,
     check_name,
     find_origin,
@@ -62,6 +64,7 @@ from refold.server.session_lookup import (
     name_provided,
     read_conversation,
     store_known,
+    store_parent,
 )
 from refold.server.settings import LARGE_BYTES, GatewaySettings, name_payer
 from refold.server.wires import Answered, Wire, move_marks
@@ -113,7 +116,8 @@ class Preparer:
         continued = self._memory.find(*key) or await self._memory.find_later(*key)
         if continued is not None and not origin.conversation and not named:
             # If only the body names the conversation, another conversation may begin with the same bytes.
-            is_same = read_conversation(continued.request.body) == continued.session.conversation
+            stated = read_conversation(continued.request.body, origin.client)
+            is_same = stated == continued.session.conversation
             continued = continued if is_same else None
         if continued is not None:
             session, request = continued.session, continued.request
@@ -129,8 +133,8 @@ class Preparer:
                 original = Outgoing(body, because.FAILED_OPEN(error=str(error)), is_failed_open=True)
                 return await self._fallback.cut_down(asked.tenant, original, wire, NO_LIMITS, str(error))
             if not origin.conversation:
-                origin = replace(origin, conversation=read_conversation(request.body))
-            session = await self._identities.look_up(self.ledger, asked.tenant, request, named=named, origin=origin)
+                origin = replace(origin, conversation=read_conversation(request.body, origin.client))
+            session = await self._look_up(asked, request, named, origin)
         if self._settings.recall_tool and request.tools:
             request = replace(request, own_tools=(make_recall_tool(wire).definition,))
             if continued is not None:
@@ -179,7 +183,7 @@ class Preparer:
             session_id = make_id(asked.tenant, check_name(named) if named else name_provided(provided))
             session = KnownSession(session_id, asked.tenant, wire.name, client=origin.client, conversation=provided)
         else:
-            session = await self._identities.look_up(self.ledger, asked.tenant, request, named=named, origin=origin)
+            session = await self._look_up(asked, request, named, origin)
         session.in_flight += 1
         self._in_flight += 1
         try:
@@ -214,6 +218,14 @@ class Preparer:
         reason = because.NOT_STORED(limit=self.storage.bytes_max)
         log.warning(reason.code, extra={"fields": {"session": attempt.session.id}})
         return replace(outgoing, reason=reason, is_failed_open=True)
+
+    async def _look_up(self, asked: Asked, request: ReadRequest, named: str, origin: Origin) -> KnownSession:
+        """Return the session that a request continues, or a new one; store the new parent of one that it leads."""
+        identities, ledger = self._identities, self._manager.ledger
+        session = await identities.look_up(ledger, asked.tenant, request, named=named, origin=origin)
+        for moved in identities.take_moved():
+            self._reporter.start(moved, partial(store_parent, ledger, moved))
+        return session
 
     def _find_limits(self, session: KnownSession, request: ReadRequest) -> Limits:
         return self._limits.find(find_limit_key(session, request), request.output_tokens_max)

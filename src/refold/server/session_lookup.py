@@ -36,7 +36,9 @@ from refold.server.request import Asked
 log = logging.getLogger("refold.server")
 ID_CHARS_MAX = 200
 # Headers that name a conversation, by priority: Claude Code, Codex, opencode.
-_HEADERS = ("x-claude-code-session-id", "session-id", "session_id", "x-session-id", "conversation-id")
+_HEADERS = ("x-claude-code-session-id", "thread-id", "session-id", "session_id", "x-session-id", "conversation-id")
+# Headers that name the conversation that began this one: Codex, opencode; a thread of Codex is part of a session.
+_PARENT_HEADERS = ("x-codex-parent-thread-id", "x-parent-session-id", "session-id")
 _NAMES = {
     "claude-cli": "claude-code",
     "codex": "codex",
@@ -51,23 +53,44 @@ _OLD_CLAUDE = re.compile(r"_session_([0-9a-fA-F-]{8,64})$")
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """A client program's name and its own conversation id; empty if unknown."""
+    """A client program's name, its own id of the conversation, and that of the one it began in; empty if unknown."""
 
     client: str = ""
     conversation: str = ""
+    parent: str = ""
 
 
 def find_origin(asked: Asked) -> Origin:
     """Return the origin that a request's headers state."""
-    for name in _HEADERS:
-        given = asked.header(name)
-        if given:
-            return Origin(_name_client(asked.header("user-agent")), given[:ID_CHARS_MAX])
-    return Origin(_name_client(asked.header("user-agent")))
+    client = _name_client(asked.header("user-agent"))
+    conversation = _find_header(asked, _HEADERS)
+    if not conversation:
+        return Origin(client)
+    if agent := asked.header("x-claude-code-agent-id"):
+        # Sub-agents of Claude Code have the session's id and one of their own.
+        above = asked.header("x-claude-code-parent-agent-id")
+        parent = _join_ids(conversation, above) if above else conversation
+        return Origin(client, _join_ids(conversation, agent), parent)
+    parent = _find_header(asked, _PARENT_HEADERS)
+    return Origin(client, conversation, parent if parent != conversation else "")
 
 
-def read_conversation(body: Mapping[str, Any]) -> str:
-    """Return the conversation id in a body (Claude Code puts it in ``metadata``); empty if there is none."""
+def _find_header(asked: Asked, names: Iterable[str]) -> str:
+    return next((given[:ID_CHARS_MAX] for name in names if (given := asked.header(name))), "")
+
+
+def _join_ids(conversation: str, agent: str) -> str:
+    return f"{conversation[: ID_CHARS_MAX // 2]}/{agent[: ID_CHARS_MAX // 2]}"
+
+
+def read_conversation(body: Mapping[str, Any], client: str = "") -> str:
+    """Return the conversation id in a body; empty if there is none.
+
+    Claude Code puts it in ``metadata``, Codex in ``prompt_cache_key``; other programs use that key for more than one.
+    """
+    key = body.get("prompt_cache_key")
+    if client == "codex" and isinstance(key, str):
+        return key[:ID_CHARS_MAX]
     metadata = body.get("metadata")
     given = metadata.get("user_id") if isinstance(metadata, dict) else None
     if not isinstance(given, str):
@@ -123,7 +146,8 @@ class KnownSession:
     """What the gateway knows about a session.
 
     ``client`` is the program that it belongs to, ``conversation`` that program's own id, and ``parent`` the session
-    that it branched from. ``folded_tokens`` is the size of the last view that was accepted if edits made it
+    that it branched from. ``is_aside``: no request had tools yet, so it may be a question beside the conversation, such
+    as one for a title. ``folded_tokens`` is the size of the last view that was accepted if edits made it
     smaller, else 0; ``spare_edits`` are those made in memory because the ledger failed.
     """
 
@@ -142,6 +166,7 @@ class KnownSession:
     client: str = ""
     conversation: str = ""
     parent: str = ""
+    is_aside: bool = False
     folded_tokens: int = 0
     spare_edits: Sequence[Edit] = ()
 
@@ -190,6 +215,7 @@ class Identities:
         self._starts: dict[tuple[str, str, str], dict[str, KnownSession]] = {}
         self._replies: OrderedDict[tuple[str, str], KnownSession] = OrderedDict()
         self._roots: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self._moved: list[KnownSession] = []
 
     def __len__(self) -> int:
         return len(self._known)
@@ -253,13 +279,29 @@ class Identities:
         known = self.find(tenant, request, origin)
         if known is None:
             name = f"{name_alike(request)}{uuid.uuid4().hex[:12]}"
-            known = KnownSession(make_id(tenant, name), tenant, request.wire.name, client=origin.client)
-            known.parent = self._roots.get((tenant, origin.conversation), "") if origin.conversation else ""
+            known = KnownSession(make_id(tenant, name), tenant, request.wire.name, client=origin.client, is_aside=True)
+            self._join_family(known, request, origin)
         if origin.conversation:
             known.conversation = origin.conversation
             self._note_root(known)
         self._continue(known, request)
         return known
+
+    def take_moved(self) -> list[KnownSession]:
+        """Return the sessions that have got another parent since the last call."""
+        moved, self._moved = self._moved, []
+        return moved
+
+    def _join_family(self, known: KnownSession, request: ReadRequest, origin: Origin) -> None:
+        """Give a new session its parent; a conversation leads those that only asked for its title before it began."""
+        ids = [one for one in (origin.conversation, origin.parent) if one]
+        roots = [self._roots[known.tenant, one] for one in ids if (known.tenant, one) in self._roots]
+        known.parent = roots[0] if roots else ""
+        root = self._known.get(known.parent)
+        if root is not None and root.is_aside and root.conversation == origin.conversation and request.tools:
+            known.parent, root.parent = "", known.id
+            self._roots[known.tenant, origin.conversation] = known.id
+            self._moved.append(root)
 
     def find(self, tenant: str, request: ReadRequest, origin: Origin = NOWHERE) -> KnownSession | None:
         """Return the known session that a request continues, or None.
@@ -336,6 +378,7 @@ class Identities:
         new = count_common(known.digests, request.digests) if since is None else since
         known.digests = request.digests
         known.system_digest = request.system_digest
+        known.is_aside = known.is_aside and not request.tools
         self._note_replies(known, compress(request.digests[new:], request.replies[new:]))
         self._enter(known)
 
@@ -388,8 +431,18 @@ def store_known(ledger: Ledger, session: KnownSession, request: ReadRequest) -> 
     for name in _ORIGIN:
         if value := getattr(session, name):
             made[name] = value
+    if session.is_aside:
+        made["aside"] = True
     ledger.update_session(session.id, {"settings": {SETTING: made}}, time.time())
     session.is_stored = True
+
+
+def store_parent(ledger: Ledger, session: KnownSession) -> None:
+    """Store a session's new parent; one that is not stored yet is stored with it later. Blocks."""
+    row = ledger.read_session(session.id)
+    made = row.settings.get(SETTING) if row is not None else None
+    if isinstance(made, dict):
+        ledger.update_session(session.id, {"settings": {SETTING: {**made, "parent": session.parent}}}, time.time())
 
 
 def read_known(ledger: Ledger, limit: int) -> list[KnownSession]:
@@ -414,6 +467,7 @@ def _read_rows(ledger: Ledger, rows: list[SessionRow]) -> list[KnownSession]:
         client, conversation, parent = (str(made.get(name, "")) for name in _ORIGIN)
         known = KnownSession(row.id, tenant, row.wire, digests, system, is_stored=True)
         known.client, known.conversation, known.parent = client, conversation, parent
+        known.is_aside = bool(made.get("aside"))
         found.append(known)
     return found
 
