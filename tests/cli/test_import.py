@@ -83,6 +83,24 @@ def test_count_reads_session_files_and_lists_several(folder: Path, capsys: pytes
     assert "not JSON" in told.err, "the half line at its end is named"
 
 
+def test_count_of_a_folder_lists_every_conversation_and_names_what_is_none(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    count(str(folder), None, None, as_json=True)
+    told = capsys.readouterr()
+    assert set(json.loads(told.out)) == {
+        "project/claude.jsonl: s-1",
+        "project/claude.jsonl: s-1/a7",
+        "request.json",
+        "rollout-1.jsonl",
+    }
+    assert "package.json holds no conversation" in told.err
+    for one in ("request.json", "rollout-1.jsonl", "project/claude.jsonl"):
+        (folder / one).unlink()
+    with pytest.raises(FormatError, match="no conversation that can be counted"):
+        count(str(folder), None, None, as_json=False)
+
+
 def test_compact_writes_the_main_conversation_of_a_session_file(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

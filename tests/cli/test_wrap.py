@@ -93,6 +93,7 @@ def test_a_program_that_is_not_there_is_an_error_that_says_so(folder: Path) -> N
         done = run_wrapped(folder, provider, "no-such-program-here")
     assert done.returncode == 3
     assert "'no-such-program-here' is not installed" in done.stderr
+    assert "gateway" not in done.stderr, "none is started for it"
 
 
 def test_keys_of_the_workspace_do_not_lock_the_wrapped_program_out(folder: Path) -> None:

@@ -68,7 +68,9 @@ def find_workspace(folder: str | None = None) -> str:
     return "."
 
 
-File = Annotated[str, typer.Argument(metavar="FILE", help="JSON or JSONL, also .gz; '-' reads standard input.")]
+FileOrFolder = Annotated[
+    str, typer.Argument(metavar="FILE", help="JSON or JSONL, also .gz, or a folder; '-' reads standard input.")
+]
 Model = Annotated[
     str | None, typer.Option("--model", "-m", metavar="MODEL", help="Model, for its context window and tokenizer.")
 ]

@@ -8,7 +8,7 @@ lines go to standard error.
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from refold.cli.app import app, format_examples
-from refold.cli.input import AsJson, File, Format, Model, read_document, read_tokens
+from refold.cli.input import AsJson, FileOrFolder, Format, Model, read_document, read_tokens
 from refold.cli.output import (
     clean_line,
     count_things,
@@ -92,23 +92,27 @@ class ConversationTokens:
 
 
 @app.command(epilog=format_examples("refold count session.json", "cat request.json | refold count - --model gpt-5"))
-def count(file: File, model: Model = None, format: Format = None, as_json: AsJson = False) -> None:  # noqa: A002
-    """Count the tokens of a conversation, per message and per role."""
+def count(file: FileOrFolder, model: Model = None, format: Format = None, as_json: AsJson = False) -> None:  # noqa: A002
+    """Count the tokens of a conversation, per message and per role.
+
+    A folder means every .json and .jsonl file below it.
+    """
     from refold.config import load_config
     from refold.config.values import window_of
-    from refold.readers import find_conversations
     from refold.tokens import counter_for, model_info
 
     config = load_config(call={"model": model})
     use_language(config.language)
-    document = read_document(file)
     found: dict[str, ConversationTokens] = {}
-    for title, conversation in find_conversations(document.value, document.place, format):
+    broken: list[str] = []
+    for title, conversation in _read_conversations(file, format, broken):
         name = config.model or conversation.model or ""
         counter = counter_for(name or None, config.tokenizer)
         window = window_of(config, name) or model_info(name or None).window
         found[title] = count_conversation(conversation, counter, name, window)
-    note_broken(document.broken)
+    note_broken(broken)
+    if not found:
+        raise FormatError(tr("{path} holds no conversation that can be counted", path=file))
     first = next(iter(found.values()))
     if as_json:
         write_json(asdict(first) if len(found) == 1 else {title: asdict(one) for title, one in found.items()})
@@ -118,11 +122,36 @@ def count(file: File, model: Model = None, format: Format = None, as_json: AsJso
         _show_all(found)
 
 
+def _read_conversations(file: str, form: str | None, broken: list[str]) -> Iterator[tuple[str, Conversation]]:
+    """Yield the conversations of a file, or of every file below a folder; what cannot be read goes to ``broken``."""
+    from refold.readers import find_conversations, list_files
+
+    if not Path(file).is_dir():
+        document = read_document(file)
+        broken += document.broken
+        yield from find_conversations(document.value, document.place, form)
+        return
+    paths = list_files([file])
+    with show_progress(tr("counting")) as advance:
+        for done, path in enumerate(paths):
+            advance(done, len(paths))
+            place = str(Path(path).relative_to(file))
+            try:
+                document = read_document(path)
+                inside = find_conversations(document.value, place, form)
+            except FormatError as error:
+                broken.append(str(error))
+                continue
+            broken += document.broken
+            for title, conversation in inside:
+                yield place if len(inside) == 1 else f"{place}: {title}", conversation
+
+
 def _show_all(counted: Mapping[str, ConversationTokens]) -> None:
     """Print one line per conversation."""
     table = make_table("conversation", "format", "messages", "tokens", numbers=("messages", "tokens"))
     for title, one in counted.items():
-        table.add_row(clean_line(title, 60), one.format, f"{len(one.lines):,}", f"{one.total:,}")
+        table.add_row(clean_line(title, 44), one.format, f"{len(one.lines):,}", f"{one.total:,}")
     table.add_section()
     messages, tokens = (sum(len(one.lines) for one in counted.values()), sum(one.total for one in counted.values()))
     table.add_row(tr("total"), "", f"{messages:,}", f"{tokens:,}")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -134,6 +135,7 @@ def run(wish: WrapWish) -> int:
     if not wish.command:
         raise ConfigError(tr("name the program to run: refold wrap claude, or refold wrap -- COMMAND"))
     environ, recipe = copy_environment(), find_recipe(wish.command[0])
+    _check_program(wish.command[0], environ)
     upstreams = {**_keep_addresses(environ), **recipe(wish.command, "", environ).upstreams, **wish.upstreams}
     _check_addresses(upstreams)
     started, run_id = time.time(), secrets.token_hex(8)
@@ -157,6 +159,12 @@ def run(wish: WrapWish) -> int:
         )
     typer.echo(f"refold: {line}", err=True)
     return code
+
+
+def _check_program(program: str, environ: Mapping[str, str]) -> None:
+    """Raise ConfigError if there is no such program, before a gateway is started for it."""
+    if shutil.which(program, path=environ.get("PATH")) is None and not Path(program).exists():
+        raise ConfigError(tr("{command!r} is not installed, or not on the PATH", command=program))
 
 
 def _run_alone(
@@ -276,8 +284,6 @@ def run_program(command: Sequence[str], environ: Mapping[str, str]) -> int:
     """Run a program on this terminal until it ends; return its exit code, 128 and more after a signal."""
     try:
         child = subprocess.Popen(command, env=dict(environ))
-    except FileNotFoundError:
-        raise ConfigError(tr("{command!r} is not installed, or not on the PATH", command=command[0])) from None
     except OSError as error:
         raise ConfigError(
             tr("{command!r} cannot be run: {strerror}", command=command[0], strerror=error.strerror or error)
