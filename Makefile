@@ -59,7 +59,7 @@ fix: $(VENV)/.dev  ## what the linters can mend by themselves
 	$(BIN)/ruff format .
 
 # A benchmark prints its Markdown section on standard output and its progress on standard error.
-bench: $(VENV)/.dev  ## run every benchmark and write docs/benchmarks.md anew
+bench: $(VENV)/.dev  ## run every benchmark and write docs/benchmarks.md
 	@page=$$(mktemp); \
 	printf '# Benchmarks\n\nWritten by `make bench`; each section names the script it comes from. Compare ratios, not machines.\n' > $$page; \
 	for script in benchmarks/bench_*.py; do \
@@ -73,10 +73,10 @@ reference: $(VENV)/.dev  ## write docs/reference/names.md and docs/requirements.
 	$(BIN)/python docs/make_reference.py
 	$(BIN)/python docs/make_requirements.py
 
-screenshots: $(VENV)/.dev  ## make the pictures of the page in docs/images anew
+screenshots: $(VENV)/.dev  ## make the pictures of the page in docs/images again
 	$(BIN)/python docs/make_screenshots.py
 
-lock: $(VENV)/bin/python  ## resolve the requirements anew, with hashes and without addresses
+lock: $(VENV)/bin/python  ## resolve the requirements again, with hashes and without addresses
 	$(PIP) install "uv==$(UV_VERSION)"
 	$(LOCK) pyproject.toml -o requirements/base.txt $(LOCK_ARGS)
 	$(LOCK) requirements/build.in -c requirements/base.txt -o requirements/build.txt $(LOCK_ARGS)

@@ -68,11 +68,11 @@ def sync_folder(folder: Path) -> None:
             os.close(handle)
 
 
-def make_folder(folder: Path, *, mode: int = FOLDER_MODE) -> None:
+def make_folder(folder: Path) -> None:
     """Create a folder and its parents; an existing folder stays as it is."""
     if not folder.is_dir():
         make_folder(folder.parent)
-        folder.mkdir(mode=mode, exist_ok=True)
+        folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
         sync_folder(folder.parent)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -49,3 +50,17 @@ def test_every_extra_is_on_the_page_of_dependencies_and_the_architecture_names_e
             assert f"{folder.name}/" in tree, f"ARCHITECTURE.md does not name {folder.name}/"
         elif folder.suffix == ".py" and folder.stem not in ("__init__", "__main__"):
             assert folder.name in tree, f"ARCHITECTURE.md does not name {folder.name}"
+
+
+def test_the_architecture_names_files_that_exist_and_leaves_no_file_of_the_shell_out() -> None:
+    page = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    tree = page.partition("src/refold/\n")[2].partition("\ntests/")[0]
+    package = ROOT / "src" / "refold"
+    for entry in re.split(r"\n(?=  \S)", tree):
+        folders = re.findall(r"(\w+)/", entry[:20]) or ["."]
+        found = {path.name for folder in folders for path in (package / folder).rglob("*.py")}
+        named = set(re.findall(r"\b\w+\.py\b", entry))
+        assert named <= found, f"ARCHITECTURE.md names {sorted(named - found)} in {folders}, where no such file is"
+        if set(folders) <= {"manager", "server", "web", "cli", "mcp", "ledger", "recall"}:
+            beside = {path.name for folder in folders for path in (package / folder).glob("*.py")} - {"__init__.py"}
+            assert beside <= named | {"context_server.py"}, f"ARCHITECTURE.md leaves out {sorted(beside - named)}"

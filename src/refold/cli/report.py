@@ -29,6 +29,7 @@ from refold.conversation.reason import Reason, describe
 from refold.conversation.view import Edit
 from refold.ladder.report import Report, StageReport
 
+RANGES_MAX = 40
 _WIDE = 100  # Width from which the reason fits beside its change.
 _VERBS = {"replace": "shorten", "drop": "drop", "fold": "fold"}
 
@@ -160,16 +161,16 @@ def _describe_places(places: Iterable[int]) -> str:
     return f"{count_things(len(ordered), 'message')}: {', '.join(join_ranges(ordered))}"
 
 
-def join_ranges(places: Sequence[int], most: int = 40) -> list[str]:
-    """Return sorted positions as ranges: ``#0``, ``#3–9``; ranges beyond ``most`` are only counted."""
+def join_ranges(places: Sequence[int]) -> list[str]:
+    """Return sorted positions as ranges: ``#0``, ``#3–9``; those beyond the limit are only counted."""
     ranges: list[list[int]] = []
     for place in places:
         if ranges and place == ranges[-1][1] + 1:
             ranges[-1][1] = place
         else:
             ranges.append([place, place])
-    shown = [f"#{a}" if a == b else f"#{a}–{b}" for a, b in ranges[:most]]
-    rest = sum(b - a + 1 for a, b in ranges[most:])
+    shown = [f"#{a}" if a == b else f"#{a}–{b}" for a, b in ranges[:RANGES_MAX]]
+    rest = sum(b - a + 1 for a, b in ranges[RANGES_MAX:])
     return [*shown, f"and {count_things(rest, 'more message')}"] if rest else shown
 
 

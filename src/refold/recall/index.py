@@ -169,8 +169,8 @@ _Pieces = list[tuple[Piece, list[str]]]
 class RecallIndex:
     """The words of every session, in one file of its own. Safe to share between threads and processes."""
 
-    def __init__(self, path: str | os.PathLike[str], *, busy_timeout_s: float = 10.0) -> None:
-        self.file = IndexFile(path, busy_timeout_s=busy_timeout_s)
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.file = IndexFile(path)
 
     @property
     def path(self) -> Path:

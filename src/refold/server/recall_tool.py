@@ -44,7 +44,6 @@ _PARAMETERS = {
     "properties": {"query": {"type": "string"}, "handle": {"type": "string"}},
     "additionalProperties": False,
 }
-LIMIT_REACHED = "The limit of recalls for this turn is reached. Continue with what you have."
 
 
 @dataclass(frozen=True, slots=True)

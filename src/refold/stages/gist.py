@@ -62,10 +62,10 @@ def find_observations(view: View) -> list[Observation]:
     return found
 
 
-def describe_call(tool: str, arguments: str, chars_max: int = GIST_CHARS) -> str:
+def describe_call(tool: str, arguments: str) -> str:
     """Return a tool's name and its telling arguments on one line, cut with ``…`` where they are long."""
     words: list[str] = []
-    room = chars_max
+    room = GIST_CHARS
     for key, value in _telling_values(arguments):
         if room < 8:
             break
