@@ -95,3 +95,26 @@ def test_a_client_that_asks_for_a_title_beside_its_task_does_not_disturb_it(star
     second = rig.http.post("/v1/responses", json=shape.wrap(longer), headers=headers)
     assert second.headers["x-refold-session"] == first.headers["x-refold-session"]
     assert beside.headers["x-refold-session"] != first.headers["x-refold-session"]
+
+
+def test_system_messages_among_those_of_claude_code_are_where_the_provider_accepts_them(start):
+    # Newer models get reminders as system messages: after a user message, before a reply or at the end.
+    rig = start(window=12_000)
+    messages = [
+        {"role": "user", "content": "Please run all the steps."},
+        {"role": "system", "content": "Agents: none."},
+    ]
+    for number in range(30):
+        output = " ".join(f"s{number}w{word}" for word in range(150))
+        call = {"type": "tool_use", "id": f"toolu_{number}", "name": "run", "input": {"command": f"step {number}"}}
+        result = {"type": "tool_result", "tool_use_id": f"toolu_{number}", "content": output}
+        messages += [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+        if number % 4 == 3:
+            messages.append({"role": "system", "content": f"Reminder {number}: the list of tasks is empty."})
+        body = {"model": "claude-opus-5-5", "max_tokens": 500, "messages": messages}
+        answer = rig.post("anthropic", body, x_claude_code_session_id="id-1")
+        assert answer.status_code == 200, answer.text
+    assert int(answer.headers["x-refold-edits"]) > 0
+    sent = rig.provider.requests[-1].body.decode()
+    assert "Agents: none." in sent
+    assert "Reminder 3:" in sent

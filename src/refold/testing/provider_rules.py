@@ -232,13 +232,16 @@ def _check_fields(wire: str, body: Raw, unsupported: Collection[str]) -> Refusal
 
 
 def _check_roles(wire: str, body: Raw) -> Refusal | None:
-    for at, message in enumerate(_messages_of(wire, body)):
+    messages = _messages_of(wire, body)
+    for at, message in enumerate(messages):
         if not isinstance(message, dict):
             return Refusal(400, f"messages.{at}: Input should be an object", "invalid_type", f"messages[{at}]")
         role = message.get("role")
         if wire == "openai-responses" and message.get("type", "message") != "message":
             continue
         if role in _ROLES[wire]:
+            continue
+        if wire == "anthropic" and role == "system" and _takes_system(messages, at):
             continue
         if wire == "anthropic" and role == "system":
             text = 'messages: Unexpected role "system". The Messages API accepts a top-level `system` parameter.'
@@ -247,6 +250,13 @@ def _check_roles(wire: str, body: Raw) -> Refusal | None:
         text = f"Invalid value: {role!r}. Supported values are: {known}."
         return Refusal(400, text, "invalid_value", f"messages[{at}].role")
     return None
+
+
+def _takes_system(messages: Sequence[Any], at: int) -> bool:
+    """Tell whether newer Claude models accept a system message here: after a user message, before a reply or last."""
+    before = messages[at - 1] if at else {}
+    after = messages[at + 1] if at + 1 < len(messages) else {"role": "assistant"}
+    return [one.get("role") if isinstance(one, dict) else None for one in (before, after)] == ["user", "assistant"]
 
 
 def _check_conversation(wire: str, body: Raw) -> Refusal | None:
