@@ -10,6 +10,7 @@ import ast
 import re
 import sys
 import tomllib
+from functools import cache
 from pathlib import Path
 
 DOCS = Path(__file__).resolve().parent
@@ -37,6 +38,7 @@ def list_rows() -> list[str]:
     return [f"{document}.{row}" for document, said in read_requirements().items() for row in said["rows"]]  # type: ignore[attr-defined]
 
 
+@cache
 def find_tests(root: Path = TESTS) -> dict[str, dict[str, list[str]]]:
     """Return row → test file → names of its tests; a file that cites a row as a whole has no names."""
     found: dict[str, dict[str, list[str]]] = {}

@@ -197,8 +197,11 @@ async def test_a_command_that_prints_100_mb_is_bounded_and_counted(folder: Path)
 
 
 async def test_a_command_that_never_ends_is_stopped_with_all_it_started(folder: Path) -> None:
-    text = await run(folder, "(sleep 777 & echo $! > child; wait)", timeout_s=2)
-    assert text == "[stopped after 2 s]"
+    for timeout_s in (1, 10, 60):  # A busy machine may take longer than a second to start the shell.
+        text = await run(folder, "(sleep 777 & echo $! > child; wait)", timeout_s=timeout_s)
+        assert text == f"[stopped after {timeout_s} s]"
+        if (folder / "child").exists():
+            break
     state = Path(f"/proc/{int((folder / 'child').read_text())}/stat")
     while state.exists() and state.read_text().split()[2] != "Z":
         await asyncio.sleep(0.01)

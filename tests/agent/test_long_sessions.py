@@ -84,7 +84,12 @@ async def work_through(wire: str, steps: int, folder: Path, **settings: Any) -> 
         assert manager.verify("s") == []
 
 
-@pytest.mark.parametrize("wire", ["anthropic", pytest.param("openai-chat", marks=pytest.mark.slow)])
+async def test_forty_steps_in_a_window_of_8k(tmp_path: Path) -> None:
+    await work_through("anthropic", 40, tmp_path)
+
+
+@pytest.mark.slow
+@both
 async def test_eighty_steps_in_a_window_of_8k(wire: str, tmp_path: Path) -> None:
     await work_through(wire, 80, tmp_path)
 

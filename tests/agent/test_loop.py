@@ -85,22 +85,25 @@ async def test_tools_get_typed_arguments_and_their_results_reach_the_model(wire:
 
 @both
 async def test_several_calls_run_at_the_same_time_and_keep_their_order(wire: str, tmp_path: Path) -> None:
-    running = 0
-    most = 0
+    started: list[str] = []
+    all_started, others_ended = asyncio.Event(), asyncio.Event()
 
     async def wait(name: str) -> str:
-        nonlocal running, most
-        running += 1
-        most = max(most, running)
-        await asyncio.sleep(0.05 if name == "slow" else 0.01)
-        running -= 1
+        started.append(name)
+        if len(started) == 3:
+            all_started.set()
+        await asyncio.wait_for(all_started.wait(), 60)
+        if name == "slow":
+            await asyncio.wait_for(others_ended.wait(), 60)
+        elif name == "third":
+            others_ended.set()
         return name
 
     calls = tuple(ScriptedCall("wait", {"name": name}, f"id_{name}") for name in ("slow", "quick", "third"))
     with ScriptedProvider([ScriptedReply(calls=calls), say("done")]) as provider, make_manager(tmp_path) as manager:
         events = await run_all(make_agent(provider, manager, wire, [wait]), "go")
         stored = check_stored(manager, wire)
-    assert most == 3
+    assert len(started) == 3
     assert [one.name for one in pick(events, ToolStarted)] == ["wait"] * 3
     results = stored[2:5] if wire == "openai-chat" else stored[2]["content"]
     assert [one["content"] for one in results] == ["slow", "quick", "third"]

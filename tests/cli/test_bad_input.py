@@ -9,6 +9,7 @@ import pytest
 from refold.cli.app import EXIT_CODES
 from tests.cli.conftest import make_session
 from tests.cli.running import Ran, Shell
+from tests.effort import first_of
 
 GOOD = json.dumps(make_session(2))
 CONFIG, FORMAT, TOO_SMALL, OUTPUT = 3, 4, 5, 9
@@ -227,11 +228,7 @@ def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no full device to write to")
 @pytest.mark.parametrize(
     "command",
-    [
-        "compact input.json --budget 1000",
-        "--help",
-        *(pytest.param(more, marks=pytest.mark.slow) for more in ("count input.json", "presets")),
-    ],
+    first_of(("compact input.json --budget 1000", "--help", "count input.json", "presets"), 1),
 )
 def test_a_full_disk_behind_standard_output_is_told(shell: Shell, command: str) -> None:
     import subprocess

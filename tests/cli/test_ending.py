@@ -8,6 +8,7 @@ import pytest
 
 from tests.cli.conftest import make_session
 from tests.cli.running import ProcessShell, Shell
+from tests.effort import first_of
 from tests.repl.terminal import hear_interrupts, strip
 
 LONG = "x" * 90
@@ -39,6 +40,7 @@ def test_on_a_terminal_an_error_is_wrapped_at_words(shell: Shell) -> None:
     assert all(len(line) <= 40 for line in lines)
 
 
+@pytest.mark.slow
 def test_a_long_path_in_an_error_is_left_whole(shell: Shell) -> None:
     _, lines = run_in_terminal(shell, *WRONG, columns=40)
     assert f"refold: {LONG}.json" in lines
@@ -49,6 +51,7 @@ def test_in_a_pipe_an_error_is_one_line_however_narrow_the_terminal(shell: Shell
     assert (ran.code, ran.err.count("\n")) == (4, 1)
 
 
+@pytest.mark.slow
 def test_a_sentence_is_wrapped_on_a_terminal_and_whole_in_a_pipe(shell: Shell) -> None:
     _, lines = run_in_terminal(shell, "sessions", columns=60)
     assert len(lines) > 1
@@ -74,11 +77,7 @@ def test_a_wrong_command_line_is_told_as_any_error_is(shell: Shell, args: tuple[
 
 @pytest.mark.parametrize(
     "command",
-    [
-        "--help",
-        "count session.json --json",
-        *(pytest.param(more, marks=pytest.mark.slow) for more in ("count session.json", "presets")),
-    ],
+    first_of(("count session.json --json", "--help", "count session.json", "presets"), 1),
 )
 def test_a_pipe_that_is_closed_early_is_no_error(shell: Shell, session: list[dict[str, object]], command: str) -> None:
     # Larger than what a pipe holds, so that the reader is gone before all is written.
@@ -113,7 +112,7 @@ def test_a_terminal_that_lacks_characters_gets_escapes_and_no_error(shell: Shell
     assert ran.out.decode(encoding)
 
 
-@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("encoding", first_of(ENCODINGS, 1))
 def test_a_process_with_a_poor_encoding_gets_escapes_and_no_error(process: ProcessShell, encoding: str) -> None:
     process.write("session.json", json.dumps(POOR))
     ran = process.refold("compact", "session.json", "-b", "2k", "--dry-run", PYTHONIOENCODING=encoding, PYTHONUTF8="0")
@@ -176,18 +175,14 @@ def test_a_chat_without_a_model_fails_before_anything_is_drawn_or_made(shell: Sh
     assert not (shell.folder / ".refold").exists()
 
 
-@pytest.mark.parametrize(
-    ("command", "module", "extra"), [("wrap true", "uvicorn", "server"), ("serve --port 0", "uvicorn", "server")]
-)
-def test_a_command_whose_extra_is_not_installed_says_how_to_install_it(
-    shell: Shell, command: str, module: str, extra: str
-) -> None:
+@pytest.mark.parametrize("command", first_of(("serve --port 0", "wrap true"), 1))
+def test_a_command_whose_extra_is_not_installed_says_how_to_install_it(shell: Shell, command: str) -> None:
     program = (
-        f"import sys; sys.modules[{module!r}] = None; sys.argv = ['refold', *{command.split()!r}]\n"
+        f"import sys; sys.modules['uvicorn'] = None; sys.argv = ['refold', *{command.split()!r}]\n"
         "from refold.cli.main import main; sys.exit(main())"
     )
     ran = subprocess.run(
         [sys.executable, "-c", program], cwd=shell.folder, capture_output=True, text=True, timeout=120, check=False
     )
-    assert ran.stderr == f"refold: {module} is not installed; install it with: pip install 'refold[{extra}]'\n"
+    assert ran.stderr == "refold: uvicorn is not installed; install it with: pip install 'refold[server]'\n"
     assert ran.returncode == 3

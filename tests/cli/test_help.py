@@ -3,6 +3,7 @@
 import re
 import shlex
 import sys
+from functools import cache
 from typing import Any
 
 import pytest
@@ -14,12 +15,14 @@ from refold.cli.main import app
 from tests.cli.running import Shell
 
 
+@cache
 def read_help(*args: str, columns: int = 80) -> str:
     ran = CliRunner().invoke(app, [*args, "--help"], prog_name="refold", terminal_width=columns)
     assert ran.exit_code == 0, ran.output
     return ran.stdout
 
 
+@cache
 def list_commands() -> list[tuple[str, ...]]:
     group: Any = typer.main.get_command(app)
     inner = [(name, one) for name, group in group.commands.items() for one in getattr(group, "commands", {})]

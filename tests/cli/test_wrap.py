@@ -71,6 +71,7 @@ def test_a_wrapped_program_talks_through_the_gateway_and_its_exit_code_is_ours(f
     assert {one.name for one in (folder / "work").iterdir()} == {".refold", "refold.yaml"}
 
 
+@pytest.mark.slow
 def test_a_project_that_has_memory_pages_gets_those_of_a_wrapped_program_too(folder: Path) -> None:
     (folder / "work" / "refold.yaml").write_text("window: 8000\n")
     (folder / "work" / "memory").mkdir()
@@ -80,6 +81,7 @@ def test_a_project_that_has_memory_pages_gets_those_of_a_wrapped_program_too(fol
     assert list((folder / "work" / "memory").iterdir())
 
 
+@pytest.mark.slow
 def test_what_the_program_prints_goes_through_untouched(folder: Path) -> None:
     with ScriptedProvider() as provider:
         script = "import sys; sys.stdout.write('out\\n'); sys.stderr.write('err\\n'); print(sys.argv[1:])"
@@ -88,6 +90,7 @@ def test_what_the_program_prints_goes_through_untouched(folder: Path) -> None:
     assert done.stderr.splitlines()[1:] == ["err", "refold: no request came through"]
 
 
+@pytest.mark.slow
 def test_a_program_that_is_not_there_is_an_error_that_says_so(folder: Path) -> None:
     with ScriptedProvider() as provider:
         done = run_wrapped(folder, provider, "no-such-program-here")
@@ -96,6 +99,7 @@ def test_a_program_that_is_not_there_is_an_error_that_says_so(folder: Path) -> N
     assert "gateway" not in done.stderr, "none is started for it"
 
 
+@pytest.mark.slow
 def test_keys_of_the_workspace_do_not_lock_the_wrapped_program_out(folder: Path) -> None:
     from refold.server.auth import KeyRing
 
@@ -105,6 +109,7 @@ def test_keys_of_the_workspace_do_not_lock_the_wrapped_program_out(folder: Path)
         assert done.returncode == 5, done.stderr
 
 
+@pytest.mark.slow
 def test_the_address_that_a_program_used_before_is_where_its_requests_go(folder: Path) -> None:
     with ScriptedProvider("ok") as provider:
         command = ("--", sys.executable, str(folder / "client.py"), "openai", "1")

@@ -70,6 +70,7 @@ def test_the_pictures_of_the_readmes_are_those_that_are_compared() -> None:
     assert named == set(maker.DESCRIBED) == set(json.loads(maker.SHOWN.read_text(encoding="utf-8")))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", maker.DESCRIBED)
 def test_a_picture_shows_the_page_as_it_is(served: tuple[Any, str], name: str) -> None:
     browser, url = served

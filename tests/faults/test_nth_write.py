@@ -72,6 +72,19 @@ def start(ledger: SqliteLedger) -> None:
     send(ledger, TEXTS)
 
 
+QUICK_CASES = ((append, False), (compress, True))
+CASES = [
+    pytest.param(
+        change,
+        is_dead_after,
+        id=f"{change.__name__}-{'for good' if is_dead_after else 'once'}",
+        marks=() if (change, is_dead_after) in QUICK_CASES else pytest.mark.slow,
+    )
+    for change in (append, compress, undo, forget, delete, put)
+    for is_dead_after in (False, True)
+]
+
+
 @pytest.fixture(scope="module")
 def disk() -> Iterator[Disk]:
     with faulty_disk() as disk:
@@ -109,8 +122,7 @@ def tell_state(file: Path) -> object:
     return state
 
 
-@pytest.mark.parametrize("is_dead_after", [False, True], ids=["once", "for good"])
-@pytest.mark.parametrize("change", [append, compress, undo, forget, delete, put])
+@pytest.mark.parametrize(("change", "is_dead_after"), CASES)
 def test_whatever_write_fails_a_change_is_whole_or_did_not_happen(
     change: Callable[[SqliteLedger], None], is_dead_after: bool, disk: Disk, template: Path, tmp_path: Path
 ) -> None:
@@ -139,7 +151,9 @@ def test_whatever_write_fails_a_change_is_whole_or_did_not_happen(
     assert seen["new"] >= 1
 
 
-@pytest.mark.parametrize("is_dead_after", [False, True], ids=["once", "for good"])
+@pytest.mark.parametrize(
+    "is_dead_after", [pytest.param(False, id="once"), pytest.param(True, id="for good", marks=pytest.mark.slow)]
+)
 def test_whatever_write_fails_while_a_ledger_is_made_it_can_be_made_again(
     is_dead_after: bool, disk: Disk, tmp_path: Path
 ) -> None:

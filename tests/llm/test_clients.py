@@ -39,11 +39,11 @@ KEY = "key-" + "of-the-tests-0123456789"
 
 
 def make_openai(provider: ScriptedProvider, **more: Any) -> Model:
-    return OpenAIModel("gpt-4o", KEY, provider.openai_url, **{"timeout_s": 5.0, **more})
+    return OpenAIModel("gpt-4o", KEY, provider.openai_url, **{"timeout_s": 60.0, **more})
 
 
 def make_anthropic(provider: ScriptedProvider, **more: Any) -> Model:
-    return AnthropicModel("claude-sonnet-5", KEY, provider.anthropic_url, **{"timeout_s": 5.0, **more})
+    return AnthropicModel("claude-sonnet-5", KEY, provider.anthropic_url, **{"timeout_s": 60.0, **more})
 
 
 both = pytest.mark.parametrize("make", [make_openai, make_anthropic], ids=["openai", "anthropic"])

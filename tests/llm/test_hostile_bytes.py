@@ -25,12 +25,12 @@ ODD = "é 中文 🙂 \u202e\u200b end"
 
 
 async def ask_openai(url: str) -> tuple[str, str]:
-    answer = await OpenAIModel("m", "key", f"{url}/v1", timeout_s=20).complete("hi", tokens_max=50)
+    answer = await OpenAIModel("m", "key", f"{url}/v1", timeout_s=120).complete("hi", tokens_max=50)
     return answer.content, answer.finish_reason
 
 
 async def ask_anthropic(url: str) -> tuple[str, str]:
-    answer = await AnthropicModel("m", "key", url, timeout_s=20).complete("hi", tokens_max=50)
+    answer = await AnthropicModel("m", "key", url, timeout_s=120).complete("hi", tokens_max=50)
     return answer.content, answer.finish_reason
 
 

@@ -172,7 +172,7 @@ async def test_it_serves_over_http_on_loopback(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "refold", "mcp", "--http", "--port", str(port), "--workspace", str(tmp_path)]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        until = time.monotonic() + 30
+        until = time.monotonic() + 120
         while time.monotonic() < until:
             with socket.socket() as probe:
                 if probe.connect_ex(("127.0.0.1", port)) == 0:

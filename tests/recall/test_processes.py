@@ -61,7 +61,7 @@ def test_a_process_killed_while_it_indexes_leaves_an_index_that_verifies(tmp_pat
     assert other.stdout is not None
     assert other.stdout.readline().strip() == "ready"
     # It is killed once some of it is stored, and then somewhere in the middle.
-    until = time.monotonic() + 30
+    until = time.monotonic() + 120
     while workspace.recall.index.find_mark("s") is None and other.poll() is None and time.monotonic() < until:
         time.sleep(0.001)
     time.sleep(wait_s)

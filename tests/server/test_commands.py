@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -167,9 +168,11 @@ def test_serving_other_machines_without_a_key_is_refused(shell):
     assert "refold key add" in ran.err
 
 
-def test_a_port_in_use_is_told_in_one_line(tmp_path):
-    with run_gateway(tmp_path) as (url, _):
-        ran = ProcessShell(tmp_path).refold("serve", "--port", url.rpartition(":")[2])
+def test_a_port_in_use_is_told_in_one_line(shell):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        ran = ProcessShell(shell.folder).refold("serve", "--port", str(taken.getsockname()[1]))
     assert ran.code == 3
     assert "--port" in ran.err
 

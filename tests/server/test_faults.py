@@ -235,7 +235,7 @@ def test_stopping_finishes_streams_first(start, tmp_path):
     from tests.server.running import start_rig
 
     got: list[bytes] = []
-    with start_rig(tmp_path / "w2", drip("word " * 40, pause_s=0.02), settings={"shutdown_s": 10}) as rig:
+    with start_rig(tmp_path / "w2", drip("word " * 40, pause_s=0.02), settings={"shutdown_s": 60}) as rig:
         whole = threading.Event()
 
         def ask():

@@ -16,7 +16,7 @@ CREDENTIALS = ["authorization", "x-api-key", "api-key", "x-goog-api-key", "x-any
 def say_raw(rig, head):
     """Send a request byte by byte as given; return what comes back."""
     at = urlsplit(rig.url)
-    with socket.create_connection((at.hostname, at.port), timeout=10) as connection:
+    with socket.create_connection((at.hostname, at.port), timeout=60) as connection:
         connection.sendall(head)
         connection.shutdown(socket.SHUT_WR)
         return b"".join(iter(lambda: connection.recv(65_536), b""))
@@ -159,7 +159,7 @@ def test_one_tenant_cannot_take_all_the_places(start):
     async def ask():
         import httpx2
 
-        async with httpx2.AsyncClient(base_url=rig.url, timeout=30, trust_env=False) as http:
+        async with httpx2.AsyncClient(base_url=rig.url, timeout=120, trust_env=False) as http:
 
             def post(name):
                 body = make_body("openai-chat", HELLO)

@@ -26,7 +26,7 @@ def post(
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
     request = urllib.request.Request(f"{provider.url}{path}", content, {"Content-Type": "application/json", **headers})
     try:
-        with urllib.request.urlopen(request, timeout=5) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return answer.status, json.load(answer)
     except urllib.error.HTTPError as error:
         with error:
@@ -173,7 +173,7 @@ def test_closing_leaves_no_thread_even_while_an_answer_hangs() -> None:
     waiting.join(60)
     assert set(threading.enumerate()) <= before
     with pytest.raises(urllib.error.URLError):
-        urllib.request.urlopen(f"{address}/v1/models", timeout=2)
+        urllib.request.urlopen(f"{address}/v1/models", timeout=60)
     provider.close()
 
 

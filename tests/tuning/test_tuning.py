@@ -15,12 +15,12 @@ from tests.cli.conftest import make_session
 from tests.cli.running import Shell
 
 # Acting early and coming down by little: prefixes break again and again.
-WASTEFUL = {"model": "claude-opus-5-5", "window": 12_000, "reserve": 500, "trigger_ratio": 0.7, "target_ratio": 0.6}
+WASTEFUL = {"model": "claude-opus-5-5", "window": 6_000, "reserve": 500, "trigger_ratio": 0.7, "target_ratio": 0.6}
 
 
 def fill(workspace: Path, **settings: object) -> ContextCompressionManager:
     manager = ContextCompressionManager(CompressionConfig(**{**WASTEFUL, "economic": False, **settings}), workspace)
-    manager.append("long", make_session(40))
+    manager.append("long", make_session(16))
     manager.append("short", make_session(1))
     return manager
 
@@ -72,7 +72,7 @@ def test_s1_10_nothing_is_ever_set_outside_of_the_stated_bounds(knob: object) ->
 
 
 def test_s1_10_an_applied_proposal_is_written_to_the_project_and_logged(tmp_path: Path) -> None:
-    (tmp_path / "refold.yaml").write_text("# ours\nwindow: 12000\nreserve: 500\ntarget_ratio: 0.6  # why not\n")
+    (tmp_path / "refold.yaml").write_text("# ours\nwindow: 6000\nreserve: 500\ntarget_ratio: 0.6  # why not\n")
     manager = fill(tmp_path)
     tuning = propose(read_stored(manager.ledger), manager.config)
     apply(tmp_path, manager.ledger, tuning, now=1_000.0)
