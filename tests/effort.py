@@ -1,6 +1,7 @@
 """How much a test tries: some examples and some cases in ``make test``, all of them in ``make test-all``."""
 
 from collections.abc import Iterable
+from itertools import product
 from typing import Any
 
 import pytest
@@ -24,4 +25,17 @@ def first_of(values: Iterable[Any], quick: int) -> list[Any]:
     return [
         value if at < quick else pytest.param(value, marks=pytest.mark.slow, id=str(value))
         for at, value in enumerate(values)
+    ]
+
+
+def each_once(*lists: Iterable[Any]) -> list[Any]:
+    """Return all combinations for a parametrised test: ``make test`` runs as many as show every value once."""
+    values = [list(one) for one in lists]
+    quick = {tuple(at % len(one) for one in values) for at in range(max(map(len, values)))}
+    return [
+        pytest.param(
+            *(one[at] for one, at in zip(values, places, strict=True)),
+            marks=() if places in quick else pytest.mark.slow,
+        )
+        for places in product(*(range(len(one)) for one in values))
     ]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,14 +16,21 @@ from tests.manager.sessions import agent, chat
 OFFLOAD = CompressionConfig.preset("offload").replace(window=12_000, reserve=500, compact_trigger_threshold=500)
 
 
-@pytest.fixture
-def stored(shell: Shell) -> Shell:
-    """A workspace with a folded session, one with a strange name, and one that nothing happened to."""
-    manager = ContextCompressionManager(CompressionConfig(window=4_000, reserve=500), shell.folder)
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("filled")
+    manager = ContextCompressionManager(CompressionConfig(window=4_000, reserve=500), folder)
     manager.prepare_context_sync("s1", agent(30), model="gpt-5")
     manager.prepare_context_sync("../会话 一", chat(3))
     manager.append("quiet", chat(2))
     manager.close()
+    return folder
+
+
+@pytest.fixture
+def stored(shell: Shell, filled: Path) -> Shell:
+    """A workspace with a folded session, one with a strange name, and one that nothing happened to."""
+    shutil.copytree(filled, shell.folder, dirs_exist_ok=True)
     return shell
 
 

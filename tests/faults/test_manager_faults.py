@@ -109,6 +109,7 @@ def test_every_write_of_a_compression_may_fail(tmp_path: Path) -> None:
     assert count >= 4
 
 
+@pytest.mark.slow
 def test_every_write_of_an_offload_may_fail_and_no_named_file_is_missing(tmp_path: Path) -> None:
     def act(manager: ContextCompressionManager) -> None:
         manager.prepare_context_sync("s1")

@@ -14,7 +14,7 @@ from refold.conversation.turn import find_units
 from refold.formats import parse_messages, read_conversation, write_conversation
 from refold.testing.convert import to_anthropic, to_responses
 from refold.testing.provider_rules import find_violations
-from tests.effort import is_quick
+from tests.effort import first_of, is_quick
 
 Convert = Callable[[list[Any], Any], Any]
 SESSIONS_MAX = 40
@@ -38,7 +38,7 @@ def sessions(folder: Path) -> Iterator[Any]:
         yield from (row for row in rows if "messages" in row)
 
 
-@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("wire", first_of(WIRES, 1))
 def test_every_recorded_session_is_read_without_a_fault_in_every_format(wire: str, shared_data: Path) -> None:
     name, convert = WIRES[wire]
     count = 0

@@ -9,8 +9,8 @@ from refold.testing.integration import CASES, run_case
 from tests.integrations.driving import ChatDriver, ClaudeDriver, ResponsesDriver
 from tests.tokens.oracle import count_reference
 
-# Cases that start a process or play long: in `make test` on one wire, on all of them in `make test-all`.
-LONG = ("restart", "view", "recall")
+# `make test` plays every case but the one with processes on one wire, and these on all of them.
+ON_EVERY_WIRE = ("sync", "stream", "overflow", "images", "metadata")
 
 
 def list_cases() -> list[Any]:
@@ -18,7 +18,7 @@ def list_cases() -> list[Any]:
         pytest.param(
             *(case, driver),
             id=f"{case}-{driver.wire}",
-            marks=[pytest.mark.slow] if case in LONG and driver is not ChatDriver else [],
+            marks=() if case in ON_EVERY_WIRE or (driver is ClaudeDriver and case != "restart") else pytest.mark.slow,
         )
         for case in CASES
         for driver in (ChatDriver, ClaudeDriver, ResponsesDriver)

@@ -24,6 +24,7 @@ from refold.ladder.run import answer_nothing, drive
 from refold.replay.policy import LadderPolicy, PolicyRoom, Step
 from refold.stages.fold import Fold
 from refold.tokens import CacheRules, counter_for
+from tests.effort import each_once
 from tests.laws.strategies import Talk, talks
 from tests.laws.test_growth import PRESETS, convert, make_session
 from tests.recorded.sessions import read_records
@@ -105,8 +106,7 @@ def test_generated_sessions_are_sent_whole_first(preset: str, talk: Talk, room: 
         walk.send(new)
 
 
-@pytest.mark.parametrize("wire", ["openai-chat", "anthropic", "openai-responses"])
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize(("wire", "preset"), each_once(("openai-chat", "anthropic", "openai-responses"), PRESETS))
 def test_a_long_session_is_sent_whole_first_in_every_format_and_preset(wire: str, preset: str) -> None:
     sent, _ = convert(wire, make_session(4))
     walk = Walk(wire, preset, window(3_000))

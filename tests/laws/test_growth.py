@@ -12,6 +12,7 @@ import refold
 from refold.conversation import because
 from refold.testing import find_violations
 from refold.testing.convert import to_anthropic, to_responses
+from tests.effort import each_once
 
 PRESETS = ("default", "archive", "importance", "offload", "hybrid", "turns")
 STEPS = 60
@@ -68,9 +69,10 @@ def count_breaks(prepared: list[refold.PreparedContext]) -> int:
     return breaks
 
 
-@pytest.mark.parametrize("wire", ["openai-chat", "anthropic", "openai-responses"])
-@pytest.mark.parametrize("preset", PRESETS)
-@pytest.mark.parametrize("turn_every", [4, 1_000])
+@pytest.mark.parametrize(
+    ("wire", "preset", "turn_every"),
+    each_once(("openai-chat", "anthropic", "openai-responses"), PRESETS, (4, 1_000)),
+)
 def test_a_growing_conversation_always_fits_and_changes_its_prefix_only_in_a_batch(
     wire: str, preset: str, turn_every: int
 ) -> None:

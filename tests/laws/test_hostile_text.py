@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.effort import first_of
+
 from .honesty import find_dishonest, make_cases, run_stage
 
 CHARS = 120_000
@@ -26,7 +28,7 @@ OTHERS = (
 )
 
 
-@pytest.mark.parametrize("piece", [*PIECES, *OTHERS])
+@pytest.mark.parametrize("piece", first_of([*PIECES, *OTHERS], 8))
 def test_a_text_that_repeats_one_piece_is_read_in_one_go(piece: str) -> None:
     text = (piece * (CHARS // len(piece) + 1))[:CHARS]
     for _, stage, view, goal in make_cases(text):

@@ -18,6 +18,7 @@ from refold.manager.status import export_session, import_session
 from refold.stages.prompts import RECORD
 from refold.testing import ScriptedProvider, say
 from tests.cli.running import Shell
+from tests.effort import each_once, first_of
 from tests.fold_llm.talk import GOOD, working
 from tests.server.running import make_body, make_dialog, start_rig
 
@@ -68,7 +69,7 @@ def summaries_of(provider: ScriptedProvider) -> list[Any]:
     return [one for one in provider.requests if is_summary(one)]
 
 
-@pytest.mark.parametrize("model", ["gpt-4o", "claude-sonnet-5", "qwen3"])
+@pytest.mark.parametrize("model", first_of(("gpt-4o", "claude-sonnet-5", "qwen3"), 1))
 def test_a_chat_at_an_address_of_its_own_is_summarised_there(tmp_path: Path, local, keys, model) -> None:
     (tmp_path / ".git").mkdir()
     (tmp_path / "refold.yaml").write_text("window: 4000\nreserve: 500\nbackground: false\n")
@@ -131,8 +132,9 @@ def test_the_pages_chat_is_summarised_by_the_model_it_talks_to(tmp_path: Path, l
     assert {one.model for one in summaries_of(local)} == {"qwen3"}
 
 
-@pytest.mark.parametrize("model", ["gpt-4o", "claude-sonnet-5", "qwen3"])
-@pytest.mark.parametrize("wire", ["openai-chat", "anthropic"])
+@pytest.mark.parametrize(
+    ("wire", "model"), each_once(("openai-chat", "anthropic"), ("gpt-4o", "claude-sonnet-5", "qwen3"))
+)
 def test_behind_the_gateway_no_key_of_the_environment_is_spent(tmp_path: Path, keys, wire, model) -> None:
     with start_rig(tmp_path, "ok", config={"window": 8_000, "reserve": 1_000}) as rig:
         rig.manager.adopt(rig.manager.config.with_variables(keys).replace(background=False))

@@ -49,6 +49,16 @@ async def connect(folder: Path, *options: str, **environment: str) -> AsyncItera
         yield client
 
 
+@asynccontextmanager
+async def connect_in_process(folder: Path, session: str = "") -> AsyncIterator[Any]:
+    """Talk to the same server without a process."""
+    from refold.mcp.context_server import make_server
+
+    with make_manager(folder) as manager:
+        async with mcp.Client(make_server(manager, session)) as client:
+            yield client
+
+
 async def call(client: Any, name: str, **arguments: Any) -> str:
     answer = await client.call_tool(name, arguments)
     assert not answer.is_error, answer.content
@@ -101,7 +111,7 @@ async def test_a_session_is_named_by_argument_by_option_or_by_environment(tmp_pa
 
 async def test_where_several_sessions_exist_one_has_to_be_named(tmp_path: Path) -> None:
     fill(tmp_path, "mine")
-    async with connect(tmp_path) as client:
+    async with connect_in_process(tmp_path) as client:
         assert "60 of 60 messages" in await call(client, "context_status")
         with make_manager(tmp_path) as manager:
             manager.append("somebody else's", [{"role": "user", "content": "secret"}], format="openai-chat")
@@ -117,7 +127,7 @@ async def test_where_several_sessions_exist_one_has_to_be_named(tmp_path: Path) 
 
 async def test_a_compression_that_a_tool_asked_for_is_not_logged_as_a_persons(tmp_path: Path) -> None:
     fill(tmp_path)
-    async with connect(tmp_path, "--session", "s") as client:
+    async with connect_in_process(tmp_path, "s") as client:
         assert (await call(client, "context_compress")).startswith("Compressed: ")
     with make_manager(tmp_path) as manager:
         manager.compress("s")
@@ -128,7 +138,7 @@ async def test_a_compression_that_a_tool_asked_for_is_not_logged_as_a_persons(tm
 
 async def test_messages_are_stored_prepared_and_found(tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
-    async with connect(tmp_path) as client:
+    async with connect_in_process(tmp_path) as client:
         assert await call(client, "context_status") == "This session has no messages yet."
         messages = [{"role": "user", "content": "端口是 7341"}, {"role": "assistant", "content": "知道了"}]
         assert await call(client, "context_append", messages=messages, session="新") == "session 新 has 2 messages now"
@@ -139,7 +149,7 @@ async def test_messages_are_stored_prepared_and_found(tmp_path: Path) -> None:
 
 async def test_what_is_wrong_is_an_answer_and_the_server_goes_on(tmp_path: Path) -> None:
     fill(tmp_path)
-    async with connect(tmp_path) as client:
+    async with connect_in_process(tmp_path) as client:
         assert (await call(client, "context_expand", handle="nonsense")).startswith("Not found")
         missing = await call(client, "context_expand", handle="m:00000000")
         assert missing == "Not found: nothing in this session has the handle ⟨m:00000000⟩; asking again will not help"

@@ -11,13 +11,14 @@ import refold
 from refold.conversation.message import find_marks
 from refold.testing import find_violations
 from refold.testing.convert import to_anthropic, to_responses
+from tests.effort import is_quick
 
 from .sessions import CHATS, read_records
 
 SHARES = (0.8, 0.4, 0.2, 0.1)
 ROOM = 1_500
-# A quick look at each set in every run; all of them with the slow tests.
-QUICK = {
+# A look at each set, one session out of so many; `make test` takes a quarter of those. The slow tests read all.
+EVERY = {
     "tau_airline": 6,
     "swe_mini": 4,
     "agent_long": 3,
@@ -27,6 +28,10 @@ QUICK = {
     "zh_dialogues": 20,
     "zh_long_concat": 3,
 }
+
+
+def every(name: str) -> int:
+    return EVERY.get(name, 1) * (4 if is_quick() else 1)
 
 
 def least_budget(prepared: refold.PreparedContext, messages: list[Any], tools: Any) -> int:
@@ -68,7 +73,7 @@ def check_session(session: dict[str, Any], wire: str, preset: str) -> None:
 )
 def test_the_laws_hold_on_recorded_sessions(shared_data: Path, name: str) -> None:
     seen = 0
-    for session in read_records(shared_data, name, QUICK.get(name, 1)):
+    for session in read_records(shared_data, name, every(name)):
         check_session(session, "openai-chat", "default")
         seen += 1
     assert seen
@@ -94,5 +99,5 @@ def test_the_laws_hold_on_every_recorded_session(shared_data: Path, name: str, w
 @pytest.mark.parametrize("preset", ["archive", "importance", "offload", "hybrid", "turns"])
 @pytest.mark.parametrize("name", CHATS)
 def test_the_laws_hold_for_every_preset(shared_data: Path, name: str, preset: str) -> None:
-    for session in read_records(shared_data, name, QUICK.get(name, 1)):
+    for session in read_records(shared_data, name, every(name)):
         check_session(session, "openai-chat", preset)

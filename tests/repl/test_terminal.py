@@ -144,6 +144,7 @@ def test_ctrl_c_at_the_prompt_says_how_to_leave_and_leaves_the_second_time(tmp_p
         chat.expect("continue with: refold chat --session")
 
 
+@pytest.mark.slow
 def test_ctrl_c_during_an_answer_stops_the_answer_and_not_the_chat(tmp_path: Path) -> None:
     script = [drip("one two three " * 60, pause_s=0.05), say("resumed")]
     with ScriptedProvider(script) as provider, chatting(tmp_path, provider, "--session", "s") as chat:

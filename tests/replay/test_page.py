@@ -11,6 +11,7 @@ from refold.readers.session import Session
 from refold.replay.page import write_page
 from refold.replay.report import ReplayReport
 from refold.replay.run import ReplayJob, Terms, run_jobs
+from tests.effort import each_once
 from tests.replay.files import agent_messages
 
 CHROMIUM = Path("/usr/bin/chromium")
@@ -106,8 +107,7 @@ def test_probes_are_shown_by_distance_and_what_recall_adds_stands_above(page: An
     assert page.locator("details[open] td", has_text="distance 6-10").is_visible()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1100, 390])
+@pytest.mark.parametrize(("scheme", "width"), each_once(("light", "dark"), (1100, 390)))
 def test_it_reads_in_light_and_dark_and_on_a_narrow_screen(
     browser: Any, page_file: Path, scheme: str, width: int
 ) -> None:

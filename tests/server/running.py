@@ -75,7 +75,7 @@ def start_rig(
             yield Rig(server.url, upstreams, application, http)
 
 
-def make_dialog(turns: int, words: int = 200, *, end: bool = True) -> list[dict[str, Any]]:
+def make_dialog(turns: int, words: int = 120, *, end: bool = True) -> list[dict[str, Any]]:
     """Return a plain conversation of so many turns; ``end``: with a request that waits for its answer.
 
     It refers to nothing that was said: with a user's defaults a question that does would get it below its words.

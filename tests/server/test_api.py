@@ -252,8 +252,8 @@ def test_the_sidecar_compresses_once_without_storing_anything(rig):
 
 def test_the_sidecar_keeps_folds_in_a_session_and_takes_usage(start):
     rig = start(config=SMALL)
-    first = post(rig, "/v1/compress", {"model": "gpt-4o", "messages": make_dialog(30), "session_id": "s"})
-    longer = [*make_dialog(30), {"role": "assistant", "content": "ok"}, {"role": "user", "content": "go on"}]
+    first = post(rig, "/v1/compress", {"model": "gpt-4o", "messages": make_dialog(30, words=200), "session_id": "s"})
+    longer = [*make_dialog(30, words=200), {"role": "assistant", "content": "ok"}, {"role": "user", "content": "go on"}]
     second = post(rig, "/v1/compress", {"model": "gpt-4o", "messages": longer, "session_id": "s"})
     assert second["messages"][: len(first["messages"])] == first["messages"]
     assert post(rig, "/v1/usage", {"session_id": "s", "usage": {"prompt_tokens": 4_000}}) == {"ok": True}

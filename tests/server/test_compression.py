@@ -10,6 +10,7 @@ from refold.errors import LedgerError
 from refold.ledger.sqlite import SqliteLedger
 from refold.server.settings import without_arrival
 from refold.testing import ScriptedUsage, say
+from tests.effort import each_once
 from tests.server.running import PATHS, make_body, make_dialog, wait_for
 
 WIRES = list(PATHS)
@@ -21,8 +22,7 @@ def find_sent(rig, wire):
     return body["input" if wire == "openai-responses" else "messages"]
 
 
-@pytest.mark.parametrize("wire", WIRES)
-@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("wire", "stream"), each_once(WIRES, (False, True)))
 def test_a_long_session_fits_the_window_and_the_headers_say_how(start, wire, stream):
     rig = start(config=SMALL, window=8_000)
     messages = make_dialog(30)
@@ -108,8 +108,7 @@ def test_room_that_the_client_asks_for_its_answer_is_left_free_after_an_overflow
     assert int(answer.headers["x-refold-tokens"].split("->")[1]) <= 12_000
 
 
-@pytest.mark.parametrize("wire", WIRES)
-@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("wire", "stream"), each_once(WIRES, (False, True)))
 def test_usage_that_the_provider_reports_is_taken_in(start, wire, stream):
     rig = start()
     extra = {"stream_options": {"include_usage": True}} if wire == "openai-chat" and stream else {}

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from tests.effort import each_once
 from tests.server.running import PATHS, make_dialog
 
 WINDOW = {"window": 8_000, "reserve": 1_000}
@@ -37,8 +38,7 @@ def read_tail(wire, body):
     return content if isinstance(content, str) else content[-1]["text"]
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("wire", list(PATHS))
+@pytest.mark.parametrize(("wire", "stream"), each_once(PATHS, (False, True)))
 def test_by_default_what_a_question_refers_to_stands_at_the_tail_and_no_byte_before_it_changes(start, wire, stream):
     rig = start(config=WINDOW, window=8_000)
     history = [*talk(), {"role": "user", "content": "Please go on with the next file."}]

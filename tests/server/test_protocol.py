@@ -8,6 +8,7 @@ import pytest
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from refold.server.protocol import HEAD_BYTES_MAX, GatewayProtocol
+from tests.effort import each_once
 from tests.server.running import PATHS, make_body, make_dialog, pack, start_rig
 
 BODY = json.dumps(make_body("openai-chat", make_dialog(1, words=3))).encode()
@@ -85,8 +86,7 @@ def test_the_gateway_is_no_proxy(start):
     assert heard.startswith(b"HTTP/1.1 400")
 
 
-@pytest.mark.parametrize("coding", ["gzip", "deflate", "GZIP", "br", "zstd"])
-@pytest.mark.parametrize("wire", list(PATHS))
+@pytest.mark.parametrize(("wire", "coding"), each_once(PATHS, ("gzip", "deflate", "GZIP", "br", "zstd")))
 def test_a_compressed_request_goes_on_as_it_came_or_is_made_smaller(start, wire, coding):
     rig = start(config={"window": 8_000, "reserve": 1_000}, window=8_000)
     small = pack(coding, json.dumps(make_body(wire, make_dialog(1, words=3))).encode())

@@ -10,6 +10,7 @@ import pytest
 
 from refold.server.recall_tool import NAME
 from refold.testing import ScriptedCall, ScriptedReply, call_tool, say
+from tests.effort import each_once
 from tests.server.running import PATHS, make_body, make_dialog, wait_for
 
 SMALL = {"window": 8_000, "reserve": 1_000}
@@ -70,8 +71,7 @@ def sent(rig, at):
     return json.loads(rig.provider.requests[at].body)
 
 
-@pytest.mark.parametrize("is_streamed", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize(("wire", "is_streamed"), each_once(WIRES, (False, True)))
 def test_a_recall_is_answered_by_the_gateway_and_the_client_sees_the_final_answer(start, wire, is_streamed):
     script = [ScriptedReply("Let me look. ", calls=(RECALL,), id="a1"), ScriptedReply("It was fine.", id="a2")]
     rig = start(script, settings=ON)
@@ -85,8 +85,7 @@ def test_a_recall_is_answered_by_the_gateway_and_the_client_sees_the_final_answe
     assert "file_2.py is fine" in second[len(first) - 200 :]
 
 
-@pytest.mark.parametrize("is_streamed", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize(("wire", "is_streamed"), each_once(WIRES, (False, True)))
 def test_calls_of_other_tools_in_the_same_answer_are_repeated_after_the_recall(start, wire, is_streamed):
     script = [ScriptedReply("", calls=(RUN, RECALL)), ScriptedReply("", calls=(RUN,)), say("Done.")]
     rig = start(script, settings=ON)
@@ -95,8 +94,7 @@ def test_calls_of_other_tools_in_the_same_answer_are_repeated_after_the_recall(s
     assert '"call_run_1"' not in rig.provider.requests[1].body.decode()
 
 
-@pytest.mark.parametrize("is_streamed", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize(("wire", "is_streamed"), each_once(WIRES, (False, True)))
 def test_answers_without_a_recall_pass_unchanged(start, wire, is_streamed):
     rig = start([ScriptedReply("I run it. ", calls=(RUN,)), say("Done.")], settings=ON)
     seen = Ask(rig, wire, make_dialog(2), is_streamed=is_streamed)
@@ -137,8 +135,7 @@ def test_an_agent_gets_back_what_was_folded_away(start, wire):
     assert "6543" in json.dumps(second[len(first) :])
 
 
-@pytest.mark.parametrize("is_streamed", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize(("wire", "is_streamed"), each_once(WIRES, (False, True)))
 def test_recalls_are_bounded_per_turn(start, wire, is_streamed):
     rig = start([*[ScriptedReply("", calls=(RECALL,))] * 3, say("Enough.")], settings=ON)
     assert Ask(rig, wire, make_dialog(2), is_streamed=is_streamed).text == "Enough."
@@ -146,8 +143,7 @@ def test_recalls_are_bounded_per_turn(start, wire, is_streamed):
     assert sent(rig, 3)["tool_choice"] in ("none", {"type": "none"})
 
 
-@pytest.mark.parametrize("is_streamed", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize(("wire", "is_streamed"), each_once(WIRES, (False, True)))
 def test_a_model_that_never_stops_does_not_show_the_call(start, wire, is_streamed):
     rig = start(ScriptedReply("", calls=(RECALL,)), settings=ON)
     body = make_body(wire, make_dialog(2), tools=TOOLS[wire], stream=is_streamed)

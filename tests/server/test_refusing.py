@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from tests.effort import each_once
 from tests.server.raw_upstream import RawUpstream, play_bytes, play_chunks
 from tests.server.running import make_body, make_dialog, wait_for
 
@@ -43,8 +44,7 @@ def read_messages(request, wire):
     return body["input" if wire == "openai-responses" else "messages"]
 
 
-@pytest.mark.parametrize("step", [1, 7, 10_000])
-@pytest.mark.parametrize("wire", list(ERRORS))
+@pytest.mark.parametrize(("wire", "step"), each_once(ERRORS, (1, 7, 10_000)))
 def test_a_refusal_in_the_first_event_is_answered_with_a_smaller_request(start, wire, step):
     refusal = write_events(ERRORS[wire])
     pieces = [refusal[at : at + step] for at in range(0, len(refusal), step)]

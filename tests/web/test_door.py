@@ -233,6 +233,7 @@ def test_the_gateway_and_the_interface_still_want_their_keys(guarded: tuple[str,
     assert ask(url, "/v1/models", cookie=cookie)[0].status == 401
 
 
+@pytest.mark.slow
 def test_without_the_extra_the_gateway_serves_and_says_how_to_get_a_page(tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
     script = (

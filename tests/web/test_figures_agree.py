@@ -29,6 +29,7 @@ from refold.web.conversation import read_moments
 from refold.web.data import list_sessions, read_overview, read_seen
 from refold.web.sample import NAME, make_sample
 from refold.web.transfer import Bringing, bring
+from tests.effort import first_of
 from tests.server.running import Rig, make_body, make_dialog, start_rig, wait_for
 
 SYSTEM = {"role": "system", "content": "You look after the orders of a timber yard. Answer in one sentence."}
@@ -125,7 +126,7 @@ def test_the_sample_has_the_same_figures_everywhere(tmp_path: Path, empty_home: 
         check_faces(manager, NAME)
 
 
-@pytest.mark.parametrize("file", ["coding_agent.json", "anthropic_thinking.json", "responses_agent.json"])
+@pytest.mark.parametrize("file", first_of(("coding_agent.json", "anthropic_thinking.json", "responses_agent.json"), 1))
 def test_an_imported_session_has_the_same_figures_everywhere(
     tmp_path: Path, empty_home: Path, project_root: Path, file: str
 ) -> None:
@@ -144,6 +145,7 @@ def test_an_imported_session_has_the_same_figures_everywhere(
         check_faces(manager, name)
 
 
+@pytest.mark.slow
 def test_a_session_of_the_gateway_has_the_same_figures_in_headers_and_metrics(rig: Rig) -> None:
     dialog = make_dialog(40, words=250)
     before = after = 0

@@ -147,6 +147,7 @@ def test_messages_calls_results_and_pictures_are_text_in_every_look(browser: Bro
     assert links == []
 
 
+@pytest.mark.slow
 def test_summaries_facts_values_reasons_and_placeholders_are_text(browser: Browser, url: str) -> None:
     from urllib.parse import quote
 
@@ -164,6 +165,7 @@ def test_summaries_facts_values_reasons_and_placeholders_are_text(browser: Brows
         assert is_harmless(page)
 
 
+@pytest.mark.slow
 def test_the_preview_of_a_compression_shows_words_as_text(browser: Browser, url: str, workspace: Path) -> None:
     with open_manager(workspace) as manager:
         talk = [{"role": role, "content": f"{HOSTILE} {at}"} for at in range(40) for role in ("user", "assistant")]
@@ -181,6 +183,7 @@ def test_the_preview_of_a_compression_shows_words_as_text(browser: Browser, url:
     assert is_harmless(page)
 
 
+@pytest.mark.slow
 def test_an_error_that_quotes_a_name_quotes_it_as_text(browser: Browser, url: str) -> None:
     from urllib.parse import quote
 
