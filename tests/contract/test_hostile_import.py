@@ -95,6 +95,7 @@ CHANGES: dict[str, Callable[[Told], object]] = {
     "a setting deeper than any": lambda told: told["settings"].update(x=nest(100_000)),
     "settings that are a list": lambda told: told.update(settings=[]),
     "a calibration of words": lambda told: told["settings"].update(calibration=[["m", "a", "b", "c"]]),
+    "a calibration beyond all": lambda told: told["settings"].update(calibration=[["m", 10**400, 0.1, 1.0]]),
     "usage beyond all": lambda told: told["usage"][0].update(input_tokens=10**30),
     "usage without figures": lambda told: told["usage"][0].pop("output_tokens"),
     "a format nobody speaks": lambda told: told.update(wire="../x"),

@@ -419,7 +419,7 @@ def _try_view(whole: WholeSession) -> None:
             lens.forget_all(())
         _check_parts([one.edit for one in whole.edits], parsed)
         files_of((one.edit for one in whole.edits), list(parsed.values()))
-    except (RefoldError, ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
+    except (RefoldError, ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError) as error:
         raise FormatError(
             "what this session shows cannot be computed, so it was not imported: {error}", error=error
         ) from None
