@@ -8,10 +8,11 @@ first characters, the same number for all, at the size of the same view: the che
 
 The questions are in ``benchmarks/story``: over recorded sessions, which are not in this repository, and over the sample
 sessions, so that anybody can repeat it. Each session belongs to one of two halves, by a hash of its name: the rules are
-changed by looking at the *tune* half only; *held* shows whether the change is general. *With a model* means a scripted,
-mediocre one that repeats the first sentence of each message.
+changed by looking at the *tune* half only; *held* shows whether the change is general. The set *fresh* is over other
+recorded sessions; it was written after the rules, and no rule is changed by looking at it. *With a model* means a
+scripted, mediocre one that repeats the first sentence of each message.
 
-    python benchmarks/bench_story.py                             both sets, all windows
+    python benchmarks/bench_story.py                             all sets, all windows
     python benchmarks/bench_story.py --only zh-concat --missed   the questions of some sessions, and which are answered
     python benchmarks/bench_story.py --only zh-concat --print    their records
 """
@@ -48,6 +49,8 @@ ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data"
 STORY = Path(__file__).resolve().parent / "story"
 SAMPLES = ROOT / "examples" / "sessions"
+SETS = ("recorded", "fresh", "generated")
+HALVES = ("tune", "held", "fresh")
 SHARES = (0.4, 0.2)
 FLOOR_TOKENS = 1_000
 GAP_CHARS = 80
@@ -81,10 +84,13 @@ class Story:
     name: str
     session: Session
     questions: tuple[Question, ...]
+    is_fresh: bool = False
 
     @property
     def half(self) -> str:
-        """The half that a session belongs to, for good: ``tune`` or ``held``."""
+        """The part that a session belongs to, for good: ``tune``, ``held`` or ``fresh``."""
+        if self.is_fresh:
+            return "fresh"
         return "held" if hashlib.sha256(self.name.encode()).digest()[0] % 2 else "tune"
 
 
@@ -116,11 +122,11 @@ def read_questions(name: str) -> dict[str, tuple[int, list[Question]]]:
 
 def read_stories(name: str) -> Iterator[Story]:
     listed = read_questions(name)
-    for session_name, row in read_recorded(set(listed)) if name == "recorded" else read_samples(list(listed)):
+    for session_name, row in read_samples(list(listed)) if name == "generated" else read_recorded(set(listed)):
         most, questions = listed[session_name]
         if most:
             row = {**row, "messages": row["messages"][:most]}
-        yield Story(session_name, read_session(row, session_name), tuple(questions))
+        yield Story(session_name, read_session(row, session_name), tuple(questions), name == "fresh")
 
 
 def read_recorded(wanted: set[str]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -302,9 +308,9 @@ def measure(name: str, share: float, arguments: argparse.Namespace, *, with_mode
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sets", nargs="*", default=("recorded", "generated"))
+    parser.add_argument("--sets", nargs="*", default=SETS)
     parser.add_argument("--shares", nargs="*", type=float, default=SHARES)
-    parser.add_argument("--halves", nargs="*", default=("tune", "held"))
+    parser.add_argument("--halves", nargs="*", default=HALVES)
     parser.add_argument("--only", default="", metavar="NAME", help="sessions whose name has this")
     parser.add_argument("--missed", action="store_true", help="list the questions and whether they were answered")
     parser.add_argument("--print", action="store_true", help="print the records")
@@ -314,8 +320,8 @@ def main() -> None:
     print("## The story in view (`benchmarks/bench_story.py`)\n")
     rows = []
     for name in arguments.sets:
-        if name == "recorded" and not DATA.is_dir():
-            print("No recorded sessions at ../shared/data: not measured.\n")
+        if name != "generated" and not DATA.is_dir():
+            print(f"{name}: no recorded sessions at ../shared/data, not measured.\n")
             continue
         for share in arguments.shares:
             for half, score in measure(name, share, arguments, with_model=False).items():
@@ -324,7 +330,8 @@ def main() -> None:
             if not arguments.no_model:
                 for half, told in measure(name, share, arguments, with_model=True).items():
                     rows.append((name, half, share, "with a model", told, told.found))
-    rows.sort(key=lambda row: (row[0] != "recorded", row[1] != "tune", -row[2]))
+    rows = [row for row in rows if row[4].asked]
+    rows.sort(key=lambda row: (SETS.index(row[0]), HALVES.index(row[1]), -row[2]))
     print("A cell is the % of questions that the view answers.\n")
     print(f"| sessions | half | window | written by | questions | {' | '.join(KEYS)} |")
     print("|" + "---|" * (5 + len(KEYS)))
