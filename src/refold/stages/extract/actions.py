@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from refold.conversation.message import Message, Part, message_handle
-from refold.stages.gist import find_status, read_json
+from refold.stages.gist import count_lines, find_status, read_json
 
 Touch = Literal["read", "written", "deleted"]
 
@@ -81,6 +81,8 @@ _LAYOUT = re.compile(
     r"OBSERVATION:?|root@\S{0,120} ?#?|\s*"
 )
 _TAGS = re.compile(r"</?[a-z_]{2,20}>")
+# Two lines that begin with a time.
+_LOGGED = re.compile(r"\[?\d{2,4}[-/:]\d{2}[-/:]\d{2}[^\n]{0,400}\n\[?\d{2,4}[-/:]\d{2}[-/:]\d{2}")
 
 
 @dataclass(slots=True)
@@ -111,6 +113,11 @@ class Action:
     def changes(self) -> list[tuple[Touch, str]]:
         """The files that it wrote or deleted."""
         return [(touch, path) for touch, path in self.touched if touch != "read"]
+
+    @property
+    def is_script(self) -> bool:
+        """True if its first line only opens a script whose lines are not shown, as ``python3 -c '`` does."""
+        return self.is_long and not self.changes and self.command.endswith(("'", '"', "EOF", "(", "{"))
 
     @property
     def is_look(self) -> bool:
@@ -168,7 +175,7 @@ def read_result(action: Action, part: Part, handle: str) -> None:
     may_fail = part.is_error or bool(action.exit_status) or bool(action.command) or len(text) < 400
     if may_fail and (part.is_error or action.exit_status or not (action.is_look and len(text) > 400)):
         errors = [match.group() for match in _bounded(_ERROR.finditer(sample), 200)]
-        action.error = errors[-1].strip()[:ERROR_CHARS_MAX] if errors else ""
+        action.error = errors[-1].strip(_RULE_SIGNS)[:ERROR_CHARS_MAX] if errors else ""
     if part.is_error and not action.error:
         action.error = first_line(text, ERROR_CHARS_MAX)
 
@@ -195,17 +202,23 @@ def _find_outcome(action: Action, text: str) -> str:
         lines = text[-4_000:].split("\n")
         told = (line for raw in reversed(lines) if not _LAYOUT.fullmatch(line := _TAGS.sub("", raw).strip()))
         return next(told, "")[:ERROR_CHARS_MAX]
-    return _brief_record(text) or first_line(_TAGS.sub("", text[:4_000]), ERROR_CHARS_MAX)
+    if text[:1] in ("{", "["):
+        return _brief_record(text)
+    if _LOGGED.match(text):
+        # One line of a log says nothing about the others.
+        return f"[{count_lines(text)}]"
+    return first_line(_TAGS.sub("", text[:4_000]), ERROR_CHARS_MAX)
 
 
 def _brief_record(text: str) -> str:
-    """Return the short fields of a JSON object, or how many entries a list has; nothing for other text."""
-    found = read_json(text, keep_numbers=True) if text[:1] in "{[" and len(text) <= ARGUMENTS_CHARS_MAX else None
+    """Return the short fields of a JSON object, or how many entries a list has; nothing for text that is not JSON."""
+    found = read_json(text, keep_numbers=True) if len(text) <= ARGUMENTS_CHARS_MAX else None
     if isinstance(found, list):
         return f"[{len(found)}]"
     if not isinstance(found, dict):
         return ""
-    fields = [f"{key}: {value}" for key, value in found.items() if isinstance(value, str) and 0 < len(value) <= 60]
+    shown = ((key, f"[{len(value)}]" if isinstance(value, list) else value) for key, value in found.items())
+    fields = [f"{key}: {value}" for key, value in shown if isinstance(value, str) and 0 < len(value) <= 60]
     return ", ".join(fields)[:ERROR_CHARS_MAX]
 
 

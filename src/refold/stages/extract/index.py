@@ -36,6 +36,8 @@ _ATTRIBUTE = re.compile(r"(?:[a-z_]\w*(?:\.[a-z_]\w*)+|__\w+__)\Z")
 _STEM = re.compile(r"[./_:\\-]+")
 _HEX = re.compile(r"[0-9a-f]+")
 _DIGITS = re.compile(r"\d+")
+# A word, a sign, and letters among digits: bkg_k1hecyw115.
+_RANDOM = re.compile(r"([a-z]{1,12}[_:-])((?=[a-z]*\d)(?=\d*[a-z])[a-z\d]{6,40})")
 _RUN = re.compile(r"[A-Za-z0-9_$#@~%./\\:+-]+")
 
 
@@ -100,13 +102,18 @@ def _find_crowds(met: dict[str, Evidence], notes: dict[str, str]) -> dict[str, l
     for value, seen in met.items():
         if seen.sort in CROWDED and not seen.is_spoken and value not in notes:
             crowds.setdefault((seen.handle, shape_of(value)), []).append(value)
-    return {members[0]: members for members in crowds.values() if len(members) >= CROWD_MIN}
+    # What is a crowd in one output is one in others, too.
+    shapes = {shape for (_, shape), members in crowds.items() if len(members) >= CROWD_MIN}
+    return {members[0]: members for (_, shape), members in crowds.items() if shape in shapes and len(members) > 1}
 
 
 def shape_of(value: str) -> str:
     """Return what ids of one making have in common: hexadecimal digits by their number, else letters and lengths."""
     if len(value) >= 6 and _HEX.fullmatch(value):
         return f"{len(value)} hex digits"
+    random = _RANDOM.fullmatch(value)
+    if random:
+        return f"{random[1]}{len(random[2])} signs"
     return _DIGITS.sub(lambda run: "#" * len(run[0]), value)
 
 
@@ -217,6 +224,9 @@ Read = Callable[[str], str]
 
 # A bare handle of six digits costs about as much as two values: it pays from this many on.
 GROUP_MIN = 4
+# So many values of one label are listed, and so many places of values that are written as one.
+LISTED_MAX = 8
+PLACES_MAX = 3
 HANDLE_DIGITS = 6
 # Chinese and English names of the sorts, in the order of their lines.
 SORT_NAMES: dict[str, tuple[str, str]] = {
@@ -337,23 +347,25 @@ def _write_lines(chosen: Sequence[Meant], language: Language) -> str:
     """Write values under what they are: their own key or label, else their message or their sort."""
     zh = language == "zh"
     labelled: dict[str, list[str]] = {}
+    crowds: dict[tuple[str, str], list[Artifact]] = {}
     stated: list[str] = []
     rest: list[Artifact] = []
     for one in chosen:
         artifact = one.artifact
         if artifact.alike:
-            stated.append(_write_crowd(artifact, zh))
+            crowds.setdefault((artifact.sort, shape_of(artifact.value)), []).append(artifact)
         elif one.statement:
             stated.append(f"{artifact.value} = {one.statement}")
         elif one.label and not artifact.note:
             labelled.setdefault(one.label, []).append(artifact.value)
         else:
             rest.append(artifact)
+    stated = [*(_write_crowd(alike, zh) for alike in crowds.values()), *stated]
     told = "\n".join(stated)
     labelled = {
         label: left for label, values in labelled.items() if (left := [one for one in values if one not in told])
     }
-    keyed = "; ".join(f"{label}: {', '.join(values)}" for label, values in labelled.items())
+    keyed = "; ".join(f"{label}: {_list_some(values, zh)}" for label, values in labelled.items())
     return "\n".join(filter(None, (*stated, keyed, *_write_sorts(rest, zh))))
 
 
@@ -397,12 +409,21 @@ def find_meaning(artifact: Artifact, text: str) -> tuple[str, str]:
     return (next(filter(None, before.groups())).strip(), "") if before else ("", "")
 
 
-def _write_crowd(artifact: Artifact, zh: bool) -> str:
-    where = shorten_handle(artifact.handle)
-    name = SORT_NAMES.get(artifact.sort, ("values", "值"))[zh]
-    if zh:
-        return f"{artifact.alike} 个{name}，形如 {artifact.value}，见 {where}"
-    return f"{artifact.alike} {name} like {artifact.value} in {where}"
+def _write_crowd(crowd: Sequence[Artifact], zh: bool) -> str:
+    """Write values of one shape as one line: how many, one of them, and where they are."""
+    first, many = crowd[0], sum(one.alike for one in crowd)
+    where = ", ".join(dict.fromkeys(shorten_handle(one.handle) for one in crowd[:PLACES_MAX]))
+    where += ", …" if len(crowd) > PLACES_MAX else ""
+    name = SORT_NAMES.get(first.sort, ("values", "值"))[zh]
+    return f"{many} 个{name}，形如 {first.value}，见 {where}" if zh else f"{many} {name} like {first.value} in {where}"
+
+
+def _list_some(values: Sequence[str], zh: bool) -> str:
+    """List values of one label: all of a few, of many the first and how many there are."""
+    if len(values) <= LISTED_MAX:
+        return ", ".join(values)
+    left = len(values) - LISTED_MAX
+    return f"{', '.join(values[:LISTED_MAX])} {f'等 {left} 个' if zh else f'and {left} more'}"
 
 
 def _write_value(artifact: Artifact, zh: bool) -> str:

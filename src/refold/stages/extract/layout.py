@@ -104,8 +104,9 @@ class Line:
     worth: float
     at: float
     who: str = ""
-    # The clause before it in the same sentence: written after that, it needs no mark of a gap.
+    # What comes right before it in its message, and what is between them: written after that, it needs no mark of a gap.
     after: str = ""
+    glue: str = ""
 
     @property
     def written(self) -> str:
@@ -258,7 +259,7 @@ def _join_sentences(lines: Sequence[Line]) -> list[str]:
     for line in lines:
         is_same = last is not None and line.who and last.who == line.who and int(last.at) == int(line.at)
         if is_same and last is not None and last.topic == line.topic:
-            gap = "" if line.after == last.text else " … "
+            gap = line.glue if line.after == last.text else " … "
             written[-1] = f"{written[-1]}{gap}{line.text}"
         else:
             written.append(line.written)

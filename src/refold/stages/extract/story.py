@@ -23,7 +23,7 @@ from refold.stages.extract.actions import Action, first_line
 from refold.stages.extract.facts import classify_sentence
 from refold.stages.extract.index import shorten_handle
 from refold.stages.extract.layout import Line, Topic, neutralise
-from refold.stages.extract.words import SCAN_CHARS, Saying, is_intent, shorten, split_sentences
+from refold.stages.extract.words import SCAN_CHARS, Saying, is_announcement, is_intent, shorten, split_sentences
 
 # A sentence longer than this is cut; Chinese says as much in half as many characters.
 SENTENCE_CHARS = 160
@@ -51,6 +51,10 @@ PLAN_MAX = 30
 # What the assistant said was left to do is open only if it said so in one of its newest messages.
 OPEN_REPLIES = 6
 
+# Words of our own beside what is quoted.
+_LOOKED: dict[Language, str] = {"en": "looked at", "zh": "查看"}
+_EXIT: dict[Language, str] = {"en": "exit", "zh": "退出码"}
+_VERBS = {"written": ("written", "已写"), "deleted": ("deleted", "已删"), "read": ("read", "已读")}
 _LINE_END = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
 _LEFT_OUT = {"en": "[… {count} characters left out, {handle}]", "zh": "[…… 省略 {count} 字，{handle}]"}
 # A longer Chinese sentence is quoted clause by clause.
@@ -155,13 +159,16 @@ def _tell_words(span: Span) -> Iterator[Line]:
             topic = _find_topic(sentence, who, is_talk=span.is_talk)
             if topic == "open" and saying.at not in newest:
                 topic = "happened"
+            if who == "A" and span.actions and is_announcement(sentence):
+                continue
             boost = 1.0 if number else (FIRST_BOOST_TALK if span.is_talk else FIRST_BOOST)
-            after = ""
             for clause in split_clauses(sentence):
                 worth = boost * weigh_sentence(clause, saying.role) * rarity.weigh(clause)
                 text = _shorten_sentence(clause)
-                weighed.append(Line(topic, text, worth, saying.at + len(weighed) / 10_000, who, after))
-                after = text
+                at = saying.at + len(weighed) / 10_000
+                before = weighed[-1].text if weighed else ""
+                glue = next((gap for gap in ("", " ") if f"{before}{gap}{text}" in saying.text), None)
+                weighed.append(Line(topic, text, worth, at, who, before if glue is not None else "", glue or ""))
         yield from heapq.nlargest(SENTENCES_MAX, weighed, key=lambda line: line.worth)
 
 
@@ -195,7 +202,8 @@ def _find_sentences(saying: Saying) -> list[str]:
     """Return the sentences of a saying that are made of words, in order, without what only leads in."""
     text = saying.text[:SCAN_CHARS]
     said = split_sentences(_FENCE.sub("\n", text)) if "```" in text else saying.sentences
-    trimmed = map(words.trim_opening, said)
+    whole = words.join_halves(said, text, _most_chars(text))
+    trimmed = (words.trim_opening(sentence, saying.role) for sentence in whole)
     return [sentence for sentence in trimmed if words.is_prose(sentence) and not words.is_polite(sentence)]
 
 
@@ -228,7 +236,7 @@ def _weigh_words(sentence: str, role: str) -> float:
             return worth * 0.5
         kind = classify_sentence(sentence, role)
         return worth * USER_FACTOR.get(kind or "", 1.1)
-    if words.QUESTION.search(sentence) or words.finds(words.STORY_OFFER, sentence):
+    if words.QUESTION.search(sentence) or words.finds(words.STORY_OFFER, sentence) or words.is_field(sentence):
         return worth * 0.3
     if is_intent(sentence):
         return worth * (0.3 if words.STORY_LOOKS.search(sentence) else 0.7)
@@ -241,11 +249,15 @@ USER_FACTOR = {"decision": 2.0, "preference": 1.7, "todo": 1.6, "key": 1.4}
 
 def _shorten_sentence(sentence: str) -> str:
     """Return a sentence on one line, cut where it is very long."""
-    most = SENTENCE_CHARS if sentence.isascii() else SENTENCE_CHARS * 2 // 3
+    most = _most_chars(sentence)
     line = " ".join(_split_lines(sentence))
     if len(line) <= most:
         return line
     return _cut(line, most)
+
+
+def _most_chars(text: str) -> int:
+    return SENTENCE_CHARS if text.isascii() else SENTENCE_CHARS * 2 // 3
 
 
 def _find_common(texts: Sequence[str]) -> str:
@@ -265,7 +277,7 @@ def _tell_actions(span: Span) -> Iterator[Line]:
         action = run[-1]
         is_final = action.failed and (action.command or action.tool, action.error) not in mended
         topic: Topic = "failed" if is_final and not _found_nothing(action) else "happened"
-        yield Line(topic, _write_run(run), _weigh_run(run), action.at + 0.5)
+        yield Line(topic, _write_run(run, span.language), _weigh_run(run), action.at + 0.5)
 
 
 def _found_nothing(action: Action) -> bool:
@@ -320,6 +332,8 @@ def _weigh_run(run: Sequence[Action]) -> float:
     action = run[-1]
     if _is_failure(action):
         return 2.4
+    if action.is_script and not action.outcome:
+        return 0.0
     if not (action.command or action.touched or action.outcome or action.brief_arguments.strip("…, ")):
         return 0.0
     if action.is_look and (action.command or action.touched):
@@ -331,19 +345,22 @@ def _weigh_run(run: Sequence[Action]) -> float:
     return 1.8 if action.outcome else 0.8
 
 
-def _write_run(run: Sequence[Action]) -> str:
+def _write_run(run: Sequence[Action], language: Language) -> str:
     """Return like steps as one line: what they have in common once, then what each of them was about."""
     action, times = run[-1], f" ×{len(run)}" if len(run) > 1 else ""
     if _key_of(action) == "look" and not _is_failure(action):
         names = dict.fromkeys(name for one in run if (name := _name_look(one)))
-        return f"looked at: {', '.join(neutralise(name) for name in names)}"
+        return f"{_LOOKED[language]}: {', '.join(neutralise(name) for name in names)}"
     if action.changes and not action.command and not _is_failure(action):
-        return f"{action.changes[0][0]} {name_often(one.changes[0][1] for one in run)}"
+        verb = _VERBS[action.changes[0][0]][language == "zh"]
+        return f"{verb} {name_often(one.changes[0][1] for one in run)}"
     if action.command or action.changes or len({one.arguments for one in run}) == 1:
-        return _write_action(action, times)
+        return _write_action(action, language, times)
     shown = [one for one in merge_alike([action.brief_arguments for action in run]) if one.strip("…, ")]
     told = f"{neutralise(action.tool)}{times}"
-    return f"{told}: {', '.join(neutralise(one) for one in shown)}" if shown else told
+    # Arguments of one call are separated by commas.
+    gap = "; " if any(", " in one for one in shown) else ", "
+    return f"{told}: {gap.join(neutralise(one) for one in shown)}" if shown else told
 
 
 def name_often(names: Iterable[str]) -> str:
@@ -387,18 +404,18 @@ def _name_look(action: Action) -> str:
     return _shorten(f"{action.tool} {action.brief_arguments}".strip(), 60)
 
 
-def _write_action(action: Action, often: str = "") -> str:
+def _write_action(action: Action, language: Language, often: str = "") -> str:
     """Return a step as one line: the command or the tool with its arguments, and what came of it."""
     if action.command and not (action.changes and action.is_long):
         line = f"$ {neutralise(_shorten(action.command, COMMAND_CHARS))}"
     elif action.changes:
         touch, path = action.changes[0]
-        line = f"{touch} {neutralise(path)}"
+        line = f"{_VERBS[touch][language == 'zh']} {neutralise(path)}"
     else:
         line = f"{neutralise(action.tool)}({neutralise(_shorten(action.arguments, ARGUMENTS_CHARS))})"
     line += often
     if action.failed:
-        status = f"exit {action.exit_status}" if action.exit_status else ""
+        status = f"{_EXIT[language]} {action.exit_status}" if action.exit_status else ""
         total = action.outcome if action.outcome not in action.error and "returncode" not in action.outcome else ""
         told = [_shorten(piece, OUTCOME_CHARS * 2) for piece in (status, total, action.error) if piece]
         return f"{line} → {neutralise(': '.join(told))} {shorten_handle(action.result_handle)}".rstrip()
@@ -425,9 +442,8 @@ def _tell_files(span: Span) -> Iterator[Line]:
         for touch, path in () if action.failed else action.changes:
             times = newest.pop(path, ("", "", 0))[2] + 1
             newest[path] = (touch, action.call_handle, times)
-    verbs = {"written": ("written", "已写"), "deleted": ("deleted", "已删")}
     for age, (path, (change, handle, times)) in enumerate(reversed(newest.items())):
-        verb = verbs[change][span.language == "zh"]
+        verb = _VERBS[change][span.language == "zh"]
         often = f" ×{times}" if times > 1 else ""
         # A handle costs more than a path: only the newest changes have theirs.
         where = f" {shorten_handle(handle)}" if age < 3 else ""

@@ -48,6 +48,18 @@ _INTENT = re.compile(
     r"(?:let me|let's|I'll|I will|I should|I need to|I'm going to|maybe|now (?:run|check|insert))\b",
     re.I,
 )
+# What an assistant that works announces: the step itself is listed.
+_ANNOUNCES = re.compile(
+    r"(?:(?:ok(?:ay)?|now|so|first|next|then|great|perfect|good|alright|and)[,!.:]? )*"
+    r"(?:(?:let me|let's|I'll|I will|I should|I need to|I'm going to|I want to|I am going to|we should|we need to|we'll) )?"
+    r"(?:(?:now|also|just|first|then|try to|start by|proceed to|begin by) )*"
+    r"(?:re-?)?(?:run|read|check|verify|look|see|list|view|examine|explore|inspect|search|find|try|open|grep|locate|"
+    r"understand|confirm|start)(?:ing|ning)?\b",
+    re.I,
+)
+ANNOUNCED_CHARS = 110
+# A shorter line without a sign at its end is an entry of a list.
+FIELD_CHARS = 60
 QUESTION = re.compile(r"[?？]\s*+$|[吗呢么]\s*+(?:[?？。]\s*+)?$")
 
 
@@ -107,6 +119,11 @@ def is_rule(sentence: str, *, is_pasted: bool = False) -> bool:
 def is_intent(sentence: str) -> bool:
     """Tell whether a sentence only says what the assistant is about to do."""
     return bool(_INTENT.match(sentence))
+
+
+def is_announcement(sentence: str) -> bool:
+    """Tell whether a sentence only announces the step that follows it."""
+    return len(sentence) <= ANNOUNCED_CHARS and _ANNOUNCES.match(sentence) is not None
 
 
 def find_pending(messages: Sequence[Message], asks: Sequence[Saying]) -> list[Saying]:
@@ -276,6 +293,7 @@ STORY_WORTH: tuple[tuple[CuePair, float], ...] = (
     (STORY_DONE, 0.5),
     (STORY_OPEN, 0.4),
 )
+_BULLET = re.compile(r"\A(?:[-*•>]\s+|\d{1,2}[.)]\s+|#{1,6}\s+|[A-Z]{4,12}:\s+)+")
 _OPENING = re.compile(
     r"\A(?:[-*•>]\s+|\d{1,2}[.)]\s+|#{1,6}\s+|(?-i:[A-Z]{4,12}):\s+|"
     r"(?:ok(?:ay)?|so|now|well|great|perfect|excellent|ah|oh|hmm|wait|yes|yeah|actually|also|then|and|hey|alright|"
@@ -306,6 +324,7 @@ _STOP_WORDS = """
     gone goes take takes took give gives gave keep keeps back wow hey yeah awesome amazing
 """
 _STOP = frozenset(_STOP_WORDS.split())
+_FIELD = re.compile(r"\*{0,2}[A-Z][\w/()-]{1,20}(?: [\w/()-]{1,20}){0,2}:\*{0,2}\s\S.{0,40}(?<![.!?])\Z")
 _SIGNS = re.compile(r"[^\w\s,.;:!?'\"()’“”，。！？；：、（）《》-]")
 _WORDS = re.compile(r"[A-Za-z]{2,}|[\u3400-\u9fff]")
 _LATIN = re.compile(r"[a-z0-9_][a-z0-9_'’./:-]*[a-z0-9_]")
@@ -318,9 +337,27 @@ def finds(cue: CuePair, sentence: str) -> bool:
     return bool(english.search(sentence) or (not sentence.isascii() and chinese.search(sentence)))
 
 
-def trim_opening(sentence: str) -> str:
-    """Return a sentence without bullets, labels and the words that only lead in."""
-    return _OPENING.sub("", sentence, count=1).strip()
+def trim_opening(sentence: str, role: str) -> str:
+    """Return a sentence without bullets and labels, and, of the assistant, without the words that only lead in.
+
+    A person's "Yes" and "No" are answers. A sentence that would begin in the middle stays whole.
+    """
+    rest = _OPENING.sub("", sentence, count=1).strip() if role == "assistant" else ""
+    return rest if rest and not rest[0].islower() else _BULLET.sub("", sentence, count=1).strip()
+
+
+def join_halves(sentences: Sequence[str], text: str, chars_max: int) -> list[str]:
+    """Return sentences with the halves around a semicolon together again, as far as they stay short."""
+    joined: list[str] = []
+    for sentence in sentences:
+        for gap in (" ", ""):
+            whole = f"{joined[-1]}{gap}{sentence}" if joined and joined[-1][-1] in ";；" else ""
+            if whole and len(whole) <= chars_max and whole in text:
+                joined[-1] = whole
+                break
+        else:
+            joined.append(sentence)
+    return joined
 
 
 def is_polite(sentence: str) -> bool:
@@ -334,6 +371,12 @@ def is_prose(sentence: str) -> bool:
         return False
     words = len(_WORDS.findall(sentence[:400]))
     return words >= 3 and len(_SIGNS.findall(sentence[:400])) <= words
+
+
+def is_field(sentence: str) -> bool:
+    """Tell whether a line is an entry of a list, such as ``Arrival: 01:00``, rather than a sentence."""
+    is_line = len(sentence) < FIELD_CHARS and sentence.isascii() and sentence[-1] not in ".!?;'\"`"
+    return is_line or _FIELD.match(sentence) is not None
 
 
 def find_words(sentence: str) -> set[str]:
