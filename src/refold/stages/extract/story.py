@@ -58,7 +58,7 @@ _VERBS = {"written": ("written", "已写"), "deleted": ("deleted", "已删"), "r
 _LINE_END = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
 _LEFT_OUT = {"en": "[… {count} characters left out, {handle}]", "zh": "[…… 省略 {count} 字，{handle}]"}
 # A longer Chinese sentence is quoted clause by clause.
-WHOLE_CHARS_ZH, CLAUSE_CHARS_ZH = 60, 6
+WHOLE_CHARS_ZH, CLAUSE_CHARS_ZH = 60, 14
 _CLAUSE_ZH = re.compile(r"[，；]")
 _HAN = re.compile(r"[\u3400-\u9fff]")
 _FENCE = re.compile(r"```.*?(?:```|\Z)", re.S)

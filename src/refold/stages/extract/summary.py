@@ -144,7 +144,8 @@ def write_extract(
         return Extract(replace(fold, summary=body), text)
     wish = read_wish(options.instructions)
     values = find_useful(steer_values(fold.artifacts, wish), count, _read_originals(span.messages), seen)
-    lines = steer_lines(tell_story(span), wish) if words is None and options.style != "truncated" else []
+    is_told = words is None and options.style != "truncated"
+    lines = steer_lines(_leave_seen(tell_story(span), seen), wish) if is_told else []
     # Counts do not add up exactly; a text over its limit is written again with less room, at most a few times.
     for _ in range(8):
         if words is None:
@@ -157,6 +158,11 @@ def write_extract(
             break
         room -= max(size - options.tokens_max, room // 10, 1)
     return Extract(replace(fold, summary=body), text)
+
+
+def _leave_seen(lines: Sequence[Line], seen: str) -> list[Line]:
+    """Leave out words that another record or a message in view has."""
+    return [line for line in lines if not line.who or line.topic == "open" or line.text not in seen]
 
 
 def read_span(
@@ -306,7 +312,13 @@ def _write_words(lines: Sequence[Line], span: Span, options: ExtractOptions, roo
     chosen = choose_lines(
         [line for line in rest if id(line) not in taken], room - _cost(asked, count), count, told=_tell(asked)
     )
-    return write_lines([*asked, *chosen], layout, span.language)
+    return write_lines(_leave_quoted([*asked, *chosen]), layout, span.language)
+
+
+def _leave_quoted(lines: Sequence[Line]) -> list[Line]:
+    """Leave out rules that are within an ask that is written whole."""
+    asks = "\n".join(line.text for line in lines if line.topic != "rule" and line.who == "U")
+    return [line for line in lines if line.topic != "rule" or line.text not in asks]
 
 
 def _cost(lines: Sequence[Line], count: Count) -> int:
