@@ -660,3 +660,133 @@ def test_the_same_sentence_about_another_thing_is_kept() -> None:
     prepared = refold.compress([*turns, {"role": "user", "content": "And now?"}], 1_500)
     record = next(str(message["content"]) for message in prepared.messages if "⟦" in str(message["content"]))
     assert sum(f"The port of service {at} is {4000 + at * 7}." in record for at in range(30)) >= 10
+
+
+def test_sentences_that_follow_each_other_are_joined_and_only_gaps_are_marked() -> None:
+    said = "The pool ran dry because the cache was off. The cause is the new setting. Thanks for waiting. It was fixed."
+    text = extract([user("Why was it slow?"), *step("get_config", {"name": "pool"}, "ok"), assistant(said)]).text
+    assert "The pool ran dry because the cache was off. The cause is the new setting." in text
+    assert "setting. … The cause" not in text
+
+
+def test_halves_of_a_sentence_around_a_semicolon_stay_together() -> None:
+    said = "Returned orders above EUR 250 fail; the approval of a second person is missing."
+    text = extract([user("Why?"), *step("refund", {"order": "MW-902771"}, "ok"), assistant(said)]).text
+    assert said in text
+
+
+def test_the_users_answer_keeps_its_yes_and_the_assistants_words_begin_at_a_sentence() -> None:
+    talk = [
+        user("The tent is lost."),
+        *step("track", {"parcel": "PP55830917"}, "lost"),
+        assistant("Okay, so the parcel is lost because nobody scanned it. Great! The trace was opened."),
+        user("Yes, replacement and trace. " + "Use the stock of the shop in Brevik for the replacement tent. " * 6),
+        *step("ship", {"sku": "TN-3107"}, "sent"),
+        assistant("The replacement was sent."),
+    ]
+    text = extract(talk, replace(LARGE, tokens_max=400)).text
+    assert "Yes, replacement and trace." in text
+    assert "A> Okay, so the parcel is lost because nobody scanned it." in text
+    assert "Great!" not in text
+
+
+def test_what_only_announces_the_next_step_has_no_line() -> None:
+    announced = ("Now run the script again.", "Let's read the method.", "I'll check the settings first.")
+    talk = [user("Fix the crash.")]
+    for said in announced:
+        talk += [assistant(said), *step("bash", {"command": "python run.py"}, "<returncode>0</returncode>\nok")]
+    text = extract([*talk, assistant("The crash was caused by an empty list.")]).text
+    assert not any(said in text for said in announced)
+    assert "The crash was caused by an empty list." in text
+
+
+def test_an_outcome_says_something() -> None:
+    log = "\n".join(f"2026-02-09T18:40:{n:02}Z INFO priced basket {n}" for n in range(30))
+    record = '{\n  "orders": [1, 2, 3],\n  "status": "late"\n}'
+    ruled = "<returncode>2</returncode>\n======== 1 error in 0.13s ========"
+    text = extract(
+        [
+            user("Look."),
+            *step("scan_logs", {"service": "pricing"}, log),
+            *step("ask_api", {"url": "/v2/orders"}, record),
+            *step("bash", {"command": "pytest tests"}, ruled),
+            *step("bash", {"command": "python3 -c '\nprint(1)'"}, "<returncode>0</returncode>"),
+            assistant("Three orders are late."),
+        ]
+    ).text
+    assert "scan_logs(service=pricing) → [30]" in text
+    assert "ask_api(url=/v2/orders) → orders: [3], status: late" in text
+    assert "=====" not in text
+    assert "$ python3 -c '" not in text
+
+
+def test_entries_of_a_list_come_after_sentences() -> None:
+    offer = (
+        "Here are the flights:\n- **Departure:** 03:00 EST\n- **Arrival:** 05:30 EST\n- Return Flight (SEA to JFK)\n"
+    )
+    told = "The old flight cannot be changed because it is basic economy."
+    talk = [user("Change my flight."), *step("search", {"to": "SEA"}, "[]"), assistant(offer + told)] * 6
+    text = extract(talk, ExtractOptions(tokens_max=75, index_tokens_max=10)).text
+    assert told in text
+    assert "Return Flight" not in text
+
+
+def test_ids_of_one_shape_are_one_line_over_several_outputs() -> None:
+    booked = [" ".join(f"bkg_{n}{page}hecyw{100 + n}" for n in range(10, 26 - 8 * page)) for page in (0, 1)]
+    talk = [
+        user("List."),
+        *(one for text in booked for one in step("list_bookings", {"page": "1"}, f"Bookings:\n{text}")),
+    ]
+    values = section(extract([*talk, assistant("Listed.")]).text, "Exact values")
+    assert re.search(r"^24 ids like bkg_\w+ in m:[0-9a-f]{6}, m:[0-9a-f]{6}$", values, re.M)
+    assert values.count("bkg_") == 1
+
+
+def test_many_values_of_one_label_are_counted() -> None:
+    rows = "\n".join(f"version: {n}.{n + 1}.{n * 2}" for n in range(1, 12))
+    text = extract([user("Versions?"), *step("versions", {}, rows), assistant("Listed.")]).text
+    assert "and 2 more" in section(text, "Exact values")
+
+
+def test_names_of_code_of_which_nothing_is_said_take_less_than_half_of_the_values() -> None:
+    names = ("alpha", "beta", "gamma", "delta", "kappa", "sigma", "omega")
+    code = "\n".join(f"def load_{name}_table(): pass" for name in names)
+    source = [user("Read."), *step("show", {"name": "tables"}, code * 3), assistant("Seen.")]
+    values = section(extract(source, ExtractOptions(tokens_max=400, index_tokens_max=60)).text, "Exact values")
+    assert COUNT(values) <= 40
+
+
+def test_words_that_another_record_has_are_not_written_again() -> None:
+    cause = "The optimisation was applied to the wrong lookup because both share a class."
+    talk = [user("Why?"), *step("grep", {"pattern": "x"}, "y"), assistant(f"{cause} The fix is a new class.")]
+    text = extract(talk, seen=f"A> {cause}").text
+    assert cause not in text
+    assert "The fix is a new class." in text
+
+
+def test_a_rule_within_an_ask_that_is_quoted_whole_is_not_written_twice() -> None:
+    rule = "Never offer refunds for the recall."
+    talk = [user("Hello."), *step("list", {}, "ok"), assistant("Listed."), user(f"Urgent: the valve may leak. {rule}")]
+    assert extract(talk, is_answered=True).text.count(rule) == 1
+
+
+def test_a_chinese_record_has_chinese_words_for_steps() -> None:
+    talk = [
+        user("修一下登录页。"),
+        *step("read_file", {"path": "src/login.py"}, lines(30)),
+        *step("write_file", {"path": "src/login.py", "content": "x"}, "ok"),
+        *step("bash", {"command": "pytest"}, "<returncode>1</returncode>\nKeyError: 'id'"),
+        assistant("原因是会话为空。"),
+    ]
+    text = extract(talk, language="zh").text
+    assert "查看: src/login.py" in text
+    assert "已写 src/login.py" in text
+    assert "退出码 1" in text
+
+
+def test_a_request_is_the_goal_where_something_is_done_for_a_person() -> None:
+    wish = "Can you help me find the cheapest direct flight from New York to the West Coast?"
+    chat = [user(wish), *step("search", {"from": "JFK"}, "[]"), assistant("The total is shown in your profile page.")]
+    filler = [user("I am here. " * 30), *step("think", {"n": 1}, "ok"), assistant("I see the list of all flights now.")]
+    text = extract([*chat, *filler * 3], ExtractOptions(tokens_max=120, index_tokens_max=10)).text
+    assert wish in text

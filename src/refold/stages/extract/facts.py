@@ -107,7 +107,8 @@ DECIDES = any_word(
     r"(?:we|I)(?:'ll| will|'re| are|'m| am) (?:go(?:ing)? with|drop(?:ping)?|switch(?:ing)? to|"
     r"stay(?:ing)? with|skip(?:ping)?|postpon(?:e|ing))\b",
     r"we(?:'ll| will) keep\b|(?<!\bif )we (?:drop|go with|postpone|switch to)\b",
-    r"let's (?:use|go with|keep (?!\w+ing)|drop|skip|switch|stay with|stick|postpone|start with|ship|take)\b",
+    r"let's (?:just )?(?:use|go with|keep (?!\w+ing)|drop|skip|switch|stay with|stick|postpone|start with|ship|take|"
+    r"cancel|book|order|buy|remove|change|rename|move)\b",
     r"(?:going|went) with\b|chose\b|chosen\b|opted\b",
     r"agreed (?:to|that|on|upon|with (?:the|this|that))\b|settled on\b",
     r"(?:I|we)\b.{0,60} (?:instead of|rather than)\b|(?:is|was|are|were) approved\b",

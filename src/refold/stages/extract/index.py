@@ -100,7 +100,8 @@ def _find_crowds(met: dict[str, Evidence], notes: dict[str, str]) -> dict[str, l
     """Return ids of one shape in one output that nobody has used since, by the one that is named as their example."""
     crowds: dict[tuple[str, str], list[str]] = {}
     for value, seen in met.items():
-        if seen.sort in CROWDED and not seen.is_spoken and value not in notes:
+        is_one_of_many = seen.sort in CROWDED or _RANDOM.fullmatch(value)
+        if is_one_of_many and not seen.is_spoken and value not in notes:
             crowds.setdefault((seen.handle, shape_of(value)), []).append(value)
     # What is a crowd in one output is one in others, too.
     shapes = {shape for (_, shape), members in crowds.items() if len(members) >= CROWD_MIN}
@@ -224,6 +225,8 @@ Read = Callable[[str], str]
 
 # A bare handle of six digits costs about as much as two values: it pays from this many on.
 GROUP_MIN = 4
+# Names of which nothing is said take at most this part of the index; words say more than they do.
+BARE_PART = 0.4
 # So many values of one label are listed, and so many places of values that are written as one.
 LISTED_MAX = 8
 PLACES_MAX = 3
@@ -252,6 +255,8 @@ _NOTES: dict[str, tuple[str, str]] = {
 }
 # Values that mean nothing without their label.
 _MEANT = frozenset(("id", "number", "money", "date", "time", "address", "version"))
+# Names of things; of these a record lists a few.
+_NAMED = frozenset(("identifier", "name", "flag"))
 # These are noise without it.
 _BARE = frozenset(("number", "money", "time", "version", "term"))
 _LABEL = re.compile(
@@ -278,6 +283,11 @@ class Meant:
     cost: int
     label: str = ""
     statement: str = ""
+
+    @property
+    def is_bare(self) -> bool:
+        """True for a name of code or of a thing of which nothing is said: a list of them tells a reader little."""
+        return self.artifact.sort in _NAMED and not (self.says_more or self.label)
 
     @property
     def says_more(self) -> bool:
@@ -325,11 +335,11 @@ def choose_values(values: Iterable[Meant], tokens_max: int, seen: str = "") -> l
     priced.sort(key=lambda pair: (-pair[0].artifact.weight / pair[1], pair[0].artifact.value))
     chosen: list[Meant] = []
     written = ""
-    room = tokens_max
+    room, bare_room = tokens_max, int(tokens_max * BARE_PART)
     misses = 0
     for one, cost in priced:
         value = one.artifact.value
-        if value in seen or (value in written and not one.says_more):
+        if value in seen or (value in written and not one.says_more) or (one.is_bare and cost > bare_room):
             continue
         if cost > room:
             misses += 1
@@ -337,6 +347,7 @@ def choose_values(values: Iterable[Meant], tokens_max: int, seen: str = "") -> l
                 break
             continue
         room -= cost
+        bare_room -= cost if one.is_bare else 0
         chosen.append(one)
         written += f"{value}\n"
     # A short value may have come before a longer one that contains it.
@@ -414,7 +425,7 @@ def _write_crowd(crowd: Sequence[Artifact], zh: bool) -> str:
     first, many = crowd[0], sum(one.alike for one in crowd)
     where = ", ".join(dict.fromkeys(shorten_handle(one.handle) for one in crowd[:PLACES_MAX]))
     where += ", …" if len(crowd) > PLACES_MAX else ""
-    name = SORT_NAMES.get(first.sort, ("values", "值"))[zh]
+    name = SORT_NAMES["id" if first.sort == "identifier" else first.sort][zh]
     return f"{many} 个{name}，形如 {first.value}，见 {where}" if zh else f"{many} {name} like {first.value} in {where}"
 
 

@@ -104,7 +104,7 @@ class Line:
     worth: float
     at: float
     who: str = ""
-    # What comes right before it in its message, and what is between them: written after that, it needs no mark of a gap.
+    # What comes right before it in its message, and what is between them: after that it needs no mark of a gap.
     after: str = ""
     glue: str = ""
 

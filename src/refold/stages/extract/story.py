@@ -163,7 +163,7 @@ def _tell_words(span: Span) -> Iterator[Line]:
                 continue
             boost = 1.0 if number else (FIRST_BOOST_TALK if span.is_talk else FIRST_BOOST)
             for clause in split_clauses(sentence):
-                worth = boost * weigh_sentence(clause, saying.role) * rarity.weigh(clause)
+                worth = boost * weigh_sentence(clause, saying.role, is_talk=span.is_talk) * rarity.weigh(clause)
                 text = _shorten_sentence(clause)
                 at = saying.at + len(weighed) / 10_000
                 before = weighed[-1].text if weighed else ""
@@ -223,22 +223,25 @@ def split_clauses(sentence: str) -> list[str]:
     return [*clauses, sentence[start:]]
 
 
-def weigh_sentence(sentence: str, role: str) -> float:
+def weigh_sentence(sentence: str, role: str, *, is_talk: bool) -> float:
     """Return what a sentence promises by its words: causes, decisions and failures most, guesses and offers least."""
-    return _weigh_short(sentence, role) if len(sentence) <= REMEMBERED_CHARS_MAX else _weigh_words(sentence, role)
+    weigh = _weigh_short if len(sentence) <= REMEMBERED_CHARS_MAX else _weigh_words
+    return weigh(sentence, role, is_talk)
 
 
-def _weigh_words(sentence: str, role: str) -> float:
+def _weigh_words(sentence: str, role: str, is_talk: bool) -> float:
     worth = 0.7 + sum(bonus for cue, bonus in words.STORY_WORTH if words.finds(cue, sentence))
     worth += 0.2 * min(3, len(_NAMED.findall(sentence[:SENTENCE_CHARS])))
+    is_question = words.QUESTION.search(sentence) is not None
     if role == "user":
-        if words.QUESTION.search(sentence) or words.finds(words.STORY_REQUEST, sentence):
-            return worth * 0.5
+        if is_question or words.finds(words.STORY_REQUEST, sentence):
+            # Where something is done for a person, the request is the goal; in a talk the answer tells more.
+            return worth * (0.5 if is_talk else 1.0)
         kind = classify_sentence(sentence, role)
         return worth * USER_FACTOR.get(kind or "", 1.1)
-    if words.QUESTION.search(sentence) or words.finds(words.STORY_OFFER, sentence) or words.is_field(sentence):
+    if is_question or words.finds(words.STORY_OFFER, sentence) or words.is_field(sentence):
         return worth * 0.3
-    if is_intent(sentence):
+    if not is_talk and is_intent(sentence):
         return worth * (0.3 if words.STORY_LOOKS.search(sentence) else 0.7)
     return worth * 0.45 if words.finds(words.STORY_GUESS, sentence) else worth
 

@@ -38,6 +38,8 @@ Style = Literal["note", "sections", "short", "truncated"]
 
 # Bare values take no more than this of a record; nor do the user's words before the story has its part.
 VALUES_SHARE = 0.25
+# A record with room for a story spends more of it on words.
+STORY_VALUES_SHARE = 0.18
 ASKED_SHARE = 0.25
 # In a summary bounded by characters exact values take what the words leave of it, and at least this share.
 BOUNDED_INDEX_SHARE = 0.3
@@ -215,7 +217,8 @@ def _write_body(
         return ""
     if options.style == "truncated":
         return _write_truncated(span.messages, room, count)
-    most = min(options.index_tokens_max, int(room * VALUES_SHARE))
+    share = VALUES_SHARE if room < SMALL_TOKENS else STORY_VALUES_SHARE
+    most = min(options.index_tokens_max, int(room * share))
     needed = count(write_index(values, most, count, language=span.language).text)
     body = _write_words(lines, span, options, room - needed, count, seen)
     # Values that the story names are not listed again.

@@ -51,7 +51,7 @@ _INTENT = re.compile(
 # What an assistant that works announces: the step itself is listed.
 _ANNOUNCES = re.compile(
     r"(?:(?:ok(?:ay)?|now|so|first|next|then|great|perfect|good|alright|and)[,!.:]? )*"
-    r"(?:(?:let me|let's|I'll|I will|I should|I need to|I'm going to|I want to|I am going to|we should|we need to|we'll) )?"
+    r"(?:(?:let me|let's|I'll|I will|I should|I need to|I'm going to|I want to|we should|we need to|we'll) )?"
     r"(?:(?:now|also|just|first|then|try to|start by|proceed to|begin by) )*"
     r"(?:re-?)?(?:run|read|check|verify|look|see|list|view|examine|explore|inspect|search|find|try|open|grep|locate|"
     r"understand|confirm|start)(?:ing|ning)?\b",
@@ -233,7 +233,8 @@ STORY_FOUND: CuePair = (
 )
 STORY_DONE: CuePair = (
     any_word(
-        r"(?:I|we)(?:'ve| have)? (?:added|fixed|removed|created|updated|changed|replaced|moved|ported|written|wrote|"
+        r"(?:I|we)(?:'ve| have)? (?:just |finally |recently |also |already )?(?:added|fixed|"
+        r"removed|created|updated|changed|replaced|moved|ported|written|wrote|"
         r"committed|installed|booked|cancelled|canceled|sent|signed|went|ran|took|painted|made|got|chose|started|joined)\b",
         r"(?:is|are|was|were|has been|have been) (?:now )?(?:fixed|done|added|removed|created|updated|merged|deployed|"
         r"waived|reserved|approved|refunded|closed|open|off|on|back|written|committed)\b",
@@ -361,8 +362,9 @@ def join_halves(sentences: Sequence[str], text: str, chars_max: int) -> list[str
 
 
 def is_polite(sentence: str) -> bool:
-    """Tell whether a sentence only keeps up manners."""
-    return len(sentence) <= 60 and _POLITE.match(sentence) is not None
+    """Tell whether a sentence only keeps up manners. What follows a "Yes" may be an answer."""
+    said = _OPENING.sub("", sentence, count=1).strip() or sentence
+    return len(said) <= 60 and _POLITE.match(said) is not None
 
 
 def is_prose(sentence: str) -> bool:
