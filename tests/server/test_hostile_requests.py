@@ -168,6 +168,8 @@ def test_one_tenant_cannot_take_all_the_places(start):
             held = [asyncio.ensure_future(post("alice")) for _ in range(2)]
             await asyncio.to_thread(wait_for, lambda: len(rig.provider.requests) == 2)
             refused = await post("alice")
+            listed = await http.get("/api/sessions", headers={"x-refold-key": keys["alice"]})
+            assert listed.status_code == 429, "the interface counts, too"
             other = asyncio.ensure_future(post("bob"))
             await asyncio.to_thread(wait_for, lambda: len(rig.provider.requests) == 3)
             for one in (*held, other):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import threading
 
@@ -151,3 +152,67 @@ def test_small_dialogs_start_no_process(start):
     rig = start()
     assert rig.post("openai-chat", make_body("openai-chat", make_dialog(3))).status_code == 200
     assert rig.application.preparer._workers.started == 0
+
+
+def test_a_large_request_of_the_sidecar_is_compressed_in_a_worker_process(start):
+    rig = start(config=SMALL, settings=LARGE)
+    messages = make_large()
+    wish = {"model": "gpt-4o", "messages": messages, "session_id": "mine"}
+    answer = rig.http.post("/v1/compress", json=wish, timeout=120)
+    assert answer.status_code == 200, answer.text[:300]
+    assert rig.application.preparer._workers.started == 1
+    made = answer.json()
+    assert made["tokens_after"] < 20_000 < made["tokens_before"]
+    assert made["messages"][-1]["content"].startswith("what was question 4?")
+    assert rig.manager.ledger.read_session("mine").messages == len(messages)
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"[" + b" " * LARGE_BYTES, 400),
+        (json.dumps({"messages": ["x"] * LARGE_BYTES}).encode(), 400),
+        (json.dumps({"model": "m", "config": {"a": "x" * LARGE_BYTES}}).encode(), 400),
+    ],
+    ids=["no JSON", "no objects", "no messages"],
+)
+def test_a_large_malformed_request_of_the_sidecar_is_refused(start, body, status):
+    rig = start(settings=LARGE)
+    answer = rig.http.post("/v1/compress", content=body, headers={"content-type": "application/json"}, timeout=120)
+    assert answer.status_code == status
+    assert answer.json()["error"]["kind"] == "FormatError"
+    assert "xxxx" not in answer.text
+
+
+def test_other_routes_of_the_interface_take_no_large_body(start):
+    rig = start()
+    body = {"provider": "openai", "messages": [{"role": "user", "content": "x" * 1_100_000}], "config": {}}
+    assert rig.http.post("/api/chat/compress", json=body).status_code == 413
+
+
+def test_a_long_tail_and_a_long_chain_are_read_in_threads(start, monkeypatch):
+    from refold.server import request_memory
+
+    readers = []
+    read, join = request_memory.read_request, request_memory._join
+
+    def note_read(*given, **named):
+        readers.append(threading.current_thread().name)
+        return read(*given, **named)
+
+    def note_join(*given):
+        readers.append(threading.current_thread().name)
+        return join(*given)
+
+    rig = start()
+    monkeypatch.setattr(request_memory, "read_request", note_read)
+    monkeypatch.setattr(request_memory, "_join", note_join)
+    talk = make_dialog(3)
+    rig.post("openai-chat", make_body("openai-chat", talk), x_refold_session="tail")
+    longer = [*talk, {"role": "assistant", "content": "ok"}, {"role": "user", "content": "word " * 20_000}]
+    assert rig.post("openai-chat", make_body("openai-chat", longer), x_refold_session="tail").status_code == 200
+    first = rig.post("openai-responses", make_body("openai-responses", longer)).json()
+    chained = {"model": "gpt-4o", "previous_response_id": first["id"], "input": "more"}
+    assert rig.post("openai-responses", chained).status_code == 200
+    assert len(readers) == 2
+    assert all(re.fullmatch(r"(asyncio|uvloop)_\d+", name) for name in readers), readers  # Threads of the executor.

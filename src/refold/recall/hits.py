@@ -318,7 +318,7 @@ def holds_any(
     """Tell whether the index, or a hidden message that it does not hold yet, has one of these words."""
     with index.file.read() as db:
         mark = index_file.find_mark(db, session_id)
-        if mark is not None and any(index_file.find_places(db, mark, word) for word in words):
+        if mark is not None and index_file.holds_word(db, mark, words):
             return True
     pending = read_pending(mark, words)
     places = {place for found in pending.places.values() for place in found}

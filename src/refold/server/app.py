@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -58,7 +59,9 @@ log = logging.getLogger("refold.server")
 PAGE_PREFIX = "/ui"
 # A write that succeeded this recently is not tested again: anybody may ask for /readyz.
 CHECK_S = 1.0
-_INTERFACE = ("/api/", "/v1/compress", "/v1/usage")
+SIDECAR_PATH = "/v1/compress"
+_INTERFACE = ("/api/", SIDECAR_PATH, "/v1/usage")
+INTERFACE_BYTES_MAX = 1_000_000
 _RUN = re.compile(rf"{RUNS}/([0-9a-f]{{8,32}})(?=/|$)")
 
 
@@ -127,6 +130,7 @@ class Application:
         self.streams: Counter[str] = Counter()
         self._make_interface = make_interface
         self._interface: Any = None
+        self._making = threading.Lock()
         self.page: Any = make_page(self) if make_page is not None else None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._checked_at = float("-inf")
@@ -217,7 +221,8 @@ class Application:
             await send_json(send, 200, asdict(self.metrics.find_run(caller.tenant, run)))
         elif path.startswith(_INTERFACE):
             scope["refold.caller"] = caller
-            await self._ask_interface(scope, receive, send)
+            with self.gateway.count(caller.tenant):
+                await self._ask_interface(scope, receive, send)
         else:
             raw = scope.get("raw_path") or path.encode()
             asked = Asked(
@@ -294,18 +299,27 @@ class Application:
     async def _ask_interface(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Read the body within limits, then hand the request to the interface, which has no limits of its own."""
         settings = self.settings
+        if limit := self.gateway.find_limit(scope["refold.caller"].tenant):
+            await self._refuse_interface(send, *limit)
+            return
+        # The interface parses bodies on the event loop; only the sidecar's requests may be large.
+        is_sidecar = scope["path"] == SIDECAR_PATH
+        bytes_max = settings.body_bytes_max if is_sidecar else min(settings.body_bytes_max, INTERFACE_BYTES_MAX)
         try:
-            body = await read_body(
-                receive, scope["headers"], bytes_max=settings.body_bytes_max, stall_s=settings.client_stall_s
-            )
+            body = await read_body(receive, scope["headers"], bytes_max=bytes_max, stall_s=settings.client_stall_s)
         except BodyTooLarge:
-            await send_json(send, 413, {"error": {"kind": "FormatError", "message": "the request is too large"}})
+            await self._refuse_interface(send, 413, f"the request is larger than {bytes_max:,} bytes")
         except ClientStalled:
-            await send_json(send, 408, {"error": {"kind": "FormatError", "message": "the request did not arrive"}})
+            await self._refuse_interface(send, 408, "the request did not arrive")
         except ClientGone:
             return
         else:
-            await self._find_interface()(scope, replay_body(body, receive), send)
+            interface = self._interface or await asyncio.to_thread(self._find_interface)
+            await interface(scope, replay_body(body, receive), send)
+
+    async def _refuse_interface(self, send: Send, status: int, message: str) -> None:
+        error = {"error": {"kind": "FormatError", "message": message}}
+        await send_json(send, status, error, retry_after_s=1 if status in (429, 503) else 0)
 
     def forget_known(self, session_id: str) -> None:
         """Forget a session that was erased; safe from any thread."""
@@ -313,13 +327,15 @@ class Application:
             self._loop.call_soon_threadsafe(self.preparer.forget, session_id)
 
     def _find_interface(self) -> Any:
-        if self._interface is None:
-            if self._make_interface is None:
-                from refold.server.api.interface import make_interface
+        """Return the interface, made on first use. Blocks: loading the framework takes a second."""
+        with self._making:
+            if self._interface is None:
+                if self._make_interface is None:
+                    from refold.server.api.interface import make_interface
 
-                self._make_interface = make_interface
-            self._interface = self._make_interface(self)
-        return self._interface
+                    self._make_interface = make_interface
+                self._interface = self._make_interface(self)
+            return self._interface
 
     async def _probe(self, path: str, scope: Scope, send: Send) -> None:
         if path == "/livez":

@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import aiohttp
@@ -35,7 +37,7 @@ from refold.server.request import (
     write_own,
 )
 from refold.server.request_memory import Chained, Chains
-from refold.server.settings import GatewaySettings
+from refold.server.settings import INLINE_BYTES_MAX, GatewaySettings
 from refold.server.upstream import AnswerReader, BrokenOff, Look, Upstreams, look_for_refusal, relay_answer
 from refold.server.wires import (
     RESPONSES,
@@ -108,22 +110,37 @@ class Gateway:
             find_wire(asked.method, path or ""),
             time.perf_counter(),
         )
-        self.requests += 1
-        self._by_tenant[asked.tenant] += 1
         try:
-            with self._metrics.follow(exchange):
+            with self.count(asked.tenant), self._metrics.follow(exchange):
                 await self._serve_limited(exchange, path, receive, send)
         finally:
-            self.requests -= 1
-            self._by_tenant[asked.tenant] -= 1
-            if not self._by_tenant[asked.tenant]:
-                del self._by_tenant[asked.tenant]
             self._preparer.leave(exchange.outgoing)
             log_request(exchange)
 
+    @contextmanager
+    def count(self, tenant: str) -> Iterator[None]:
+        """Count a request of a tenant while it is under way."""
+        self.requests += 1
+        self._by_tenant[tenant] += 1
+        try:
+            yield
+        finally:
+            self.requests -= 1
+            self._by_tenant[tenant] -= 1
+            if not self._by_tenant[tenant]:
+                del self._by_tenant[tenant]
+
+    def find_limit(self, tenant: str) -> tuple[int, str] | None:
+        """Return status and message if there are too many requests, the one at hand included."""
+        own = self._by_tenant.get(tenant, 0)
+        if tenant and own > self._settings.tenant_requests_max:
+            return 429, f"{own - 1} requests of this tenant are under way; try again"
+        if self.requests > self._settings.requests_max:
+            return 503, "the gateway has as many requests as it takes; try again"
+        return None
+
     async def _serve_limited(self, exchange: Exchange, path: str | None, receive: Receive, send: Send) -> None:
         asked, settings = exchange.asked, self._settings
-        tenant = self._by_tenant.get(asked.tenant, 0)
         if path is None:
             await self._refuse(exchange, send, 404, "there is nothing at this path")
         elif (
@@ -132,10 +149,8 @@ class Gateway:
             and not is_for_tenants(asked.method, path, settings.paths_for_tenants)
         ):
             await self._refuse(exchange, send, 403, "this path is not open to tenants; gateway.tenant_paths opens it")
-        elif asked.tenant and tenant > settings.tenant_requests_max:
-            await self._refuse(exchange, send, 429, f"{tenant - 1} requests of this tenant are under way; try again", 1)
-        elif self.requests > self._settings.requests_max:
-            await self._refuse(exchange, send, 503, "the gateway has as many requests as it takes; try again", 1)
+        elif full := self.find_limit(asked.tenant):
+            await self._refuse(exchange, send, *full, retry_after_s=1)
         else:
             try:
                 await self._serve(exchange, path, receive, send)
@@ -219,7 +234,11 @@ class Gateway:
     async def _send(self, exchange: Exchange, path: str) -> aiohttp.ClientResponse:
         is_read = exchange.outgoing.session is not None
         body, asked = exchange.outgoing.body, exchange.asked
-        exchange.sent = (exchange.recall.add_to(body) if exchange.recall is not None else None) or b""
+        exchange.sent = b""
+        if exchange.recall is not None:
+            add_tool = exchange.recall.add_to
+            made = add_tool(body) if len(body) <= INLINE_BYTES_MAX else await asyncio.to_thread(add_tool, body)
+            exchange.sent = made or b""
         if exchange.sent:
             # The answer is read and may be continued: no client's coding on either way.
             asked = replace(asked, drop=asked.drop | {b"content-encoding", b"accept-encoding"})

@@ -18,7 +18,7 @@ from typing import Any
 
 from refold.conversation import because
 from refold.conversation.reason import NO_REASON, Reason
-from refold.errors import BudgetTooSmall
+from refold.errors import BudgetTooSmall, Unavailable
 from refold.ledger.port import Ledger
 from refold.manager import ContextCompressionManager
 from refold.manager.background import WriteBehind
@@ -66,13 +66,11 @@ from refold.server.session_lookup import (
     store_known,
     store_parent,
 )
-from refold.server.settings import LARGE_BYTES, GatewaySettings, name_payer
+from refold.server.settings import INLINE_BYTES_MAX, LARGE_BYTES, GatewaySettings, name_payer
 from refold.server.wires import Answered, Wire, move_marks
-from refold.server.worker import BodyWorkers, WorkerFailed
+from refold.server.worker import BodyWorkers, LargeAnswer, WorkerFailed
 
 log = logging.getLogger("refold.server")
-# Reading a small body takes less time than handing it to a thread.
-INLINE_BYTES_MAX = 65_536
 # Counting the tokens of more new text than this takes longer than handing it to a thread.
 NEW_BYTES_MAX = 16_384
 ITEMS_MAX = 1_000
@@ -112,8 +110,7 @@ class Preparer:
         named = asked.header("x-refold-session")
         session_id = make_id(asked.tenant, check_name(named)) if named else ""
         origin = find_origin(asked)
-        key = (asked.tenant, wire, body, session_id, origin.conversation)
-        continued = self._memory.find(*key) or await self._memory.find_later(*key)
+        continued = await self._memory.find(asked.tenant, wire, body, session_id, origin.conversation)
         if continued is not None and not origin.conversation and not named:
             # If only the body names the conversation, another conversation may begin with the same bytes.
             stated = read_conversation(continued.request.body, origin.client)
@@ -408,6 +405,16 @@ class Preparer:
             prepared.total_tokens, request.count, len(prepared.edits), reason, original_tokens=prepared.original_tokens
         )
         return replace(make_outgoing(attempt, ready, written), generation=generation)
+
+    async def compress_large(self, tenant: str, body: bytes) -> LargeAnswer:
+        """Return the answer to a large request of the sidecar, made in a worker process."""
+        job = replace(make_job(self._manager, "", NO_LIMITS), tenant=tenant, endpoint=None)
+        if await self.storage.is_full(tenant, len(body)):
+            job = replace(job, ledger=None)
+        try:
+            return await self._workers.answer(body, job)
+        except WorkerFailed as error:
+            raise Unavailable(f"the request could not be compressed in time ({error}); send a smaller one") from None
 
     def _write(self, session: KnownSession, request: ReadRequest, prepared: PreparedContext) -> bytes | None:
         """Return the request with the view in it; None if nothing changed."""

@@ -28,7 +28,7 @@ from refold.manager.session import HELD, RESPONSES
 from refold.server.body import Places, ReadRequest, Unreadable, dump_json, find_places, parse_json, read_request
 from refold.server.outgoing import Outgoing, Reporter
 from refold.server.session_lookup import TENANT_MARK, KnownSession, continues, make_id
-from refold.server.settings import LARGE_BYTES
+from refold.server.settings import INLINE_BYTES_MAX, LARGE_BYTES
 from refold.server.wires import Answered, Wire
 
 CANDIDATES_MAX = 32
@@ -78,8 +78,11 @@ class _Requests:
 
     def find(
         self, tenant: str, wire: Wire, body: bytes, session_id: str = "", conversation: str = ""
-    ) -> Continued | None:
-        """Return the remembered request that this one extends, if any; only of the named session or conversation."""
+    ) -> tuple[Remembered | None, int]:
+        """Return the remembered request that this one shares most messages with, and how many it shares.
+
+        Only a request of the named session or conversation, if there is a name.
+        """
         key = name_start(tenant, wire.name, body)
         best: Remembered | None = None
         best_kept = 0
@@ -91,7 +94,7 @@ class _Requests:
             kept = one.places.count_shared(body)
             if kept >= max(1, best_kept):
                 best, best_kept = one, kept
-        return _continue(best, best_kept, wire, body, is_named=bool(session_id)) if best is not None else None
+        return best, best_kept
 
     def remember(self, remembered: Remembered) -> None:
         """Remember a session's last request instead of the previous one."""
@@ -126,7 +129,7 @@ def _continue(remembered: Remembered, kept: int, wire: Wire, body: bytes, *, is_
         return None
     rest = remembered.places.leave_out(body, kept)
     if len(rest) > LARGE_BYTES:
-        return None  # Too much is new to be read on the event loop.
+        return None  # Too much is new to be read in this process.
     try:
         tail = read_request(wire, rest, is_tail=True)
     except Unreadable:
@@ -153,19 +156,29 @@ class RequestMemory:
         self._memory = _Requests(bytes_max, sessions_max)
         self._under_way: dict[Start, set[asyncio.Task[None]]] = {}
 
-    def find(self, tenant: str, wire: Wire, body: bytes, session_id: str, conversation: str = "") -> Continued | None:
-        """Return the remembered request that this one extends, if any."""
-        return self._memory.find(tenant, wire, body, session_id, conversation)
-
-    async def find_later(
+    async def find(
         self, tenant: str, wire: Wire, body: bytes, session_id: str, conversation: str = ""
     ) -> Continued | None:
-        """Return the same after waiting for scans of requests with the same beginning."""
-        under_way = self._under_way.get(name_start(tenant, wire.name, body))
+        """Return the remembered request that this one extends, if any.
+
+        If there is none, wait for scans of requests with the same beginning and look again.
+        """
+        found = await self._find(tenant, wire, body, session_id, conversation)
+        under_way = self._under_way.get(name_start(tenant, wire.name, body)) if found is None else None
         if not under_way:
-            return None
+            return found
         await asyncio.wait(set(under_way), timeout=WAIT_S)
-        return self._memory.find(tenant, wire, body, session_id, conversation)
+        return await self._find(tenant, wire, body, session_id, conversation)
+
+    async def _find(self, tenant: str, wire: Wire, body: bytes, session_id: str, conversation: str) -> Continued | None:
+        best, kept = self._memory.find(tenant, wire, body, session_id, conversation)
+        if best is None:
+            return None
+        if len(body) - best.places.spans[kept - 1][1] <= INLINE_BYTES_MAX:
+            return _continue(best, kept, wire, body, is_named=bool(session_id))
+        found = await asyncio.to_thread(_continue, best, kept, wire, body, is_named=bool(session_id))
+        # Another request may have extended the session meanwhile.
+        return found if best.session.digests is best.request.digests else None
 
     def remember(self, session: KnownSession, request: ReadRequest, places: Places | None) -> None:
         """Remember a session's last request; forget it if its messages could not be located."""
@@ -264,20 +277,16 @@ class Chains:
         if len(body) > LARGE_BYTES or b'"previous_response_id"' not in body:
             return None
         try:
-            asked = parse_json(body)
+            asked = parse_json(body) if len(body) <= INLINE_BYTES_MAX else await asyncio.to_thread(parse_json, body)
         except Unreadable:
             return None
         before = asked.get("previous_response_id") if isinstance(asked, dict) else None
-        new = _list_items(asked.get("input")) if before and isinstance(before, str) else None
-        if not isinstance(before, str) or new is None:
+        if not (before and isinstance(before, str)) or _list_items(asked.get("input")) is None:
             return None
         known = await self._find(tenant, before)
-        rest = {name: value for name, value in asked.items() if name != "previous_response_id"}
-        if known is None:
-            return Chained(body, dump_json({**rest, "input": new}), is_replayable=False, is_partial=True)
-        items = [*(_list_items(parse_json(known.sent).get("input")) or ()), *known.output, *new]
-        is_replayable = not known.is_partial and all(_can_replay(item) for item in items)
-        return Chained(body, dump_json({**rest, "input": items}), is_replayable, known.is_partial)
+        if known is None or len(known.sent) + len(body) <= INLINE_BYTES_MAX:
+            return _join(body, asked, known)
+        return await asyncio.to_thread(_join, body, asked, known)
 
     async def _find(self, tenant: str, response_id: str) -> KnownResponse | None:
         known = self._known.get((tenant, response_id))
@@ -366,6 +375,17 @@ def read_response(ledger: Ledger, tenant: str, response_id: str, sessions_max: i
         items = [parse_json(one.raw) for one in messages]
         return KnownResponse(dump_json({"input": items}), parse_json(entry["output"].encode()), HELD in row.settings)
     return None
+
+
+def _join(body: bytes, asked: dict[str, Any], known: KnownResponse | None) -> Chained:
+    """Return a chained request with the conversation that it continues, as far as that is known."""
+    new = _list_items(asked.get("input")) or []
+    rest = {name: value for name, value in asked.items() if name != "previous_response_id"}
+    if known is None:
+        return Chained(body, dump_json({**rest, "input": new}), is_replayable=False, is_partial=True)
+    items = [*(_list_items(parse_json(known.sent).get("input")) or ()), *known.output, *new]
+    is_replayable = not known.is_partial and all(_can_replay(item) for item in items)
+    return Chained(body, dump_json({**rest, "input": items}), is_replayable, known.is_partial)
 
 
 def _list_items(given: object) -> list[Any] | None:

@@ -46,6 +46,8 @@ VARIABLES = {
 _NOT_IN_FILES = frozenset({"openai_key", "anthropic_key"})
 # Bodies above this size are read and prepared in a worker process: they would hold up other requests.
 LARGE_BYTES = 2_000_000
+# Reading a small body takes less time than handing it to a thread.
+INLINE_BYTES_MAX = 65_536
 _SWITCHES = {"on": True, "true": True, "yes": True, "1": True, "off": False, "false": False, "no": False, "0": False}
 
 

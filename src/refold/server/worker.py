@@ -24,10 +24,10 @@ import orjson
 from refold.compressing import compress
 from refold.config import CompressionConfig
 from refold.conversation.reason import NO_REASON, Reason
-from refold.errors import BudgetTooSmall
+from refold.errors import BudgetTooSmall, RefoldError
 from refold.ladder.run import answer_nothing
 from refold.llm.choose import Endpoint, converse_with
-from refold.server.body import ReadRequest, Unreadable, read_request, write_request
+from refold.server.body import ReadRequest, Unreadable, dump_json, read_request, write_request
 from refold.server.wires import WIRES, Wire
 from refold.tokens import model_info
 
@@ -60,6 +60,15 @@ class PrepareJob:
     window: int | None
     reserve: int | None
     endpoint: Endpoint | None = field(default=None, repr=False)
+    tenant: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LargeAnswer:
+    """The answer to a large request of the sidecar."""
+
+    status: int
+    written: bytes | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +155,11 @@ class BodyWorkers:
         """Return a request that fits, cut by sizes alone and compressed in memory; raise WorkerFailed if that fails."""
         result: LargeResult = await self._run(tenant, ("cut", wire.name, job), body, self._seconds_max)
         return result
+
+    async def answer(self, body: bytes, job: PrepareJob) -> LargeAnswer:
+        """Return the answer to a request of the sidecar; raise WorkerFailed."""
+        answered: LargeAnswer = await self._run(job.tenant, ("answer", "openai-chat", job), body, self._seconds_max)
+        return answered
 
     async def _run(self, tenant: str, job: tuple[str, str, PrepareJob | None], body: bytes, seconds: float) -> Any:
         """Run a job in a process, waiting in a thread; a process that fails is killed."""
@@ -242,6 +256,9 @@ class _Jobs:
         if kind == "cut":
             assert job is not None, "a job says how large the request may be"
             return _cut_down(wire, body, job)
+        if kind == "answer":
+            assert job is not None, "a job says whose request it is"
+            return self._answer(body, job)
         request = self._read(wire, body)
         if job is None:
             kept = {name: request.body[name] for name in _KEPT_FIELDS if name in request.body}
@@ -256,6 +273,16 @@ class _Jobs:
             self._last = None
             self._last = digest, read_request(wire, body)
         return self._last[1]
+
+    def _answer(self, body: bytes, job: PrepareJob) -> LargeAnswer:
+        from refold.server.api.sidecar import answer_wish, read_wish
+
+        try:
+            manager = self._find_manager(job) if job.ledger is not None else None
+            return LargeAnswer(200, dump_json(answer_wish(read_wish(body), manager, job.config, job.tenant)))
+        except RefoldError as error:
+            problem = {"error": {"kind": type(error).__name__, "message": str(error)}}
+            return LargeAnswer(error.http_status, dump_json(problem))
 
     def _prepare(self, request: ReadRequest, job: PrepareJob) -> LargeResult:
         from refold.manager.append import Request

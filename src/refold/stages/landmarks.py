@@ -15,7 +15,7 @@ from typing import NamedTuple
 _FOUND_MAX = 5_000
 # Of a longer text, this much is searched at each end, in pieces: one long search would block other threads.
 _SEARCH_CHARS = 4_000_000
-_PIECE_CHARS = 200_000
+_PIECE_CHARS = 32_000  # One search holds up other threads.
 _SAMPLE_CHARS = 20_000
 _LOG_SHARE = 0.25
 _CODE_SHARE = 0.2

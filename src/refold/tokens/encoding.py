@@ -34,6 +34,8 @@ EXACT_ENCODINGS = ("cl100k_base", "o200k_base")
 # The vocabularies of open models. We have no reference to check them against, so they carry a small margin.
 OPEN_VOCABULARIES = ("llama3", "qwen3", "deepseek_v3", "glm4", "kimi_k2", "mistral_v3")
 
+# The encoder lets other threads run only while it encodes a batch: a longer text is a batch of one.
+SHARED_CHARS = 4_096
 _SPECIAL_OPENS = "<|"  # Every special token of the exact encodings begins with this.
 
 
@@ -47,6 +49,7 @@ class Vocabulary(Protocol):
 
     def encode_ordinary(self, text: str, /) -> list[int]: ...
     def encode_flat(self, text: str, /) -> bytes: ...
+    def encode_batch_flat(self, texts: list[str], /) -> tuple[bytes, bytes]: ...
     def decode_bytes(self, tokens: list[int], /) -> bytes: ...
     def decode_token_bytes(self, token: int, /) -> bytes: ...
 
@@ -83,7 +86,7 @@ class Encoding:
 
     def _count(self, text: str) -> int:
         if not self.is_exact:
-            return len(_load(self.name).encode_ordinary(text))
+            return sum(len(_load(self.name).encode_ordinary(piece)) for piece in _cut(text))
         if len(text) >= GIANT_CHARS:
             return count_giant(text, _load(self.name), self._encode)
         return len(self._encode(text)) >> 2
@@ -97,7 +100,8 @@ class Encoding:
             self._flat = _load(self.name).encode_flat
         # The encoder caches the UTF-8 form on every string that is not ASCII, for as long as the string lives. Encoding
         # a copy lets that memory go with the copy.
-        return self._flat(text if text.isascii() else f"{text[:1]}{text[1:]}")
+        plain = text if text.isascii() else f"{text[:1]}{text[1:]}"
+        return self._flat(plain) if len(text) < SHARED_CHARS else _load(self.name).encode_batch_flat([plain])[0]
 
 
 Encode = Callable[[str], bytes]
@@ -105,8 +109,8 @@ Encode = Callable[[str], bytes]
 GIANT_CHARS = 32_768  # A shorter text cannot be slow.
 _PROBE_CHARS = 16_384  # A run of GIANT_CHARS covers at least one whole probe, wherever it starts.
 _RUN_KEPT_CHARS = 4_096  # Shortened runs keep this much; no token's context reaches further.
-_CHUNK_CHARS = 262_144
-_CUT_REACH_CHARS = 65_536
+_CHUNK_CHARS = 65_536  # Other threads may have to wait while a chunk is encoded.
+_CUT_REACH_CHARS = 32_768
 _SEAM_CHARS = 8_192  # This much text on both sides of a seam must be of one class.
 _SEAM_TOKENS = (16, 64, 256)
 _ID_BYTES = 4
@@ -185,6 +189,14 @@ def _find_cuts(text: str) -> Iterator[tuple[int, bool]]:
             yield at, True
         at += _CHUNK_CHARS
     yield len(text), False
+
+
+def _cut(text: str) -> Iterator[str]:
+    """Yield a text in chunks for a vocabulary that is not exact: a seam may cost a token."""
+    start = 0
+    for end, _ in _find_cuts(text):
+        yield text[start:end]
+        start = end
 
 
 def _is_one_piece(text: str, start: int, end: int) -> bool:

@@ -7,17 +7,21 @@ returned as ignored, never as an error.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
-from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from refold.config import CompressionConfig
 from refold.conversation.reason import NO_REASON
 from refold.errors import FormatError
+from refold.manager import ContextCompressionManager
 from refold.prepared import PreparedContext
 from refold.server.api.interface import Access, Asker, Json
-from refold.server.overflow import LimitKey, limit_window
-from refold.server.session_lookup import check_name, make_id
+from refold.server.body import Unreadable, parse_json
+from refold.server.overflow import NO_LIMITS, LimitKey, Limits, limit_window
+from refold.server.session_lookup import StorageFull, check_name, make_id
 
 router = APIRouter(tags=["sidecar"])
 MESSAGES_MAX = 100_000
@@ -50,9 +54,52 @@ class UsageReport(BaseModel):
     overflow: bool = False
 
 
-@router.post("/v1/compress")
-def compress(wish: CompressRequest, access: Asker) -> Json:
-    """Return the messages of a request so that they fit the model's window."""
+_BODY = {
+    "requestBody": {"required": True, "content": {"application/json": {"schema": CompressRequest.model_json_schema()}}}
+}
+
+
+@router.post("/v1/compress", openapi_extra=_BODY)
+async def compress(request: Request, access: Asker) -> Response:
+    """Return the messages of a request so that they fit the model's window.
+
+    The body is read in a thread, and a large one in a worker process: reading it here would hold up other requests.
+    """
+    body, application = await request.body(), access.application
+    if len(body) <= application.settings.worker_bytes_min:
+        return await asyncio.to_thread(_compress, body, access)
+    answer = await application.preparer.compress_large(access.tenant, body)
+    return Response(answer.written, answer.status, media_type="application/json")
+
+
+def _compress(body: bytes, access: Access) -> Json:
+    wish = read_wish(body)
+    limits = NO_LIMITS
+    if wish.session_id:
+        access.application.preparer.storage.check(access.tenant)
+        limits = access.application.limits.find(LimitKey(access.tenant, "", wish.model or ""))
+    return Json(answer_wish(wish, access.manager, access.manager.config, access.tenant, limits))
+
+
+def read_wish(body: bytes) -> CompressRequest:
+    """Parse a request; raise FormatError if it is malformed, without quoting it."""
+    try:
+        return CompressRequest.model_validate(parse_json(body))
+    except Unreadable:
+        raise FormatError("the request is not JSON") from None
+    except ValidationError as error:
+        said = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()[:8])
+        raise FormatError(said[:1_000]) from None
+
+
+def answer_wish(
+    wish: CompressRequest,
+    manager: ContextCompressionManager | None,
+    config: CompressionConfig,
+    tenant: str = "",
+    limits: Limits = NO_LIMITS,
+) -> dict[str, object]:
+    """Return the answer to a request. ``manager`` keeps the folds of a session; ``limits`` are those it has learned."""
     key = "messages" if wish.messages is not None else "input"
     given = wish.messages if wish.messages is not None else wish.input
     if given is None:
@@ -60,26 +107,28 @@ def compress(wish: CompressRequest, access: Asker) -> Json:
     messages: list[Any] = [{"role": "user", "content": given}] if isinstance(given, str) else given
     budget = _find_budget(wish.config)
     if wish.session_id:
-        prepared = _prepare_session(wish, access, messages, key, budget)
+        if manager is None:
+            raise StorageFull("this tenant cannot store more; delete sessions")
+        session_id = make_id(tenant, check_name(wish.session_id))
+        limits = limits if budget is None else limit_window(budget, 1)
+        prepared = _prepare_session(wish, manager, session_id, messages, key, limits)
     else:
-        prepared = _prepare_once(wish, access, messages, key, budget)
+        prepared = _prepare_once(wish, config, messages, key, budget)
     result = prepared.messages
     if isinstance(given, str) and len(result) == 1 and result[0] is messages[0]:
         result = given  # type: ignore[assignment]
-    return Json(_describe(prepared, result, key, wish))
+    return _describe(prepared, result, key, wish)
 
 
 def _prepare_session(
-    wish: CompressRequest, access: Access, messages: list[Any], key: str, budget: int | None
+    wish: CompressRequest,
+    manager: ContextCompressionManager,
+    session_id: str,
+    messages: list[Any],
+    key: str,
+    limits: Limits,
 ) -> PreparedContext:
-    session_id = make_id(access.tenant, check_name(wish.session_id or ""))
-    access.application.preparer.storage.check(access.tenant)
-    limits = (
-        access.application.limits.find(LimitKey(access.tenant, "", wish.model or ""))
-        if budget is None
-        else limit_window(budget, 1)
-    )
-    return access.manager.prepare_context_sync(
+    return manager.prepare_context_sync(
         session_id,
         messages,
         (wish.system if key == "messages" else wish.instructions) or "",
@@ -92,7 +141,7 @@ def _prepare_session(
 
 
 def _prepare_once(
-    wish: CompressRequest, access: Access, messages: list[Any], key: str, budget: int | None
+    wish: CompressRequest, config: CompressionConfig, messages: list[Any], key: str, budget: int | None
 ) -> PreparedContext:
     from refold.compressing import compress as compress_once
 
@@ -102,7 +151,7 @@ def _prepare_once(
         system=wish.system if key == "messages" else wish.instructions,
         tools=wish.tools,
         model=wish.model or None,
-        config=access.manager.config,
+        config=config,
         format="openai-responses" if key == "input" else None,
     )
 
