@@ -279,7 +279,7 @@ class _Jobs:
 
         try:
             manager = self._find_manager(job) if job.ledger is not None else None
-            return LargeAnswer(200, dump_json(answer_wish(read_wish(body), manager, job.config, job.tenant)))
+            return LargeAnswer(200, dump_json(answer_wish(read_wish(body), manager, job.config, tenant=job.tenant)))
         except RefoldError as error:
             problem = {"error": {"kind": type(error).__name__, "message": str(error)}}
             return LargeAnswer(error.http_status, dump_json(problem))

@@ -78,7 +78,7 @@ def _compress(body: bytes, access: Access) -> Json:
     if wish.session_id:
         access.application.preparer.storage.check(access.tenant)
         limits = access.application.limits.find(LimitKey(access.tenant, "", wish.model or ""))
-    return Json(answer_wish(wish, access.manager, access.manager.config, access.tenant, limits))
+    return Json(answer_wish(wish, access.manager, access.manager.config, tenant=access.tenant, limits=limits))
 
 
 def read_wish(body: bytes) -> CompressRequest:
@@ -96,6 +96,7 @@ def answer_wish(
     wish: CompressRequest,
     manager: ContextCompressionManager | None,
     config: CompressionConfig,
+    *,
     tenant: str = "",
     limits: Limits = NO_LIMITS,
 ) -> dict[str, object]:
@@ -111,9 +112,9 @@ def answer_wish(
             raise StorageFull("this tenant cannot store more; delete sessions")
         session_id = make_id(tenant, check_name(wish.session_id))
         limits = limits if budget is None else limit_window(budget, 1)
-        prepared = _prepare_session(wish, manager, session_id, messages, key, limits)
+        prepared = _prepare_session(wish, manager, session_id, messages, key=key, limits=limits)
     else:
-        prepared = _prepare_once(wish, config, messages, key, budget)
+        prepared = _prepare_once(wish, config, messages, key=key, budget=budget)
     result = prepared.messages
     if isinstance(given, str) and len(result) == 1 and result[0] is messages[0]:
         result = given  # type: ignore[assignment]
@@ -125,6 +126,7 @@ def _prepare_session(
     manager: ContextCompressionManager,
     session_id: str,
     messages: list[Any],
+    *,
     key: str,
     limits: Limits,
 ) -> PreparedContext:
@@ -141,7 +143,7 @@ def _prepare_session(
 
 
 def _prepare_once(
-    wish: CompressRequest, config: CompressionConfig, messages: list[Any], key: str, budget: int | None
+    wish: CompressRequest, config: CompressionConfig, messages: list[Any], *, key: str, budget: int | None
 ) -> PreparedContext:
     from refold.compressing import compress as compress_once
 
