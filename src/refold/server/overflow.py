@@ -48,8 +48,9 @@ _SIDES = ("openai", "anthropic")
 WINDOW_MIN = 1_000
 # If the accepted and the refused size are this close, the accepted one is the limit.
 _CLOSE = 0.05
-# If max_tokens has to be lowered, the answer keeps a third of the window.
-_ANSWER_SHARE = 3
+# If max_tokens has to be lowered, the answer keeps a sixth of the window: agents with many tools need the rest, or
+# they would be compressed at every step.
+_ANSWER_SHARE = 6
 # If our count of a refused request is below this share of the stated limit, the count is wrong, not the limit.
 _COUNTED_SHARE = 0.5
 
