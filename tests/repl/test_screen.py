@@ -1,10 +1,11 @@
 """What the chat shows, as functions of numbers and texts."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
-from refold.budget import Budget, Counts
+from refold.budget import Budget, Counts, Thresholds
 from refold.budget.trigger import look_ahead
 from refold.cli.repl.keyboard import Pastes
 from refold.cli.repl.screen import clean_block, shorten_tokens, split_blocks, write_gauge
@@ -41,9 +42,10 @@ def make_status(tokens: int, hard: int = 128_000, soft: int = 96_000, stopped: R
 @pytest.mark.parametrize(
     ("tokens", "gauge"),
     [
-        (78_080, "▰▰▰▱▱ 61 % · 78k/128k · compresses at 96,000 tokens; 17,920 tokens to go"),
-        (0, "▱▱▱▱▱ 0 % · 0/128k · compresses at 96,000 tokens; 96,000 tokens to go"),
-        (128_000, "▰▰▰▰▰ 100 % · 128k/128k · compresses at 96,000 tokens; the next request compresses"),
+        (78_080, "▰▰▰▰▱ 81 % · 78k/96k tokens · compresses at 96,000 tokens; 17,920 tokens to go"),
+        (0, "▱▱▱▱▱ 0 % · 0/96k tokens · compresses at 96,000 tokens; 96,000 tokens to go"),
+        (95_999, "▰▰▰▰▰ 99 % · 96k/96k tokens · compresses at 96,000 tokens; 1 token to go"),
+        (128_000, "▰▰▰▰▰ 100 % · 128k/96k tokens · compresses at 96,000 tokens; the next request compresses"),
     ],
 )
 def test_the_gauge_is_one_line(tokens: int, gauge: str) -> None:
@@ -51,7 +53,18 @@ def test_the_gauge_is_one_line(tokens: int, gauge: str) -> None:
 
 
 def test_the_gauge_says_when_nothing_is_automatic() -> None:
-    assert write_gauge(make_status(1, stopped=because.AUTO_OFF())).endswith("automatic compression is off")
+    stopped = write_gauge(make_status(64_000, stopped=because.AUTO_OFF()))
+    assert stopped == "▰▰▱▱▱ 50 % · 64k/128k tokens · automatic compression is off"
+
+
+def test_s3_9_the_gauge_shows_messages_where_their_number_acts_next() -> None:
+    ahead = look_ahead(
+        Counts(1_000, 60, 30),
+        Budget(100_000, 90_000, 80_000, 45_000, 128_000),
+        Thresholds(rounds=100, tokens=4_000, kept=50),
+    )
+    gauge = write_gauge(replace(make_status(1_000), ahead=ahead))
+    assert gauge == "▰▰▰▱▱ 60 % · 60/100 messages · compresses at 100 messages or 4,000 tokens; 40 messages to go"
 
 
 @pytest.mark.parametrize(

@@ -70,3 +70,19 @@ def test_s3_9_what_is_announced_is_what_acts_in_a_growing_chat(tmp_path: Path, p
                 assert before.ahead.is_due or due
     assert announced
     assert acted or preset == "default"
+
+
+def test_s3_9_the_page_is_green_amber_or_red_by_the_threshold_that_acts_next(tmp_path: Path) -> None:
+    pytest.importorskip("nicegui", reason="needs refold[web]")
+    from refold.web.context import Context
+
+    config = CompressionConfig(threshold_rounds=100, threshold_tokens=4_000, retention_count=50)
+    states = []
+    with ContextCompressionManager(config, tmp_path) as manager:
+        *_, history = grow("short", "en", 101)
+        for count in (60, 95, 100):
+            manager.append("s1", history[len(manager.read_view("s1")) if states else 0 : count])
+            context = Context(manager.status("s1"), {}, warn=int(manager.status("s1").soft * 0.9), window_by="guess")
+            states.append(context.state)
+            assert context.acts_at == 4_000
+    assert states == ["good", "warn", "bad"]

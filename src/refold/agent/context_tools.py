@@ -287,9 +287,8 @@ class Texts:
             ),
         ]
         if now.stopped:
-            lines.append(
-                self._say(f"Automatic compression does not run: {now.stopped}.", f"自动压缩未运行：{now.stopped}。")
-            )
+            why = say(now.stopped, self.language)
+            lines.append(self._say(f"Automatic compression does not run: {why}.", f"自动压缩未运行：{why}。"))
         else:
             told = now.ahead.tell(self.language)
             lines.append(f"{told[0].upper()}{told[1:]}{self._say('.', '。')}")

@@ -186,6 +186,10 @@ class Limit:
         """How much of the way is done, from 0 to 1."""
         return min(1.0, self.now / self.at) if self.at > 0 else 1.0
 
+    def unit(self, language: Language = "en") -> str:
+        """Return the measure in words."""
+        return _CHINESE[self.measure] if language == "zh" else self.measure
+
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
@@ -198,6 +202,11 @@ class Ahead:
     def is_due(self) -> bool:
         """True if the next request compresses."""
         return not self.nearest.left
+
+    @property
+    def tokens_at(self) -> int | None:
+        """The number of tokens at which a compression begins."""
+        return next((one.at for one in self.limits if one.measure == "tokens"), None)
 
     def tell(self, language: Language = "en") -> str:
         """Return the sentence, such as ``compresses at 100 messages or 4,000 tokens; 40 messages to go``."""

@@ -57,10 +57,23 @@ class Context:
 
     @property
     def state(self) -> State:
-        """Green below *warn*, amber below *soft*, red from there."""
-        if self.status.tokens >= self.status.soft:
+        """Red if a threshold is reached, amber as near to it as *warn* is to *soft*, else green.
+
+        A compression that saves money does not mean that the context is full.
+        """
+        status = self.status
+        share = status.tokens / status.soft
+        if not status.stopped and not status.saves_money:
+            share = max(share, status.ahead.nearest.share)
+        if share >= 1:
             return "bad"
-        return "warn" if self.status.tokens >= self.warn else "good"
+        return "warn" if share >= self.warn / status.soft else "good"
+
+    @property
+    def acts_at(self) -> int:
+        """The number of tokens at which compression begins, savings aside."""
+        soft = self.status.soft
+        return soft if self.status.saves_money else min(soft, self.status.ahead.tokens_at or soft)
 
 
 def read_context(access: Access, name: str) -> Context:
@@ -340,7 +353,8 @@ def _draw_gauge(context: Context) -> None:
                 if context.parts.get(part):
                     width = context.parts[part] / top
                     ui.element("span").classes(f"part part-{part}").style(f"width:{width:.3%}")
-        tiers = [("warn", context.warn), ("soft", status.soft), ("hard", status.hard)]
+        warn = context.warn * context.acts_at // status.soft
+        tiers = [("warn", warn), ("soft", context.acts_at), ("hard", status.hard)]
         if status.saves_money and status.acts_at < status.soft:
             tiers.insert(1, ("saves", status.acts_at))
         for tier, tokens in tiers:

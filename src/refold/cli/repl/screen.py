@@ -20,6 +20,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
 from rich.text import Text
 
+from refold.budget.trigger import Limit
 from refold.cli.output import clean_line, count_things, describe_share, find_language, tr, translate
 from refold.conversation import because
 from refold.manager.status import SessionStatus
@@ -300,14 +301,17 @@ def split_blocks(text: str) -> tuple[str, str]:
 
 
 def write_gauge(status: SessionStatus, cells: int = CELLS) -> str:
-    """Return the gauge: ``▰▰▰▱▱ 61 % · 78k/128k · compresses at 96,000 tokens; 17,920 tokens to go``.
+    """Return the gauge: ``▰▰▰▰▱ 81 % · 78k/96k tokens · compresses at 96,000 tokens; 17,920 tokens to go``.
 
-    Bar and percentage are of the room, as on the page; the words say how far away the next compression is.
+    Bar, percentage and fraction are those of the threshold that acts next, or of the room if none does.
     """
-    share = status.tokens / max(1, status.hard)
-    filled = max(0, min(cells, round(share * cells)))
+    next_one = Limit("tokens", status.hard, status.tokens) if status.stopped else status.ahead.nearest
+    filled = round(next_one.share * cells)
     bar = FULL * filled + EMPTY * (cells - filled)
-    parts = [f"{bar} {share * 100:.0f} %", f"{shorten_tokens(status.tokens)}/{shorten_tokens(status.hard)}"]
+    # A share that rounds to 100 % would announce a compression that is not due yet.
+    percent = min(round(next_one.share * 100), 99 if next_one.left else 100)
+    now, at = shorten_tokens(next_one.now), shorten_tokens(next_one.at)
+    parts = [f"{bar} {percent} %", f"{now}/{at} {next_one.unit(find_language())}"]
     if status.stopped:
         parts.append(
             tr("automatic compression is off")
