@@ -105,3 +105,29 @@ async def test_s2_10_and_s2_12_compact_says_what_happened_in_the_language_of_the
         assert await ContextTools(manager, "new").context_compress() == "Nothing to compress."
     with make_manager(tmp_path / "zh", language="zh") as manager:
         assert await ContextTools(manager, "new").context_compress() == "无需压缩。"
+
+
+@pytest.mark.parametrize("language", ["en", pytest.param("zh", marks=pytest.mark.slow)])
+def test_s2_6_a_model_that_writes_no_headings_still_compacts_a_growing_chat(tmp_path: Path, language: str) -> None:
+    words = {"en": "The garden needs water and some shade.", "zh": "花园需要浇水，也需要一些阴凉。"}[language]
+
+    class Plain:
+        asked = 0
+
+        async def complete(self, prompt: str) -> str:
+            self.asked += 1
+            return words
+
+    model = Plain()
+    config = CompressionConfig(preset="offload", window=8_000, reserve=500, summariser="llm", background=False)
+    compacted = 0
+    with ContextCompressionManager(config, tmp_path, llm=model) as manager:
+        for history in grow("long", language, 140):
+            prepared = manager.prepare_context_sync("s1", history)
+            assert prepared.report is not None
+            if any(stage.edits for stage in prepared.report.stages):
+                compacted += 1
+                assert prepared.messages[0]["content"].startswith(f"[Compressed History]\n\n{words}")  # type: ignore[index]
+                assert prepared.messages[1:] == history[-5:]
+    assert compacted >= 2
+    assert model.asked == 2 * compacted, "each time the headings are asked for once more"

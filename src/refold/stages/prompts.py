@@ -129,18 +129,22 @@ _FACTS = {
 
 @dataclass(frozen=True, slots=True)
 class Demands:
-    """What a summary must contain. ``custom`` replaces the wording; ``with_facts`` requests facts, too."""
+    """What a summary must contain. ``custom`` replaces the wording; ``with_facts`` requests facts, too.
+
+    Without ``needs_headings`` an answer that has none is accepted.
+    """
 
     style: PromptStyle = "note"
     tokens_max: int = 1_000
     chars_max: int = 0
     custom: str = ""
     with_facts: bool = False
+    needs_headings: bool = True
 
     @property
     def headings(self) -> tuple[str, ...]:
         """The headings an answer must use, in every language; none for a custom prompt or a style without them."""
-        if self.custom or self.style not in ("note", "sections"):
+        if self.custom or not self.needs_headings or self.style not in ("note", "sections"):
             return ()
         layouts = (NOTE_HEADINGS, HEADINGS) if self.style == "note" else (HEADINGS,)
         return tuple(name for layout in layouts for names in layout.values() for name in names.values())

@@ -85,7 +85,10 @@ def ask_words(
         if reply.error:
             reasons.append(reply.error)
             break
-        told = judge_reply(reply, question, source, view, goal, demands, ground, opening)
+        # A model that was asked twice writes no headings; where no summary means no compression, its words are better.
+        is_last_chance = bool(reasons) and demands.style == "sections"
+        judged = replace(demands, needs_headings=not is_last_chance)
+        told = judge_reply(reply, question, source, view, goal, judged, ground, opening)
         if not told.failure:
             return told if not reasons else Told(told.text, told.facts, (f"asked again: {reasons[0]}", *told.notes))
         reasons.append(told.failure)
