@@ -68,6 +68,11 @@ class RefoldError(Exception):
         return message.values if isinstance(message, Sentence) else {}
 
 
+def find_sentence(error: BaseException) -> str:
+    """Return the message of an error; a ``Sentence`` stays one."""
+    return error.args[0] if error.args and isinstance(error.args[0], str) else str(error)
+
+
 class ConfigError(RefoldError):
     """A setting is wrong, unknown, or contradicts another one."""
 

@@ -21,7 +21,7 @@ from refold.agent import events
 from refold.budget import Budget
 from refold.conversation import because
 from refold.conversation.reason import Reason
-from refold.errors import ContextOverflow, ProviderError, Unavailable
+from refold.errors import ContextOverflow, ProviderError, Sentence, Unavailable, find_sentence
 from refold.llm.errors import choose_pause
 from refold.llm.port import ChatReply, ChatRequest, Delta
 from refold.manager.usage import read_usage
@@ -103,7 +103,7 @@ class Asking:
                 attempts += 1
                 fresh = await self._prepare()  # The manager knows whether the window was the reason.
                 if fresh.report is not None and fresh.report.stages:
-                    run.emit(events.Retrying("the answer was cut off because the window was full"))
+                    run.emit(events.Retrying(Sentence("the answer was cut off because the window was full")))
                     prepared = fresh
                     continue
             return reply
@@ -134,7 +134,7 @@ class Asking:
                 pause = choose_pause(error, number, limits.delay_s, limits.delay_max_s)
                 if pause is None or number == limits.attempts_max or pause > limits.delay_max_s * 3:
                     raise
-                run.emit(events.Retrying(str(error), pause))
+                run.emit(events.Retrying(find_sentence(error), pause))
                 await asyncio.sleep(pause)
         raise AssertionError("unreachable: the last attempt returns or raises")
 
@@ -172,7 +172,8 @@ class Asking:
         lowered = judge_window(error, prepared.total_tokens, budget)
         if lowered is not None:
             await self._lower(lowered, run)
-        run.emit(events.Retrying("the provider rejected the request as too long; compressing and retrying"))
+        why = Sentence("the provider rejected the request as too long; compressing and retrying")
+        run.emit(events.Retrying(why))
         fresh = await self._prepare_refused()
         if digest_messages(fresh.messages) == refused:
             await self._lower(step_down(prepared.total_tokens, budget), run)

@@ -19,7 +19,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from refold import __version__
 from refold.cli.output import find_language, is_translated, tr, translate, use_language
-from refold.errors import BudgetTooSmall, ConfigError, RefoldError, Sentence
+from refold.errors import BudgetTooSmall, ConfigError, RefoldError, Sentence, find_sentence
 
 if TYPE_CHECKING:
     _Base = TyperCommand
@@ -146,7 +146,7 @@ def _find_extra(module: str) -> str:
 
 def describe_error(error: RefoldError) -> str:
     """Return an error in the user's language; one without words in it keeps its English under a heading."""
-    message = error.args[0] if error.args and isinstance(error.args[0], str) else str(error)
+    message = find_sentence(error)
     if isinstance(error, BudgetTooSmall) and isinstance(message, Sentence):
         listed = tr(", ").join(f"{translate(name)} {tokens:,}" for name, tokens in error.parts.items() if tokens)
         message = Sentence(message.template, **{**message.values, "listed": listed})

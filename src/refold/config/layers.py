@@ -39,7 +39,7 @@ DEFAULT = "default"
 PRESETS: dict[str, str] = {
     "default": "for most: waits until it is full or until it pays, then folds deep, without a model",
     "archive": "at 100 messages or 4,000 tokens, all but the newest 50 become a summary",
-    "importance": "beyond 50 turns, old messages are scored; important ones stay beside a short summary",
+    "importance": "above 20 messages, old ones are scored; important ones stay beside a short summary",
     "offload": "old tool results go to files; if that frees little, the history is summarised",
     "hybrid": "at 80 % of the window, all but the last 6 messages become a summary",
     "turns": "at 75 % of the window, all but the last 6 turns become a summary",

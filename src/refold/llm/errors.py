@@ -33,11 +33,11 @@ TEXTS_MAX = 64
 _DEPTH_MAX = 6
 _SECRET_CHARS_MIN = 6
 _NEXT = {
-    400: "the request is wrong, not the network",
-    401: "check the key",
-    402: "the account has no credit",
-    403: "the key may not use this model",
-    404: "check the model's name and the address",
+    400: Sentence("the request is wrong, not the network"),
+    401: Sentence("check the key"),
+    402: Sentence("the account has no credit"),
+    403: Sentence("the key may not use this model"),
+    404: Sentence("check the model's name and the address"),
 }
 # Transient statuses. Some gateways answer 409 or 425 while they start.
 _PASSING = frozenset({408, 409, 425, *range(500, 600)}) - {501, 505}
@@ -64,22 +64,38 @@ def classify(error: BaseException, *, source: str = "the provider", secrets: Seq
         return classify_response(status, body or str(error), headers, source=source, secrets=secrets)
     message = _clean(_find_message(body) or str(error), secrets)
     if names & _TIMEOUTS:
-        return Unavailable(f"{source} did not answer in time")
+        return Unavailable(Sentence("{source} did not answer in time", source=source))
     if names & _GARBLED:
-        return Unavailable(f"{source} sent an answer that cannot be read ({type(error).__name__}); try again")
+        kind = type(error).__name__
+        return Unavailable(
+            Sentence("{source} sent an answer that cannot be read ({kind}); try again", source=source, kind=kind)
+        )
     if names & _CONNECTION:
         cause = type(error.__cause__ or error).__name__
-        return Unavailable(f"the connection to {source} failed ({cause}); check the address, or try again")
+        return Unavailable(
+            Sentence(
+                "the connection to {source} failed ({cause}); check the address, or try again",
+                source=source,
+                cause=cause,
+            )
+        )
     # The rest: an error inside a stream that began with 200, or an exception of a custom client.
     texts = " ".join([str(error), *_list_texts(body)])
     overflow = find_overflow(texts)
     if overflow is not None:
         return _make_overflow(source, message, overflow)
     if _WAIT.search(texts):
-        return RateLimited(f"{source} asks to wait: {message}", retry_after_s=_find_pause(texts, {}))
+        return RateLimited(
+            Sentence("{source} asks to wait: {message}", source=source, message=message),
+            retry_after_s=_find_pause(texts, {}),
+        )
     if body is not None and _BUSY.search(texts):
-        return Unavailable(f"{source} failed: {message}", retry_after_s=_find_pause(texts, {}))
-    return ProviderError(f"{source} failed ({type(error).__name__}): {message}")
+        return Unavailable(
+            Sentence("{source} failed: {message}", source=source, message=message),
+            retry_after_s=_find_pause(texts, {}),
+        )
+    kind = type(error).__name__
+    return ProviderError(Sentence("{source} failed ({kind}): {message}", source=source, kind=kind, message=message))
 
 
 def classify_response(
@@ -103,14 +119,32 @@ def classify_response(
         found = overflow or Overflow()
         return _make_overflow(source, message, replace(found, tokens_max=found.tokens_max or _read_stated(payload)))
     if status == 429 and _NO_CREDIT.search(texts):
-        return ProviderError(f"{source} refused (429): {message}; the account has no credit")
+        return ProviderError(
+            Sentence("{source} refused (429): {message}; the account has no credit", source=source, message=message)
+        )
     pause = _find_pause(texts, headers or {})
     if status == 429:
-        return RateLimited(f"{source} asks to wait (429): {message}", retry_after_s=pause)
+        return RateLimited(
+            Sentence("{source} asks to wait (429): {message}", source=source, message=message), retry_after_s=pause
+        )
     if status in _PASSING:
-        return Unavailable(f"{source} is not available ({status}): {message}", retry_after_s=pause)
-    following = f"; {_NEXT[status]}" if status in _NEXT else ""
-    return ProviderError(f"{source} refused ({status}): {message}{following}")
+        return Unavailable(
+            Sentence("{source} is not available ({status}): {message}", source=source, status=status, message=message),
+            retry_after_s=pause,
+        )
+    if status not in _NEXT:
+        return ProviderError(
+            Sentence("{source} refused ({status}): {message}", source=source, status=status, message=message)
+        )
+    return ProviderError(
+        Sentence(
+            "{source} refused ({status}): {message}; {following}",
+            source=source,
+            status=status,
+            message=message,
+            following=_NEXT[status],
+        )
+    )
 
 
 def show_url(url: str) -> str:
@@ -159,7 +193,7 @@ def _find_pause(texts: str, headers: Mapping[str, str]) -> float | None:
 
 def _make_overflow(source: str, message: str, overflow: Overflow) -> ContextOverflow:
     return ContextOverflow(
-        f"the request does not fit the window of {source}: {message}",
+        Sentence("the request does not fit the window of {source}: {message}", source=source, message=message),
         tokens_max=overflow.tokens_max,
         counts_output=overflow.counts_output,
         is_quoted=overflow.is_quoted,
@@ -369,7 +403,10 @@ async def _try_once(
             return await call()
     except Exception as error:  # noqa: BLE001 - a client may raise anything; classify sorts it
         if clock.expired():
-            return _Failed(Unavailable(f"no answer within {limits.timeout_s:g} s; raise the time-out or ask for less"))
+            late = Sentence(
+                "no answer within {seconds:g} s; raise the time-out or ask for less", seconds=limits.timeout_s
+            )
+            return _Failed(Unavailable(late))
         return _Failed(classify(error, secrets=(key,)))
 
 
@@ -387,5 +424,6 @@ def choose_pause(error: Exception, number: int, delay_s: float, delay_max_s: flo
 
 def _add_attempts(error: Exception, number: int) -> Exception:
     if number > 1 and isinstance(error, ProviderError) and error.args:
-        error.args = (f"{error.args[0]} ({number} attempts)", *error.args[1:])
+        told = Sentence("{message} ({number} attempts)", message=error.args[0], number=number)
+        error.args = (told, *error.args[1:])
     return error

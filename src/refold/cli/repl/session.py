@@ -24,7 +24,7 @@ from refold.agent import Agent, AgentEvent, AgentLimits, Tool, events
 from refold.agent.models import Chosen, find_endpoint
 from refold.agent.tools import Approve
 from refold.cli.app import describe_error
-from refold.cli.output import clean_line, count_things, describe_change, say_reason, tr
+from refold.cli.output import clean_line, count_things, describe_change, say_reason, tr, translate
 from refold.cli.repl.screen import OPTIMISING, Screen, write_gauge
 from refold.errors import BudgetTooSmall, FormatError, LedgerError, RefoldError
 from refold.llm.choose import converse_with
@@ -295,7 +295,7 @@ def show_event(screen: Screen, event: AgentEvent) -> None:
                 "yellow",
             )
         case events.Retrying():
-            screen.note(tr("retrying: {reason}", reason=event.reason), "yellow")
+            screen.note(tr("retrying: {reason}", reason=translate(event.reason)), "yellow")
             screen.wait("…")
         case events.Warned():
             screen.note(event.text, "yellow")
