@@ -24,7 +24,7 @@ from email.utils import parsedate_to_datetime
 from typing import TypeVar
 from urllib.parse import urlsplit
 
-from refold.errors import ConfigError, ContextOverflow, ProviderError, RateLimited, RefoldError, Unavailable
+from refold.errors import ConfigError, ContextOverflow, ProviderError, RateLimited, RefoldError, Sentence, Unavailable
 from refold.llm.port import TIMEOUT_S
 from refold.llm.redact import redact_text
 
