@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from refold.cli.output import read_words, say_note, use_language
+from refold.cli.output import read_words, use_language
 from refold.errors import Sentence
 from refold.testing import ScriptedProvider
 from tests.cli.conftest import make_session
@@ -225,14 +225,3 @@ def test_a_provider_that_cannot_be_reached_is_reported_in_chinese(shell: Shell) 
     said = shell.refold("chat", "-m", "x", "--base-url", "http://127.0.0.1:9/v1", "hi", **ZH).err
     assert "无法连接 x at http://127.0.0.1:9/v1" in said
     assert find_english(said) == []
-
-
-def test_the_note_of_a_fold_is_in_chinese_as_far_as_its_words_are_known() -> None:
-    use_language("zh")
-    try:
-        assert say_note("extractive summary: no model is configured") == "规则摘要：没有配置模型"
-        assert say_note("no summary: out of order; asked again: the answer was empty") == (
-            "没有摘要：out of order；再次请求：回答为空"
-        )
-    finally:
-        use_language(None)

@@ -22,25 +22,6 @@ _FIXED = "system prompt and tools,system messages,newest user message"
 _ERRORS = frozenset(errors.__all__) - {"LawBroken"}
 # The command line shows no errors that only these raise.
 _OTHER_FACES = frozenset(("api", "integrations", "testing", "web"))
-_NOTES = (
-    "extractive summary",
-    "summary by a model",
-    "no summary",
-    "asked again",
-    "no model is configured",
-    "too little is new for a model",
-    "with the answer the context would not be small enough",
-    "the answer was cut off",
-    "the answer was a tool call",
-    "the model refused",
-    "the provider's filter stopped the answer",
-    "there was no answer",
-    "the answer was empty",
-    "the answer was a web page",
-    "the answer repeats its prompt",
-    "the answer lacks the headings that were asked for",
-    "the answer was data, not words",
-)
 _EXAMPLES = (
     "chat without overflowing the window",
     "run a gateway for agents, and a web page",
@@ -52,7 +33,7 @@ _EXAMPLES = (
 def list_words_in_use() -> set[str]:
     """Return every key that the Chinese words must have."""
     listed = ",".join((_PARTS, _LAYERS, _PAIRS, _COLUMNS, _CHECKS, _KINDS, _FIXED)).split(",")
-    words = {*listed, *_NOTES, *_EXAMPLES, *_list_help(), *_list_tables_of_words()}
+    words = {*listed, *_EXAMPLES, *_list_help(), *_list_tables_of_words()}
     for path in [*SOURCE.rglob("*.py")]:
         tree = ast.parse(path.read_text(encoding="utf-8"))
         is_ours = "cli" in path.parts or "mcp" in path.parts

@@ -41,7 +41,6 @@ from refold.cli.output import (
     make_table,
     note_broken,
     refuse_same_file,
-    say_note,
     say_reason,
     show_pairs,
     tr,
@@ -306,7 +305,7 @@ def _report_session(
     if worked:
         steps = ", ".join(f"{stage.stage} {-stage.tokens_freed:+,}" for stage in worked)
         rows += [("would do" if done.is_dry_run else "did", steps.replace("-", "−")), ("stays", kept)]
-    rows += [("summary", f"{stage.stage}: {say_note(stage.note)}") for stage in done.stages if stage.note]
+    rows += [("summary", f"{stage.stage}: {stage.note}") for stage in done.stages if stage.note]
     if worked and not done.is_dry_run:
         rows.append(("undo", f"refold undo --session {clean_line(name, 200)}"))
     show_pairs(console, rows)

@@ -107,13 +107,6 @@ def say_reason(reason: Reason | str) -> str:
     return reason if isinstance(reason, str) else say(reason, find_language())
 
 
-def say_note(note: str) -> str:
-    """Return a stage's note in the user's language, as far as its pieces have words in it."""
-    if find_language() == "en":
-        return note
-    return "；".join("：".join(translate(piece) for piece in part.split(": ")) for part in note.split("; "))
-
-
 @cache
 def read_words() -> dict[str, str]:
     """Return the Chinese words by their English ones."""

@@ -20,7 +20,6 @@ from refold.cli.output import (
     describe_change,
     describe_share,
     make_table,
-    say_note,
     say_reason,
     show_pairs,
     tr,
@@ -195,7 +194,7 @@ def show_report(
     elif asked is None:
         rows.append(("next", tr("--budget TOKENS makes it smaller, for example --budget 8k")))
     rows += [("note", note) for note in report.notes]
-    rows += [(_label_note(stage), f"{stage.stage}: {say_note(stage.note)}") for stage in report.stages if stage.note]
+    rows += [(_label_note(stage), f"{stage.stage}: {stage.note}") for stage in report.stages if stage.note]
     show_pairs(console, rows)
 
 
