@@ -29,7 +29,7 @@ WORKSPACE ?= .
 .PHONY: help run try test test-all integrations check fix bench screenshots reference lock clean
 
 help:  ## list the targets
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
 
 run: $(VENV)/.run  ## install, then serve gateway and page; a sample session is there on the first start
 	$(BIN)/refold serve --workspace $(WORKSPACE) $(ARGS)
@@ -75,10 +75,10 @@ reference: $(VENV)/.dev  ## write docs/reference/names.md and docs/requirements.
 	$(BIN)/python docs/make_reference.py
 	$(BIN)/python docs/make_requirements.py
 
-screenshots: $(VENV)/.dev  ## make the pictures of the page in docs/images again
+screenshots: $(VENV)/.dev  ## make the pictures of the page in docs/images
 	$(BIN)/python docs/make_screenshots.py
 
-lock: $(VENV)/bin/python  ## resolve the requirements again, with hashes and without addresses
+lock: $(VENV)/bin/python  ## resolve the requirements, with hashes and without addresses
 	$(PIP) install "uv==$(UV_VERSION)"
 	$(LOCK) pyproject.toml -o requirements/base.txt $(LOCK_ARGS)
 	$(LOCK) requirements/build.in -c requirements/base.txt -o requirements/build.txt $(LOCK_ARGS)

@@ -51,6 +51,13 @@ def test_sessions_lists_what_is_there(stored: Shell) -> None:
     assert {row["id"]: row["messages"] for row in rows} == {"s1": 61, "../会话 一": 3, "quiet": 2}
 
 
+def test_long_chinese_first_words_leave_room_for_the_id_in_a_pipe(shell: Shell) -> None:
+    manager = ContextCompressionManager(workspace_path=shell.folder)
+    manager.append("flat", [{"role": "user", "content": "你好，我刚在城西买了一套二手房，想在春节前装修好" * 4}])
+    manager.close()
+    assert shell.refold("sessions").text.splitlines()[2].startswith("flat ")
+
+
 def test_in_a_pipe_an_id_is_never_cut(shell: Shell) -> None:
     name = "agent-" + "0123456789" * 15
     with ContextCompressionManager(workspace_path=shell.folder) as manager:
@@ -155,7 +162,9 @@ def test_log_and_stats_tell_what_happened(stored: Shell) -> None:
     assert "compressed" in stored.refold("log", "-s", "s1").text
     assert json.loads(stored.refold("log", "-s", "s1", "--json").text)[0]["kind"] == "compressed"
     assert "no events yet" in stored.refold("log", "-s", "quiet").text
-    assert "1 (0 by hand, 0 undone)" in stored.refold("stats").text
+    told = stored.refold("stats").text
+    assert "1 (0 by hand, 0 undone)" in told
+    assert "fold." not in told, "reasons are in words"
     figures = json.loads(stored.refold("stats", "-s", "s1", "--json").text)
     assert figures["compressions"] == 1
     assert figures["tokens_freed"] > 0

@@ -96,6 +96,7 @@ def _list_tables_of_words() -> Iterator[str]:
     from refold.cli.measure import LEGEND
     from refold.cli.repl.keyboard import COMMAND_LIST, PROMPT
     from refold.cli.repl.screen import OPTIMISING
+    from refold.cli.sessions import REASONS
     from refold.config import PRESETS, CompressionConfig
     from refold.config.layers import MEANINGS
     from refold.manager.notices import KINDS
@@ -110,6 +111,7 @@ def _list_tables_of_words() -> Iterator[str]:
     yield from (command.means for command in COMMAND_LIST)
     yield from PRESETS.values()
     yield from EXTRAS.values()
+    yield from REASONS.values()
     yield from (means for _, means in LEGEND)
     starts = next(meaning.names for meaning in MEANINGS if "trigger_ratio" in meaning.names)
     yield from (CompressionConfig.model_fields[name].description or "" for name in (*SETTINGS.values(), *starts))

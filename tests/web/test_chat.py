@@ -236,7 +236,7 @@ def test_without_any_model_one_sentence_says_how_to_get_one(browser: Browser, tm
         page.wait_for_selector("text=No model is connected yet")
         assert "OPENAI_API_KEY" in page.inner_text(".why")
         assert page.is_disabled(".composer-field")
-        assert page.is_visible("text=Look again")
+        assert page.is_visible("text=Check again")
         browser.close_pages()
 
 

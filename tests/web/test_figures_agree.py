@@ -27,7 +27,7 @@ from refold.server.auth import Caller
 from refold.web.context import read_context
 from refold.web.conversation import read_moments
 from refold.web.data import list_sessions, read_overview, read_seen
-from refold.web.sample import NAME, make_sample
+from refold.web.sample import NAME, SamplePlayer, make_sample
 from refold.web.transfer import Bringing, bring
 from tests.effort import first_of
 from tests.server.running import Rig, make_body, make_dialog, start_rig, wait_for
@@ -124,6 +124,20 @@ def test_the_sample_has_the_same_figures_everywhere(tmp_path: Path, empty_home: 
         assert (newest.path_length, newest.counted_tokens) == (status.messages, status.tokens), "tools are counted"
         manager.undo(NAME)
         check_faces(manager, NAME)
+
+
+def test_a_process_that_only_watches_expects_the_next_compression_where_the_others_do(
+    tmp_path: Path, empty_home: Path
+) -> None:
+    with ContextCompressionManager(CompressionConfig(), tmp_path) as watching:
+        assert make_sample(watching)
+        watching.status(NAME)
+        playing = SamplePlayer(watching)
+        while playing.play_step():
+            pass
+        playing.manager.compress(NAME)
+        with ContextCompressionManager(CompressionConfig(), tmp_path) as other:
+            assert watching.status(NAME) == other.status(NAME)
 
 
 @pytest.mark.parametrize("file", first_of(("coding_agent.json", "anthropic_thinking.json", "responses_agent.json"), 1))

@@ -103,9 +103,27 @@ def test_a_summary_keeps_its_lines_and_headings() -> None:
     tree = to_lines("## Status\nU> first\nA> second\n\n## Next\n$ make")
     assert tree == [
         ["h4", None, ["Status"]],
-        ["div", {"class": "lines"}, ["U> first\nA> second"]],
+        ["div", {"class": "lines"}, ["U>", " first\n", "A>", " second"]],
         ["h4", None, ["Next"]],
         ["div", {"class": "lines"}, ["$ make"]],
+    ]
+
+
+def test_a_summary_names_who_is_quoted_and_shows_code() -> None:
+    tree = to_lines("U> run `make`\nA> a> b, `open\n", {"U": "User", "A": "Assistant"})
+    assert tree == [
+        [
+            "div",
+            {"class": "lines"},
+            [
+                ["strong", None, ["User:"]],
+                " run ",
+                ["code", None, ["make"]],
+                "\n",
+                ["strong", None, ["Assistant:"]],
+                " a> b, `open",
+            ],
+        ]
     ]
 
 

@@ -112,7 +112,7 @@ def test_s3_9_the_threshold_of_the_hybrid_preset_shows_eighty_percent_and_can_be
 
 
 def test_reset_takes_a_setting_out_of_the_file_again(page: Any, address: str, workspace: Path) -> None:
-    row(page, "warn_ratio").get_by_role("button", name="Take it out of the file").click()
+    row(page, "warn_ratio").get_by_role("button", name="Remove it from the file").click()
     row(page, "warn_ratio").get_by_text("will be reset").wait_for()
     save(page)
     assert "warn_ratio" not in (workspace / "refold.yaml").read_text()
@@ -142,7 +142,7 @@ def test_what_config_json_says_is_shown_and_gives_way(browser: Browser, address:
     assert entry(page, "max_turns").input_value() == "77"
     row(page, "max_turns").get_by_text(".compression/config.json").wait_for()
     entry(page, "max_turns").fill("60")
-    page.wait_for_selector("text=1 changes")
+    page.wait_for_selector("text=1 change")
     save(page)
     assert in_force(address)["max_turns"] == 60
     with ContextCompressionManager(CompressionConfig(), workspace) as manager:
@@ -177,5 +177,5 @@ def test_the_settings_fit_any_width(browser: Browser, address: str, workspace: P
 def test_a_switch_works_by_keyboard(page: Any) -> None:
     entry(page, "auto_compress").focus()
     page.keyboard.press("Space")
-    page.wait_for_selector("text=1 changes")
+    page.wait_for_selector("text=1 change")
     assert entry(page, "auto_compress").get_attribute("aria-checked") == "false"

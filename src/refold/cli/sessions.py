@@ -35,6 +35,7 @@ from refold.cli.output import (
 
 if TYPE_CHECKING:
     from rich.table import Table
+    from rich.text import Text
 
     from refold.ledger.records import Event, SessionRow
     from refold.manager import ContextCompressionManager
@@ -45,6 +46,26 @@ if TYPE_CHECKING:
 TITLE_CHARS = 40
 OTHER_COLUMNS_WIDTH = 130  # What the columns beside the id need at most.
 SESSIONS_MAX = 200
+
+# What the codes of reasons are called in a table; see conversation/because.py.
+REASONS = {
+    "fold.hard": "over the limit",
+    "fold.soft": "soft limit reached",
+    "trigger.rounds": "message limit reached",
+    "trigger.messages": "message limit reached",
+    "trigger.tokens": "token limit reached",
+    "trigger.turns": "turn limit reached",
+    "trigger.reported": "the provider reported a nearly full window",
+    "trigger.overflow": "the provider rejected a request as too long",
+    "trigger.cut_off": "an answer was cut off",
+    "trigger.manual": "requested manually",
+    "trigger.tool": "requested by a tool",
+    "economic.cliff": "before a higher price per token",
+    "economic.cold": "the cache had expired",
+    "economic.pays": "to save money",
+    "economic.saves": "to save money",
+    "auto.overridden": "had to run although automatic compression is off",
+}
 
 
 @app.command()
@@ -70,7 +91,7 @@ def sessions(limit: Limit = 100, workspace: Workspace = "", as_json: AsJson = Fa
         table.add_row(
             Text(f"↳ {clean_line(row.id, 500)}" if is_below else clean_line(row.id, 500)),
             Text(clean_line(read_client(row), 16) or "·"),
-            Text(clean_line(titles[row.id], TITLE_CHARS) or "·"),
+            _cut_title(titles[row.id]),
             f"{row.messages:,}",
             f"{row.tokens:,}",
             f"{row.compression_count:,}" if row.compression_count else "·",
@@ -81,6 +102,15 @@ def sessions(limit: Limit = 100, workspace: Workspace = "", as_json: AsJson = Fa
     if not console.is_terminal:  # Programs read ids too: a pipe never gets a shortened one.
         console.width = max(console.width, max(cell_len(row.id) for row in rows) + OTHER_COLUMNS_WIDTH)
     console.print(table)
+
+
+def _cut_title(title: str) -> Text:
+    """Return a title that fits its column; a Chinese character takes two places."""
+    from rich.text import Text
+
+    cut = Text(clean_line(title, TITLE_CHARS) or "·")
+    cut.truncate(TITLE_CHARS, overflow="ellipsis")
+    return cut
 
 
 def _describe_row(row: SessionRow, title: str) -> dict[str, object]:
@@ -204,7 +234,8 @@ def stats(session: SessionFilter = None, workspace: Workspace = "", as_json: AsJ
             unit = "tokens freed" if title == "stage" else "times"
             table = make_table(title, unit, numbers=(unit,), wide=(title,), wraps=True)
             for name, figure in figures.items():
-                table.add_row(clean_line(name, 1_000), f"{figure:,}")
+                words = tr(REASONS[name]) if name in REASONS else clean_line(name, 1_000)
+                table.add_row(words, f"{figure:,}")
             console.print()
             console.print(table)
     if found.decisions:

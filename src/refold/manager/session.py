@@ -110,6 +110,10 @@ class StoredCarry:
         carry, (messages, prepared_at, *fixed) = Carry(*(int(figure) for figure in stored[:6])), stored[6:]
         return cls(carry, int(messages), float(prepared_at), *(int(figure) for figure in fixed))
 
+    def is_newer(self, prepared_at: float) -> bool:
+        """Tell whether this is of a later request than the one prepared at that time; times are stored rounded."""
+        return self.prepared_at > prepared_at + 0.001
+
     def to_settings(self) -> list[object]:
         """Return what is stored."""
         one = self.carry

@@ -209,18 +209,18 @@ class Keeper:
         session = slot.session
         if session is not None and session.is_current(row) and _counts_alike(session.counter, counter):
             session.row, session.counter = row, counter
-            return session
-        slot.session = load_session(self.ledger, row, self.make_lens(row), counter)
+        else:
+            # The set of unsent messages survives reloading the session.
+            session = slot.session = load_session(self.ledger, row, self.make_lens(row), counter)
+            session.unsent = slot.unsent
         stored = StoredCarry.read(row.settings)
-        if stored is not None and stored.fixed_tokens and not slot.fixed:
-            slot.system_tokens, slot.fixed_tokens = stored.system_tokens, stored.fixed_tokens
-        if stored is not None and not slot.prepared_at:
+        if stored is not None and stored.is_newer(slot.prepared_at):
             # Another process prepared the last request: its unsent messages are still unsent.
             slot.carry, slot.prepared_at = stored.carry, stored.prepared_at
-            slot.unsent.update(slot.session.ids[stored.messages :])
-        # The set of unsent messages survives reloading the session.
-        slot.session.unsent = slot.unsent
-        return slot.session
+            slot.unsent.update(session.ids[stored.messages :])
+        if stored is not None and stored.fixed_tokens and not slot.fixed:
+            slot.system_tokens, slot.fixed_tokens = stored.system_tokens, stored.fixed_tokens
+        return session
 
     def open_stored(self, slot: Slot, session_id: str) -> OpenSession:
         """Return the current state of a session that must exist."""

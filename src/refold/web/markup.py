@@ -8,7 +8,7 @@ A node is text or ``[tag, attributes, children]``. Tags and attributes come from
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
@@ -143,8 +143,11 @@ def is_safe_link(target: str) -> bool:
         return False
 
 
-def to_lines(text: str) -> list[Node]:
-    """Return a summary as nodes: headings become headings, lines stay lines, and nothing else is interpreted."""
+def to_lines(text: str, speakers: Mapping[str, str] | None = None) -> list[Node]:
+    """Return a summary as nodes: headings become headings, lines stay lines.
+
+    ``speakers`` names who ``U>`` and ``A>`` quote. Text in backticks is code; nothing else is interpreted.
+    """
     nodes: list[Node] = []
     lines: list[str] = []
     for line in [*clean(text).splitlines(), "## "]:
@@ -154,10 +157,26 @@ def to_lines(text: str) -> list[Node]:
             continue
         body = "\n".join(lines).strip("\n")
         if body:
-            nodes.append(["div", {"class": "lines"}, [body]])
+            nodes.append(["div", {"class": "lines"}, _mark_words(body, speakers or {})])
         lines = []
         if heading[1].strip():
             nodes.append(["h4", None, [heading[1].strip()]])
+    return nodes
+
+
+def _mark_words(body: str, speakers: Mapping[str, str]) -> list[Node]:
+    """Split lines into text, code and the names of speakers."""
+    nodes: list[Node] = []
+    for at, piece in enumerate(re.split(r"(?m)(^[UA]>(?= )|`[^`\n]+`)", body)):
+        if not piece:
+            continue
+        if at % 2 == 0:
+            nodes.append(piece)
+        elif piece.startswith("`"):
+            nodes.append(["code", None, [piece[1:-1]]])
+        else:
+            name = speakers.get(piece[0])
+            nodes.append(["strong", None, [f"{name}:"]] if name else piece)
     return nodes
 
 

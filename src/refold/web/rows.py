@@ -22,7 +22,7 @@ from refold.server.api.interface import Access
 from refold.stages.extract.summary import INDEX_TITLES
 from refold.web.data import Seen, find_speaker
 from refold.web.markup import to_lines, to_tree
-from refold.web.visit import Tongue, clean
+from refold.web.visit import Tongue, clean, say_in
 
 Look = Literal["sees", "said", "difference"]
 LOOKS: tuple[Look, ...] = ("sees", "said", "difference")
@@ -186,7 +186,7 @@ def describe_rows(
     content = [
         _describe_message(row, stored.get(row.message_id), seen.row, lens, look)
         if row.kind == "message"
-        else _describe_fold(row, seen)
+        else _describe_fold(row, seen, tongue)
         for row in rows
     ]
     for one in content:
@@ -202,7 +202,7 @@ def make_lens(row: SessionRow) -> Lens:
     return Lens(format_of(row), lambda *_: 0, lambda _: 0)
 
 
-def _describe_fold(row: OutlineRow, seen: Seen) -> RowContent:
+def _describe_fold(row: OutlineRow, seen: Seen, tongue: Tongue) -> RowContent:
     edit = row.edit
     assert edit is not None
     assert edit.fold is not None
@@ -221,11 +221,12 @@ def _describe_fold(row: OutlineRow, seen: Seen) -> RowContent:
     if row.kind == "undone":
         return content
     fold = edit.fold
+    speakers = {"U": say_in(tongue, "session.talk_by_user"), "A": say_in(tongue, "session.talk_by_assistant")}
     values = sorted(fold.artifacts, key=lambda one: -one.weight)[:VALUES_MAX]
     return content | {
         "by": fold.by,
         "is_open": row.mark == "open",
-        "summary": to_lines(leave_out_index(fold.summary) if values else fold.summary),
+        "summary": to_lines(leave_out_index(fold.summary) if values else fold.summary, speakers),
         "text": clean(edit.text)[:MORE_CHARS],
         "facts": [{"kind": one.kind, "text": clean(one.text), "handle": one.handle} for one in fold.facts],
         "values": [

@@ -314,7 +314,7 @@ class SettingsTab:
         together = problems.get("", "")
         set_text(self.problem, say("settings.together", why=together) if together else "")
         self.problem.set_visibility(bool(together))
-        set_text(self.count, say("settings.changes", count=len(tried)))
+        set_text(self.count, say("settings.change" if len(tried) == 1 else "settings.changes", count=len(tried)))
         self.save._props["disabled"] = bool(problems)
         self.save.update()
         self.bar.set_visibility(bool(tried))
