@@ -267,6 +267,17 @@ def test_values_stand_with_what_they_mean() -> None:
     assert "order: ORD88231" in text
 
 
+def test_facts_that_a_loop_read_one_by_one_keep_what_they_state() -> None:
+    talk = [user("Read every fact and remember the ports.")]
+    for n in range(1, 41):
+        page = f"{lines(20, 'filler')}\nFACT-{n:03d}: hall {n} listens on port {7_000 + n}.\nEND-{n:03d}"
+        talk += step("read_fact", {"number": n}, page)
+    text = extract(talk, ExtractOptions(tokens_max=1_500, index_tokens_max=1_500)).text
+    stated = [n for n in range(1, 41) if f"FACT-{n:03d} = hall {n} listens on port {7_000 + n}." in text]
+    assert len(stated) == 40, "the story is short, so the facts have its room"
+    assert COUNT(text) <= 1_500
+
+
 def test_ids_of_one_shape_that_nobody_used_again_are_told_as_one() -> None:
     ids = [f"{n * 7919:08x}" for n in range(60_000, 60_348)]
     log = "\n".join(f"2025-11-11 request {one} served" for one in ids)

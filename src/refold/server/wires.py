@@ -276,7 +276,7 @@ def place_system_messages(messages: Sequence[Any]) -> list[Any]:
                 {"type": "text", "text": "<system-reminder>"},
                 {"type": "text", "text": "</system-reminder>"},
             )
-            message = {"role": "user", "content": [opening, *drop_marks(_list_blocks(message)), closing]}
+            message = {"role": "user", "content": [opening, *_list_blocks(message), closing]}
         placed.append(message)
     return placed
 

@@ -277,12 +277,16 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class Meant:
-    """An exact value with what its source says it is: the label before it, or what is stated about it after it."""
+    """An exact value with what its source says it is: the label before it, or what is stated about it after it.
+
+    ``cost`` is that of the value in a list, ``line_cost`` that of a line with its statement.
+    """
 
     artifact: Artifact
     cost: int
     label: str = ""
     statement: str = ""
+    line_cost: int = 0
 
     @property
     def is_bare(self) -> bool:
@@ -308,38 +312,51 @@ def find_useful(artifacts: Iterable[Artifact], count: Count, read: Read, seen: s
             continue
         label, statement = find_meaning(artifact, read(artifact.handle))
         if artifact.sort not in _BARE or label or statement:
-            useful.append(Meant(artifact, count(f" {artifact.value},"), label, statement))
+            line_cost = count(f"{artifact.value} = {statement}\n") if statement else 0
+            useful.append(Meant(artifact, count(f" {artifact.value},"), label, statement, line_cost))
     return useful
 
 
 def write_index(
-    values: Sequence[Artifact | Meant], tokens_max: int, count: Count, *, seen: str = "", language: Language = "en"
+    values: Sequence[Artifact | Meant],
+    tokens_max: int,
+    count: Count,
+    *,
+    seen: str = "",
+    language: Language = "en",
+    stated_max: int = 0,
 ) -> Index:
-    """Write the best values that fit into ``tokens_max``, leaving out what ``seen`` shows already."""
+    """Write the best values that fit into ``tokens_max``, leaving out what ``seen`` shows already.
+
+    Values with a statement are words, too: they may take ``stated_max`` tokens more.
+    """
     meant = [one if isinstance(one, Meant) else Meant(one, count(f" {one.value},")) for one in values]
-    chosen = choose_values(meant, tokens_max, seen)
+    chosen = choose_values(meant, tokens_max, seen, stated_max)
     while chosen:
         text = _write_lines(chosen, language)
         size = count(text)
-        if size <= tokens_max:
+        if size <= tokens_max + stated_max:
             return Index(text, tuple(one.artifact for one in chosen))
         # The estimate was too kind: let go of the lightest share, at least one, so that this ends soon.
-        surplus = max(1, len(chosen) * (size - tokens_max) // size)
+        surplus = max(1, len(chosen) * (size - tokens_max - stated_max) // size)
         chosen = chosen[:-surplus]
     return Index("", ())
 
 
-def choose_values(values: Iterable[Meant], tokens_max: int, seen: str = "") -> list[Meant]:
+def choose_values(values: Iterable[Meant], tokens_max: int, seen: str = "", stated_max: int = 0) -> list[Meant]:
     """Return the values to write: those worth most for each token that they cost."""
     priced = [(one, one.cost + (2 if one.says_more else 0)) for one in values]
     priced.sort(key=lambda pair: (-pair[0].artifact.weight / pair[1], pair[0].artifact.value))
-    chosen: list[Meant] = []
-    written = ""
+    chosen = _choose_stated((one for one, _ in priced), stated_max, seen)
+    taken = set(map(id, chosen))
+    written = "".join(f"{one.artifact.value}\n" for one in chosen)
     room, bare_room = tokens_max, int(tokens_max * BARE_PART)
     misses = 0
     for one, cost in priced:
         value = one.artifact.value
-        if value in seen or (value in written and not one.says_more) or (one.is_bare and cost > bare_room):
+        if id(one) in taken or value in seen or (value in written and not one.says_more):
+            continue
+        if one.is_bare and cost > bare_room:
             continue
         if cost > room:
             misses += 1
@@ -352,6 +369,16 @@ def choose_values(values: Iterable[Meant], tokens_max: int, seen: str = "") -> l
         written += f"{value}\n"
     # A short value may have come before a longer one that contains it.
     return [one for one in chosen if one.says_more or written.count(one.artifact.value) == 1]
+
+
+def _choose_stated(ranked: Iterable[Meant], tokens_max: int, seen: str) -> list[Meant]:
+    """Return the best values with a statement that fit, whole lines counted."""
+    chosen: list[Meant] = []
+    for one in ranked:
+        if one.statement and one.line_cost <= tokens_max and one.artifact.value not in seen:
+            tokens_max -= one.line_cost
+            chosen.append(one)
+    return chosen
 
 
 def _write_lines(chosen: Sequence[Meant], language: Language) -> str:

@@ -221,8 +221,10 @@ def _write_body(
     most = min(options.index_tokens_max, int(room * share))
     needed = count(write_index(values, most, count, language=span.language).text)
     body = _write_words(lines, span, options, room - needed, count, seen)
-    # Values that the story names are not listed again.
-    body = _add_values(body, values, min(most, room - count(body)), span.language, count)
+    # Values that the story names are not listed again. Those with a statement get what the story leaves.
+    left = room - count(body)
+    stated_max = max(0, left - most) if room >= SMALL_TOKENS else 0
+    body = _add_values(body, values, min(most, left), span.language, count, stated_max=stated_max)
     # Small talk has nothing that is worth a line; its first words still say more than an empty record.
     return body or _write_truncated(span.messages, room, count)
 
@@ -235,10 +237,13 @@ def _write_told(
     return _add_values(body, values, min(options.index_tokens_max, room) + HEADING_TOKENS, span.language, count)
 
 
-def _add_values(body: str, values: Sequence[Meant], room: int, language: Language, count: Count) -> str:
+def _add_values(
+    body: str, values: Sequence[Meant], room: int, language: Language, count: Count, *, stated_max: int = 0
+) -> str:
     title = INDEX_TITLES[language]
     seen = f"{body}\n{expand_alike(body)}"
-    index = write_index(values, max(0, room - HEADING_TOKENS), count, seen=seen, language=language)
+    room = max(0, room - HEADING_TOKENS)
+    index = write_index(values, room, count, seen=seen, language=language, stated_max=stated_max)
     return f"{body}\n{title}\n{neutralise(index.text)}".lstrip("\n") if index.text else body
 
 
