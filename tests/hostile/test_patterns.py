@@ -70,7 +70,8 @@ def test_the_walk_knows_a_quadratic_pattern_when_it_sees_one() -> None:
     pattern = re.compile(r"^\s*x", re.M)
     run = runs_of("nowhere", pattern, {})["finditer"]
     slowest = find_slowest(run, list(list_texts(pattern)))
-    assert any(find_growth(run, write) for write in slowest)
+    # Other work on the machine may hide the growth in one measurement.
+    assert any(find_growth(run, write) for _ in range(5) for write in slowest)
     linear = re.compile(r"^[^\S\n]*+x", re.M)
     run = runs_of("nowhere", linear, {})["finditer"]
     assert not any(find_growth(run, write) for write in find_slowest(run, list(list_texts(linear))))

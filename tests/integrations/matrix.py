@@ -11,6 +11,7 @@ frameworks that are left.
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -55,17 +56,22 @@ FRAMEWORKS = (
     Framework(
         "llama_index",
         "llama-index-core",
-        ("llama-index-core==0.14.6", "llama-index-llms-openai==0.6.6", "llama-index-llms-anthropic==0.10.0"),
-        # Its package for Anthropic does not work with version 2 of Anthropic's SDK yet.
+        # Older versions of its package for Anthropic know no current model; none works with anthropic 2.
+        (
+            "llama-index-core==0.14.6",
+            "llama-index-llms-openai==0.6.6",
+            "llama-index-llms-anthropic==0.12.3",
+            "anthropic<2",
+        ),
         ("llama-index-core", "llama-index-llms-openai", "llama-index-llms-anthropic", "anthropic<2"),
     ),
     Framework(
         "haystack",
         "haystack-ai",
-        ("haystack-ai==2.20.0", "anthropic-haystack==5.0.0", "anthropic<1", "openai<3"),
+        ("haystack-ai==2.22.0", "anthropic-haystack==5.0.0", "anthropic<1", "openai<3"),
         ("haystack-ai", "anthropic-haystack"),
     ),
-    Framework("crewai", "crewai", ("crewai[anthropic]==1.9.0",), ("crewai[anthropic]",)),
+    Framework("crewai", "crewai", ("crewai[anthropic]==1.15.20",), ("crewai[anthropic]",)),
     Framework("adk", "google-adk", ("google-adk==1.30.0", "litellm==1.83.0", "mcp"), ("google-adk", "litellm", "mcp")),
     Framework(
         "strands",
@@ -117,7 +123,11 @@ def run(framework: Framework, which: str) -> tuple[str, bool]:
     python = build(f"{framework.name}-{which}", framework.oldest if which == "oldest" else framework.newest)
     files = [f"tests/integrations/test_{framework.name}.py", "tests/integrations/test_pages.py"]
     command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore", "-k", framework.name, *files]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    # Some frameworks keep files in the home folder that another version cannot read.
+    home = HOME / f"{framework.name}-{which}" / "home"
+    home.mkdir(exist_ok=True)
+    environment = {**os.environ, "HOME": str(home)}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     print(done.stdout[-3_000:], file=sys.stderr)
     counts = {kind: int(number) for number, kind in re.findall(r"(\d+) (passed|failed|skipped|error)", done.stdout)}
     # Of the pages, only that of this framework can run here; the others are skipped for another reason.

@@ -7,6 +7,7 @@ lines go to standard error.
 
 from __future__ import annotations
 
+import os
 from collections import Counter as Tally
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -126,7 +127,7 @@ def _read_conversations(file: str, form: str | None, broken: list[str]) -> Itera
     """Yield the conversations of a file, or of every file below a folder; what cannot be read goes to ``broken``."""
     from refold.readers import find_conversations, list_files
 
-    if not Path(file).is_dir():
+    if not os.path.isdir(file):  # noqa: PTH112 - Path.is_dir raises for a name that no disk takes
         document = read_document(file)
         broken += document.broken
         yield from find_conversations(document.value, document.place, form)

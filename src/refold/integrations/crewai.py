@@ -24,7 +24,7 @@ try:
     from crewai.tools.base_tool import Tool
     from crewai.utilities.agent_utils import extract_tool_call_info
 except ImportError as error:
-    raise ConfigError(f"wrap_llm needs crewai 1.9 or newer ({error})") from error
+    raise ConfigError(f"wrap_llm needs crewai 1.15.20 or newer ({error})") from error
 
 
 class RefoldCalls:

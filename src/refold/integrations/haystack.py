@@ -24,7 +24,7 @@ try:
     from haystack.tools import Tool
     from haystack.utils.deserialization import deserialize_component_inplace
 except ImportError as error:
-    raise ConfigError(f"RefoldChatGenerator needs haystack-ai 2.20 or newer ({error})") from error
+    raise ConfigError(f"RefoldChatGenerator needs haystack-ai 2.22 or newer ({error})") from error
 
 
 class HaystackCodec(PartsCodec):

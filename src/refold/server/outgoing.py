@@ -100,7 +100,7 @@ def splice_body(places: Places, items: Sequence[Item], request: ReadRequest) -> 
     """Return the client's bytes with the view in place of the messages; None if that is not possible."""
     if len(places.spans) != request.count:
         return None
-    if request.wire.name == "anthropic" and any(item.message.role == "system" for item in items):
+    if request.wire.name == "anthropic" and any(item.role == "system" for item in items):
         return None  # Some may have to become user messages.
     pieces = find_pieces(items, request)
     if pieces is None or any(isinstance(piece, int) and piece >= len(places.spans) for piece in pieces):
