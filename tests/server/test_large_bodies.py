@@ -186,8 +186,18 @@ def test_a_large_malformed_request_of_the_sidecar_is_refused(start, body, status
 
 def test_other_routes_of_the_interface_take_no_large_body(start):
     rig = start()
-    body = {"provider": "openai", "messages": [{"role": "user", "content": "x" * 1_100_000}], "config": {}}
-    assert rig.http.post("/api/chat/compress", json=body).status_code == 413
+    assert rig.http.patch("/api/config", json={"changes": "x" * 1_100_000}).status_code == 413
+    assert rig.http.post("/v1/usage", json={"session_id": "x" * 1_100_000}).status_code == 413
+
+
+def test_a_chat_with_large_pictures_can_be_summarised(start):
+    rig = start()
+    picture = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{'A' * 1_100_000}"}}
+    said = [{"type": "text", "text": "Why was the invoice wrong?"}, picture]
+    body = {"provider": "openai", "messages": [{"role": "user", "content": said}], "config": {"model": "gpt-4o"}}
+    answer = rig.http.post("/api/chat/compress", json=body, headers={"authorization": "Bearer sk-own"})
+    assert answer.status_code == 200
+    assert answer.json()["summary"]
 
 
 def test_a_long_tail_and_a_long_chain_are_read_in_threads(start, monkeypatch):

@@ -59,9 +59,10 @@ log = logging.getLogger("refold.server")
 PAGE_PREFIX = "/ui"
 # A write that succeeded this recently is not tested again: anybody may ask for /readyz.
 CHECK_S = 1.0
-SIDECAR_PATH = "/v1/compress"
+SIDECAR_PATH, CHAT_PATH = "/v1/compress", "/api/chat/compress"
 _INTERFACE = ("/api/", SIDECAR_PATH, "/v1/usage")
-INTERFACE_BYTES_MAX = 1_000_000
+# The interface parses most bodies on the event loop. A chat is parsed in a thread, a large sidecar request in a worker.
+INTERFACE_BYTES_MAX, CHAT_BYTES_MAX = 1_000_000, 16_000_000
 _RUN = re.compile(rf"{RUNS}/([0-9a-f]{{8,32}})(?=/|$)")
 
 
@@ -302,9 +303,8 @@ class Application:
         if limit := self.gateway.find_limit(scope["refold.caller"].tenant):
             await self._refuse_interface(send, *limit)
             return
-        # The interface parses bodies on the event loop; only the sidecar's requests may be large.
-        is_sidecar = scope["path"] == SIDECAR_PATH
-        bytes_max = settings.body_bytes_max if is_sidecar else min(settings.body_bytes_max, INTERFACE_BYTES_MAX)
+        own = {SIDECAR_PATH: settings.body_bytes_max, CHAT_PATH: CHAT_BYTES_MAX}
+        bytes_max = min(settings.body_bytes_max, own.get(scope["path"], INTERFACE_BYTES_MAX))
         try:
             body = await read_body(receive, scope["headers"], bytes_max=bytes_max, stall_s=settings.client_stall_s)
         except BodyTooLarge:

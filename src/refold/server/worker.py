@@ -275,11 +275,14 @@ class _Jobs:
         return self._last[1]
 
     def _answer(self, body: bytes, job: PrepareJob) -> LargeAnswer:
-        from refold.server.api.sidecar import answer_wish, read_wish
+        from refold.server.api.interface import read_model
+        from refold.server.api.sidecar import CompressRequest, answer_wish
 
         try:
             manager = self._find_manager(job) if job.ledger is not None else None
-            return LargeAnswer(200, dump_json(answer_wish(read_wish(body), manager, job.config, tenant=job.tenant)))
+            return LargeAnswer(
+                200, dump_json(answer_wish(read_model(body, CompressRequest), manager, job.config, tenant=job.tenant))
+            )
         except RefoldError as error:
             problem = {"error": {"kind": type(error).__name__, "message": str(error)}}
             return LargeAnswer(error.http_status, dump_json(problem))

@@ -19,7 +19,7 @@ from refold.formats import detect, parse_messages
 from refold.llm.choose import Endpoint
 from refold.llm.redact import redact_text
 from refold.llm.summariser import is_plugin
-from refold.server.api.interface import Access, Asker, Json
+from refold.server.api.interface import Access, Asker, Json, describe_body, read_model
 from refold.server.auth import PREFIX
 from refold.server.request import find_bearer, find_header
 from refold.stages.prompts import Demands, write_demands, write_record
@@ -51,9 +51,15 @@ class ChatCompressRequest(BaseModel):
     config: ChatConfig
 
 
-@router.post("/api/chat/compress")
-def compress_chat(wish: ChatCompressRequest, request: Request, access: Asker) -> Json:
+@router.post("/api/chat/compress", openapi_extra=describe_body(ChatCompressRequest))
+async def compress_chat(request: Request, access: Asker) -> Json:
     """Return a summary of messages, written by a model of a configured upstream."""
+    # Read in a thread: a long history would hold up other requests.
+    return await asyncio.to_thread(_compress_chat, await request.body(), request, access)
+
+
+def _compress_chat(body: bytes, request: Request, access: Access) -> Json:
+    wish = read_model(body, ChatCompressRequest)
     endpoint = _find_endpoint(wish, request, access)
     prompt = write_prompt(wish.messages, access.manager.config.fold.prompt)
     # Its own event loop in this thread: importing a provider's client takes a second.

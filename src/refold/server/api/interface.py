@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from pydantic import AfterValidator, StringConstraints
+from pydantic import AfterValidator, BaseModel, StringConstraints, ValidationError
 from starlette.exceptions import HTTPException
 
 from refold import __version__
-from refold.errors import RefoldError
+from refold.errors import FormatError, RefoldError
 from refold.ledger.records import SESSION_ID_MAX, SessionRow
 from refold.llm.choose import GATEWAY, Endpoint
 from refold.manager.status import read_client, read_title
 from refold.server.auth import Caller
-from refold.server.body import dump_json
+from refold.server.body import Unreadable, dump_json, parse_json
 from refold.server.session_lookup import belongs_to, make_id, name_session
 from refold.server.settings import find_stored
 
@@ -116,6 +116,27 @@ def find_access(request: Request) -> Access:
 
 
 Asker = Annotated[Access, Depends(find_access)]
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def describe_body(kind: type[BaseModel]) -> dict[str, Any]:
+    """Return the OpenAPI description of a body that a route reads itself."""
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": kind.model_json_schema()}}}}
+
+
+def read_model(body: bytes, kind: type[Model]) -> Model:
+    """Parse a body; raise FormatError if it is malformed, without quoting it."""
+    try:
+        return kind.model_validate(parse_json(body))
+    except Unreadable:
+        raise FormatError("the request is not JSON") from None
+    except ValidationError as error:
+        raise FormatError(_list_faults(error)) from None
+
+
+def _list_faults(error: ValidationError | RequestValidationError) -> str:
+    """Return what is wrong with a body. The input is not quoted: it may be a conversation."""
+    return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()[:8])[:1_000]
 
 
 def describe_row(access: Access, row: SessionRow) -> dict[str, object]:
@@ -204,9 +225,7 @@ def _tell_ours(_: Request, error: Exception) -> Json:
 
 def _tell_invalid(_: Request, error: Exception) -> Json:
     assert isinstance(error, RequestValidationError)
-    # The input is not quoted: it may be a conversation.
-    told = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()[:8])
-    return write_problem(400, "FormatError", told[:1_000])
+    return write_problem(400, "FormatError", _list_faults(error))
 
 
 def _tell_http(_: Request, error: Exception) -> Json:

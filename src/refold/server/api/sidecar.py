@@ -11,15 +11,14 @@ import asyncio
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from refold.config import CompressionConfig
 from refold.conversation.reason import NO_REASON
 from refold.errors import FormatError
 from refold.manager import ContextCompressionManager
 from refold.prepared import PreparedContext
-from refold.server.api.interface import Access, Asker, Json
-from refold.server.body import Unreadable, parse_json
+from refold.server.api.interface import Access, Asker, Json, describe_body, read_model
 from refold.server.overflow import NO_LIMITS, LimitKey, Limits, limit_window
 from refold.server.session_lookup import StorageFull, check_name, make_id
 
@@ -54,12 +53,7 @@ class UsageReport(BaseModel):
     overflow: bool = False
 
 
-_BODY = {
-    "requestBody": {"required": True, "content": {"application/json": {"schema": CompressRequest.model_json_schema()}}}
-}
-
-
-@router.post("/v1/compress", openapi_extra=_BODY)
+@router.post("/v1/compress", openapi_extra=describe_body(CompressRequest))
 async def compress(request: Request, access: Asker) -> Response:
     """Return the messages of a request so that they fit the model's window.
 
@@ -73,23 +67,12 @@ async def compress(request: Request, access: Asker) -> Response:
 
 
 def _compress(body: bytes, access: Access) -> Json:
-    wish = read_wish(body)
+    wish = read_model(body, CompressRequest)
     limits = NO_LIMITS
     if wish.session_id:
         access.application.preparer.storage.check(access.tenant)
         limits = access.application.limits.find(LimitKey(access.tenant, "", wish.model or ""))
     return Json(answer_wish(wish, access.manager, access.manager.config, tenant=access.tenant, limits=limits))
-
-
-def read_wish(body: bytes) -> CompressRequest:
-    """Parse a request; raise FormatError if it is malformed, without quoting it."""
-    try:
-        return CompressRequest.model_validate(parse_json(body))
-    except Unreadable:
-        raise FormatError("the request is not JSON") from None
-    except ValidationError as error:
-        said = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()[:8])
-        raise FormatError(said[:1_000]) from None
 
 
 def answer_wish(
