@@ -119,3 +119,45 @@ def test_a_gateway_whose_ledger_cannot_be_written_is_alive_but_not_ready(start, 
     assert rig.http.get("/livez").status_code == 200
     ledger.fails = ()
     assert rig.http.get("/readyz").status_code == 200
+
+
+def make_steps(wire, steps):
+    """Return an agent's conversation of one question and many steps, each with two calls at once."""
+    messages = [{"role": "user", "content": "Read every file."}]
+    for step in range(steps):
+        outputs = [(f"call_{step}_{at}", f"file {step} {at}: " + f"word{step} " * 150) for at in range(2)]
+        if wire == "anthropic":
+            calls = [{"type": "tool_use", "id": call, "name": "read", "input": {"at": step}} for call, _ in outputs]
+            results = [{"type": "tool_result", "tool_use_id": call, "content": text} for call, text in outputs]
+            messages += [{"role": "assistant", "content": calls}, {"role": "user", "content": results}]
+        elif wire == "openai-chat":
+            function = {"name": "read", "arguments": json.dumps({"at": step})}
+            calls = [{"id": call, "type": "function", "function": function} for call, _ in outputs]
+            messages.append({"role": "assistant", "content": None, "tool_calls": calls})
+            messages += [{"role": "tool", "tool_call_id": call, "content": text} for call, text in outputs]
+        else:
+            messages.append({"type": "reasoning", "id": f"rs_{step}", "summary": [], "encrypted_content": "e" * 900})
+            for call, _ in outputs:
+                messages.append({"type": "function_call", "call_id": call, "name": "read", "arguments": "{}"})
+            messages += [{"type": "function_call_output", "call_id": call, "output": text} for call, text in outputs]
+    return messages
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_when_there_is_no_time_to_compress_only_the_newest_steps_are_sent_and_they_are_valid(start, wire):
+    rig = start(config=SMALL, window=8_000, settings={"prepare_s_max": 0.0001})
+    for steps in (1, 20, 21, 40):
+        body = make_body(wire, make_steps(wire, steps))
+        answer = rig.post(wire, body, x_refold_session="mine")
+        assert answer.status_code == 200, answer.text
+        sent = json.loads(rig.provider.requests[-1].body)
+        if steps == 1:
+            assert sent == body
+            continue
+        assert answer.headers["x-refold-reason"].startswith("trimmed; error=timeout")
+        key = "input" if wire == "openai-responses" else "messages"
+        assert sent[key][0] == body[key][0]
+        assert sent[key][-3:] == body[key][-3:]
+        before, after = map(int, answer.headers["x-refold-tokens"].split("->"))
+        assert after <= 7_000 < before
+    assert len(rig.provider.requests) == 4

@@ -245,6 +245,12 @@ IN_MEMORY = define_reason(
     "preparation failed ({error}), so the request was compressed without the ledger",
     "准备失败（{error}），未使用账本，在内存中压缩",
 )
+TRIMMED = define_reason(
+    "trimmed",
+    "error",
+    "preparation failed ({error}), so only the newest part of the request was sent",
+    "准备失败（{error}），只发送了请求中最新的部分",
+)
 NOT_STORED = define_reason(
     "not-stored",
     "limit",

@@ -63,6 +63,11 @@ class Outgoing:
     ticket: Ticket | None = field(default=None, repr=False)
     held: ReadRequest | None = field(default=None, repr=False)
 
+    @property
+    def is_estimated(self) -> bool:
+        """True if its size is an estimate that says nothing about limits."""
+        return self.reason.code == because.TRIMMED.code
+
     def own_headers(self) -> list[tuple[str, object]]:
         """Return the ``x-refold-…`` headers of the answer, without their prefix."""
         headers: list[tuple[str, object]] = []

@@ -10,7 +10,8 @@ refused sizes narrow it down. A refused request that counts less than half of th
 that cannot be counted here (a document, say): it says nothing about other requests.
 
 ``Fallback`` prepares a request when the ledger fails or preparing takes too long: what fits passes through unchanged,
-the rest is compressed in memory, without a model, under the edits that the session already had.
+the rest is compressed in memory, without a model, under the edits that the session already had. If that fails, too,
+only the newest part is sent: never more than the last view that the upstream accepted.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ from refold.server.outgoing import Attempt, Outgoing
 from refold.server.session_lookup import KnownSession
 from refold.server.settings import LARGE_BYTES, GatewaySettings
 from refold.server.wires import Wire
-from refold.server.worker import BodyWorkers, PrepareJob, WorkerFailed
-from refold.tokens import counter_for
+from refold.server.worker import BodyWorkers, PrepareJob, WorkerFailed, limit_config, trim
+from refold.tokens import counter_for, model_info
 
 if TYPE_CHECKING:
     from refold.server.prepare import Preparer
@@ -242,7 +243,7 @@ class Fallback:
         self._workers = workers
 
     async def prepare(self, attempt: Attempt, why: str) -> Outgoing:
-        """Return a request that fits; the original if it fits or cannot be compressed. Never raises."""
+        """Return a request that fits; the original if it fits or cannot be read. Never raises."""
         session, request, limits, body = attempt.session, attempt.request, attempt.limits, attempt.body
         original = Outgoing(body, because.FAILED_OPEN(error=why), session, request, is_failed_open=True)
         if len(body) > self._settings.worker_bytes_min:
@@ -251,12 +252,12 @@ class Fallback:
         done, _ = await asyncio.wait({work}, timeout=self._settings.prepare_s_max)
         if not done:
             work.add_done_callback(lambda task: task.cancelled() or task.exception())
-            return original
+            return self._trim(original, session, request, limits, why)
         error = work.exception()
         if error is not None:
             fields = {"session": session.id, "error": type(error).__name__}
             log.error("the request could not be compressed in memory", extra={"fields": fields})
-            return original
+            return self._trim(original, session, request, limits, why)
         prepared, written, tokens = work.result()
         original.tokens_before = original.tokens_after = prepared.total_tokens
         if written is None:
@@ -273,20 +274,42 @@ class Fallback:
             is_failed_open=True,
         )
 
-    async def cut_down(self, tenant: str, original: Outgoing, wire: Wire, limits: Limits, why: str) -> Outgoing:
-        """Return a large request cut down in a worker process; the original if that fails, too."""
-        job = make_job(self._manager, "", limits)
+    def _trim(
+        self, original: Outgoing, session: KnownSession, request: ReadRequest, limits: Limits, why: str
+    ) -> Outgoing:
+        """Return the newest part of a request by sizes alone: no more than the last accepted view or the window."""
+        counter = counter_for(request.model or None, self._manager.config.tokenizer)
+        room = self._find_config(limits).budget(model_info(request.model or None), counter.margin).hard
         try:
-            result = await self._workers.cut_down(tenant, wire, original.body, job)
+            written, before, after = trim(
+                request.wire, original.body, min(room, session.folded_tokens or room), counter.count_text
+            )
+        except Exception as error:  # noqa: BLE001 - nothing else is left to try
+            log.error("a request could not be trimmed", extra={"fields": {"error": type(error).__name__}})
+            return original
+        if written is None:
+            return original
+        reason = because.TRIMMED(error=why)
+        return replace(original, body=written, reason=reason, tokens_before=before, tokens_after=after, edits=1)
+
+    async def cut_down(self, tenant: str, original: Outgoing, wire: Wire, limits: Limits, why: str) -> Outgoing:
+        """Return a large request cut down in a worker process; the original only if no worker can read it."""
+        job, reason = make_job(self._manager, "", limits), because.IN_MEMORY(error=why)
+        try:
+            try:
+                result = await self._workers.cut_down(tenant, wire, original.body, job)
+            except WorkerFailed as error:
+                log.error("a large request could not be cut down", extra={"fields": {"error": str(error)[:100]}})
+                result, reason = await self._workers.trim(tenant, wire, original.body, job), because.TRIMMED(error=why)
         except (WorkerFailed, Unreadable) as error:
-            log.error("a large request could not be cut down", extra={"fields": {"error": str(error)[:100]}})
+            log.error("a large request could not be trimmed", extra={"fields": {"error": str(error)[:100]}})
             return original
         if result.written is None:
             return original
         return replace(
             original,
             body=result.written,
-            reason=because.IN_MEMORY(error=why),
+            reason=reason,
             tokens_before=result.tokens_before,
             tokens_after=result.tokens,
             edits=result.edits,
@@ -316,10 +339,7 @@ class Fallback:
         return tokens + counter.count_text(form.read_system(request.system)) + counter.count_tools(request.tools)
 
     def _find_config(self, limits: Limits) -> CompressionConfig:
-        config = self._manager.config
-        if limits.window is None:
-            return config
-        return config.model_copy(update={"window": limits.window, "reserve": limits.reserve})
+        return limit_config(self._manager.config, limits.window, limits.reserve)
 
     def _run(self, request: ReadRequest, config: CompressionConfig, edits: Sequence[Edit]) -> PreparedContext:
         return compress(
@@ -361,7 +381,7 @@ class OverflowRecovery:
     def note_accepted(self, outgoing: Outgoing) -> None:
         """Record that an upstream accepted a request."""
         session, request = outgoing.session, outgoing.request
-        if session is None or request is None or not outgoing.tokens_after:
+        if session is None or request is None or not outgoing.tokens_after or outgoing.is_estimated:
             return
         self._limits.note_accepted(find_limit_key(session, request), outgoing.tokens_after)
         session.folded_tokens = outgoing.tokens_after if outgoing.edits else 0
@@ -375,6 +395,8 @@ class OverflowRecovery:
         session, request = outgoing.session, outgoing.request
         if session is None or request is None or retry >= RETRIES_MAX:
             return None
+        if overflow.is_quoted and not outgoing.tokens_after:
+            return None  # The error repeats the request's own words, and nothing else says that it is too long.
         key = find_limit_key(session, request)
         self._learn(key, outgoing, request, overflow)
         limits = self._choose(key, outgoing, request, overflow, retry)
@@ -400,6 +422,8 @@ class OverflowRecovery:
 
     def _learn(self, key: LimitKey, outgoing: Outgoing, request: ReadRequest, overflow: ContextOverflow) -> None:
         limits = self._limits
+        if outgoing.is_estimated:
+            return
         if limits.note_refused(key, outgoing.tokens_after, overflow, request.output_tokens_max):
             fields = {"model": key.model[:80], "window": limits.find_window(key), "refused": outgoing.tokens_after}
             log.warning("learned a limit", extra={"fields": fields})

@@ -14,7 +14,7 @@ import hashlib
 import multiprocessing
 import os
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
@@ -27,9 +27,9 @@ from refold.conversation.reason import NO_REASON, Reason
 from refold.errors import BudgetTooSmall, RefoldError
 from refold.ladder.run import answer_nothing
 from refold.llm.choose import Endpoint, converse_with
-from refold.server.body import ReadRequest, Unreadable, dump_json, read_request, write_request
-from refold.server.wires import WIRES, Wire
-from refold.tokens import model_info
+from refold.server.body import ReadRequest, Unreadable, dump_json, parse_json, read_request, write_request
+from refold.server.wires import WIRES, Wire, place_system_messages
+from refold.tokens import counter_for, model_info
 
 if TYPE_CHECKING:
     from refold.manager import ContextCompressionManager
@@ -41,6 +41,8 @@ READ_S_MAX = 20.0
 _KEPT_FIELDS = ("model", "metadata", "max_completion_tokens", "max_tokens", "max_output_tokens")
 # No provider's tokens are longer than this on average, whatever the text: a cut by bytes keeps at least the budget.
 _BYTES_PER_TOKEN = 6
+# How much of a request is counted to estimate the rest.
+_SAMPLES, _SAMPLE_BYTES = 16, 1_000
 # The smallest piece of a message that is worth keeping.
 _PIECE_CHARS_MIN = 200
 
@@ -156,6 +158,11 @@ class BodyWorkers:
         result: LargeResult = await self._run(tenant, ("cut", wire.name, job), body, self._seconds_max)
         return result
 
+    async def trim(self, tenant: str, wire: Wire, body: bytes, job: PrepareJob) -> LargeResult:
+        """Return the newest part of a request by sizes alone; raise WorkerFailed if even that fails."""
+        result: LargeResult = await self._run(tenant, ("trim", wire.name, job), body, READ_S_MAX)
+        return result
+
     async def answer(self, body: bytes, job: PrepareJob) -> LargeAnswer:
         """Return the answer to a request of the sidecar; raise WorkerFailed."""
         answered: LargeAnswer = await self._run(job.tenant, ("answer", "openai-chat", job), body, self._seconds_max)
@@ -253,9 +260,9 @@ class _Jobs:
 
     def run(self, kind: str, wire: Wire, body: bytes, job: PrepareJob | None) -> Any:
         """Return what a job makes of a body."""
-        if kind == "cut":
+        if kind in ("cut", "trim"):
             assert job is not None, "a job says how large the request may be"
-            return _cut_down(wire, body, job)
+            return _cut_down(wire, body, job) if kind == "cut" else _trim_large(wire, body, job)
         if kind == "answer":
             assert job is not None, "a job says whose request it is"
             return self._answer(body, job)
@@ -335,10 +342,15 @@ class _Jobs:
         return self._manager
 
 
+def limit_config(config: CompressionConfig, window: int | None, reserve: int | None) -> CompressionConfig:
+    """Return a config with this window and this reserve, as far as they are given."""
+    changes = {name: value for name, value in (("window", window), ("reserve", reserve)) if value is not None}
+    return config.model_copy(update=changes) if changes else config
+
+
 def _compress(request: ReadRequest, job: PrepareJob) -> LargeResult:
     """Compress a request in memory, without a model and without storing anything."""
-    changes = {name: value for name, value in (("window", job.window), ("reserve", job.reserve)) if value is not None}
-    config = job.config.model_copy(update=changes) if changes else job.config
+    config = limit_config(job.config, job.window, job.reserve)
 
     def run(config: CompressionConfig) -> Any:
         return compress(
@@ -397,13 +409,52 @@ def choose_by_size(messages: list[Any], bytes_max: int) -> list[Any]:
             break
         kept.insert(0, message)
         start -= 1
-    while len(kept) > 1 and _is_result(kept[0]):
+    while kept and _is_result(kept[0]):
         del kept[0]
         start += 1
-    if not _starts_turn(kept[0]):
+    if not kept or not _starts_turn(kept[0]):
         opener = next((one for one in reversed(messages[lead:start]) if _starts_turn(one)), None)
         kept = kept if opener is None else [shorten(opener, piece // 2), *kept]
     return [*head, *kept]
+
+
+def _trim_large(wire: Wire, body: bytes, job: PrepareJob) -> LargeResult:
+    model = parse_json(body).get("model")
+    named = model if isinstance(model, str) else None
+    counter, config = counter_for(named, job.config.tokenizer), limit_config(job.config, job.window, job.reserve)
+    room = config.budget(model_info(named), counter.margin).hard
+    written, before, after = trim(wire, body, room, counter.count_text)
+    return LargeResult(after, before, 1, NO_REASON, written)
+
+
+def trim(wire: Wire, body: bytes, tokens_max: int, count_text: Callable[[str], int]) -> tuple[bytes | None, int, int]:
+    """Return the newest part of a request that has at most so many tokens, and the tokens before and after.
+
+    The last resort: sizes decide, and tokens are estimated from samples of the text. None if all of it fits.
+    """
+    whole = parse_json(body)
+    given = whole[wire.key]
+    messages = [{"role": "user", "content": given}] if isinstance(given, str) else given
+    data = dump_json(whole)
+    density = _estimate_density(data, count_text)
+    if len(data) * density <= tokens_max:
+        return None, int(len(data) * density), int(len(data) * density)
+    room = max(2 * _PIECE_CHARS_MIN, int(tokens_max / density) - len(data) + _measure(messages))
+    bytes_max, kept = room, messages
+    while _measure(kept) > room and bytes_max > _PIECE_CHARS_MIN:
+        kept = choose_by_size(messages, bytes_max)
+        bytes_max //= 2
+    if wire.name == "anthropic":
+        kept = place_system_messages(kept)
+    made = dump_json({**whole, wire.key: kept})
+    return made, int(len(data) * density), int(len(made) * density)
+
+
+def _estimate_density(data: bytes, count_text: Callable[[str], int]) -> float:
+    """Return about how many tokens a byte of a request has, rather too many than too few."""
+    step = max(_SAMPLE_BYTES, len(data) // _SAMPLES)
+    sample = b"".join(data[at : at + _SAMPLE_BYTES] for at in range(0, len(data), step))
+    return 1.1 * max(1, count_text(sample.decode("utf-8", "replace"))) / max(1, len(sample))
 
 
 def shorten(value: Any, chars_max: int) -> Any:
