@@ -18,6 +18,13 @@ from tests.web.stories import LINES, leave_no_sample, open_manager, sample_messa
 need_browser()
 pytestmark = pytest.mark.slow  # test_payloads.py opens the pages in the quick suite.
 
+# The row with this key begins within a finger's width of the conversation's upper edge.
+IS_AT_TOP = """key => {
+  const row = document.querySelector(`[data-key="${key}"]`);
+  const box = document.querySelector(".talk-scroll").getBoundingClientRect();
+  return row && Math.abs(row.getBoundingClientRect().top - box.top) < 60;
+}"""
+
 
 @pytest.fixture(scope="module")
 def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -96,6 +103,24 @@ def test_undo_this_compression_steps_back_once_and_redo_puts_it_back(
     again.wait_for()
 
 
+def test_undo_and_redo_stay_at_the_fold_that_was_pressed(browser: Browser, url: str, workspace: Path) -> None:
+    write_folded(workspace, "stay here")
+    with open_manager(workspace) as manager:
+        manager.append("stay here", [{"role": "user", "content": "And now?"}, *sample_messages()[1:60]])
+        manager.compress("stay here")
+    fold = find_folds(workspace, "stay here")[-1]
+    page = browser.open(f"{url}stay+here&at={fold.fold.handle}", height=700)
+    card = page.locator(".fold", has_text=fold.fold.handle)
+    card.get_by_role("button", name="Undo this compression").click()
+    trace = page.locator(f'[data-key="u:{fold.id}"]')
+    trace.wait_for()
+    page.wait_for_function(IS_AT_TOP, arg=f"u:{fold.id}")
+    trace.get_by_role("button", name="Redo").click()
+    page.wait_for_function(IS_AT_TOP, arg=f"f:{fold.id}")
+    page.get_by_role("button", name="To the newest").click()
+    page.get_by_role("button", name="To the newest").wait_for(state="detached")
+
+
 def test_the_scrubber_shows_a_request_as_it_was_sent(browser: Browser, url: str, workspace: Path) -> None:
     page = browser.open(f"{url}folded")
     scrubber = page.get_by_role("slider", name="Request to show")
@@ -144,6 +169,8 @@ def test_a_session_is_searched_and_filtered_by_role(browser: Browser, url: str, 
     page.locator(".turn-place.found").wait_for()
     field.press("Enter")
     page.get_by_text(re.compile(r"^2 of \d+$")).wait_for()
+    page.wait_for_timeout(300)
+    assert page.get_by_text(re.compile(r"^2 of \d+$")).count(), "one press is one step"
     page.get_by_role("combobox", name="Show the messages of").select_option("user")
     page.locator(".turn.by-tool").first.wait_for(state="detached")
     page.locator(".turn.by-user").first.wait_for()

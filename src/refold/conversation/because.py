@@ -312,8 +312,8 @@ STEP_TOO_LARGE = define_reason("edit.step_too_large", "", "the newest step alone
 PIECE_TOO_LARGE = define_reason(
     "edit.piece_too_large",
     "tokens",
-    "too large for the budget on its own: {tokens:,} tokens",
-    "单独一条就超出预算：{tokens:,} 词元",
+    "had {tokens:,} tokens; the rest would not fit beside it",
+    "原有 {tokens:,} 词元；其余内容会放不下",
 )
 NO_ROOM_TO_THINK = define_reason("edit.no_thinking_room", "", "no room for thinking", "没有空间留给思考内容")
 

@@ -9,7 +9,7 @@ without reported usage have a bar for every answer, counted from what is stored.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -149,6 +149,15 @@ class ConversationView(ui.element, component="parts/conversation.js"):
         self.seen = fresh
         await self._redraw()
         return True
+
+    def show_switched(self, edits: Collection[str]) -> None:
+        """Scroll to a fold that was undone or redone: to its row, or to where its messages are shown now."""
+        folds = [one.edit for one in self.seen.edits if one.edit.id in edits and one.edit.fold]
+        if not folds:
+            return
+        newest = folds[-1]
+        at = self._place(lambda row: row.key in (f"f:{newest.id}", f"u:{newest.id}"))
+        self.run_method("jump", at if at >= 0 else self._find_same(OutlineRow("fold", "", edit=newest)))
 
     async def _redraw(self) -> None:
         before = self.outline

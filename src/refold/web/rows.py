@@ -295,6 +295,8 @@ def _describe_part(part: Part, at: int, edit: Edit | None, look: Look) -> RowCon
 
 def _describe_text(kind: str, name: str, text: str, at: int) -> RowContent:
     limit = WORDS_CHARS if kind == "text" else OUTPUT_CHARS
+    # A button for the last few lines would take as much room as they do.
+    limit = limit if len(text) > 1.25 * limit else len(text)
     content: RowContent = {"kind": kind, "name": clean(name)[:200], "at": at, "total": len(text), "limit": limit}
     if kind == "text":
         return content | {"shape": "words", "tree": to_tree(text[:limit])}
@@ -313,7 +315,8 @@ def _describe_recalled(part: Part, edit: Edit) -> RowContent:
 
 def _describe_edit(edit: Edit) -> RowContent:
     return {
-        "stage": edit.stage,
+        # The fold stage also cuts results of the messages it keeps; those are not folded.
+        "stage": "clamp" if edit.stage == "fold" else edit.stage,
         "kind": edit.kind,
         "before": edit.tokens_original,
         "after": edit.tokens_after,

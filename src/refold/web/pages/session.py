@@ -241,7 +241,7 @@ class SessionTab:
             await self.source.run(pin, self.name, which, is_on=what == "pin")
             notify(say(f"session.did_{what}"))
         elif what == "unfold":
-            await self.undo(self._find_batch(which))
+            await self.undo(which)
         elif what == "refold":
             await self.redo(which)
         await self.refresh()
@@ -257,11 +257,12 @@ class SessionTab:
             await self.seek(0)
 
     async def undo(self, which: str = "") -> None:
-        """Undo a compression; the last one if none is named."""
+        """Undo the compression that made a fold; the last one if none is named."""
         await self._return_to_now()
-        done = await self.source.run(unfold, self.name, which)
+        done = await self.source.run(unfold, self.name, self._find_batch(which))
         notify(say("session.unfolded", tokens=max(0, done.tokens_after - done.tokens_before)))
         await self.refresh()
+        self.talk.show_switched({which} if which else done.edits)
 
     async def redo(self, which: str = "") -> None:
         """Redo an undone compression; the last one if none is named."""
@@ -269,6 +270,7 @@ class SessionTab:
         done = await self.source.run(refold, self.name, which)
         notify(say("session.refolded", tokens=max(0, done.tokens_before - done.tokens_after)))
         await self.refresh()
+        self.talk.show_switched({which} if which else done.edits)
 
 
 class Pane:
@@ -313,7 +315,8 @@ class SessionTools:
         field = ui.element("input").classes("input find").props(f"type=search maxlength={QUERY_CHARS_MAX}")
         field._props.update({"placeholder": say("session.find"), "aria-label": say("session.find")})
         field.on("keydown.enter", guarded(self._find), js_handler="(e) => emit(e.target.value)")
-        field.on("search", guarded(self._find), js_handler="(e) => emit(e.target.value)")
+        # Some browsers fire "search" for Enter as well; here it means that the field was cleared.
+        field.on("search", guarded(self._find), js_handler="(e) => e.target.value || emit('')")
         self.found = text("span", "", "faint num").props("role=status")
 
     async def _find(self, event: object) -> None:

@@ -7,6 +7,7 @@ const PAGE = 30;
 const MARGIN_PX = 900;
 const GUESS_PX = 132;
 const NEAR_END_PX = 48;
+const FAR_FROM_END_PX = 600;
 const h = (...args) => Vue.h(...args);
 
 export default {
@@ -35,7 +36,6 @@ export default {
     this.current = this.version;
     this.size = this.count;
     this.isPinned = this.target < 0;
-    this.follows = false;
     this.wanted = this.target;
     const settings = { hour: "2-digit", minute: "2-digit", hour12: false };
     this.clock = new Intl.DateTimeFormat(this.language, settings);
@@ -71,10 +71,7 @@ export default {
       this.rows.length = this.sizes.length = this.size = this.size - removed + added;
       this.current = version;
       this.asked.clear();
-      // After undo or redo, show the rows that changed.
-      if (this.follows) this.look_at(Math.min(start, this.size - 1), true);
-      else this.place();
-      this.follows = false;
+      this.place();
       this.tick++;
     },
     replace(version, count, target) {
@@ -119,8 +116,9 @@ export default {
       return sum;
     },
     look_at(index, isTarget) {
+      index = Math.max(0, Math.min(index, this.size - 1));
       this.isPinned = !isTarget;
-      this.wanted = isTarget ? index : -1;
+      this.wanted = isTarget && this.size ? index : -1;
       this.first = Math.max(0, index - 14);
       this.last = Math.min(this.size, index + 15);
       this.ask();
@@ -129,6 +127,8 @@ export default {
     place() {
       const box = this.$refs.scroll;
       if (!box) return;
+      // The rows around a wanted one stay until it has arrived: guessed heights would lead away from it.
+      if (this.wanted >= 0) return this.ask();
       const guess = this.guess();
       const from = box.scrollTop - MARGIN_PX;
       const to = box.scrollTop + box.clientHeight + MARGIN_PX;
@@ -217,6 +217,7 @@ export default {
     note() {
       const box = this.$refs.scroll;
       this.seen = { top: box.scrollTop, height: box.scrollHeight, room: box.clientHeight };
+      this.away = box.scrollHeight - box.scrollTop - box.clientHeight > FAR_FROM_END_PX;
     },
     scrolled() {
       const box = this.$refs.scroll;
@@ -226,7 +227,6 @@ export default {
       if (gap < NEAR_END_PX && this.last === this.size) this.isPinned = true;
       else if (isStill && box.scrollTop < this.seen.top - 4) this.isPinned = false;
       this.note();
-      this.away = gap > 600;
       clearTimeout(this.telling);
       this.telling = setTimeout(() => this.tell_place(), 250);
       if (this.waiting) return;
@@ -265,6 +265,12 @@ export default {
     press(label, icon, act, kind = "quiet small") {
       const inside = [icon ? h("i", { class: `icon icon-${icon}`, "aria-hidden": "true" }) : null, h("span", label)];
       return h("button", { class: `button ${kind}`, type: "button", onClick: act }, inside);
+    },
+    // A button that opens and closes something: its chevron turns.
+    disclose(label, isOpen, act, kind) {
+      const chevron = h("i", { class: "icon icon-open turnable", "aria-hidden": "true" });
+      const settings = { class: `button ${kind}`, type: "button", "aria-expanded": String(isOpen), onClick: act };
+      return h("button", settings, [chevron, h("span", label)]);
     },
     flip(state, name) {
       state[name] = !state[name];
@@ -457,7 +463,6 @@ export default {
       const state = this.of(row.key, "fold");
       const act = (name) => () => {
         this.isPinned = false;
-        this.follows = true;
         this.$emit("act", { what: name, id: row.id });
       };
       const toggle = () => {
@@ -473,12 +478,13 @@ export default {
         h("span", this.say("change", { before: this.number(row.before), after: this.number(row.after) })),
         times >= 1.5 ? h("strong", `(${times >= 10 ? Math.round(times) : times.toFixed(1)}×)`) : null,
       ]);
+      const flip = (name) => () => this.flip(state, name);
       const isLong = JSON.stringify(row.summary).length > 1500;
       const summary = state.isExact
         ? h("pre", { class: "output" }, row.text)
         : h("div", { class: ["prose", "summary", isLong && !state.isWide ? "short" : ""] }, draw(row.summary));
       const buttons = [
-        this.press(this.say(row.is_open ? "hide_originals" : "show_originals"), "open", toggle, "small"),
+        this.disclose(this.say(row.is_open ? "hide_originals" : "show_originals"), row.is_open, toggle, "small"),
         this.frozen ? null : this.press(this.say("unfold"), "undo", act("unfold"), "small"),
       ];
       return h("section", { class: `fold ${row.is_open ? "is-open" : ""}`, "aria-label": this.say("fold_label") }, [
@@ -489,9 +495,9 @@ export default {
         summary,
         h("div", { class: "row wrap fold-links" }, [
           isLong && !state.isExact
-            ? this.press(this.say(state.isWide ? "less" : "whole_summary"), "", () => this.flip(state, "isWide"))
+            ? this.disclose(this.say(state.isWide ? "less" : "whole_summary"), Boolean(state.isWide), flip("isWide"), "quiet small")
             : null,
-          this.press(this.say(state.isExact ? "summary_again" : "exact_text"), "", () => this.flip(state, "isExact")),
+          this.disclose(this.say(state.isExact ? "summary_again" : "exact_text"), Boolean(state.isExact), flip("isExact"), "quiet small"),
         ]),
         this.draw_facts(row),
         this.draw_values(row, state),
@@ -525,7 +531,7 @@ export default {
           h("i", { class: "icon icon-open turnable", "aria-hidden": "true" }),
           h("span", { class: "block-name" }, this.say("index")),
           h("span", { class: "cut mono soft" }, isOpen ? "" : row.values.slice(0, 8).map((one) => one.value).join("  ")),
-          h("span", { class: "faint num" }, this.number(row.values_total)),
+          h("span", { class: "faint num" }, this.say("index_count", { count: this.number(row.values_total) })),
         ],
       );
       const list = Object.entries(groups).map(([sort, values]) =>
@@ -549,10 +555,7 @@ export default {
       ]);
     },
     draw_undone(row) {
-      const act = () => {
-        this.follows = true;
-        this.$emit("act", { what: "refold", id: row.id });
-      };
+      const act = () => this.$emit("act", { what: "refold", id: row.id });
       return h("section", { class: "undone" }, [
         h("i", { class: "icon icon-undo", "aria-hidden": "true" }),
         h("span", this.say("undone", { count: this.number(row.count), time: this.time(row.time) })),
