@@ -19,6 +19,13 @@ def test_explain_all_prints_every_value_and_where_it_came_from(shell: Shell) -> 
     assert CompressionConfig.known.settings <= set(rows)
 
 
+def test_names_from_the_documents_come_last_under_a_heading_of_their_own(shell: Shell) -> None:
+    settings, _, appendix = shell.refold("config", "explain", "--all").text.partition("Appendix")
+    assert "compact_trigger " not in settings
+    assert "compact_trigger " in appendix
+    assert "trigger_ratio " in settings
+
+
 def test_explain_in_eighty_columns_hides_nothing(shell: Shell) -> None:
     told = shell.refold("config", "explain", "ladder", COLUMNS="80").text
     assert max(map(len, told.splitlines())) <= 80

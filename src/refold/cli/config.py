@@ -105,12 +105,20 @@ def explain(
     if as_json:
         write_json([row.to_dict() for row in rows])
         return
-    if rows:
+    if everything and not names:
+        from refold.config.load import DOCUMENT_NAMES
+
+        _show_rows([row for row in rows if row.name not in DOCUMENT_NAMES])
+        sys.stdout.write("\n" + tr("Appendix: names from the documents") + "\n")
+        _show_rows([row for row in rows if row.name in DOCUMENT_NAMES])
+    elif rows:
         _show_rows(rows)
     else:
         sys.stdout.write(
             tr("Nothing is set: every value comes from the preset {preset}.", preset=config.preset_name) + "\n"
         )
+    if rows:
+        sys.stdout.write("\n" + tr("Precedence: call, session, environment, project, user, preset, built in.") + "\n")
     if not everything and not names:
         sys.stdout.write(tr("'refold config explain --all' shows every setting.") + "\n")
 
@@ -145,8 +153,6 @@ def _show_rows(rows: list[Row]) -> None:
             style=style,
         )
     console.print(table)
-    console.print()
-    console.print(Text(tr("Precedence: call, session, environment, project, user, preset, built in."), style="dim"))
 
 
 def format_row(row: Row) -> str:

@@ -103,7 +103,9 @@ def _show_view(manager: ContextCompressionManager, session: str, *, as_json: boo
             counter=status.counter,
         )
     )
-    if status.compression_count or status.folded_away:
+    if status.folded_away and not status.compression_count:
+        write_line(tr("{tokens:,} tokens folded away by shortening outputs on arrival", tokens=status.folded_away))
+    elif status.compression_count:
         done = count_things(status.compression_count, "compression")
         write_line(tr("{tokens:,} tokens folded away in {done}", tokens=status.folded_away, done=done))
     write_line(say_reason(status.stopped) if status.stopped else status.ahead.tell(find_language()))

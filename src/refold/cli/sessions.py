@@ -225,7 +225,10 @@ def stats(session: SessionFilter = None, workspace: Workspace = "", as_json: AsJ
             ),
         ),
     ]
-    rows[2:2] = [("folded away", tr("{count:,} tokens", count=folded)), *_list_bill(bill)]
+    away = tr("{count:,} tokens", count=folded)
+    if folded and not found.compressions:
+        away = tr("{count:,} tokens, by shortening outputs on arrival", count=folded)
+    rows[2:2] = [("folded away", away), *_list_bill(bill)]
     if found.compressions:
         rows[1] = ("tokens", f"{rows[1][1]}  {describe_share(found.tokens_before, found.tokens_after)}")
     show_pairs(console, rows)

@@ -40,6 +40,27 @@ MODEL_VARIABLES = (
     "ANTHROPIC_BASE_URL",
     "REFOLD_COMPACT_KEY",
 )
+# Settings that exist because a document names them so; the others do the same and more.
+DOCUMENT_NAMES = frozenset(
+    (
+        "context_window_tokens",
+        "context_compression_enabled",
+        "compact_trigger",
+        "context_threshold",
+        "context_compression_threshold",
+        "compact_target",
+        "compact_preserve_count",
+        "keep_last",
+        "keep_last_turns",
+        "compact_target_tokens",
+        "compact_trigger_threshold",
+        "importance_threshold",
+        "max_turns",
+        "summary_max_chars",
+        "max_compaction_attempts",
+        "compact_retry_count",
+    )
+)
 # The variables of the document that preset `offload` comes from.
 ALIASES = {
     f"SYNAPSE_{name}": f"REFOLD_{name}"

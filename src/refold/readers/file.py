@@ -69,13 +69,7 @@ def read_file(path: str) -> FileReading:
     broken += reading.broken
     if not reading.sessions:
         first = f"; line {broken[0].line}: {broken[0].why}" if broken else ""
-        raise FormatError(
-            "{path} holds no session: {count} rows were read, {count2} are broken{first}",
-            path=path,
-            count=len(rows),
-            count2=len(broken),
-            first=first,
-        )
+        raise FormatError("{path} holds no session{first}", path=path, first=first)
     # Replay speed is given in bytes: a session gets its share of the file.
     share = len(content) // len(reading.sessions)
     placed = tuple(replace(one, source=path, bytes=share) for one in reading.sessions)

@@ -24,7 +24,7 @@ from refold.server.api.interface import Access
 from refold.tokens import model_info
 from refold.web.data import find_speaker
 from refold.web.rows import make_lens
-from refold.web.shell import button, heading, notify, sheet, text
+from refold.web.shell import button, heading, notify, set_text, sheet, text
 from refold.web.visit import clean, find_visit, say, say_reason
 
 GOES_MAX = 60
@@ -294,7 +294,7 @@ class Indicator:
         with ui.element("section").classes("context") as self.box:
             self.box._props["aria-label"] = say("session.context")
             with ui.element("div").classes("context-top"):
-                heading(say("session.context"), 2)
+                self.title = heading(say("session.context"), 2)
                 self.busy = text("span", say("session.optimising"), "chip accent busy").props("role=status")
             self.gauge = ui.element("div").classes("context-gauge")
             with ui.element("div").classes("context-end"):
@@ -317,6 +317,25 @@ class Indicator:
         """Show whether the session is being compressed."""
         self.busy.set_visibility(is_busy)
         self.button.props("disabled" if is_busy else "", remove="" if is_busy else "disabled")
+
+    def show_request(self, number: int, tokens: int) -> None:
+        """Show how full the context of an earlier request was; for 0, the context of now."""
+        is_past = number > 0
+        set_text(self.title, say("session.context_then", number=number) if is_past else say("session.context"))
+        self.button.set_visibility(not is_past)
+        self.body.set_visibility(not is_past)
+        if self.context is None:
+            return
+        self.gauge.clear()
+        with self.gauge:
+            if not is_past:
+                _draw_gauge(self.context)
+                return
+            hard = self.context.status.hard
+            text("strong", say("session.share", share=tokens / hard), "gauge-share")
+            text("p", say("session.of", tokens=tokens, hard=hard), "num soft gauge-of")
+            with ui.element("div").classes("gauge-track"):
+                ui.element("span").classes("part part-user").style(f"width:{min(1.0, tokens / hard):.3%}")
 
     def fill(self, context: Context) -> None:
         """Draw these figures."""
@@ -387,7 +406,8 @@ def _draw_parts(context: Context) -> None:
 def _draw_notes(context: Context) -> None:
     status = context.status
     if saved := status.folded_away:
-        words = say("session.out_of", view=status.messages_in_view, all=status.messages, saved=saved)
+        key = "session.out_of" if status.compression_count else "session.shortened"
+        words = say(key, view=status.messages_in_view, all=status.messages, saved=saved)
     else:
         words = say("session.all_in_view", all=status.messages)
     text("p", words, "soft note")

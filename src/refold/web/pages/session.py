@@ -174,6 +174,7 @@ class SessionTab:
         if 0 < request <= len(moments):
             now = await self.source.run(read_seen, self.name)
             past = rewind(now, moments[request - 1], await self.source.run(read_switches, now))
+        self.indicator.show_request(request if past else 0, moments[request - 1].tokens if past else 0)
         for one in (self.talk, self.raw):
             if one is not None:
                 await one.freeze(past)
