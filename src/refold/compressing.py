@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from refold.budget import Budget, Trigger, flat_budget
 from refold.conversation import because
 from refold.conversation.message import Format, Message, choose_observations
+from refold.conversation.reason import Reason
 from refold.conversation.view import Edit, Lens, View, apply
 from refold.errors import ConfigError, FormatError
 from refold.formats import Beside, Codec, Intake, detect, parse_messages, read_intake
@@ -116,7 +117,7 @@ def _make_plan(settings: CompressionConfig, room: Budget, instructions: str, *, 
     )
 
 
-def _note_model(budget: int | None, settings: CompressionConfig, model: str | None, room: Budget) -> list[str]:
+def _note_model(budget: int | None, settings: CompressionConfig, model: str | None, room: Budget) -> list[Reason]:
     return [] if budget is not None else note_model(model, room.window, is_given=settings.window is not None)
 
 
@@ -189,7 +190,7 @@ def _find_pinned(pinned: object, messages: Sequence[Message]) -> frozenset[str]:
     return frozenset(wanted)
 
 
-def _write_report(view: View, outcome: Outcome, room: Budget, counter: Counter, notes: Sequence[str]) -> Report:
+def _write_report(view: View, outcome: Outcome, room: Budget, counter: Counter, notes: Sequence[Reason]) -> Report:
     trigger: Trigger = outcome.trigger
     return Report(
         reason=trigger.reason if trigger.acts else because.FITS(),

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from refold.conversation import because
 from refold.conversation.message import Format, Message, is_user_turn
-from refold.conversation.reason import Language, detect_language
+from refold.conversation.reason import NO_REASON, Language, Reason, detect_language
 from refold.conversation.turn import find_cuts
 from refold.errors import ConfigError
 from refold.formats import detect, parse_messages
@@ -63,7 +64,7 @@ class CompressionResult:
     original_token_count: int
     compressed_token_count: int
     by: str = "llm"
-    error: str = ""
+    error: Reason = NO_REASON
 
 
 class ContextCompressor:
@@ -72,7 +73,7 @@ class ContextCompressor:
     def __init__(self, llm: SummaryModel | None = None, token_counter: CountsMessages | None = None) -> None:
         self.llm = llm
         self.token_counter = token_counter or TokenCounter()
-        self.last_error = ""
+        self.last_error = NO_REASON
 
     async def compress(self, messages: Sequence[object], retention_count: int) -> CompressionResult:
         """Archive all but the newest ``retention_count`` messages.
@@ -82,7 +83,7 @@ class ContextCompressor:
         archived.
         """
         _check_count(retention_count)
-        self.last_error = ""
+        self.last_error = NO_REASON
         form = detect(messages)
         parsed = parse_messages(form, messages)
         cut = max((at for at in find_cuts(parsed) if at <= len(parsed) - retention_count), default=0)
@@ -132,7 +133,7 @@ class ContextCompressor:
         try:
             answer = await self.llm.complete(prompt)
         except Exception as error:  # noqa: BLE001 - whatever a caller's own client raises must not lose the conversation
-            self.last_error = f"{type(error).__name__}: {error}"
+            self.last_error = because.ERROR(error=type(error).__name__, detail=str(error))
             return ""
         text = str(answer.content or "").strip()
         reason = getattr(answer, "finish_reason", "stop")
@@ -141,7 +142,7 @@ class ContextCompressor:
             self.last_error = wrong
             return ""
         if len(text) > max(chars_max, ANSWER_CHARS_MIN):
-            self.last_error = f"the answer has {len(text):,} characters, what it sums up {chars_max:,}"
+            self.last_error = because.ANSWER_LONGER(chars=len(text), source=chars_max)
             return ""
         return text
 

@@ -20,7 +20,9 @@ from importlib.metadata import EntryPoint, entry_points
 from inspect import isgenerator
 from typing import Any, Literal, TypeVar, cast
 
+from refold.conversation import because
 from refold.conversation.message import Message
+from refold.conversation.reason import NO_REASON, Reason, join_reasons, text_reason
 from refold.conversation.view import Edit, View
 from refold.errors import ConfigError, FormatError
 from refold.ladder.run import take_edits
@@ -111,7 +113,7 @@ def make_stage(name: str, options: Mapping[str, object]) -> GuardedStage:
         ) from None
 
 
-def load_summariser(name: str) -> tuple[object | None, str]:
+def load_summariser(name: str) -> tuple[object | None, Reason]:
     """Return a plugin's model; or None, and why it could not be loaded."""
     plugin = _find("summariser", name)
     try:
@@ -121,7 +123,7 @@ def load_summariser(name: str) -> tuple[object | None, str]:
             raise TypeError("it has no complete(prompt)")
     except (Exception, SystemExit) as error:  # noqa: BLE001
         return None, _describe_unloaded(plugin, error)
-    return model, ""
+    return model, NO_REASON
 
 
 def _find(kind: Kind, name: str) -> Plugin:
@@ -137,9 +139,12 @@ def _find(kind: Kind, name: str) -> Plugin:
     return known[name]
 
 
-def _describe_unloaded(plugin: Plugin, error: BaseException) -> str:
-    why = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-    return f"plugin {plugin.name} of {plugin.origin} could not be loaded ({why}); it was left out"
+def _describe_unloaded(plugin: Plugin, error: BaseException) -> Reason:
+    return because.PLUGIN_MISSING(name=plugin.name, origin=plugin.origin, detail=_describe_error(error))
+
+
+def _describe_error(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:_WHY_CHARS_MAX]
 
 
 def _check_name(name: object, whose: str) -> str:
@@ -179,7 +184,7 @@ class GuardedStage:
     name: str
     when: When = "batch"
     inner: Any = None
-    failure: str = ""
+    failure: Reason = NO_REASON
 
     def propose(self, view: View, goal: Goal) -> Proposal:
         """Return the plugin's valid proposals."""
@@ -193,11 +198,11 @@ class GuardedStage:
             signed = [self._sign(edit) for edit in proposal.edits]
             _check_covers(view, signed)
             _, report = take_edits(view, signed, self.name)
-            note = str(proposal.note)
+            note = proposal.note if isinstance(proposal.note, Reason) else text_reason(str(proposal.note))
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin may raise anything
             return Proposed([], self.describe(error))
-        refused = f"plugin {self.name}: {report.note}" if report.note else ""
-        return Proposed(list(report.edits), "; ".join(filter(None, (note, refused))), bool(proposal.is_failed))
+        refused = because.PLUGIN_REJECTED(name=self.name, because=report.note) if report.note else NO_REASON
+        return Proposed(list(report.edits), join_reasons((note, refused)), bool(proposal.is_failed))
 
     def arrive(self, message: Message) -> list[Edit]:
         """Return the plugin's rendering of one message: only shorter texts of tool results are allowed."""
@@ -208,10 +213,9 @@ class GuardedStage:
         except (Exception, SystemExit):  # noqa: BLE001 - the message stays as it is
             return []
 
-    def describe(self, error: BaseException) -> str:
+    def describe(self, error: BaseException) -> Reason:
         """Return the note about a failure."""
-        why = " ".join(f"{type(error).__name__}: {error}".split())[:_WHY_CHARS_MAX]
-        return f"plugin {self.name} failed ({why}); nothing of it was used"
+        return because.PLUGIN_FAILED(name=self.name, detail=_describe_error(error))
 
     def _sign(self, edit: object) -> Edit:
         """Set the plugin's name as the stage of an edit, so that no plugin can pass for clamp."""

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from refold.conversation import because
 from refold.conversation.message import Message, join_parts, mark, message_handle, read_handle
+from refold.conversation.reason import Reason
 from refold.conversation.view import RECALL, Edit, Item
 from refold.errors import HandleUnknown
 from refold.formats.intake import Intake, MessageSource, SourceKind
@@ -159,15 +161,13 @@ def find_summary(items: Iterable[Item]) -> str | None:
     return "\n\n".join(edit.fold.summary if edit.fold else edit.text for edit in folds) or None
 
 
-def note_model(model: str | None, window: int, *, is_given: bool = False) -> list[str]:
+def note_model(model: str | None, window: int, *, is_given: bool = False) -> list[Reason]:
     """Return the note of a report that says which window is assumed; none if the model or the window is known."""
     if model:
         if model_info(model).is_known:
             return []
-        return [f"the model {model!r} is not known: a window of {window:,} tokens is assumed"]
-    return (
-        [] if is_given else [f"no model is named: a window of {window:,} tokens is assumed; name it, or give a budget"]
-    )
+        return [because.MODEL_UNKNOWN(model=model, window=window)]
+    return [] if is_given else [because.MODEL_UNNAMED(window=window)]
 
 
 def fold_originals(edits: Sequence[Edit], messages: Sequence[Message]) -> dict[str, list[Message]]:

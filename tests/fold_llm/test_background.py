@@ -61,7 +61,7 @@ def test_between_soft_and_hard_the_request_goes_out_at_once_and_the_fold_comes_l
     sent = working(13)
     first = grow(manager, "s1", sent)
     assert first.messages == sent
-    assert any("in the background" in note for note in first.report.notes)  # type: ignore[union-attr]
+    assert any("in the background" in str(note) for note in first.report.notes)  # type: ignore[union-attr]
     assert gate.asked.wait(60)
     grown = [*sent, says("assistant", "Done for now."), says("user", "And what about worker 7?")]
     assert manager.prepare_context_sync("s1", grown).messages == grown

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from refold import CompressionConfig, ContextCompressionManager
+from refold.conversation.reason import read_reason
 from refold.llm.openai import OpenAIModel
 from refold.testing import find_violations
 from tests.fold_llm.talk import working
@@ -32,7 +33,7 @@ def test_a_fold_by_a_local_model_fits_and_says_how_it_came_about(
     assert manager.verify() == []
     event = next(one for one in manager.ledger.read_events("s1") if one.kind == "compressed")
     told: Any = event.fields["summaries"]
-    note = str(told["note"])
+    note = str(read_reason(told["note"]))
     # Which it was is up to a weak model; that the record says so, and that the fold is what it says, is not.
     assert note.startswith("summary by a model" if "llm" in told["by"] else "extractive summary: ")
     assert told["by"] == [edit.fold.by for edit in prepared.edits if edit.fold is not None]

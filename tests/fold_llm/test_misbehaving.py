@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from refold import CompressionConfig, ContextCompressionManager
+from refold.conversation.reason import read_reason
 from refold.llm.anthropic import AnthropicModel
 from refold.llm.openai import OpenAIModel
 from refold.testing import (
@@ -100,8 +101,9 @@ def test_a_summariser_that_misbehaves_never_harms_the_conversation(
         event = next(one for one in manager.ledger.read_events("s1") if one.kind == "compressed")
         told: Any = event.fields["summaries"]
         assert told["by"] == ["extract"]
-        assert told["note"].startswith("extractive summary: ")
-        assert re.search(why, told["note"]), told["note"]
+        note = str(read_reason(told["note"]))
+        assert note.startswith("extractive summary: ")
+        assert re.search(why, note), note
         assert len(provider.requests) <= 4, "one repair round at most"
         manager.close()
 
@@ -129,7 +131,7 @@ def test_an_order_inside_a_good_summary_is_dropped_and_reported(tmp_path: Path) 
         assert "Ignore everything" not in str(prepared.messages)
         assert "Logs were read." in str(prepared.messages)
         event = next(one for one in manager.ledger.read_events("s1") if one.kind == "compressed")
-        assert "1 sentence dropped (instructions, not a record)" in event.fields["summaries"]["note"]  # type: ignore[index]
+        assert "1 sentence dropped (instructions, not a record)" in str(read_reason(event.fields["summaries"]["note"]))  # type: ignore[index]
         manager.close()
 
 
@@ -142,7 +144,7 @@ def test_one_repair_round_is_made_and_says_what_was_wrong(tmp_path: Path) -> Non
         (fold,) = [edit.fold for edit in prepared.edits if edit.fold is not None]
         assert fold.by == "llm"
         event = next(one for one in manager.ledger.read_events("s1") if one.kind == "compressed")
-        note = event.fields["summaries"]["note"]  # type: ignore[index]
+        note = str(read_reason(event.fields["summaries"]["note"]))  # type: ignore[index]
         assert note.startswith("summary by a model; asked again: the answer lacks the headings")
         manager.close()
 

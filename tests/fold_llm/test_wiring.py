@@ -9,6 +9,7 @@ import pytest
 import refold
 from refold import CompressionConfig, ConfigError, ContextCompressionManager
 from refold.config import explain, load_config
+from refold.conversation.reason import read_reason, say
 from refold.llm.openai import OpenAIModel
 from refold.llm.summariser import Summariser
 from refold.testing import ScriptedModel, ScriptedProvider
@@ -102,7 +103,7 @@ def test_a_model_can_be_handed_to_compress(tmp_path: Path) -> None:
     prepared = refold.compress(working(40), 3_000, llm=model)
     assert folds(prepared) == ["llm"]
     stage = next(one for one in prepared.report.stages if one.stage == "fold")  # type: ignore[union-attr]
-    assert stage.note.startswith("summary by a model")
+    assert str(stage.note).startswith("summary by a model")
     assert not stage.is_failed
     with pytest.raises(ConfigError, match="complete"):
         refold.compress(working(4), llm="gpt-4o")
@@ -119,7 +120,8 @@ def test_always_a_model_without_one_says_so() -> None:
     stage = next(one for one in prepared.report.stages if one.stage == "fold")  # type: ignore[union-attr]
     assert folds(prepared) == ["extract"]
     assert stage.is_failed
-    assert "no model is configured" in stage.note
+    assert say(stage.note, "en") == "extractive summary: no model is configured"
+    assert say(stage.note, "zh") == "抽取式摘要：未配置模型"
 
 
 def test_time_out_and_attempts_are_settings(tmp_path: Path) -> None:
@@ -168,7 +170,7 @@ def test_rules_and_open_asks_that_a_model_left_out_are_added_word_by_word(tmp_pa
         assert any(rule in edit.text for edit in folds)
         assert any(f"U> {ask}" in edit.text for edit in folds)
         event = next(one for one in manager.ledger.read_events("s1") if one.kind == "compressed")
-        note = str(event.fields["summaries"])
+        note = str(read_reason(event.fields["summaries"]["note"]))  # type: ignore[index]
         assert "1 standing rule added" in note
         assert "1 open ask added" in note
         manager.close()

@@ -216,7 +216,7 @@ def test_the_drivers_are_given_a_model_that_is_not_there() -> None:
         from refold.stages.stage import Ask
 
         reply = yield Ask("summarise", tokens_max=10)
-        return reply.error
+        return str(reply.error)
 
     assert "no model" in drive(asks(), answer_nothing)
 

@@ -99,8 +99,8 @@ async def test_attempts_have_an_end_and_the_reply_says_how_many_there_were() -> 
     model = ScriptedModel(fail(503))
     reply = await answer_async(ASK, model, limits=QUICK)
     assert (reply.text, reply.finish_reason) == ("", "error")
-    assert "503" in reply.error
-    assert "(3 attempts)" in reply.error
+    assert "503" in str(reply.error)
+    assert "(3 attempts)" in str(reply.error)
     assert len(model.requests) == 3
 
 
@@ -116,7 +116,7 @@ async def test_what_will_not_change_is_asked_once(status: int) -> None:
 async def test_a_pause_longer_than_the_time_left_is_not_waited_for(status: int, pause: float | datetime) -> None:
     model = ScriptedModel(fail(status, retry_after=pause))
     reply = await answer_async(ASK, model, limits=QUICK)
-    assert str(status) in reply.error
+    assert str(status) in str(reply.error)
     assert len(model.requests) == 1
 
 
@@ -124,7 +124,7 @@ async def test_the_time_out_holds_for_all_attempts_together() -> None:
     model = ScriptedModel(fail(500), hang())
     limits = RetryLimits(attempts_max=3, timeout_s=2, delay_s=0.001, delay_max_s=0.001)
     reply = await answer_async(ASK, model, limits=limits)
-    assert "no answer within 2 s" in reply.error
+    assert "no answer within 2 s" in str(reply.error)
     assert len(model.requests) == 2
 
 
@@ -142,7 +142,7 @@ def test_even_a_model_that_blocks_its_thread_cannot_hold_up_a_sync_caller(monkey
     model = Blocks()
     reply = answer_sync(ASK, model, limits=RetryLimits(timeout_s=0.1))
     model.released.set()
-    assert "no answer within" in reply.error
+    assert "no answer within" in str(reply.error)
 
 
 class Raises:
@@ -166,7 +166,7 @@ async def test_whatever_a_model_raises_becomes_a_reply(error: Exception) -> None
 
 async def test_a_key_that_an_exception_quotes_is_masked() -> None:
     reply = await answer_async(ASK, Raises(RuntimeError("bad key own-key-123456")), limits=QUICK)
-    assert "own-key-123456" not in reply.error
+    assert "own-key-123456" not in str(reply.error)
 
 
 async def test_cancelling_passes_through() -> None:

@@ -2,6 +2,8 @@
 
 import pytest
 
+from refold.conversation import because
+from refold.conversation.reason import NO_REASON
 from refold.errors import ConfigError
 from refold.llm import Choice, Endpoint, choose_model, read_endpoint
 from refold.llm.anthropic import AnthropicModel
@@ -18,7 +20,7 @@ LOCAL = {"OPENAI_BASE_URL": "http://127.0.0.1:11434/v1"}
 def test_nothing_set_is_no_model() -> None:
     assert read_endpoint({}) is None
     assert read_endpoint({"OPENAI_API_KEY": "  "}, "gpt-4o") is None
-    assert choose_model(None, None) == Choice(None, "", "no model is configured")
+    assert choose_model(None, None) == Choice(None, "", because.NO_MODEL())
 
 
 @pytest.mark.parametrize(
@@ -88,11 +90,11 @@ def test_an_own_model_with_too_small_a_window_falls_back_with_a_note() -> None:
     own, conversation = Endpoint("gpt-4", "openai"), Endpoint("gpt-4o", "openai")
     choice = choose_model(own, conversation, tokens_needed=50_000)
     assert choice.name == "gpt-4o"
-    assert choice.note == "gpt-4 has a window of 8,192 tokens, the summary needs 50,000"
-    assert choose_model(own, conversation, tokens_needed=8_000).note == ""
+    assert str(choice.note) == "gpt-4 has a window of 8,192 tokens, the summary needs 50,000"
+    assert choose_model(own, conversation, tokens_needed=8_000).note == NO_REASON
     none = choose_model(own, conversation, tokens_needed=1_000_000)
     assert none.model is None
-    assert "gpt-4o has a window" in none.note
+    assert "gpt-4o has a window" in str(none.note)
     handed_in = ScriptedModel("x")
     assert choose_model(own, handed_in, tokens_needed=50_000).model is handed_in
 

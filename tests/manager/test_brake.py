@@ -36,7 +36,7 @@ def test_two_compressions_in_a_row_that_did_not_help_stop_the_automatic_ones(tmp
     assert grow(manager, history, 6) == [True, True, False, False, False, False]
     report = manager.prepare_context_sync("s1", history).report
     assert report is not None
-    assert any("automatic compression has stopped after 2 failed attempts" in note for note in report.notes)
+    assert any("automatic compression has stopped after 2 failed attempts" in str(note) for note in report.notes)
     assert "did not help" in str(manager.status("s1").stopped)
 
 
@@ -127,12 +127,12 @@ def test_switched_off_means_off_until_it_does_not_fit(tmp_path: Path) -> None:
     prepared = manager.prepare_context_sync("s1", history)
     assert prepared.messages == history
     assert prepared.report is not None
-    assert any("automatic compression is off" in note for note in prepared.report.notes)
+    assert any("automatic compression is off" in str(note) for note in prepared.report.notes)
     grown = [*history, *agent(20)]
     prepared = manager.prepare_context_sync("s1", grown)
     assert prepared.report is not None
     assert prepared.total_tokens <= prepared.report.budget.hard
-    assert any("is off, but" in note for note in prepared.report.notes)
+    assert any("is off, but" in str(note) for note in prepared.report.notes)
 
 
 def test_a_quiet_session_writes_no_event(tmp_path: Path) -> None:

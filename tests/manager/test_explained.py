@@ -20,7 +20,7 @@ def test_what_was_put_off_and_what_was_folded_are_told_whole(manager: ContextCom
     messages = agent_messages(60)
     for end in range(3, len(messages), 2):
         prepared = manager.prepare_context_sync("s", messages[: end + 1], model="claude-sonnet-4-5")
-        waits = [note for note in prepared.report.notes if note.startswith("waiting:")]
+        waits = [note for note in prepared.report.notes if note.is_a(because.WAIT)]
         assert len(waits) <= 1
     told = gather_statistics(manager.ledger, "s")
     waited = [one for one in told.decisions if one.kind == "waited"]

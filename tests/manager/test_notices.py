@@ -34,7 +34,7 @@ def test_before_compress_may_veto(tmp_path: Path) -> None:
     prepared = manager.prepare_context_sync("s1", chat(12))
     assert prepared.messages == chat(12)
     assert prepared.report is not None
-    assert any("vetoed" in note for note in prepared.report.notes)
+    assert any("vetoed" in str(note) for note in prepared.report.notes)
     manager.prepare_context_sync("s1", chat(13))
     assert [notice.reason.code for notice in heard] == ["veto", "veto"]
     assert [event.kind for event in manager.ledger.read_events("s1")] == ["skipped"]
@@ -46,7 +46,7 @@ def test_what_does_not_fit_is_compressed_in_spite_of_a_veto_and_that_is_said(tmp
     prepared = manager.prepare_context_sync("s1", agent(30))
     assert prepared.report is not None
     assert prepared.total_tokens <= prepared.report.budget.hard
-    assert any("a veto was overridden" in note for note in prepared.report.notes)
+    assert any("a veto was overridden" in str(note) for note in prepared.report.notes)
 
 
 def test_a_listener_that_raises_harms_nothing_and_is_reported(tmp_path: Path) -> None:

@@ -127,14 +127,14 @@ def test_a_trajectory_in_one_message_is_cut() -> None:
 
 def test_a_window_that_nobody_named_is_reported(tmp_path: Path) -> None:
     said = [{"role": "user", "content": "Hi."}]
-    assert any("no model is named" in note for note in compress(said).report.notes)  # type: ignore[union-attr]
-    assert any("'mystery-9' is not known" in n for n in compress(said, model="mystery-9").report.notes)  # type: ignore[union-attr]
+    assert any("no model is named" in str(note) for note in compress(said).report.notes)  # type: ignore[union-attr]
+    assert any("'mystery-9' is not known" in str(n) for n in compress(said, model="mystery-9").report.notes)  # type: ignore[union-attr]
     for done in (compress(said, 1_000), compress(said, model="gpt-4o")):
         assert done.report is not None
         assert done.report.notes == ()
     prepared = ContextCompressionManager(workspace_path=tmp_path).prepare_context_sync("s1", said)
     assert prepared.report is not None
-    assert any("no model is named" in note for note in prepared.report.notes)
+    assert any("no model is named" in str(note) for note in prepared.report.notes)
 
 
 def test_a_session_is_found_by_its_history(tmp_path: Path) -> None:

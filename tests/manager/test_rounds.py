@@ -122,14 +122,16 @@ def test_a_request_that_fits_is_not_failed_by_a_compression_that_is_refused(tmp_
     prepared = manager.prepare_context_sync("s1", chat(12))
     assert prepared.messages == chat(12)
     assert prepared.report is not None
-    assert any("the ledger rejected a compression" in note for note in prepared.report.notes)
+    assert any("the ledger rejected a compression" in str(note) for note in prepared.report.notes)
     manager.prepare_context_sync("s1", chat(12))
     again = manager.prepare_context_sync("s1", chat(12))
     assert again.report is not None
-    assert any("automatic compression has stopped after 2" in note for note in again.report.notes)
+    assert any("automatic compression has stopped after 2" in str(note) for note in again.report.notes)
     later = manager.prepare_context_sync("s1", chat(14))
     assert later.report is not None
-    assert any("the ledger rejected a compression" in note for note in later.report.notes), "a new turn tries again"
+    assert any("the ledger rejected a compression" in str(note) for note in later.report.notes), (
+        "a new turn tries again"
+    )
 
 
 def test_a_fold_in_the_background_that_is_refused_is_not_asked_for_without_end(tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ def test_a_lease_that_another_process_holds_puts_a_soft_compression_off(
     prepared = manager.prepare_context_sync("s1")
     assert prepared.messages == chat(12)
     assert prepared.report is not None
-    assert any("another process is compressing" in note for note in prepared.report.notes)
+    assert any("another process is compressing" in str(note) for note in prepared.report.notes)
     manager.ledger.release_lease("s1", "somebody")
     assert manager.prepare_context_sync("s1").summary
 

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import pytest
 
 from refold import CompressionConfig, ContextCompressionManager
+from refold.conversation.reason import read_reason
 from refold.conversation.view import Edit, FoldRecord, View
 from refold.plugins import register_stage, unregister
 from refold.stages.stage import Goal, Proposed, When
@@ -61,7 +62,7 @@ def prepare_twice(folder: Path) -> list[str]:
         prepared = manager.prepare_context_sync("s", agent(41))
         assert find_violations("openai-chat", prepared.messages) == []
         assert manager.verify() == []
-    return [stage.note for stage in report.stages if stage.stage == "theirs"]
+    return [str(stage.note) for stage in report.stages if stage.stage == "theirs"]
 
 
 @pytest.mark.parametrize(
@@ -115,11 +116,11 @@ def test_a_fold_over_messages_out_of_order_is_refused_and_the_next_rung_goes_on(
     with ContextCompressionManager(config, tmp_path) as manager:
         prepared = manager.prepare_context_sync("s", agent(40))
         report = {stage.stage: stage for stage in prepared.report.stages}
-        assert "plugin theirs failed (FormatError: its " in report["theirs"].note
+        assert "plugin theirs failed (FormatError: its " in str(report["theirs"].note)
         assert report["theirs"].edits == ()
         assert report["fold"].edits
         assert prepared.total_tokens <= 3_500
         [noted] = [event for event in manager.ledger.read_events("s") if event.kind == "compressed"]
-        assert "plugin theirs failed (FormatError: its " in str(noted.fields["notes"])
+        assert "plugin theirs failed (FormatError: its " in str(read_reason(noted.fields["notes"]))
         assert {one.edit.stage for one in manager.ledger.read_edits("s")} == {"fold"}
         assert manager.verify() == []

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from refold import CompressionConfig, ContextCompressionManager
+from refold.conversation import because
 from refold.errors import BudgetTooSmall
 from refold.formats import make_format
 from refold.testing.convert import to_anthropic, to_responses
@@ -67,7 +68,7 @@ def test_what_the_newest_message_refers_to_goes_to_the_tail_exact_and_marked(man
     assert PARROT in last
     assert last.endswith("⟧")
     assert all(PARROT not in text_of(raw) for raw in prepared.messages[:-1])
-    assert any("recall: the message refers back" in note for note in prepared.report.notes)
+    assert any("recall: the message refers back" in str(note) for note in prepared.report.notes)
     assert prepared.total_tokens <= prepared.report.budget.hard
 
 
@@ -108,7 +109,7 @@ def test_off_adds_nothing_and_auto_leaves_other_messages_alone(manager) -> None:
     thanks = {"role": "user", "content": "Thanks, please go on with the next part."}
     prepared = prepare(manager, [*talk(), thanks])
     assert prepared.messages[-1] is thanks
-    assert any(note.startswith("recall: nothing added") for note in prepared.report.notes)
+    assert any(note.is_a(because.RECALL_NOTHING) for note in prepared.report.notes)
     manager.configure(recall={"inject": "off"})
     question = {"role": "user", "content": QUESTION}
     assert prepare(manager, [*talk(), question]).messages[-1] is question
@@ -122,7 +123,9 @@ def test_a_value_that_the_record_says_is_not_recalled_and_the_note_says_why(mana
     prepared = prepare(manager, history)
     assert "ticket-ZX99817" in text_of(prepared.messages[0])
     assert prepared.messages[-1] is history[-1]
-    assert prepared.report.notes == ("recall: nothing added: the message does not refer to folded messages",)
+    assert [str(note) for note in prepared.report.notes] == [
+        "recall: nothing added: the message does not refer to folded messages"
+    ]
 
 
 def test_before_anything_is_folded_nothing_is_looked_for(manager, tmp_path: Path) -> None:

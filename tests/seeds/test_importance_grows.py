@@ -83,6 +83,23 @@ def test_s1_3_what_is_important_stays_in_a_growing_chat(tmp_path: Path) -> None:
     assert 1 + 2 + 19 <= len(said) < 1 + 2 + 19 + SPACING
 
 
+def test_s1_8_a_summary_of_500_characters_quotes_whole_sentences(tmp_path: Path) -> None:
+    topics = ("teaching yoga to the neighbours", "a garden of roses", "the old library", "a long trip to the coast")
+    history = [
+        {
+            "role": ("user", "assistant")[at % 2],
+            "content": f"(4:{at:02} pm) Deborah: Hello again. It turns out that my favourite is {topics[at % 4]}, "
+            f"number {at}, because it helped me to find peace during a rough time.",
+        }
+        for at in range(41)
+    ]
+    with ContextCompressionManager(IMPORTANCE, tmp_path) as manager:
+        head = manager.prepare_context_sync("s1", history).messages[0]["content"]  # type: ignore[index]
+    quoted = [line for line in head.splitlines() if line.startswith(("U> ", "A> "))]
+    assert quoted
+    assert all(line.endswith("a rough time.") for line in quoted), head
+
+
 def test_s1_3_a_request_that_is_sent_again_changes_nothing(tmp_path: Path) -> None:
     manager = ContextCompressionManager(IMPORTANCE, tmp_path)
     *_, history = grow("mixed", "en", 41)

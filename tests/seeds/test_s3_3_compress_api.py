@@ -134,6 +134,26 @@ def test_s3_10_a_prompt_of_ones_own_is_used_over_http(ask, preset):
     assert "file_2.py" in user
 
 
+@pytest.mark.parametrize("name", ["prompt", "compressionPrompt"])
+def test_s3_10_a_prompt_in_the_request_is_used_before_the_configured_one(ask, name):
+    body = {**BODY, "config": {"model": "scripted-1", name: "只写一句话，用押韵的形式。"}}
+    answer, requests = ask(body, script="长" * 900, config={"preset": "hybrid", "fold": {"prompt": "A haiku."}})
+    assert answer.json() == {"summary": "长" * 900}, "a custom prompt sets its own length"
+    system, user = read_pair(requests[-1].json)
+    assert system.startswith("只写一句话，用押韵的形式。")
+    assert "haiku" not in system
+    assert "file_2.py" in user
+    assert ask({**BODY, "config": {"model": "scripted-1", name: "x" * 20_001}})[0].status_code == 400
+
+
+def test_s3_12_an_answer_has_at_most_500_characters_and_no_opening_of_its_own(ask):
+    sentence = "The user asked about one more file. "
+    answer, _ = ask(BODY, script=f"[Context Summary]\n\n{sentence * 20}")
+    summary = answer.json()["summary"]
+    assert summary == (sentence * 13).strip()
+    assert len(summary) <= 500
+
+
 def test_s2_4_and_s1_8_the_documents_names_are_public():
     import refold
 

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 import httpx2
 import pytest
 
+from refold.cli.serve import ServeRequest, make_application
 from refold.errors import ConfigError
 from refold.server.settings import GatewaySettings, load_settings
 from refold.testing import ScriptedProvider, drip
@@ -178,6 +179,28 @@ def test_a_port_in_use_is_told_in_one_line(shell):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("settings", "key", "is_said"),
+    [
+        ("summariser: llm\n", "", True),
+        ("summariser: llm\ngateway:\n  summaries: 'off'\n", "sk-held", True),
+        ("summariser: llm\n", "sk-held", False),
+        ("summariser: llm\ngateway:\n  summaries: client\n", "", False),
+        ("summariser: llm\ncompact_model: small\ncompact_url: http://127.0.0.1:9/v1\n", "", False),
+        ("preset: hybrid\n", "", False),
+    ],
+)
+def test_a_gateway_that_may_ask_no_model_says_so_when_it_starts(
+    tmp_path, monkeypatch, empty_home, capsys, settings, key, is_said
+):
+    (tmp_path / "refold.yaml").write_text(settings)
+    monkeypatch.setenv("REFOLD_OPENAI_KEY", key)
+    make_application(ServeRequest(str(tmp_path)), has_page=False).manager.close()
+    said = capsys.readouterr().err
+    assert ("the gateway may ask no model" in said) is is_said
+    assert len(said.splitlines()) == is_said
+
+
 def test_two_gateways_on_one_ledger_and_one_after_a_restart_find_a_session_by_its_messages(tmp_path):
     dialog = make_dialog(2, words=5)
 

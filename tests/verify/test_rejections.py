@@ -32,15 +32,15 @@ GOOD = "## Current Status\nAll is well.\n## Pending Tasks\n- Nothing."
     ],
 )
 def test_an_answer_that_is_no_summary_is_refused_with_its_reason(answer: Answer, why: str) -> None:
-    assert why in find_rejection(answer)
+    assert why in str(find_rejection(answer))
 
 
 def test_an_answer_that_repeats_its_prompt_is_refused() -> None:
     demands = write_demands(Demands(), "en")
     prompt = f"{demands}\n\nuser: {'words of the user. ' * 100}"
-    assert "repeats" in find_rejection(Answer(prompt, prompt=prompt, demands=demands))
-    assert "repeats" in find_rejection(Answer(f"Sure! {demands}", prompt=prompt, demands=demands))
-    assert "repeats" in find_rejection(Answer(prompt[-900:-100], prompt=prompt, demands=demands))
+    assert "repeats" in str(find_rejection(Answer(prompt, prompt=prompt, demands=demands)))
+    assert "repeats" in str(find_rejection(Answer(f"Sure! {demands}", prompt=prompt, demands=demands)))
+    assert "repeats" in str(find_rejection(Answer(prompt[-900:-100], prompt=prompt, demands=demands)))
 
 
 @pytest.mark.parametrize(
@@ -55,4 +55,4 @@ def test_an_answer_that_repeats_its_prompt_is_refused() -> None:
     ],
 )
 def test_a_proper_summary_is_taken(answer: Answer) -> None:
-    assert find_rejection(answer) == ""
+    assert not find_rejection(answer)

@@ -305,7 +305,7 @@ def _report_session(
     if worked:
         steps = ", ".join(f"{stage.stage} {-stage.tokens_freed:+,}" for stage in worked)
         rows += [("would do" if done.is_dry_run else "did", steps.replace("-", "−")), ("stays", kept)]
-    rows += [("summary", f"{stage.stage}: {stage.note}") for stage in done.stages if stage.note]
+    rows += [("summary", f"{stage.stage}: {say_reason(stage.note)}") for stage in done.stages if stage.note]
     if worked and not done.is_dry_run:
         rows.append(("undo", f"refold undo --session {clean_line(name, 200)}"))
     show_pairs(console, rows)
@@ -366,7 +366,7 @@ def _describe_session(name: str, done: CompactResult) -> dict[str, object]:
                 "tokens_before": stage.tokens_before,
                 "tokens_after": stage.tokens_after,
                 "edits": [edit_to_dict(edit) for edit in stage.edits],
-                "note": stage.note,
+                "note": str(stage.note),
             }
             for stage in done.stages
         ],

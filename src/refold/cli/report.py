@@ -193,8 +193,8 @@ def show_report(
         rows.append(("would do" if dry_run else "did", steps))
     elif asked is None:
         rows.append(("next", tr("--budget TOKENS makes it smaller, for example --budget 8k")))
-    rows += [("note", note) for note in report.notes]
-    rows += [(_label_note(stage), f"{stage.stage}: {stage.note}") for stage in report.stages if stage.note]
+    rows += [("note", say_reason(note)) for note in report.notes]
+    rows += [(_label_note(stage), f"{stage.stage}: {say_reason(stage.note)}") for stage in report.stages if stage.note]
     show_pairs(console, rows)
 
 

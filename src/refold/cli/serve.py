@@ -132,7 +132,7 @@ def make_application(request: ServeRequest, *, keys: KeyRing | None = None, has_
     from refold.config.load import load_config
     from refold.manager import ContextCompressionManager
     from refold.server.app import Application
-    from refold.server.settings import choose_summariser, load_settings, settle_arrival
+    from refold.server.settings import can_ask_model, choose_summariser, load_settings, settle_arrival
 
     settings = load_settings(
         request.workspace,
@@ -145,6 +145,14 @@ def make_application(request: ServeRequest, *, keys: KeyRing | None = None, has_
     )
     config = load_config(request.workspace, call={"preset": request.preset})
     use_language(config.language)
+    if config.summariser == "llm" and not can_ask_model(config, settings):
+        typer.echo(
+            tr(
+                "summariser is llm, but the gateway may ask no model, so rules write the summaries; set compact_model "
+                "and its key, REFOLD_OPENAI_KEY or REFOLD_ANTHROPIC_KEY, or gateway.summaries: client"
+            ),
+            err=True,
+        )
     config = settle_arrival(config, is_on=settings.arrival)
     manager = ContextCompressionManager(choose_summariser(config, settings), request.workspace)
     if config.tune == "auto":

@@ -375,3 +375,119 @@ REMEMBERED = define_reason(
     "memory.added", "notes", "{notes} notes from earlier sessions added", "已附上较早会话的 {notes} 条记录"
 )
 TUNED = define_reason("tuned", "changes", "tuned: {changes}", "已调整：{changes}")
+
+# Who wrote a summary, and what was dropped, added or wrong about it.
+BY_MODEL = define_reason("summary.model", "", "summary by a model", "摘要由模型撰写")
+BY_RULES = define_reason("summary.rules", "because", "extractive summary: {because}", "抽取式摘要：{because}")
+NO_SUMMARY = define_reason("summary.none", "because", "no summary: {because}", "没有摘要：{because}")
+NO_MODEL = define_reason("summary.no_model", "", "no model is configured", "未配置模型")
+LITTLE_NEW = define_reason("summary.little_new", "", "too little is new for a model", "新内容太少，不必调用模型")
+NOT_SMALL_ENOUGH = define_reason(
+    "summary.not_small_enough",
+    "",
+    "with the answer the context would not be small enough",
+    "采用该回答后上下文仍然过大",
+)
+ASKED_AGAIN = define_reason("summary.asked_again", "because", "asked again: {because}", "已重新请求：{because}")
+CUT_TO = define_reason("summary.cut", "chars", "cut to {chars:,} characters", "截至 {chars:,} 个字符")
+ASKS_ADDED = define_reason("summary.asks", "asks", "{asks:count open ask} added", "补上 {asks:,} 个未完成的请求")
+RULES_ADDED = define_reason(
+    "summary.rules_added", "rules", "{rules:count standing rule} added", "补上 {rules:,} 条规矩"
+)
+VALUES_ADDED = define_reason("summary.values", "values", "{values:count exact value} added", "补上 {values:,} 个精确值")
+NOT_IN_SOURCE = define_reason("summary.not_in_source", "claims", "not in the source: {claims}", "原文中没有：{claims}")
+NOT_A_RECORD = define_reason("summary.not_a_record", "", "instructions, not a record", "是指令，不是记录")
+DROPPED = define_reason(
+    "summary.dropped",
+    "sentences because",
+    "{sentences:count sentence} dropped ({because})",
+    "删去 {sentences:,} 句（{because}）",
+)
+MOSTLY_INVENTED = define_reason(
+    "answer.invented",
+    "because",
+    "most of the answer is not in the conversation ({because})",
+    "回答的大部分内容不在对话中（{because}）",
+)
+ANSWER_CUT_OFF = define_reason("answer.cut_off", "", "the answer was cut off", "回答被截断")
+ANSWER_CALLS = define_reason("answer.tool_call", "", "the answer was a tool call", "回答是工具调用")
+ANSWER_REFUSES = define_reason("answer.refusal", "", "the model refused", "模型拒绝回答")
+ANSWER_FILTERED = define_reason(
+    "answer.filtered", "", "the provider's filter stopped the answer", "服务商的过滤器拦截了回答"
+)
+NO_ANSWER = define_reason("answer.none", "", "there was no answer", "没有回答")
+ANSWER_EMPTY = define_reason("answer.empty", "", "the answer was empty", "回答为空")
+ANSWER_IS_PAGE = define_reason("answer.page", "", "the answer was a web page", "回答是一个网页")
+ANSWER_ECHOES = define_reason("answer.echo", "", "the answer repeats its prompt", "回答重复了提示词")
+ANSWER_IS_DATA = define_reason("answer.data", "", "the answer was data, not words", "回答是数据而不是文字")
+ANSWER_BARE = define_reason(
+    "answer.headings", "", "the answer lacks the headings that were asked for", "回答缺少要求的标题"
+)
+ANSWER_LONG = define_reason(
+    "answer.long",
+    "tokens source",
+    "the answer has {tokens:,} tokens, what it sums up {source:,}",
+    "回答有 {tokens:,} 词元，而所概括的内容为 {source:,} 词元",
+)
+ANSWER_HUGE = define_reason(
+    "answer.huge",
+    "chars",
+    "the answer has {chars:,} characters, far more than it was to have",
+    "回答有 {chars:,} 个字符，远超要求的长度",
+)
+ANSWER_LATE = define_reason(
+    "answer.late",
+    "seconds",
+    "no answer within {seconds:g} s; raise the time-out or ask for less",
+    "{seconds:g} 秒内没有回答；请延长超时时间或减少内容",
+)
+MODEL_TOO_SMALL = define_reason(
+    "summary.window",
+    "model window needed",
+    "{model} has a window of {window:,} tokens, the summary needs {needed:,}",
+    "{model} 的窗口为 {window:,} 词元，而摘要需要 {needed:,} 词元",
+)
+ANSWER_LONGER = define_reason(
+    "answer.longer",
+    "chars source",
+    "the answer has {chars:,} characters, what it sums up {source:,}",
+    "回答有 {chars:,} 个字符，而所概括的内容为 {source:,} 个字符",
+)
+COMPRESSOR_FAILED = define_reason(
+    "summary.compressor", "detail", "the compressor failed: {detail}", "压缩器失败：{detail}"
+)
+COMPRESSOR_SILENT = define_reason(
+    "summary.compressor_silent", "", "the compressor wrote no summary", "压缩器没有写出摘要"
+)
+PLUGIN_MISSING = define_reason(
+    "plugin.unloaded",
+    "name origin detail",
+    "plugin {name} of {origin} could not be loaded ({detail}); it was left out",
+    "{origin} 的插件 {name} 无法加载（{detail}）；已略过",
+)
+PLUGIN_FAILED = define_reason(
+    "plugin.failed",
+    "name detail",
+    "plugin {name} failed ({detail}); nothing of it was used",
+    "插件 {name} 出错（{detail}）；其结果未被采用",
+)
+PLUGIN_REJECTED = define_reason("plugin.rejected", "name because", "plugin {name}: {because}", "插件 {name}：{because}")
+
+# What a report says about recalled text and about the window.
+RECALL_NOTE = define_reason("recall.note", "because", "recall: {because}", "召回：{because}")
+RECALL_NOTHING = define_reason(
+    "recall.nothing", "because", "recall: nothing added: {because}", "召回：没有附上内容：{because}"
+)
+RECALL_NO_ROOM = define_reason("recall.no_room", "because", "{because}, but there is no room", "{because}，但没有空间")
+MODEL_UNKNOWN = define_reason(
+    "window.unknown_model",
+    "model window",
+    "the model {model!r} is not known: a window of {window:,} tokens is assumed",
+    "未知模型 {model}：假定窗口为 {window:,} 词元",
+)
+MODEL_UNNAMED = define_reason(
+    "window.unnamed_model",
+    "window",
+    "no model is named: a window of {window:,} tokens is assumed; name it, or give a budget",
+    "未指定模型：假定窗口为 {window:,} 词元；请指定模型或给出预算",
+)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from string import Formatter
 from typing import Any, Literal, Union
@@ -141,6 +141,30 @@ class _TemplateWriter(Formatter):
 
 
 _WRITER = _TemplateWriter()
+
+
+def as_reason(words: Reason | str) -> Reason:
+    """Return a reason; plain words, such as a plugin's, become one without a code of their own."""
+    return words if isinstance(words, Reason) else text_reason(words)
+
+
+def join_reasons(reasons: Iterable[Reason]) -> Reason:
+    """Return one reason that says all of them in order. It is a balanced tree: reasons may nest only a few levels."""
+    found = [reason for reason in reasons if reason]
+    if len(found) < 2:
+        return found[0] if found else NO_REASON
+    half = len(found) // 2
+    return Reason("both", {"first": join_reasons(found[:half]), "second": join_reasons(found[half:])})
+
+
+def change_words(reason: Reason, change: Callable[[str], str]) -> Reason:
+    """Return a reason with each text among its values changed, for example masked."""
+    values: dict[str, ReasonValue] = {}
+    for name, one in reason.values.items():
+        values[name] = (
+            change_words(one, change) if isinstance(one, Reason) else change(one) if isinstance(one, str) else one
+        )
+    return Reason(reason.code, values)
 
 
 def read_reason(stored: object) -> Reason:

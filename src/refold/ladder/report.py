@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 from refold.budget import Budget
-from refold.conversation.reason import Reason
+from refold.conversation.reason import NO_REASON, Reason
 from refold.conversation.view import Edit
 
 
@@ -26,7 +26,7 @@ class StageReport:
     tokens_after: int
     edits: tuple[Edit, ...] = ()
     rejected: tuple[Rejected, ...] = ()
-    note: str = ""
+    note: Reason = NO_REASON
     is_failed: bool = False
 
     @property
@@ -48,7 +48,7 @@ class Report:
     messages_before: int
     messages_after: int
     stages: tuple[StageReport, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Reason, ...] = ()
 
     @property
     def tokens_saved(self) -> int:
@@ -64,7 +64,7 @@ class Report:
                 "tokens_after": stage.tokens_after,
                 "edits": [edit_to_dict(edit) for edit in stage.edits],
                 "rejected": [{"edit": edit_to_dict(r.edit), "why": r.why.to_dict()} for r in stage.rejected],
-                "note": stage.note,
+                "note": str(stage.note),
             }
             for stage in self.stages
         ]
@@ -79,7 +79,7 @@ class Report:
             "messages_before": self.messages_before,
             "messages_after": self.messages_after,
             "stages": stages,
-            "notes": list(self.notes),
+            "notes": [str(note) for note in self.notes],
         }
 
 

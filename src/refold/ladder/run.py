@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from refold.conversation import because
+from refold.conversation.reason import as_reason, join_reasons
 from refold.conversation.view import Edit, View, amend
 from refold.errors import LawBroken
 from refold.ladder.laws import find_broken
@@ -52,7 +53,7 @@ def climb(view: View, goal: Goal, stages: Sequence[Stage], *, strict: bool = Fal
         wanted = [edit for edit in told.edits if edit not in idle]
         view, report = take_edits(view, wanted, stage.name, is_forced=forces, strict=strict)
         rejected = (*report.rejected, *(Rejected(edit, because.NOTHING_NEW()) for edit in idle))
-        note = "; ".join(filter(None, (report.note, told.note)))
+        note = join_reasons((report.note, as_reason(told.note)))
         report = replace(report, rejected=rejected, note=note, is_failed=told.is_failed)
         reports.append(report)
         edits.extend(report.edits)
@@ -73,8 +74,9 @@ def take_edits(
     law, wrong = broken
     if strict:
         raise LawBroken(law, wrong)
-    rejected += [Rejected(edit, because.LAW_BROKEN(law=law, detail=wrong)) for edit in kept]
-    return view, StageReport(stage, view.tokens, view.tokens, (), tuple(rejected), note=f"{law}: {wrong}")
+    why = because.LAW_BROKEN(law=law, detail=wrong)
+    rejected += [Rejected(edit, why) for edit in kept]
+    return view, StageReport(stage, view.tokens, view.tokens, (), tuple(rejected), note=why)
 
 
 def _refuse_growth(view: View, proposed: Sequence[Edit], *, is_forced: bool) -> tuple[list[Edit], list[Rejected]]:
@@ -145,4 +147,4 @@ async def drive_async(asking: Generator[Ask, Reply, Result], answer: AnswerAsync
 
 def answer_nothing(_ask: Ask) -> Reply:
     """Answer for callers without a model: stages fall back to rules."""
-    return Reply(error="no model is configured")
+    return Reply(error=because.NO_MODEL())

@@ -19,6 +19,8 @@ from enum import Enum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
+from refold.conversation import because
+from refold.conversation.reason import NO_REASON, Reason, join_reasons
 from refold.errors import ConfigError
 from refold.llm import anthropic, openai
 from refold.llm.anthropic import AnthropicModel
@@ -80,7 +82,7 @@ class Choice:
 
     model: Model | Completes | None
     name: str = ""
-    note: str = ""
+    note: Reason = NO_REASON
 
 
 def choose_model(
@@ -95,19 +97,17 @@ def choose_model(
     ``conversation`` is the conversation's own model: an endpoint or an object. A model whose window is known to be too
     small is passed over with a note.
     """
-    notes: list[str] = []
+    notes: list[Reason] = []
     for endpoint in (own, conversation):
         if endpoint is None:
             continue
         if not isinstance(endpoint, Endpoint):
             name = str(getattr(endpoint, "name", "") or type(endpoint).__name__)
-            return Choice(endpoint, name, "; ".join(notes))
+            return Choice(endpoint, name, join_reasons(notes))
         if endpoint.fits(tokens_needed):
-            return Choice(endpoint.make_model(timeout_s), endpoint.model, "; ".join(notes))
-        notes.append(
-            f"{endpoint.model} has a window of {endpoint.tokens_max:,} tokens, the summary needs {tokens_needed:,}"
-        )
-    return Choice(None, "", "; ".join(notes) or "no model is configured")
+            return Choice(endpoint.make_model(timeout_s), endpoint.model, join_reasons(notes))
+        notes.append(because.MODEL_TOO_SMALL(model=endpoint.model, window=endpoint.tokens_max, needed=tokens_needed))
+    return Choice(None, "", join_reasons(notes) or because.NO_MODEL())
 
 
 def read_endpoint(

@@ -15,6 +15,8 @@ from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self, TypeVar
 
+from refold.conversation import because
+from refold.conversation.reason import NO_REASON, Reason
 from refold.errors import Unavailable
 from refold.llm.choose import Choice, Endpoint, choose_model, find_conversation, read_own
 from refold.llm.errors import RetryLimits, attempt, classify
@@ -33,7 +35,6 @@ LIMITS = RetryLimits()
 GRACE_S = 1.0
 # Open models write their reasoning in front of the answer; if it was cut off, it has no end.
 _THINKING = re.compile(r"\A\s*<think(?:ing)?>.*?(?:</think(?:ing)?>\s*|\Z)", re.S)
-NO_MODEL = "no model is configured"
 # A safe upper estimate that needs no tokenizer.
 _TOKENS_PER_CHAR = 0.4
 # Our count may differ from the model's, so prompts use only this share of its window.
@@ -115,14 +116,14 @@ class Summariser:
         """Return the model's reply; its ``error`` says why there is none."""
         chosen = self.choose(ask)
         if chosen.model is None:
-            return Reply(error=chosen.note or NO_MODEL, finish_reason="error")
+            return Reply(error=chosen.note, finish_reason="error")
         return await answer_async(ask, chosen.model, limits=self._limits, redact=self._redact)
 
     def answer_now(self, ask: Ask) -> Reply:
         """The same for callers that do not await."""
         chosen = self.choose(ask)
         if chosen.model is None:
-            return Reply(error=chosen.note or NO_MODEL, finish_reason="error")
+            return Reply(error=chosen.note, finish_reason="error")
         return answer_sync(ask, chosen.model, limits=self._limits, redact=self._redact)
 
     @property
@@ -155,10 +156,10 @@ class AskedModel:
         """Return the answer to a prompt; raise Unavailable if there is none."""
         summariser = _AT_HAND.get(self._find)()
         if summariser is None:
-            raise Unavailable(NO_MODEL)
+            raise Unavailable(str(because.NO_MODEL()))
         reply = await summariser.answer(Ask(prompt, ANSWER_TOKENS_MAX))
         if reply.error:
-            raise Unavailable(reply.error)
+            raise Unavailable(str(reply.error))
         return Completed(reply.text, reply.finish_reason)
 
 
@@ -190,10 +191,10 @@ def is_plugin(config: CompressionConfig) -> bool:
     return (config.compact_model or "").startswith("plugin:")
 
 
-def find_plugin(config: CompressionConfig) -> tuple[object | None, str]:
+def find_plugin(config: CompressionConfig) -> tuple[object | None, Reason]:
     """Return the configured plugin's model, or None and the reason if it does not load."""
     if not is_plugin(config):
-        return None, ""
+        return None, NO_REASON
     from refold.plugins import PREFIX, load_summariser
 
     return load_summariser((config.compact_model or "").removeprefix(PREFIX))
@@ -240,9 +241,7 @@ def answer_sync(
     worker.join(limits.timeout_s + GRACE_S)
     if replies:
         return replies[0]
-    return Reply(
-        error=f"no answer within {limits.timeout_s:g} s; raise the time-out or ask for less", finish_reason="error"
-    )
+    return Reply(error=because.ANSWER_LATE(seconds=limits.timeout_s), finish_reason="error")
 
 
 def _keep(text: str) -> str:

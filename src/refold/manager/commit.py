@@ -8,17 +8,18 @@ so they contain nothing that was said, and notes are masked.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
 
 from refold.budget import Budget, Trigger, decide
 from refold.conversation import because
-from refold.conversation.reason import NO_REASON, Language, Reason
+from refold.conversation.reason import NO_REASON, Language, Reason, change_words, join_reasons, text_reason
 from refold.conversation.view import Edit, Fact, View
 from refold.errors import LedgerError, RefoldError
 from refold.ladder.plan import Outcome, count_unsent, detect_view_language
+from refold.ladder.report import StageReport
 from refold.ledger.records import Batch
 from refold.llm.redact import redact_text
 from refold.manager.flow import Brake, explain_refusal, read_versions
@@ -74,7 +75,7 @@ class BatchResult:
     reason: Reason = NO_REASON
     archived: Archived | None = None
     deleted_files: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Reason, ...] = ()
     is_failed: bool = False
 
 
@@ -105,8 +106,8 @@ def describe_made(
         fields["is_background"] = True
     if summaries := describe_summaries(outcome):
         fields["summaries"] = summaries
-    if notes := [redact_text(one.note) for one in outcome.stages if one.note and one.stage != FOLD]:
-        fields["notes"] = "; ".join(notes)[:_NOTE_CHARS_MAX]
+    if note := _join_notes(one for one in outcome.stages if one.stage != FOLD):
+        fields["notes"] = note.to_json()
     made = Notice("compressed", session_id, wish.trigger.reason, view.tokens, outcome.view.tokens, now, fields=fields)
     if not files:
         return [made]
@@ -126,8 +127,14 @@ def describe_made(
 def describe_summaries(outcome: Outcome) -> dict[str, object]:
     """Return who wrote the summaries of a compression, and what was dropped, added or wrong about them."""
     by = [edit.fold.by for edit in outcome.edits if edit.fold is not None]
-    note = redact_text("; ".join(report.note for report in outcome.stages if report.stage == FOLD and report.note))
-    return {"by": by, "note": note[:_NOTE_CHARS_MAX]} if by and note else {}
+    note = _join_notes(report for report in outcome.stages if report.stage == FOLD)
+    return {"by": by, "note": note.to_json()} if by and note else {}
+
+
+def _join_notes(reports: Iterable[StageReport]) -> Reason:
+    """Return the notes of stages as one reason, without secrets."""
+    note = join_reasons(report.note for report in reports)
+    return change_words(note, lambda text: redact_text(text)[:_NOTE_CHARS_MAX])
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +221,7 @@ def commit_outcome(
     """Store the result of a ladder run; a failed run counts as one that did not help (L9)."""
     if outcome.edits and not _shows_the_same(view, outcome.view):
         return _commit(keeper, session, wish, view, outcome, owner)
-    failure = redact_text("; ".join(report.note for report in outcome.stages if report.is_failed))
+    failure = _join_notes(report for report in outcome.stages if report.is_failed)
     if failure:
         why = because.STAGE_FAILED(detail=failure)
         keeper.tell(Notice("failed", session.id, why, view.tokens, view.tokens, keeper.clock()))
@@ -276,7 +283,9 @@ def _commit(
     _move_brake(keeper, session, wish, outcome)
     for notice in notices:
         keeper.complain(session.id, keeper.listeners.tell(notice))
-    return BatchResult("done", outcome, view.tokens, wish.trigger.reason, archived, tuple(deleted), tuple(warnings))
+    return BatchResult(
+        "done", outcome, view.tokens, wish.trigger.reason, archived, tuple(deleted), tuple(map(text_reason, warnings))
+    )
 
 
 def _judge_refusal(keeper: Keeper, session: OpenSession, batch: Batch, owner: str) -> BatchResult:

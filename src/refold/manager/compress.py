@@ -19,7 +19,7 @@ from refold.errors import ChangeRefused, LedgerError, RefoldError, SessionBusy
 from refold.ladder.plan import Outcome, Plan, order_stages, prepare
 from refold.ladder.report import StageReport
 from refold.llm.redact import find_secrets
-from refold.llm.summariser import NO_MODEL, Summariser, ask_as
+from refold.llm.summariser import Summariser, ask_as
 from refold.manager.commit import Archived, BatchRequest, BatchResult, commit_outcome, miss, tell_failed
 from refold.manager.flow import Await, Flow, ModelQuestion, Rounds, give_lease, take_lease
 from refold.manager.memory_notes import read_remembered
@@ -96,12 +96,12 @@ def _run_leased(keeper: Keeper, session: OpenSession, wish: BatchRequest) -> Flo
 
 def _compress(keeper: Keeper, session: OpenSession, wish: BatchRequest, owner: str) -> Flow[BatchResult]:
     started = keeper.clock()
-    notes = [str(wish.note)] if wish.note else []
+    notes = [wish.note] if wish.note else []
     vetoed = is_vetoed(keeper, session, wish)
     if vetoed and not wish.must:
         return BatchResult("vetoed", reason=because.VETOED(because=wish.trigger.reason))
     if vetoed and wish.trigger.strength == "hard":
-        notes.append(str(because.VETO_OVERRIDDEN(because=wish.trigger.reason)))
+        notes.append(because.VETO_OVERRIDDEN(because=wish.trigger.reason))
     view = make_full_view(keeper, session, wish)
     try:
         outcome = yield from plan_batch(keeper, session, wish, view, owner)
@@ -180,12 +180,16 @@ def _have_compressed(keeper: Keeper, ask: Ask, summariser: Summariser | None) ->
     messages, kept = [*ask.archived, *ask.kept], len(ask.kept)
     result = yield Await(lambda: ask_as(summariser, lambda: compressor.compress(messages, kept)))
     if isinstance(result, Exception):
-        return Reply(error=f"the compressor failed: {type(result).__name__}: {result}"[:300])
+        return Reply(error=because.COMPRESSOR_FAILED(detail=f"{type(result).__name__}: {result}"[:300]))
     if getattr(result, "by", "llm") == "extract":
-        return Reply(declined=True) if summariser is None else Reply(error=getattr(result, "error", "") or NO_MODEL)
+        return (
+            Reply(declined=True)
+            if summariser is None
+            else Reply(error=getattr(result, "error", "") or because.NO_MODEL())
+        )
     summary, facts = getattr(result, "summary", ""), getattr(result, "key_facts", ())
     if not isinstance(summary, str) or not summary.strip():
-        return Reply(error="the compressor wrote no summary")
+        return Reply(error=because.COMPRESSOR_SILENT())
     listed = "".join(f"- {fact}\n" for fact in facts if isinstance(fact, str)) if isinstance(facts, list) else ""
     return Reply(f"{summary.strip()}\n\n{FACTS_MARK['en']}\n{listed}" if listed else summary.strip())
 

@@ -154,7 +154,7 @@ def store_prepared(keeper: Keeper, extensions: Sequence[Extension], *, may_wait:
     return [row is not None for row in rows]
 
 
-def _find_quiet_note(keeper: Keeper, slot: Slot, session: OpenSession, judged: Judged) -> str | None:
+def _find_quiet_note(keeper: Keeper, slot: Slot, session: OpenSession, judged: Judged) -> Reason | None:
     """Return the report's note if nothing is to be done for this request; None if something is.
 
     The beginning and the end of a wait (until a change pays) are logged, which takes the full path.
@@ -352,7 +352,7 @@ def _hand_back(
     request: Request,
     judged: Judged,
     made: BatchResult | None,
-    note: str,
+    note: Reason,
 ) -> PreparedContext:
     budget, fixed = judged.budget, judged.fixed
     if session.item_tokens + fixed > budget.hard:
@@ -374,13 +374,13 @@ def _hand_back(
 
 
 def _write_report(
-    session: OpenSession, judged: Judged, made: BatchResult | None, tokens: int, note: str, *, is_window_given: bool
+    session: OpenSession, judged: Judged, made: BatchResult | None, tokens: int, note: Reason, *, is_window_given: bool
 ) -> Report:
     counter, model, decision, budget = session.counter, session.row.model, judged.decision, judged.budget
-    notes = [str(decision.note)] if decision.note and not decision.acts else []
+    notes = [decision.note] if decision.note and not decision.acts else []
     if made is not None:
         notes += made.notes
-        notes += [str(made.reason)] if made.ending in ("held", "vetoed", "missed", "idle", "begun") else []
+        notes += [made.reason] if made.ending in ("held", "vetoed", "missed", "idle", "begun") else []
     notes += note_model(model, budget.window, is_given=is_window_given)
     notes += [note] if note else []
     outcome = made.outcome if made is not None and made.ending == "done" else None

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from refold.conversation import because
 from refold.conversation.message import is_user_turn
+from refold.conversation.reason import NO_REASON, Reason
 from refold.conversation.view import RECALL, Edit, Item, View, amend, apply
 from refold.errors import RefoldError
 from refold.ledger.port import find_index_file, find_place
@@ -25,43 +26,42 @@ from refold.recall.recall import Recall
 if TYPE_CHECKING:
     from refold.manager.store import Keeper
 
-_NOTE = "recall: "
 
-
-def add_recalled(keeper: Keeper, session: OpenSession, tokens_free: int, *, is_compressed: bool) -> str:
+def add_recalled(keeper: Keeper, session: OpenSession, tokens_free: int, *, is_compressed: bool) -> Reason:
     """Add the originals that the newest user message refers to, if it is the last one; return the report's note.
 
     A failure here fails no request. After a compression the index is updated in the background.
     """
     if keeper.config.recall.inject == "off":
-        return ""
+        return NO_REASON
     try:
         if is_compressed:
             keeper.recall.open().upkeep.ask(session.id)
-        return _add(keeper, keeper.recall.open(), session, tokens_free) if _may_be_added(session) else ""
+        return _add(keeper, keeper.recall.open(), session, tokens_free) if _may_be_added(session) else NO_REASON
     except RefoldError as error:
-        return f"{_NOTE}nothing added: {type(error).__name__}: {error}"[:300]
+        why = because.ERROR(error=type(error).__name__, detail=str(error)[:300])
+        return because.RECALL_NOTHING(because=why)
 
 
-def find_quiet_note(keeper: Keeper, session: OpenSession) -> str | None:
+def find_quiet_note(keeper: Keeper, session: OpenSession) -> Reason | None:
     """Return the report's note if the newest message alone shows that nothing is recalled; None if unsure."""
     if keeper.config.recall.inject == "off" or not _may_be_added(session):
-        return ""
+        return NO_REASON
     if _find_part(session.items[-1]) is None:
-        return ""
+        return NO_REASON
     cause = find_cause(_read_newest(session), keeper.config.recall.inject)
-    return None if cause.is_one else f"{_NOTE}nothing added: {cause.reason}"
+    return None if cause.is_one else because.RECALL_NOTHING(because=cause.reason)
 
 
 def _read_newest(session: OpenSession) -> str:
     return "\n".join(part.text for part in session.items[-1].parts if part.kind == "text")
 
 
-def _add(keeper: Keeper, recall: Recall, session: OpenSession, tokens_free: int) -> str:
+def _add(keeper: Keeper, recall: Recall, session: OpenSession, tokens_free: int) -> Reason:
     item = session.items[-1]
     part = _find_part(item)
     if part is None:
-        return ""
+        return NO_REASON
     injection = recall.inject(
         session.id,
         _read_newest(session),
@@ -71,12 +71,14 @@ def _add(keeper: Keeper, recall: Recall, session: OpenSession, tokens_free: int)
         now=keeper.clock(),
     )
     if not injection.acts:
-        return f"{_NOTE}nothing added: {injection.reason}"
+        return because.RECALL_NOTHING(because=injection.reason)
     edit = _make_edit(keeper, session, item, part, injection)
     shown = session.lens.edited(item.message, [edit])
     if shown is None or shown.tokens - item.tokens > tokens_free:
-        return f"{_NOTE}nothing added: {injection.reason}, but there is no room"
-    return f"{_NOTE}{injection.reason}" if _store(keeper, session, edit, shown, injection) else ""
+        return because.RECALL_NOTHING(because=because.RECALL_NO_ROOM(because=injection.reason))
+    return (
+        because.RECALL_NOTE(because=injection.reason) if _store(keeper, session, edit, shown, injection) else NO_REASON
+    )
 
 
 def _may_be_added(session: OpenSession) -> bool:

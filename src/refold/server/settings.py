@@ -24,6 +24,7 @@ from refold.config.schema import block_of
 from refold.errors import ConfigError
 from refold.ledger.records import SessionRow
 from refold.llm.choose import GATEWAY, Endpoint, Place, name_conversation
+from refold.llm.summariser import find_own, is_plugin
 from refold.server.request import Asked, find_bearer
 from refold.server.wires import Side, Wire
 from refold.stages.stage import acts_on_arrival
@@ -251,6 +252,14 @@ def choose_summariser(config: CompressionConfig, settings: GatewaySettings) -> C
     if settings.summaries == "off":
         return config.replace(summariser="extract")
     return config.with_variables(_avoid_self(dict(config.variables), settings))
+
+
+def can_ask_model(config: CompressionConfig, settings: GatewaySettings) -> bool:
+    """Tell whether a model may write the summary of some request."""
+    if settings.summaries == "off":
+        return False
+    has_key = bool(settings.openai_key or settings.anthropic_key) or settings.summaries == "client"
+    return has_key or is_plugin(config) or find_own(config, None) is not None
 
 
 def _avoid_self(variables: dict[str, str], settings: GatewaySettings) -> dict[str, str]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Literal, Protocol
 
 from refold.conversation.message import Message, Part, message_handle
-from refold.conversation.reason import NO_REASON, Language, Reason, text_reason
+from refold.conversation.reason import NO_REASON, Language, Reason, as_reason
 from refold.conversation.view import Edit, Item, View
 from refold.errors import ConfigError
 
@@ -48,7 +48,7 @@ class Reply:
 
     text: str = ""
     finish_reason: str = "stop"
-    error: str = ""
+    error: Reason | str = ""
     declined: bool = False
 
 
@@ -80,7 +80,7 @@ class Proposed:
     """Edits with a note for the report. ``is_failed``: the stage could not do what it was configured to do."""
 
     edits: list[Edit]
-    note: str = ""
+    note: Reason | str = ""
     is_failed: bool = False
 
 
@@ -126,7 +126,7 @@ def replace_part(item: Item, part: int, text: str, *, view: View, stage: str, re
         covers=(item.message.id,),
         part=part,
         text=text,
-        reason=text_reason(reason) if isinstance(reason, str) else reason,
+        reason=as_reason(reason),
         level=next_level(item, part),
         tokens_before=before,
         tokens_after=after,
@@ -143,7 +143,7 @@ def drop_part(item: Item, part: int, *, view: View, stage: str, reason: Reason |
         stage=stage,
         covers=(item.message.id,),
         part=part,
-        reason=text_reason(reason) if isinstance(reason, str) else reason,
+        reason=as_reason(reason),
         level=next_level(item, part),
         tokens_before=count_part(view, seen),
     )

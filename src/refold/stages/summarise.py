@@ -11,7 +11,8 @@ import re
 from collections.abc import Generator
 from dataclasses import dataclass, replace
 
-from refold.conversation.reason import count_things
+from refold.conversation import because
+from refold.conversation.reason import NO_REASON, Reason, as_reason, join_reasons, say
 from refold.conversation.view import Fact, FactKind, View
 from refold.stages.extract.facts import FACT_CHARS_MAX, FACT_CHARS_MIN
 from refold.stages.extract.layout import neutralise
@@ -44,8 +45,8 @@ class Told:
 
     text: str = ""
     facts: tuple[Fact, ...] = ()
-    notes: tuple[str, ...] = ()
-    failure: str = ""
+    notes: tuple[Reason, ...] = ()
+    failure: Reason = NO_REASON
     declined: bool = False
 
 
@@ -74,25 +75,27 @@ def ask_words(
         asked_before=source.asked,
     )
     ground = Ground.of_messages(source.spoken, (source.asked, *goal.restored.values()))
-    reasons: list[str] = []
+    reasons: list[Reason] = []
     archived = () if kept is None else tuple(item.raw for item in source.items)
     for _ in range(ROUNDS_MAX):
-        prompt = write_repair(question, reasons[-1], goal.language) if reasons else question.prompt
+        prompt = write_repair(question, say(reasons[-1], goal.language), goal.language) if reasons else question.prompt
         ask = Ask(prompt, tokens_max=demands.tokens_max * 6 // 5)
         reply = yield ask if reasons else replace(ask, archived=archived, kept=kept or ())
         if reply.declined:
             return Told(declined=True)
         if reply.error:
-            reasons.append(reply.error)
+            reasons.append(as_reason(reply.error))
             break
         # A model that was asked twice writes no headings; where no summary means no compression, its words are better.
         is_last_chance = bool(reasons) and demands.style == "sections"
         judged = replace(demands, needs_headings=not is_last_chance)
         told = judge_reply(reply, question, source, view, goal, judged, ground, opening)
         if not told.failure:
-            return told if not reasons else Told(told.text, told.facts, (f"asked again: {reasons[0]}", *told.notes))
+            again = tuple(because.ASKED_AGAIN(because=reason) for reason in reasons)
+            return replace(told, notes=(*again, *told.notes))
         reasons.append(told.failure)
-    return Told(failure="; asked again: ".join(reasons))
+    first, *later = reasons
+    return Told(failure=join_reasons((first, *(because.ASKED_AGAIN(because=reason) for reason in later))))
 
 
 def judge_reply(
@@ -107,7 +110,7 @@ def judge_reply(
 ) -> Told:
     """Return the part of an answer that can be trusted; ``failure`` says why none of it can."""
     if len(reply.text) > demands.tokens_max * CHARS_PER_TOKEN_MAX + CHARS_FREE:
-        return Told(failure=f"the answer has {len(reply.text):,} characters, far more than it was to have")
+        return Told(failure=because.ANSWER_HUGE(chars=len(reply.text)))
     count = view.lens.count_text
     words, listed = split_facts(clean_words(reply.text, opening), demands)
     rejection = find_rejection(
@@ -126,18 +129,18 @@ def judge_reply(
     voices = Voices.of_messages(source.spoken, source.asked)
     verified = verify_words(_unquote(neutralise(words), voices), ground, voices)
     if verified.dropped_share > DROPPED_SHARE_MAX or not verified.text:
-        return Told(failure=f"most of the answer is not in the conversation ({_name_claims(verified.dropped)})")
+        return Told(failure=because.MOSTLY_INVENTED(because=_name_claims(verified.dropped)))
     text, notes = verified.text, describe_dropped(verified.dropped)
     if demands.chars_max and len(text) > demands.chars_max:
         text = shorten_words(text, demands.chars_max)
-        notes.append(f"cut to {demands.chars_max:,} characters")
+        notes.append(because.CUT_TO(chars=demands.chars_max))
     span = source.read_span(goal)
     room = max(120, int(demands.tokens_max * ADDED_SHARE))
     added = add_missing(text, span, count, tokens_max=room, with_headings=bool(demands.headings), layout=demands.layout)
     if added.pending:
-        notes.append(f"{count_things(added.pending, 'open ask')} added")
+        notes.append(because.ASKS_ADDED(asks=added.pending))
     if added.rules:
-        notes.append(f"{count_things(added.rules, 'standing rule')} added")
+        notes.append(because.RULES_ADDED(rules=added.rules))
     return Told(added.text, read_facts(listed, ground, voices), tuple(notes))
 
 
@@ -194,15 +197,13 @@ def _read_kind(text: str) -> tuple[FactKind, str]:
     return "key", text
 
 
-def describe_dropped(dropped: tuple[Dropped, ...]) -> list[str]:
+def describe_dropped(dropped: tuple[Dropped, ...]) -> list[Reason]:
     """Describe the dropped sentences for the report."""
-    if not dropped:
-        return []
-    return [f"{count_things(len(dropped), 'sentence')} dropped ({_name_claims(dropped)})"]
+    return [because.DROPPED(sentences=len(dropped), because=_name_claims(dropped))] if dropped else []
 
 
-def _name_claims(dropped: tuple[Dropped, ...]) -> str:
+def _name_claims(dropped: tuple[Dropped, ...]) -> Reason:
     claims = list(dict.fromkeys(claim for one in dropped for claim in one.claims))
     shown = ", ".join(claim[:60] for claim in claims[:_SHOWN_MAX])
-    more = f" and {len(claims) - _SHOWN_MAX} more" if len(claims) > _SHOWN_MAX else ""
-    return f"not in the source: {shown}{more}" if claims else "instructions, not a record"
+    more = f", … (+{len(claims) - _SHOWN_MAX})" if len(claims) > _SHOWN_MAX else ""
+    return because.NOT_IN_SOURCE(claims=shown + more) if claims else because.NOT_A_RECORD()

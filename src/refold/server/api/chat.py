@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from refold.conversation.reason import detect_language
 from refold.errors import FormatError, ProviderError, Unavailable
@@ -22,7 +22,9 @@ from refold.llm.summariser import is_plugin
 from refold.server.api.interface import Access, Asker, Json, describe_body, read_model
 from refold.server.auth import PREFIX
 from refold.server.request import find_bearer, find_header
-from refold.stages.prompts import Demands, write_demands, write_record
+from refold.stages.extract.words import shorten_words
+from refold.stages.prompts import PROMPT_CHARS_MAX, Demands, write_demands, write_record
+from refold.stages.summarise import clean_words
 
 router = APIRouter(tags=["chat"])
 TIMEOUT_S = 30.0
@@ -33,14 +35,18 @@ CHARS_MAX = 12_000
 MESSAGES_MAX = 10_000
 PROVIDERS = ("openai", "anthropic")
 SUMMARY_CHARS_MAX = 500
+OPENING = "[Context Summary]"
 
 
 class ChatConfig(BaseModel):
-    """The caller's settings of the model; other fields are ignored."""
+    """The caller's settings of the model; other fields are ignored. ``prompt`` replaces the demands on the summary."""
 
     model_config = ConfigDict(extra="allow")
 
     model: str = Field(default="", max_length=200)
+    prompt: str = Field(
+        default="", max_length=PROMPT_CHARS_MAX, validation_alias=AliasChoices("prompt", "compressionPrompt")
+    )
 
 
 class ChatCompressRequest(BaseModel):
@@ -61,10 +67,12 @@ async def compress_chat(request: Request, access: Asker) -> Json:
 def _compress_chat(body: bytes, request: Request, access: Access) -> Json:
     wish = read_model(body, ChatCompressRequest)
     endpoint = _find_endpoint(wish, request, access)
-    prompt = write_prompt(wish.messages, access.manager.config.fold.prompt)
+    custom = wish.config.prompt.strip() or access.manager.config.fold.prompt
     # Its own event loop in this thread: importing a provider's client takes a second.
-    answer = asyncio.run(_ask(endpoint, prompt))
-    return Json({"summary": answer})
+    answer = asyncio.run(_ask(endpoint, write_prompt(wish.messages, custom)))
+    # The caller adds the opening itself, and a custom prompt sets its own length.
+    words = clean_words(answer, OPENING)
+    return Json({"summary": words if custom else shorten_words(words, SUMMARY_CHARS_MAX)})
 
 
 @dataclass(frozen=True, slots=True)

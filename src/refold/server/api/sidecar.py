@@ -161,7 +161,7 @@ def _describe(prepared: PreparedContext, messages: object, key: str, wish: Compr
         "compression_ratio": round(after / before, 4) if before else 1.0,
         "transforms_applied": [stage.stage for stage in report.stages if stage.edits] if report else [],
         "reason": (report.reason if report else NO_REASON).to_dict(),
-        "notes": list(report.notes) if report else [],
+        "notes": [str(note) for note in report.notes] if report else [],
         "edits": len(prepared.edits),
         "session_id": wish.session_id,
         "ignored": sorted(str(name)[:80] for name in wish.config if name not in _BUDGET_NAMES)[:50],

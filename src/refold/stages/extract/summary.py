@@ -49,6 +49,7 @@ HEADING_TOKENS = 8
 KEY_POINTS_MAX = 5
 KEY_POINT_CHARS = 160
 SHORT_LINES_MAX = 5
+SENTENCE_ENDS = tuple(".!?;。！？；…")
 TRUNCATED_CHARS = 100
 INDEX_TITLES = {"en": "## Exact values", "zh": "## 精确值"}
 
@@ -363,14 +364,19 @@ def _choose_asked(span: Span, tokens_max: int, count: Count, seen: str) -> list[
 
 
 def _write_short(chosen: Sequence[Line], chars_max: int) -> str:
-    """Write the few best lines without headings, within a limit of characters."""
-    best = sorted(chosen, key=lambda one: -one.worth)[:SHORT_LINES_MAX]
-    text = "\n".join(line.written for line in sorted(best, key=lambda one: one.at))
-    if not chars_max or len(text) <= chars_max:
-        return text
-    kept = text[:chars_max]
-    border = max(kept.rfind("\n"), kept.rfind(" "), kept.rfind("。") + 1)
-    return kept[:border] if border > chars_max // 2 else kept
+    """Write the few best lines without headings, within a limit of characters: whole lines, else whole sentences."""
+    best = sorted(chosen, key=lambda one: -one.worth)
+    room = chars_max or sum(len(line.written) + 1 for line in best)
+    kept: list[tuple[float, str]] = []
+    for line in best:
+        text = shorten_words(line.written, max(0, room))
+        is_whole = text == line.written or text.endswith(SENTENCE_ENDS)
+        if text and is_whole and len(kept) < SHORT_LINES_MAX:
+            kept.append((line.at, text))
+            room -= len(text) + 1
+    if not kept and best:
+        return shorten_words(best[0].written, room)
+    return "\n".join(text for _, text in sorted(kept))
 
 
 def _write_truncated(messages: Sequence[Message], room: int, count: Count) -> str:

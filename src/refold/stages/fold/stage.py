@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from refold.conversation import because
+from refold.conversation.reason import Reason, join_reasons
 from refold.conversation.turn import Unit
 from refold.conversation.view import Edit, View
 from refold.stages.clamp import Clamp
@@ -94,7 +95,7 @@ class Fold(FoldOptions):
     ) -> Proposal:
         """Ask for each summary; where no words can be trusted the extract takes their place, and the note says why."""
         edits: list[Edit] = []
-        notes: list[str] = []
+        notes: list[Reason] = []
         is_failed = False
         for span, options in self._plan_spans(view, goal, spans):
             source = Source.read(view, span, spans, edits, self._find_place(view, span))
@@ -102,7 +103,7 @@ class Fold(FoldOptions):
             if self.is_paced and not goal.force and source.count_untold(view) < goal.soft - goal.target:
                 plain = self._make_edit(view, source, extract, goal)
                 edits += [plain] if plain is not None else []
-                notes.append("extractive summary: too little is new for a model")
+                notes.append(because.BY_RULES(because=because.LITTLE_NEW()))
                 continue
             demands = self._make_demands(options)
             room = PromptRoom(self.tool_chars_max, self.prompt_chars_max, self.prompt_tokens_max, view.lens.count_text)
@@ -115,21 +116,21 @@ class Fold(FoldOptions):
                 edit = None
             if edit is not None:
                 edits.append(edit)
-                notes.append("; ".join(("summary by a model", *told.notes, *_note_index(edit, told))))
+                notes += [because.BY_MODEL(), *told.notes, *_note_index(edit, told)]
                 continue
             if told.declined:
                 edits += [plain] if plain is not None else []
                 continue
             is_failed = True
-            why = told.failure or "with the answer the context would not be small enough"
+            why = told.failure or because.NOT_SMALL_ENOUGH()
             # S2.7: the history stays as it is, unless it would not fit.
             if self.on_failure == "keep" and view.tokens <= goal.hard:
-                notes.append(f"no summary: {why}")
+                notes.append(because.NO_SUMMARY(because=why))
                 continue
-            notes.append(f"extractive summary: {why}")
+            notes.append(because.BY_RULES(because=why))
             if plain is not None:
                 edits.append(plain)
-        return Proposed([*edits, *(shortened if edits else ())], "; ".join(notes), is_failed)
+        return Proposed([*edits, *(shortened if edits else ())], join_reasons(notes), is_failed)
 
     def _find_place(self, view: View, span: Sequence[Unit]) -> int:
         """Return where the fold of a span goes: where the span begins, but before important units that stay."""
@@ -238,8 +239,8 @@ def _only_plain_fits(view: View, goal: Goal, told: Sequence[Edit], plain: Sequen
     return left > goal.hard >= shorter
 
 
-def _note_index(edit: Edit, told: Told) -> list[str]:
+def _note_index(edit: Edit, told: Told) -> list[Reason]:
     """Say how many exact values the index adds to a model's words."""
     artifacts = edit.fold.artifacts if edit.fold else ()
     added = sum(1 for one in artifacts if one.value in edit.text and one.value not in told.text)
-    return [f"{added} exact values added"] if added else []
+    return [because.VALUES_ADDED(values=added)] if added else []

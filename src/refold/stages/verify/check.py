@@ -12,8 +12,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from refold.conversation import because
 from refold.conversation.message import Message
-from refold.conversation.reason import Language
+from refold.conversation.reason import NO_REASON, Language, Reason
 from refold.stages.extract.layout import HEADINGS, NOTE_HEADINGS, Layout, Topic, heading_of
 from refold.stages.extract.story import PENDING_CHARS, Span, quote
 from refold.stages.extract.words import RULE_CHARS_MAX, Saying
@@ -257,11 +258,11 @@ COPIED_CHARS = 400
 REFUSAL_CHARS_MAX = 600
 
 _REASONS = {
-    "length": "the answer was cut off",
-    "tool_calls": "the answer was a tool call",
-    "refusal": "the model refused",
-    "content_filter": "the provider's filter stopped the answer",
-    "error": "there was no answer",
+    "length": because.ANSWER_CUT_OFF(),
+    "tool_calls": because.ANSWER_CALLS(),
+    "refusal": because.ANSWER_REFUSES(),
+    "content_filter": because.ANSWER_FILTERED(),
+    "error": because.NO_ANSWER(),
 }
 _REFUSAL = re.compile(
     r"\A\W{0,4}(?:(?:I['’]?m|I am) (?:(?:very |really |so )?sorry|unable|not able)|(?:sorry|apologies|unfortunately),? "
@@ -292,29 +293,29 @@ class Answer:
     headings: Sequence[str] = ()
 
 
-def find_rejection(answer: Answer) -> str:
-    """Return why an answer cannot be a summary; empty if it can."""
-    told = _REASONS.get(answer.finish_reason, "")
+def find_rejection(answer: Answer) -> Reason:
+    """Return why an answer cannot be a summary; no reason if it can."""
+    told = _REASONS.get(answer.finish_reason, NO_REASON)
     if told:
         return told
     text = answer.text.strip()
     if not _WORD.search(text):
-        return "the answer was empty"
+        return because.ANSWER_EMPTY()
     if _CALL.match(text):
-        return "the answer was a tool call"
+        return because.ANSWER_CALLS()
     if _PAGE.match(text):
-        return "the answer was a web page"
+        return because.ANSWER_IS_PAGE()
     if _REFUSAL.match(text) and len(text) <= REFUSAL_CHARS_MAX:
-        return "the model refused"
+        return because.ANSWER_REFUSES()
     if is_echo(text, answer.prompt, answer.demands):
-        return "the answer repeats its prompt"
+        return because.ANSWER_ECHOES()
     if answer.source_tokens and answer.tokens > answer.source_tokens * SIZE_SHARE_MAX:
-        return f"the answer has {answer.tokens:,} tokens, what it sums up {answer.source_tokens:,}"
+        return because.ANSWER_LONG(tokens=answer.tokens, source=answer.source_tokens)
     if answer.headings and _count_headings(text, answer.headings) < min(HEADINGS_MIN, len(answer.headings)):
-        return "the answer lacks the headings that were asked for"
+        return because.ANSWER_BARE()
     if _DATA.match(text):
-        return "the answer was data, not words"
-    return ""
+        return because.ANSWER_IS_DATA()
+    return NO_REASON
 
 
 def is_echo(text: str, prompt: str, demands: str) -> bool:
