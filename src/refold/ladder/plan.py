@@ -23,7 +23,7 @@ from refold.ladder.report import StageReport
 from refold.ladder.rereads import expect_rereads
 from refold.ladder.run import Climb, climb, take_edits
 from refold.stages.clamp import Clamp
-from refold.stages.stage import Ask, Goal, Reply, Stage
+from refold.stages.stage import Ask, Goal, Reply, Stage, check_nothing
 
 _LANGUAGE_SAMPLE = 20
 # The stage that may cut anything: it runs only after what is held has been released.
@@ -46,7 +46,8 @@ class Plan:
     ``trigger`` is set when somebody else decided already: a person, a provider's overflow error. ``economics`` lets a
     change happen when it pays; whoever holds the session hands the carry of the last outcome in again. ``restored`` has
     what offloaded results were, by the text in their place, where a client sent that text back. ``unsent`` are the
-    messages that no earlier request contained, by id: they are sent whole at least once if they fit (L11).
+    messages that no earlier request contained, by id: they are sent whole at least once if they fit (L11). ``check``
+    raises OutOfTime when the work has taken too long.
     """
 
     budget: Budget
@@ -61,6 +62,7 @@ class Plan:
     restored: Mapping[str, str] = field(default_factory=dict)
     find_secrets: Callable[[Iterable[str]], frozenset[str]] | None = None
     unsent: frozenset[str] = frozenset()
+    check: Callable[[], None] = field(default=check_nothing, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,7 @@ def prepare(view: View, plan: Plan, reported_tokens: int | None = None) -> Gener
         restored=plan.restored,
         secrets=_find_secrets(view, plan),
         soft=budget.soft,
+        check=plan.check,
     )
     climbed = yield from _climb_held(view, plan, goal, trigger)
     check_fit(climbed.view, budget)

@@ -16,7 +16,11 @@ from refold.conversation.view import Edit, View, amend
 from refold.errors import LawBroken
 from refold.ladder.laws import find_broken
 from refold.ladder.report import Rejected, StageReport
-from refold.stages.stage import FOLD, Ask, Goal, Proposed, Reply, Stage
+from refold.stages.stage import FOLD, Ask, Goal, OutOfTime, Proposed, Reply, Stage, check_nothing
+
+
+# When the time is over, the newest messages stay as they are up to this share of the room: no record replaces the rest.
+LATE_SHARE = 0.85
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +39,10 @@ Result = TypeVar("Result")
 
 
 def climb(view: View, goal: Goal, stages: Sequence[Stage], *, strict: bool = False) -> Climbing:
-    """Run the stages in order until the goal is met. Tokens are counted and the laws are checked after each stage."""
+    """Run the stages in order until the goal is met. Tokens are counted and the laws are checked after each stage.
+
+    When the time is over, only the stages for *hard* still run, as far as they are needed.
+    """
     edits: list[Edit] = []
     reports: list[StageReport] = []
     tokens_before = view.tokens
@@ -44,10 +51,16 @@ def climb(view: View, goal: Goal, stages: Sequence[Stage], *, strict: bool = Fal
         limit = goal.hard if stage.when == "hard" else goal.target
         # Count and manual triggers force only the fold; other stages run on token pressure.
         forces = is_forced and stage.name == FOLD
-        if view.tokens <= limit and not forces:
+        if (view.tokens <= limit and not forces) or (goal.is_late and stage.when != "hard"):
             continue
-        proposed = stage.propose(view, replace(goal, force=forces, tokens_freed=tokens_before - view.tokens))
-        answered = proposed if isinstance(proposed, list) else (yield from proposed)
+        try:
+            goal.check()
+            proposed = stage.propose(view, replace(goal, force=forces, tokens_freed=tokens_before - view.tokens))
+            answered = proposed if isinstance(proposed, list) else (yield from proposed)
+        except OutOfTime:
+            goal = replace(goal, target=int(goal.hard * LATE_SHARE), check=check_nothing, is_late=True)
+            reports.append(StageReport(stage.name, view.tokens, view.tokens, note="it took too long", is_failed=True))
+            continue
         told = answered if isinstance(answered, Proposed) else Proposed(answered)
         idle = _find_idle(view, told.edits) if forces and view.tokens <= limit and not goal.instructions else []
         wanted = [edit for edit in told.edits if edit not in idle]

@@ -6,6 +6,7 @@ instructions, or as a dry run.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import takewhile
@@ -31,7 +32,7 @@ from refold.offload import OffloadFolder
 from refold.stages.fold import Fold
 from refold.stages.offload import read_path
 from refold.stages.prompts import FACTS_MARK
-from refold.stages.stage import Ask, Reply
+from refold.stages.stage import Ask, OutOfTime, Reply
 
 UNAVAILABLE = "[Content unavailable: {path}]"
 FILES_MAX = 500
@@ -54,6 +55,27 @@ def restore_results(messages: Iterable[Message], folder: OffloadFolder) -> dict[
 
 SOFT_WAIT_S = 5.0
 HARD_WAIT_S = 150.0
+# Processor time for the ladder of one compression; after that it goes on with its cheapest stages.
+CPU_S_MAX = 10.0
+
+
+class WorkLimit:
+    """Limits the processor time of work that runs in one thread after the other, with waits in between."""
+
+    def __init__(self, seconds: float) -> None:
+        self._left_s = seconds
+        self.resume()
+
+    def resume(self) -> None:
+        """Start to count in this thread."""
+        self._since = time.thread_time()
+
+    def check(self) -> None:
+        """Raise OutOfTime if the work has taken too long."""
+        now = time.thread_time()
+        self._left_s, self._since = self._left_s - (now - self._since), now
+        if self._left_s < 0:
+            raise OutOfTime
 
 
 def run_batch(keeper: Keeper, session: OpenSession, wish: BatchRequest, rounds: Rounds) -> Flow[BatchResult]:
@@ -138,9 +160,11 @@ def plan_batch(keeper: Keeper, session: OpenSession, wish: BatchRequest, view: V
         stages = tuple(takewhile(lambda one: not isinstance(one, Fold), stages))
     asks_model = any(isinstance(one, Fold) and one.summariser == "llm" for one in stages)
     stages = tuple(_choose_writer(one, wish) if isinstance(one, Fold) else one for one in stages)
+    limit = WorkLimit(CPU_S_MAX)
     plan = Plan(
         budget=wish.budget,
         stages=stages,
+        check=limit.check,
         find_secrets=find_secrets if keeper.config.redact else None,
         restored=restore_results(said.messages, keeper.find_folder(session.id)),
         thresholds=keeper.find_thresholds(),
@@ -161,6 +185,7 @@ def plan_batch(keeper: Keeper, session: OpenSession, wish: BatchRequest, view: V
                 raise LedgerError(
                     "the lease on {id!r} ran out while a model was asked; nothing was changed", id=session.id
                 )
+            limit.resume()
             ask = asking.send(reply)
     except StopIteration as done:
         outcome: Outcome = done.value

@@ -11,7 +11,7 @@ the same part has a higher level, so undoing the earlier one undoes both.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Literal, Protocol
 
@@ -52,6 +52,14 @@ class Reply:
     declined: bool = False
 
 
+class OutOfTime(Exception):
+    """A compression has used the processor time that it may use; the ladder goes on with its cheapest stages."""
+
+
+def check_nothing() -> None:
+    """Work without a time limit."""
+
+
 @dataclass(frozen=True, slots=True)
 class Goal:
     """What a batch has to reach: ``target`` tokens for the whole view; ``hard`` is the most it may ever have.
@@ -60,7 +68,8 @@ class Goal:
     if the tokens would not ask for it. ``tokens_freed`` is what the stages before this one took out. ``restored`` has
     what offloaded results were, by the text that stands in their place, where a client sent that text back to us
     (S2.5). ``secrets`` are keys and passwords that were said: an index of exact values would take them out of the
-    words that tell what they are.
+    words that tell what they are. Long work calls ``check`` between its passes, which raises OutOfTime when it has taken
+    too long; after that ``is_late`` asks for the quickest way that fits.
     """
 
     target: int
@@ -73,6 +82,8 @@ class Goal:
     restored: Mapping[str, str] = field(default_factory=dict)
     secrets: frozenset[str] = frozenset()
     soft: int = 0
+    check: Callable[[], None] = field(default=check_nothing, repr=False, compare=False)
+    is_late: bool = False
 
 
 @dataclass(frozen=True, slots=True)

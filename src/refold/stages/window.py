@@ -58,7 +58,7 @@ class Window:
         if view.tokens - _count_tokens(view, spoken) + _LINE_TOKENS * len(runs) <= goal.hard:
             runs = [run for run in spoken if run]
         edits: list[Edit] = []
-        least = min(self.summary_tokens_max, int(goal.target * self.summary_share))
+        least = _LINE_TOKENS if goal.is_late else min(self.summary_tokens_max, int(goal.target * self.summary_share))
         # The turns to keep are folded only if the view would not fit with them.
         left = view.tokens + least - (goal.target if border is None else goal.hard)
         over = view.tokens - goal.hard
@@ -86,7 +86,7 @@ class Window:
             stage=self.name,
             role=self.role,
             reason=_REASON,
-            tokens_max=min(self.summary_tokens_max, wanted, gone - max(1, over) - _FRAME_TOKENS),
+            tokens_max=0 if goal.is_late else min(self.summary_tokens_max, wanted, gone - max(1, over) - _FRAME_TOKENS),
         )
 
     def _find_border(self, view: View) -> int | None:

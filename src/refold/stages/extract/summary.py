@@ -8,7 +8,7 @@ stands in the frame.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from refold.conversation.message import Message, fold_handle, mark, message_handle
@@ -32,6 +32,7 @@ from refold.stages.extract.layout import (
 from refold.stages.extract.steer import read_wish, steer_lines, steer_values
 from refold.stages.extract.story import Span, expand_alike, quote, tell_story
 from refold.stages.extract.words import find_pending, find_rules, find_sayings, is_polite, shorten_words
+from refold.stages.stage import check_nothing
 
 Count = Callable[[str], int]
 Style = Literal["note", "sections", "short", "truncated"]
@@ -60,7 +61,8 @@ class ExtractOptions:
 
     ``chars_max`` of 0 sets no limit in characters; a short summary keeps to it as a whole, frame and handle included.
     ``words_share`` is how much of the room the words may take where the index does not need its own; ``instructions``
-    say what a person wants kept. ``closing`` is a sentence below the summary, before the handle.
+    say what a person wants kept. ``closing`` is a sentence below the summary, before the handle. ``check`` is called
+    between passes and raises OutOfTime when the work has taken too long.
     """
 
     tokens_max: int = 4_000
@@ -72,6 +74,7 @@ class ExtractOptions:
     words_share: float = 1.0
     instructions: str = ""
     turn_range: tuple[int, int] = (0, 0)
+    check: Callable[[], None] = field(default=check_nothing, repr=False, compare=False)
 
     @property
     def is_small(self) -> bool:
@@ -111,8 +114,10 @@ def extract_summary(
     """
     fresh = [message for message in messages if message.id not in known]
     span = read_span(messages, fresh, previous, language, is_answered=is_answered)
+    options.check()
     carried = [artifact for fold in previous for artifact in fold.artifacts]
     found = find_artifacts(fresh, span.actions if len(fresh) == len(messages) else None)
+    options.check()
     fold = FoldRecord(
         handle=fold_handle(messages),
         summary="",
@@ -151,6 +156,7 @@ def write_extract(
     lines = steer_lines(_leave_seen(tell_story(span), seen), wish) if is_told else []
     # Counts do not add up exactly; a text over its limit is written again with less room, at most a few times.
     for _ in range(8):
+        options.check()
         if words is None:
             body = _write_body(lines, values, span, options, room, count, seen)
         else:

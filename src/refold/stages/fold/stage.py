@@ -58,6 +58,7 @@ class Fold(FoldOptions):
     def propose(self, view: View, goal: Goal) -> list[Edit] | Proposal:
         """Return one fold for each run of old units; with a model configured, ask it for the words first."""
         choice = choose_units(self, view, goal)
+        goal.check()
         if self.summariser == "llm" and choice.spans:
             return self._ask_model(view, goal, choice.spans, self._shorten(view, choice))
         edits = self._fold_choice(view, goal, choice)
@@ -196,6 +197,7 @@ class Fold(FoldOptions):
                 chars_max=self.summary_chars_max,
                 words_share=STANDING_WORDS_SHARE if self.stands(goal) else 1.0,
                 turn_range=find_turn_range(view, items),
+                check=goal.check,
             )
             planned.append((span, options))
         return planned
