@@ -50,10 +50,9 @@ def test_without_time_the_view_keeps_most_of_the_room(tmp_path: Path, monkeypatc
 def test_time_is_counted_by_thread_and_not_while_waiting() -> None:
     limit = compress.WorkLimit(0.05)
     limit.check()
-    sum(range(3_000_000))
+    sum(range(6_000_000))
     limit.resume()
     limit.check()
+    sum(range(6_000_000))
     with pytest.raises(compress.OutOfTime):
-        while True:
-            sum(range(100_000))
-            limit.check()
+        limit.check()

@@ -8,8 +8,9 @@ import pytest
 
 from refold import CompressionConfig, ContextCompressionManager, FormatError
 from refold.conversation import because
+from refold.ledger.sqlite import SqliteLedger
 from refold.manager.usage import read_usage
-from tests.manager.sessions import agent, chat
+from tests.manager.sessions import SMALL, agent, chat
 
 HYBRID = CompressionConfig.preset("hybrid").replace(window=100_000, reserve=1_000)
 
@@ -143,3 +144,21 @@ def test_s4_6_an_overflow_error_forces(tmp_path: Path) -> None:
     assert prepared.report is not None
     assert prepared.report.reason == because.OVERFLOW()
     assert prepared.messages != history
+
+
+class LedgerOfRows(SqliteLedger):
+    """A ledger that gives no messages away."""
+
+    def read_messages(self, *_args: object, **_options: object) -> Any:
+        raise AssertionError("a report reads no messages: a large session would hold up everybody else")
+
+
+def test_a_report_about_a_session_of_another_process_reads_none_of_its_messages(tmp_path: Path) -> None:
+    first = ContextCompressionManager(SMALL, tmp_path)
+    first.prepare_context_sync("s", chat(6))
+    first.close()
+    second = ContextCompressionManager(SMALL, tmp_path, ledger=LedgerOfRows(tmp_path / ".refold" / "ledger.db"))
+    second.observe_usage("s", {"prompt_tokens": 3_900, "completion_tokens": 10}, finish_reason="length")
+    assert [usage.input_tokens for usage in second.ledger.read_usage("s")] == [3_900]
+    assert [usage.path_length for usage in second.ledger.read_usage("s")] == [6]
+    second.close()

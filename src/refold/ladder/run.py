@@ -18,7 +18,6 @@ from refold.ladder.laws import find_broken
 from refold.ladder.report import Rejected, StageReport
 from refold.stages.stage import FOLD, Ask, Goal, OutOfTime, Proposed, Reply, Stage, check_nothing
 
-
 # When the time is over, the newest messages stay as they are up to this share of the room: no record replaces the rest.
 LATE_SHARE = 0.85
 

@@ -334,7 +334,7 @@ def extend_open(keeper: Keeper, slot: Slot, request: Request) -> Extension | Non
     stored = _store_tail(session, messages, now)
     extension = Extension(session.row, stored, now)
     if request.reports:
-        usages, settings = describe_reports(keeper, slot, session, request.reports)
+        usages, settings = describe_reports(keeper, slot, session.row, request.reports)
         extension = Extension(session.row, stored, now, usages, settings)
     session.row = extend_row(session.row, extension)
     session.path_version = session.row.path_version

@@ -16,14 +16,13 @@ from refold.conversation import because
 from refold.conversation.reason import NO_REASON, Reason
 from refold.errors import FormatError
 from refold.ledger.port import Ledger
-from refold.ledger.records import Event, StoredBatch, StoredEdit, StoredUsage
+from refold.ledger.records import Event, SessionRow, StoredBatch, StoredEdit, StoredUsage, merge_settings
 from refold.manager.notices import read_all_events
 from refold.manager.session import (
     CALIBRATION,
     CARRY,
     FORCED,
     REPORTED,
-    OpenSession,
     Reported,
     StoredCarry,
     read_calibration,
@@ -50,41 +49,47 @@ class ReportedUsage:
 
 
 def observe_usage(keeper: Keeper, session_id: str, report: ReportedUsage) -> None:
-    """Record a provider's usage report, and calibrate counting with it."""
+    """Record a provider's usage report, and calibrate counting with it.
+
+    No messages are read: a session that is not in memory may be large.
+    """
     keeper.need_row(session_id)
     with keeper.held(session_id) as slot:
-        session = keeper.open_stored(slot, session_id)
-        (usage,), changes = describe_reports(keeper, slot, session, (report,))
+        row = keeper.need_row(session_id)
+        (usage,), changes = describe_reports(keeper, slot, row, (report,))
         keeper.ledger.add_usage(session_id, usage)
         if changes:
-            keeper.update_settings(session, changes)
+            keeper.ledger.update_session(session_id, {"settings": changes}, keeper.clock())
+        session = slot.session
+        if session is not None and session.is_current(row):
+            session.row = replace(row, settings=merge_settings(row.settings, changes))
 
 
 def describe_reports(
-    keeper: Keeper, slot: Slot, session: OpenSession, reports: Sequence[ReportedUsage]
+    keeper: Keeper, slot: Slot, row: SessionRow, reports: Sequence[ReportedUsage]
 ) -> tuple[list[StoredUsage], dict[str, object]]:
     """Return the usage to record for providers' reports, and the session settings that follow from them."""
     usages: list[StoredUsage] = []
     changes: dict[str, object] = {}
     for report in reports:
-        usage = _record_usage(keeper, slot, session, report)
+        usage = _record_usage(keeper, slot, row, report)
         usages.append(usage)
         if report.is_extra:
             continue
-        changes |= _learn(slot, {**session.row.settings, **changes}, usage)
-        if forced := _find_force(keeper, session, usage, report):
+        changes |= _learn(slot, {**row.settings, **changes}, usage)
+        if forced := _find_force(keeper, row, usage, report):
             changes[FORCED] = forced.to_json()
     return usages, changes
 
 
-def _record_usage(keeper: Keeper, slot: Slot, session: OpenSession, report: ReportedUsage) -> StoredUsage:
+def _record_usage(keeper: Keeper, slot: Slot, row: SessionRow, report: ReportedUsage) -> StoredUsage:
     sent = slot.sent
     return StoredUsage(
         created_at=keeper.clock(),
-        model=sent.model if sent else session.row.model,
+        model=sent.model if sent else row.model,
         counted_tokens=sent.tokens if sent else 0,
-        path_length=sent.messages if sent else len(session.ids),
-        edits_version=session.row.edits_version,
+        path_length=sent.messages if sent else row.messages,
+        edits_version=row.edits_version,
         **read_usage(report.usage),
     )
 
@@ -96,20 +101,20 @@ def _learn(slot: Slot, settings: Mapping[str, object], usage: StoredUsage) -> di
         return {}
     calibration = read_calibration(settings).observe(sent.model, sent.tokens, usage.input_tokens)
     reported = Reported(sent.model, usage.input_tokens, sent.tokens, sent.marker)
-    carry = StoredCarry(slot.carry, sent.messages, slot.prepared_at, slot.system_tokens, slot.fixed_tokens)
-    return {
-        CALIBRATION: write_calibration(calibration),
-        REPORTED: reported.to_settings(),
-        CARRY: carry.to_settings(),
-    }
+    changes: dict[str, object] = {CALIBRATION: write_calibration(calibration), REPORTED: reported.to_settings()}
+    stored = StoredCarry.read(settings)
+    if stored is None or not stored.is_newer(slot.prepared_at):
+        carry = StoredCarry(slot.carry, sent.messages, slot.prepared_at, slot.system_tokens, slot.fixed_tokens)
+        changes[CARRY] = carry.to_settings()
+    return changes
 
 
-def _find_force(keeper: Keeper, session: OpenSession, usage: StoredUsage, report: ReportedUsage) -> Reason:
+def _find_force(keeper: Keeper, row: SessionRow, usage: StoredUsage, report: ReportedUsage) -> Reason:
     if report.is_overflow:
         return because.OVERFLOW()
     if report.finish_reason not in ("length", "max_tokens"):
         return NO_REASON
-    window = keeper.find_budget(replace(session.row, model=usage.model), session.counter).window
+    window = keeper.find_budget(replace(row, model=usage.model), keeper.find_counter(row)).window
     used = usage.input_tokens + usage.output_tokens
     # If the window was not nearly full, the limit on the answer cut it off, unless the settings say otherwise.
     is_full = keeper.config.compact_on_length or used >= NEAR_WINDOW * window

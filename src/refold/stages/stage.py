@@ -68,8 +68,8 @@ class Goal:
     if the tokens would not ask for it. ``tokens_freed`` is what the stages before this one took out. ``restored`` has
     what offloaded results were, by the text that stands in their place, where a client sent that text back to us
     (S2.5). ``secrets`` are keys and passwords that were said: an index of exact values would take them out of the
-    words that tell what they are. Long work calls ``check`` between its passes, which raises OutOfTime when it has taken
-    too long; after that ``is_late`` asks for the quickest way that fits.
+    words that tell what they are. Long work calls ``check`` between its passes; it raises OutOfTime when the work has
+    taken too long; after that ``is_late`` asks for the quickest way that fits.
     """
 
     target: int
