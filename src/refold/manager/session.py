@@ -12,6 +12,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from typing import Any
 
 from refold.budget import Budget, Carry, Counts
 from refold.conversation import because
@@ -38,6 +39,7 @@ CARRY = "carry"
 WINDOWS = "windows"
 ROOM = "room"  # Window and reserve that the caller or its settings gave the newest request.
 REDO = "redo"
+FIGURE_MAX = 1e12  # The largest stored figure that is read: above any count of tokens, and any time in seconds.
 COUNTED = "counted"  # How many messages the session had when a count last compressed it.
 
 
@@ -56,15 +58,11 @@ class Reported:
         stored = settings.get(REPORTED)
         if not isinstance(stored, Mapping):
             return None
-        figures = stored.get("input_tokens"), stored.get("counted_tokens")
-        if not all(isinstance(figure, int) for figure in figures):
+        figures: list[Any] = [stored.get("input_tokens"), stored.get("counted_tokens")]
+        if not all(map(_is_figure, figures)):
             return None
-        return cls(
-            str(stored.get("model", "")),
-            stored["input_tokens"],
-            stored["counted_tokens"],
-            str(stored.get("marker", "")),
-        )
+        input_tokens, counted_tokens = map(int, figures)
+        return cls(str(stored.get("model", "")), input_tokens, counted_tokens, str(stored.get("marker", "")))
 
     def to_settings(self) -> dict[str, object]:
         """Return what is stored."""
@@ -105,7 +103,7 @@ class StoredCarry:
         stored = settings.get(CARRY)
         if not isinstance(stored, list) or len(stored) not in (8, 10):
             return None
-        if not all(isinstance(figure, int | float) and not isinstance(figure, bool) for figure in stored):
+        if not all(map(_is_figure, stored)):
             return None
         carry, (messages, prepared_at, *fixed) = Carry(*(int(figure) for figure in stored[:6])), stored[6:]
         return cls(carry, int(messages), float(prepared_at), *(int(figure) for figure in fixed))
@@ -130,12 +128,16 @@ def is_refused(settings: Mapping[str, object]) -> bool:
 def read_calibration(settings: Mapping[str, object]) -> Calibration:
     """Return the calibration that usage reports gave this session."""
     stored = settings.get(CALIBRATION)
-    tracks = []
-    for row in stored if isinstance(stored, list) else ():
-        if isinstance(row, list) and len(row) == 4 and isinstance(row[0], str):
-            ratio, spread, weight = (float(figure) for figure in row[1:])
-            tracks.append(Track(row[0], ratio, spread, weight))
-    return Calibration(tuple(tracks))
+    rows = [row for row in stored if isinstance(row, list) and len(row) == 4] if isinstance(stored, list) else []
+    tracks = [
+        Track(row[0], *map(float, row[1:])) for row in rows if isinstance(row[0], str) and all(map(_is_figure, row[1:]))
+    ]
+    return Calibration(tuple(track for track in tracks if track.is_plausible))
+
+
+def _is_figure(stored: object) -> bool:
+    """Tell whether a stored value is a plain figure. An imported file may contain anything, NaN and infinity too."""
+    return isinstance(stored, int | float) and not isinstance(stored, bool) and 0 <= stored <= FIGURE_MAX
 
 
 def write_calibration(calibration: Calibration) -> list[object]:
@@ -161,7 +163,9 @@ def read_room(settings: Mapping[str, object]) -> tuple[int | None, int | None]:
 def _read_room(stored: object) -> tuple[int | None, int | None]:
     if not isinstance(stored, list) or len(stored) != 2:
         return None, None
-    window, reserve = (one if isinstance(one, int) and one >= 0 else None for one in stored)
+    window, reserve = (one if isinstance(one, int) and _is_figure(one) else None for one in stored)
+    if window and reserve and reserve >= window:
+        return None, None
     return window or None, reserve
 
 

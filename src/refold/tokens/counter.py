@@ -339,6 +339,11 @@ class Track:
     spread: float
     weight: float
 
+    @property
+    def is_plausible(self) -> bool:
+        """True if the ratio may be that of one request; a comparison with NaN is never true."""
+        return _RATIO_MIN <= self.ratio <= _RATIO_MAX
+
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
