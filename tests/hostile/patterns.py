@@ -1,7 +1,8 @@
 """Finds every pattern of the package, writes texts that are bad for it, and measures how its time grows.
 
 Patterns are found in two ways, so that a new one is covered without being listed: in the values of modules and classes,
-however deep in tuples and dicts, and in the source, where ``re`` is called with a literal.
+however deep in tuples and dicts, and in the source, where ``re`` is called with a literal. Functions that make one
+of something else are found, too; they are listed with examples.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any
 
 import refold
 from refold.errors import ConfigError
+from refold.stages.extract import steer
 from tests.effort import is_quick
 
 # Below this nothing is judged: the clock is too coarse, and nobody waits for it.
@@ -59,6 +61,55 @@ def list_modules() -> list[Any]:
     return found
 
 
+# Functions that make a pattern from something else than a literal, with examples of what they make. Those without an
+# example make the values of a module, which the walk finds, or what is said behind them.
+MADE = {
+    "refold.agent.workspace.compile_pattern": (),  # The model's own, run in a process that is killed in time.
+    "refold.cli.app._translate_usage": (),  # A person's own command line.
+    "refold.config.values._check_pattern": (),  # The operator's own; compiled only.
+    "refold.conversation.message.choose_observations": (),  # The operator's own, tried at the beginning of a message.
+    "refold.formats.canonical.leave_out": (),  # The caller's own.
+    "refold.llm.openai._find_rejected": (r"\bmax_completion_tokens\b",),
+    "refold.llm.redact._named": (),
+    "refold.llm.redact._shape": (),
+    "refold.recall.facts._find_all": (r"(?<!\w)3\.14(?!\w)", r"(?<!\w)a\ a(?!\w)"),
+    "refold.recall.words.__init__": (r"[,'\\]|aa|aab|ab", r"[,'\\]|\ a|中中"),
+    "refold.stages.extract.cue._compile": (),
+    "refold.stages.extract.cue.any_of": (),
+    "refold.stages.extract.steer._occurs": (
+        r"(?<![a-z0-9])port(?:e?s)?(?![a-z0-9])",
+        r"(?<![a-z0-9])e(?:e?s)?(?![a-z0-9])",
+    ),
+    "refold.stages.extract.steer.read_wish": tuple(pattern for pattern, _ in steer._SORTS),
+    "refold.stages.landmarks._rule": (),
+    "refold.stages.landmarks._words": (),
+    "refold.stages.score.find_keyword": (
+        r"(?<![A-Za-z0-9_])todo(?![A-Za-z0-9_])",
+        r"(?<![A-Za-z0-9_])a\-a(?![A-Za-z0-9_])",
+    ),
+    "refold.web.pages.recall.draw_marked": (r"(aab|aa|a)", r"(a\ a|\ )"),
+}
+
+
+def find_makers() -> set[str]:
+    """Return the functions of the package that hand something else than a literal to ``re``."""
+    found = set()
+    for module in list_modules():
+        tree = ast.parse(Path(module.__file__ or "").read_text("utf-8"))
+        for function in ast.walk(tree):
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                made = (node for node in ast.walk(function) if _is_call_of_re(node))
+                if any(not isinstance(node.args[0], ast.Constant) for node in made):
+                    found.add(f"{module.__name__}.{function.name}")
+    return found
+
+
+def _is_call_of_re(node: Any) -> bool:
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CALLS):
+        return False
+    return isinstance(node.func.value, ast.Name) and node.func.value.id in ("re", "regex") and bool(node.args)
+
+
 def find_patterns() -> dict[str, Any]:
     """Return every compiled pattern of the package by where it is; each text of a pattern once."""
     found: dict[str, Any] = {}
@@ -76,6 +127,9 @@ def find_patterns() -> dict[str, Any]:
                 add(where, pattern)
         for line, pattern in _read_literals(Path(module.__file__ or "")):
             add(f"{module.__name__}:{line}", pattern)
+    for where, examples in MADE.items():
+        for at, example in enumerate(examples):
+            add(f"{where} {at}", re.compile(example, re.I))
     return found
 
 
@@ -100,9 +154,7 @@ def _walk(value: Any, where: str, module: str, depth: int) -> Iterator[tuple[str
 
 def _read_literals(file: Path) -> Iterator[tuple[int, Any]]:
     for node in ast.walk(ast.parse(file.read_text("utf-8"))):
-        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CALLS):
-            continue
-        if not (isinstance(node.func.value, ast.Name) and node.func.value.id in ("re", "regex") and node.args):
+        if not _is_call_of_re(node):
             continue
         first = node.args[0]
         if isinstance(first, ast.Constant) and isinstance(first.value, str | bytes):

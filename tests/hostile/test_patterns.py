@@ -6,8 +6,10 @@ from typing import TypeVar
 from tests.effort import is_quick
 from tests.hostile.patterns import (
     FLOOR_S,
+    MADE,
     TookTooLong,
     find_growth,
+    find_makers,
     find_patterns,
     find_slowest,
     find_uses,
@@ -52,6 +54,10 @@ def test_every_pattern_of_the_package_is_linear() -> None:
                     faults.append(f"{where}.{name} on {write(60)!r}: {growth}")
                     break
     assert faults == []
+
+
+def test_every_function_that_makes_a_pattern_is_listed_with_examples() -> None:
+    assert find_makers() == MADE.keys()
 
 
 def test_a_pattern_for_short_texts_is_quick_on_the_longest_it_sees() -> None:

@@ -48,6 +48,7 @@ from refold.server.session_lookup import Identities
 from refold.server.settings import GatewaySettings
 from refold.server.upstream import Upstreams
 from refold.server.wires import find_side, write_error
+from refold.tokens import counter_for
 
 if TYPE_CHECKING:
     from refold.otel import Telemetry
@@ -145,9 +146,11 @@ class Application:
             yield
 
     async def start(self) -> None:
-        """Open connections and load known sessions."""
+        """Open connections, load the vocabulary and known sessions."""
         self._loop = asyncio.get_running_loop()
         self.upstreams.open()
+        # Loading a vocabulary holds the interpreter lock: the first request would hold up all others.
+        counter_for("gpt-5", self.manager.config.tokenizer).count_text("a")
         await self.preparer.load_known()
         self.is_ready = True
 
