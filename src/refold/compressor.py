@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from refold.conversation import because
-from refold.conversation.message import Format, Message, is_user_turn
-from refold.conversation.reason import NO_REASON, Language, Reason, detect_language
+from refold.conversation.message import Format, Message
+from refold.conversation.reason import NO_REASON, Reason, detect_language
 from refold.conversation.turn import find_cuts
 from refold.errors import ConfigError
 from refold.formats import detect, parse_messages
+from refold.ladder.plan import detect_said
 from refold.stages.extract.layout import CLOSING
 from refold.stages.extract.summary import ExtractOptions, extract_summary
 from refold.stages.prompts import write_archive_prompt, write_facts_prompt
@@ -109,7 +110,7 @@ class ContextCompressor:
 
     async def _sum_up(self, archived: Sequence[Message], is_answered: bool) -> tuple[str, list[str], str]:
         """Return the summary, the facts, and who wrote the summary."""
-        language = _language_of(archived)
+        language = detect_said(reversed(archived))
         counter = TokenCounter()
         options = ExtractOptions(tokens_max=SUMMARY_TOKENS_MAX, style="short", opening=OPENING)
         extract = extract_summary(archived, (), options, counter.count_text, language=language, is_answered=is_answered)
@@ -166,11 +167,6 @@ def _is_summary(message: Message) -> bool:
 def _check_count(count: object) -> None:
     if isinstance(count, bool) or not isinstance(count, int) or count < 0:
         raise ConfigError(f"retention_count is {count!r}; give a whole number of messages, 0 or more")
-
-
-def _language_of(messages: Sequence[Message]) -> Language:
-    spoken = [message for message in messages if is_user_turn(message.role, message.parts)]
-    return detect_language(part.text for message in spoken[-20:] for part in message.parts if part.kind == "text")
 
 
 def _parse_facts(text: str) -> list[str]:

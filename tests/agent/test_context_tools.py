@@ -46,6 +46,29 @@ def test_answers_are_in_chinese_where_people_speak_chinese(tmp_path: Path) -> No
         assert tools.context_expand("m:00000000").startswith("找不到")
 
 
+LOG = "\n".join(f"2026-11-17 ERROR worker {n} lost its connection to the database server" for n in range(60))
+LOG_ZH = "\n".join(f"2026-11-17 错误 工作进程 {n} 与数据库服务器的连接已断开" for n in range(60))
+
+
+@pytest.mark.parametrize(
+    ("said", "language"),
+    [
+        (["这个端口为什么打不开？", "再试一次，谢谢。", LOG], "zh"),
+        (["看这个：\n" + LOG, "还有这个：\n" + LOG], "zh"),
+        (["这个端口为什么打不开？", "再试一次，谢谢。", "continue"], "zh"),
+        (["Why is this port closed?", "Try it again, thanks.", LOG_ZH], "en"),
+        (["Why is this port closed?", "Try it again, thanks.", "继续"], "en"),
+    ],
+)
+def test_one_message_does_not_change_the_language_of_the_answers(
+    tmp_path: Path, said: list[str], language: str
+) -> None:
+    with make_manager(tmp_path) as manager:
+        for text in said:
+            manager.append("s", [{"role": "user", "content": text}, {"role": "assistant", "content": "ok"}])
+        assert ContextTools(manager, "s").find_language() == language
+
+
 async def test_compress_says_before_after_and_what_did_it(tmp_path: Path) -> None:
     manager, tools = open_tools(tmp_path)
     with manager:

@@ -18,7 +18,7 @@ from refold.cli.repl.commands import COMMANDS, run_command
 from refold.cli.repl.screen import OPTIMISING, Screen
 from refold.cli.repl.session import ChatSession, show_event
 from refold.conversation import because
-from refold.testing import RecordedRequest, ScriptedProvider, ScriptedUsage, call_tool, say
+from refold.testing import RecordedRequest, ScriptedProvider, ScriptedUsage, call_tool, fail, say
 from tests.agent.talking import check_stored, make_agent, make_manager, make_model, pick, run_all
 from tests.agent.test_overflow import write_history
 
@@ -128,6 +128,21 @@ async def test_s2_12_compact_says_before_after_freed_and_deleted_files_and_is_in
     assert "/compact [instructions]" in text
     named = "help context compact undo redo pin recall expand summary facts memory config model"
     assert set(COMMANDS) == {*named.split(), "sessions", "resume", "export", "cost", "quit"}
+
+
+async def test_s3_1_compact_says_that_a_truncation_took_the_place_of_the_models_summary(tmp_path: Path) -> None:
+    with (
+        ScriptedProvider(fail(400, "no summaries today")) as provider,
+        make_manager(tmp_path, preset="hybrid", window=60_000, summariser="llm") as manager,
+    ):
+        manager.append("s", write_history("openai-chat"), format="openai-chat")
+        screen, console = make_screen()
+        await run_command(make_chat(provider, manager), screen, "/compact")
+        text = " ".join(console.export_text().split())
+        assert "[Truncated Summary]" in str(manager.read_view("s"))
+    assert "extractive summary: " in text
+    assert "no summaries today" in text
+    assert "freed" in text
 
 
 async def test_s2_13_every_step_offloads_compacts_if_needed_tells_and_goes_on(tmp_path: Path) -> None:

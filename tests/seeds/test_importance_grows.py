@@ -223,7 +223,7 @@ async def test_s1_5_the_tools_answer_as_the_document_shows(tmp_path: Path) -> No
         events = await run_all(make_agent(provider, manager), "看看上下文，然后压缩它。")
         assert (manager.config.keep_recent, manager.config.max_tool_output) == (15, 5000)
     status, compressed, configured = [one.text for one in pick(events, ToolFinished)]
-    assert "maxTurns 50, keepRecent 10, maxToolOutput 3000, summaryMaxChars 500, autoCompress false" in status
+    assert "配置：最大轮数 50，保留最近轮数 10，工具输出字符上限 3000，摘要字符上限 500，自动压缩 关闭" in status
     assert "总消息数 47，已压缩 0 条" in status
     before, after = re.findall(r"压缩完成：(\d+) → (\d+) 条消息", compressed)[0]
     assert int(after) < int(before)

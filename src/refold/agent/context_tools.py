@@ -222,6 +222,20 @@ def _check_setting(name: str, value: object, texts: Texts) -> str:
 
 
 _SUMMARY_CHARS = 4_000
+_LABELS = {
+    "maxTurns": "最大轮数",
+    "keepRecent": "保留最近轮数",
+    "maxToolOutput": "工具输出字符上限",
+    "summaryMaxChars": "摘要字符上限",
+    "autoCompress": "自动压缩",
+    "importanceThreshold": "重要性阈值",
+}
+
+
+def _show(value: object, *, is_chinese: bool = False) -> str:
+    if is_chinese and isinstance(value, bool):
+        return "开启" if value else "关闭"
+    return "—" if value is None else json.dumps(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,14 +273,15 @@ class Texts:
     def _list_figures(self, now: SessionStatus, values: Mapping[str, object]) -> list[str]:
         """Return configuration and statistics, one per line."""
         saved = now.folded_away
-        listed = ", ".join(f"{name} {'—' if value is None else json.dumps(value)}" for name, value in values.items())
+        listed = ", ".join(f"{name} {_show(value)}" for name, value in values.items())
+        zh = "，".join(f"{_LABELS[name]} {_show(value, is_chinese=True)}" for name, value in values.items())
         hidden = now.messages - now.messages_in_view
         return [
-            self._say(f"Configuration: {listed}.", f"配置：{listed}。"),
+            self._say(f"Configuration: {listed}.", f"配置：{zh}。"),
             self._say(
                 f"Statistics: {count_things(now.messages, 'message')}, {max(0, hidden):,} compressed, "
                 f"{saved:,} tokens saved.",
-                f"统计：总消息数 {now.messages:,}，已压缩 {max(0, hidden):,} 条，节省 {saved:,} tokens。",
+                f"统计：总消息数 {now.messages:,}，已压缩 {max(0, hidden):,} 条，节省 {saved:,} 词元。",
             ),
         ]
 
@@ -276,14 +291,14 @@ class Texts:
         lines = [
             self._say(
                 f"Context: {now.tokens:,} of {now.hard:,} tokens ({share}; window {now.window:,}).",
-                f"上下文：{now.tokens:,} / {now.hard:,} tokens（{share}，窗口 {now.window:,}）。",
+                f"上下文：{now.tokens:,} / {now.hard:,} 词元（{share}，窗口 {now.window:,}）。",
             ),
             self._say(
                 f"In view: {now.messages_in_view:,} of {count_things(now.messages, 'message')}, "
                 f"{count_things(now.turns, 'turn')}; {now.tokens_original:,} tokens in all, "
                 f"{count_things(now.compression_count, 'compression')}, {now.pinned:,} pinned.",
                 f"可见：{now.messages:,} 条消息中的 {now.messages_in_view:,} 条，{now.turns:,} 轮；"
-                f"原文共 {now.tokens_original:,} tokens，已压缩 {now.compression_count:,} 次，固定 {now.pinned:,} 条。",
+                f"原文共 {now.tokens_original:,} 词元，已压缩 {now.compression_count:,} 次，固定 {now.pinned:,} 条。",
             ),
         ]
         if now.stopped:
@@ -306,7 +321,7 @@ class Texts:
             f"Compressed: {fewer}{done.previous_tokens:,} → {done.current_tokens:,} tokens, "
             f"{done.freed_tokens:,} freed ({stages}). {count_things(done.preserved_count, 'message')} unchanged.{gone} "
             f"Originals: context_recall, context_expand.",
-            f"压缩完成：{fewer}{done.previous_tokens:,} → {done.current_tokens:,} tokens，释放 {done.freed_tokens:,}"
+            f"压缩完成：{fewer}{done.previous_tokens:,} → {done.current_tokens:,} 词元，释放 {done.freed_tokens:,}"
             f"（{stages}）。"
             f"{done.preserved_count:,} 条消息未变。{gone}原文可用 context_recall、context_expand 取回。",
         )
@@ -315,12 +330,12 @@ class Texts:
         """Return that nothing was done."""
         return self._say(
             f"Nothing was compressed ({done.reason}): {done.current_tokens:,} tokens as before.",
-            f"没有可压缩的内容（{say(done.reason, 'zh')}）：仍为 {done.current_tokens:,} tokens。",
+            f"未压缩（{say(done.reason, 'zh')}）：仍为 {done.current_tokens:,} 词元。",
         )
 
     def settings(self, values: Mapping[str, object]) -> str:
         """Return the current settings."""
-        lines = [f"{name}: {'—' if value is None else json.dumps(value)}" for name, value in values.items()]
+        lines = [f"{name}: {_show(value)}" for name, value in values.items()]
         return "\n".join([self._say("Settings of compression:", "压缩设置："), *lines])
 
     def changed(self, wanted: Mapping[str, object], values: Mapping[str, object]) -> str:

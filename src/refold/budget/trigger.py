@@ -211,13 +211,15 @@ class Ahead:
     def tell(self, language: Language = "en") -> str:
         """Return the sentence, such as ``compresses at 100 messages or 4,000 tokens; 40 messages to go``."""
         zh = language == "zh"
-        places = (" 或 " if zh else " or ").join(_count(one.at, one.measure, language) for one in self.limits)
+        # A threshold that was passed and has to wait for more messages is not the one that acts next.
+        acting = self.limits if self.is_due or self.nearest in self.limits else (self.nearest,)
+        places = ("或 " if zh else " or ").join(_count(one.at, one.measure, language) for one in acting)
         if self.is_due:
             left = "下一次请求将压缩" if zh else "the next request compresses"
         else:
             missing = _count(self.nearest.left, self.nearest.measure, language)
             left = f"还差 {missing}" if zh else f"{missing} to go"
-        return f"达到 {places} 时压缩；{left}" if zh else f"compresses at {places}; {left}"
+        return f"达到 {places}时压缩；{left}" if zh else f"compresses at {places}; {left}"
 
 
 def look_ahead(
@@ -248,7 +250,7 @@ def look_ahead(
     missing = max(wanted.kept + 1 - spoken, wanted.count_missing(counts))
     is_message = nearest.measure == "messages" and nearest.left < missing
     if is_counted and missing > 0 and (is_message or not nearest.left) and counts.tokens <= budget.hard:
-        nearest = Limit("messages", spoken + missing, spoken)
+        nearest = Limit("messages", counts.messages + missing, counts.messages)
     return Ahead(tuple(limits), nearest)
 
 

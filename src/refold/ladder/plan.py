@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 
 from refold.budget import Budget, Counts, Thresholds, Trigger
 from refold.budget.decision import Decision, DecisionPolicy, decide_batch
@@ -25,7 +26,8 @@ from refold.ladder.run import Climb, climb, take_edits
 from refold.stages.clamp import Clamp
 from refold.stages.stage import Ask, Goal, Reply, Stage, check_nothing
 
-_LANGUAGE_SAMPLE = 20
+# How many messages tell the language of a conversation, and how many characters at each end of one.
+_SAMPLE, _END = 20, 400
 # The stage that may cut anything: it runs only after what is held has been released.
 LAST_RESORT = "clamp"
 # A compression that is to save money leaves so many of the newest steps as they are.
@@ -287,14 +289,18 @@ def detect_view_language(view: View) -> Language:
 
 
 def detect_said(newest_first: Iterable[Item | Message]) -> Language:
-    """Return the language of the first user messages among these."""
-    texts: list[str] = []
-    for item in newest_first:
-        if is_user_turn(item.role, item.parts):
-            texts += [part.text for part in item.parts if part.kind == "text"]
-            if len(texts) >= _LANGUAGE_SAMPLE:
-                break
-    return detect_language(texts)
+    """Return the language of most of the first user messages among these, so that no long one decides alone."""
+    spoken = (item for item in newest_first if is_user_turn(item.role, item.parts))
+    texts = ["\n".join(part.text for part in item.parts if part.kind == "text") for item in islice(spoken, _SAMPLE)]
+    zh = sum(map(_is_chinese, texts))
+    return detect_language(texts) if zh * 2 == len(texts) else "zh" if zh * 2 > len(texts) else "en"
+
+
+def _is_chinese(text: str) -> bool:
+    """Tell whether the first or the last line is Chinese: people write before or after what they paste."""
+    said = text.strip()
+    ends = (said[:_END].split("\n")[0], said[-_END:].split("\n")[-1])
+    return any(detect_language([line]) == "zh" for line in ends)
 
 
 def _count_view(view: View, reported_tokens: int | None, unsent: frozenset[str]) -> Counts:

@@ -152,6 +152,8 @@ async def compact(chat: ChatSession, screen: Screen, argument: str) -> None:
             freed_tokens=done.freed_tokens,
         )
     )
+    for failed in (stage for stage in done.stages if stage.is_failed):
+        screen.note(say_reason(failed.note), "yellow")
     gone = ", ".join(f"{stage.stage} {tell_change(stage.tokens_freed)}" for stage in done.stages if stage.edits)
     files = tr(" · {files} deleted", files=count_things(len(done.deleted_files), "file")) if done.deleted_files else ""
     kept = tr("unchanged: {messages}", messages=count_things(done.preserved_count, "message"))
