@@ -222,3 +222,61 @@ def test_a_conversation_at_the_provider_is_stored_under_its_name_across_a_restar
         items = [json.loads(one.raw) for one in manager.ledger.read_messages("conv_1")]
         assert [item["role"] for item in items] == ["user", "assistant"] * 5
         assert sum(event.kind == "skipped" for event in manager.ledger.read_events("conv_1")) == 1
+
+
+def converse(rig, numbers, conversation="", **fields):
+    """Ask in a conversation that the provider holds, which begins here unless it is named."""
+    with openai.OpenAI(base_url=f"{rig.url}/v1", api_key="sk-x", max_retries=0) as client:
+        conversation = conversation or client.conversations.create().id
+        for number in numbers:
+            raw = client.responses.with_raw_response.create(
+                model="scripted-1", input=words(number), conversation=conversation, **fields
+            )
+            assert raw.parse()
+    return raw, conversation
+
+
+def test_a_conversation_that_outgrows_the_window_goes_on_without_the_providers_copy(start, caplog):
+    rig = start(answer_by_id(), config=SMALL, window=8_000)
+    raw, name = converse(rig, range(3))
+    assert raw.headers["x-refold-session"] == name
+    sent = [json.loads(one.body) for one in rig.provider.requests if one.wire == "openai-responses"]
+    assert [(one["conversation"], one["input"]) for one in sent] == [(name, words(number)) for number in range(3)]
+    raw, _ = converse(rig, range(3, 20), name)
+    tokens, after = map(int, raw.headers["x-refold-tokens"].split("->"))
+    assert after < 7_000 < tokens
+    last = json.loads(rig.provider.requests[-1].body)
+    assert "conversation" not in last
+    assert last["input"][-1] == {"role": "user", "content": words(19)}
+    assert "goes on without the provider's copy" in caplog.text
+    (row,) = rig.manager.ledger.list_sessions()
+    items = [json.loads(one.raw) for one in rig.manager.ledger.read_messages(row.id)]
+    assert [item["role"] for item in items] == ["user", "assistant"] * 19 + ["user"]
+    assert [item["content"] for item in items[::2]] == [words(number) for number in range(20)]
+
+
+def test_a_detached_conversation_never_goes_back_to_the_providers_copy(tmp_path, empty_home, stored):
+    script, config = answer_by_id(), SMALL | stored
+    with start_rig(tmp_path / "work", script, config=config, window=8_000) as rig:
+        _, name = converse(rig, range(16))
+        assert "conversation" not in json.loads(rig.provider.requests[-1].body)
+        wait_for(lambda: rig.manager.ledger.read_session(name).settings.get(RESPONSES))
+    with start_rig(tmp_path / "work", script, config={"window": 200_000} | stored, window=200_000) as rig:
+        for edit in rig.manager.ledger.read_edits(name):
+            rig.manager.undo(name, edit.edit.id)
+        converse(rig, [16], name)
+        sent = json.loads(rig.provider.requests[-1].body)
+        assert "conversation" not in sent
+        assert [item["content"] for item in sent["input"] if item["role"] == "user"] == [words(at) for at in range(17)]
+
+
+def test_a_conversation_that_was_changed_elsewhere_is_left_to_the_provider(start):
+    rig = start(answer_by_id(), config=SMALL)
+    _, name = converse(rig, range(2))
+    with openai.OpenAI(base_url=f"{rig.url}/v1", api_key="sk-x", max_retries=0) as client:
+        client.conversations.items.create(name, items=[{"role": "user", "content": "by the way"}])
+    raw, _ = converse(rig, range(2, 20), name)
+    assert raw.headers["x-refold-session"] == name
+    assert raw.headers["x-refold-reason"] == "conversation"
+    assert json.loads(rig.provider.requests[-1].body)["conversation"] == name
+    assert sum(event.kind == "skipped" for event in rig.manager.ledger.read_events(name)) == 1

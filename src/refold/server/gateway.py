@@ -37,6 +37,7 @@ from refold.server.request import (
     write_own,
 )
 from refold.server.request_memory import Chained, Chains
+from refold.server.session_lookup import name_provided
 from refold.server.settings import INLINE_BYTES_MAX, GatewaySettings
 from refold.server.upstream import AnswerReader, BrokenOff, Look, Upstreams, look_for_refusal, relay_answer
 from refold.server.wires import (
@@ -48,6 +49,7 @@ from refold.server.wires import (
     find_side,
     find_wire,
     is_for_tenants,
+    read_created,
     write_error,
 )
 
@@ -200,7 +202,9 @@ class Gateway:
         if wire is not None:
             prepared = self._overflow.fit_output(await self._prepare(exchange, wire, body))
             exchange.outgoing = prepared if exchange.chained is None else exchange.chained.settle(prepared)
-            if self._settings.recall_tool and prepared.request is not None:
+            # The provider would add a second request of the same turn to its conversation.
+            is_added = exchange.chained is not None and exchange.chained.is_added_by(exchange.outgoing)
+            if self._settings.recall_tool and prepared.request is not None and not is_added:
                 exchange.recall = make_recall_tool(wire)
         response = await self._send(exchange, path)
         look = Look()
@@ -226,10 +230,11 @@ class Gateway:
     async def _prepare(self, exchange: Exchange, wire: Wire, body: bytes) -> Outgoing:
         """Return what goes upstream; a chain that cannot be sent without the provider's part is only stored."""
         chained = exchange.chained
+        name = name_provided(chained.conversation) if chained is not None and chained.conversation else ""
         if chained is None or chained.is_replayable:
-            return await self._preparer.prepare(exchange.asked, wire, body)
+            return await self._preparer.prepare(exchange.asked, wire, body, name)
         reason = because.PREVIOUS_RESPONSE() if chained.is_partial else because.PROVIDER_ITEMS()
-        return await self._preparer.hold(exchange.asked, wire, body, reason)
+        return await self._preparer.hold(exchange.asked, wire, body, reason, name)
 
     async def _send(self, exchange: Exchange, path: str) -> aiohttp.ClientResponse:
         is_read = exchange.outgoing.session is not None
@@ -267,12 +272,17 @@ class Gateway:
         if wire is not None and outgoing.session is not None and response.status == 200:
             coding = response.headers.get("content-encoding", "")
             reader = AnswerReader(wire.read_payload, response.headers.get("content-type", ""), coding)
+        elif exchange.asked.method != "GET" and response.status < 300:
+            reader = self._watch_conversations(exchange, response)
         exchange.status, exchange.has_begun = response.status, True
         own = write_own(outgoing.own_headers())
 
         def finish() -> None:
             if reader is not None and not reader.is_finished:
                 answered = reader.finish()
+                if wire is None:
+                    self._chains.begin(exchange.asked.tenant, answered.response_id, outgoing.body)
+                    return
                 exchange.answers.append(answered)
                 self._preparer.observe(outgoing, answered, is_extra=outgoing.request is None)
                 self._remember(exchange, answered)
@@ -284,11 +294,29 @@ class Gateway:
         finally:
             finish()
 
+    def _watch_conversations(self, exchange: Exchange, response: aiohttp.ClientResponse) -> AnswerReader | None:
+        """Return a reader of the answer that creates a conversation at the provider; note changes of existing ones."""
+        _, _, kind, *rest = [*(find_path(exchange.asked.path) or "").split("/"), "", ""]
+        if kind != "conversations":
+            return None
+        if rest[0]:
+            self._chains.distrust(exchange.asked.tenant, rest[0])
+            return None
+        coding = response.headers.get("content-encoding", "")
+        return AnswerReader(read_created, response.headers.get("content-type", ""), coding)
+
     def _remember(self, exchange: Exchange, answered: Answered) -> None:
-        """Remember a response that the client may continue by its id."""
-        is_partial = exchange.chained is not None and exchange.chained.is_partial
-        if self._chains.remember(exchange.asked.tenant, exchange.whole, answered, is_partial=is_partial):
-            self._preparer.store_response(exchange.outgoing, answered)
+        """Remember a response that the client may continue by its id, or by the provider's conversation."""
+        chained, outgoing, tenant = exchange.chained, exchange.outgoing, exchange.asked.tenant
+        if chained is not None and chained.conversation:
+            is_detached = not chained.is_added_by(outgoing)
+            self._chains.continue_conversation(tenant, chained, answered, is_detached=is_detached)
+            if answered.response_id:
+                named = replace(answered, response_id=chained.conversation)
+                self._preparer.store_response(outgoing, named, is_detached=is_detached)
+        is_partial = chained.is_partial if chained is not None else outgoing.reason.code == because.CONVERSATION.code
+        if self._chains.remember(tenant, exchange.whole, answered, is_partial=is_partial):
+            self._preparer.store_response(outgoing, answered)
 
     async def _relay_turn(
         self, exchange: Exchange, path: str, response: aiohttp.ClientResponse, head: bytes, send: Send, watch: Watch

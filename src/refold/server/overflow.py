@@ -329,9 +329,10 @@ class Fallback:
         except BudgetTooSmall as error:
             smallest = limit_exactly(error.tokens, find_margin(self._manager, request.model))
             prepared = self._run(whole, self._find_config(smallest), edits)
-        return prepared, write_request(whole, prepared.messages), self._count(whole)
+        return prepared, write_request(whole, prepared.messages), self.count(whole)
 
-    def _count(self, request: ReadRequest) -> int:
+    def count(self, request: ReadRequest) -> int:
+        """Return the tokens of a request, without edits."""
         counter = counter_for(request.model or None, self._manager.config.tokenizer)
         form = make_format(request.wire.name)
         parsed = parse_messages(form, request.messages)
@@ -391,7 +392,14 @@ class OverflowRecovery:
     async def shrink(
         self, outgoing: Outgoing, original: bytes, overflow: ContextOverflow, retry: int
     ) -> Outgoing | None:
-        """Return a smaller request after a refusal, or None. ``original`` is the client's request."""
+        """Return a smaller request after a refusal, or None. ``original`` is the client's request.
+
+        The provider may have been asked to compact it: that did not help, so refold does.
+        """
+        held = outgoing.held
+        if held is not None and outgoing.reason.code == because.PROVIDER_COMPACTION.code:
+            tokens = await asyncio.to_thread(self._preparer.count, held)
+            outgoing = replace(outgoing, request=held, held=None, tokens_before=tokens, tokens_after=tokens)
         session, request = outgoing.session, outgoing.request
         if session is None or request is None or retry >= RETRIES_MAX:
             return None

@@ -102,12 +102,15 @@ class Preparer:
         self.storage = TenantStorage(manager.ledger, settings.tenant_bytes)
         self._in_flight = 0
 
-    async def prepare(self, asked: Asked, wire: Wire, body: bytes) -> Outgoing:
-        """Return what goes upstream for a request. Raises only for an invalid session name."""
+    async def prepare(self, asked: Asked, wire: Wire, body: bytes, name: str = "") -> Outgoing:
+        """Return what goes upstream for a request. Raises only for an invalid session name.
+
+        ``name`` is the session's name if the client gives none.
+        """
         started = time.perf_counter()
         if off := self._find_off(asked):
             return Outgoing(body, off)
-        named = asked.header("x-refold-session")
+        named = asked.header("x-refold-session") or name
         session_id = make_id(asked.tenant, check_name(named)) if named else ""
         origin = find_origin(asked)
         continued = await self._memory.find(asked.tenant, wire, body, session_id, origin.conversation)
@@ -124,7 +127,7 @@ class Preparer:
                 request = await self._read(asked.tenant, wire, body)
             except Unreadable as error:
                 if error.reason.code in _HELD:
-                    return await self.hold(asked, wire, body, error.reason)
+                    return await self.hold(asked, wire, body, error.reason, name)
                 return Outgoing(body, error.reason)
             except WorkerFailed as error:
                 original = Outgoing(body, because.FAILED_OPEN(error=str(error)), is_failed_open=True)
@@ -132,6 +135,15 @@ class Preparer:
             if not origin.conversation:
                 origin = replace(origin, conversation=read_conversation(request.body, origin.client))
             session = await self._look_up(asked, request, named, origin)
+        outgoing = await self._prepare_known(asked, session, request, body, continued)
+        outgoing.seconds = time.perf_counter() - started
+        return outgoing
+
+    async def _prepare_known(
+        self, asked: Asked, session: KnownSession, request: ReadRequest, body: bytes, continued: Continued | None = None
+    ) -> Outgoing:
+        """Prepare a request whose session is known."""
+        wire = request.wire
         if self._settings.recall_tool and request.tools:
             request = replace(request, own_tools=(make_recall_tool(wire).definition,))
             if continued is not None:
@@ -151,7 +163,6 @@ class Preparer:
             session.in_flight -= 1
             self._in_flight -= 1
             raise
-        outgoing.seconds = time.perf_counter() - started
         return outgoing
 
     def _find_off(self, asked: Asked) -> Reason:
@@ -160,10 +171,11 @@ class Preparer:
             return because.BYPASS()
         return NO_REASON if self._settings.compress else because.COMPRESSION_OFF()
 
-    async def hold(self, asked: Asked, wire: Wire, body: bytes, reason: Reason) -> Outgoing:
+    async def hold(self, asked: Asked, wire: Wire, body: bytes, reason: Reason, name: str = "") -> Outgoing:
         """Store a request that passes through because the provider holds part of it; say so once per session.
 
-        A request of a provider's conversation brings only what is new: it is stored in a session of that name.
+        A request of a provider's conversation brings only what is new: it is stored in a session of that name. Where
+        the provider is asked to compact, but refused a request as too long, refold has taken over.
         """
         if off := self._find_off(asked):
             return Outgoing(body, off)
@@ -173,7 +185,7 @@ class Preparer:
             request = await asyncio.to_thread(read_request, wire, body, is_held=True)
         except Unreadable:
             return Outgoing(body, reason)
-        origin, named = find_origin(asked), asked.header("x-refold-session")
+        origin, named = find_origin(asked), asked.header("x-refold-session") or name
         provided = find_provider_conversation(request.body) if reason.code == because.CONVERSATION.code else ""
         if provided:
             origin = replace(origin, conversation=provided)
@@ -181,6 +193,8 @@ class Preparer:
             session = KnownSession(session_id, asked.tenant, wire.name, client=origin.client, conversation=provided)
         else:
             session = await self._look_up(asked, request, named, origin)
+            if session.folded_tokens and reason.code == because.PROVIDER_COMPACTION.code:
+                return await self._prepare_known(asked, session, request, body)
         session.in_flight += 1
         self._in_flight += 1
         try:
@@ -192,7 +206,11 @@ class Preparer:
             log.warning("a request was not stored", extra={"fields": {"error": type(error).__name__}})
         return Outgoing(body, reason, session, generation=session.generation, held=request)
 
-    def store_response(self, outgoing: Outgoing, answered: Answered) -> None:
+    def count(self, request: ReadRequest) -> int:
+        """Return the tokens of a request."""
+        return self._fallback.count(request)
+
+    def store_response(self, outgoing: Outgoing, answered: Answered, *, is_detached: bool = False) -> None:
         """Store a response that the client may continue by its id, or by the provider's conversation."""
         session, request = outgoing.session, outgoing.request or outgoing.held
         if session is None or request is None or outgoing.is_failed_open:
@@ -201,7 +219,8 @@ class Preparer:
         if outgoing.reason.code == because.CONVERSATION.code:
             self._reporter.start(session, lambda: manager.append(session.id, answered.output, format=request.wire.name))
         else:
-            self._reporter.start(session, lambda: store_response(manager.ledger, session.id, request, answered))
+            store = partial(store_response, manager.ledger, session.id, request, answered, is_detached=is_detached)
+            self._reporter.start(session, store)
 
     @property
     def ledger(self) -> Ledger:

@@ -8,6 +8,9 @@ this ledger, the whole conversation is known: it is stored like any other, and t
 it fits. When it must be compressed, it is sent without the chain, with a prepared input. A session's newest responses
 are in its settings, so that a restarted gateway, or another one, continues the chain. A chain whose beginning was not
 seen, or which contains items that only the provider holds (results of its own tools), is stored and left alone.
+
+A request with ``conversation`` is treated the same if the gateway saw that conversation being created. Once it was sent
+without the provider's copy, that copy lacks a turn: from then on the whole conversation is sent.
 """
 
 from __future__ import annotations
@@ -23,11 +26,19 @@ from typing import Any
 
 from refold.errors import RefoldError
 from refold.ledger.port import Ledger
+from refold.ledger.records import SessionRow
 from refold.manager.background import Ticket
 from refold.manager.session import HELD, RESPONSES
 from refold.server.body import Places, ReadRequest, Unreadable, dump_json, find_places, parse_json, read_request
 from refold.server.outgoing import Outgoing, Reporter
-from refold.server.session_lookup import TENANT_MARK, KnownSession, continues, make_id
+from refold.server.session_lookup import (
+    TENANT_MARK,
+    KnownSession,
+    continues,
+    find_provider_conversation,
+    make_id,
+    name_provided,
+)
 from refold.server.settings import INLINE_BYTES_MAX, LARGE_BYTES
 from refold.server.wires import Answered, Wire
 
@@ -235,16 +246,26 @@ _REPLAYABLE = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Chained:
-    """A request of a chain: as received, and with the whole conversation in it, or all of it that was seen."""
+    """A request of a chain: as received, and with the whole conversation in it, or all of it that was seen.
+
+    ``conversation`` is the provider's id of it, if that continues the chain. ``is_detached``: the provider's copy lacks
+    a turn.
+    """
 
     original: bytes = field(repr=False)
     whole: bytes = field(repr=False)
     is_replayable: bool
     is_partial: bool = False
+    conversation: str = ""
+    is_detached: bool = False
+
+    def is_added_by(self, outgoing: Outgoing) -> bool:
+        """Tell whether the provider adds this request to its own copy of the conversation."""
+        return bool(self.conversation) and outgoing.body is self.original
 
     def settle(self, prepared: Outgoing) -> Outgoing:
         """Return what goes upstream: the original request, unless it was compressed and can be replayed."""
-        if prepared.edits and self.is_replayable and prepared.session is not None:
+        if self.is_detached or (prepared.edits and self.is_replayable and prepared.session is not None):
             return prepared
         return replace(prepared, body=self.original)
 
@@ -253,12 +274,19 @@ class Chained:
 class KnownResponse:
     """A response that may be continued: the request that it answers, and its own items.
 
-    ``is_partial``: the beginning of the chain was not seen.
+    ``is_partial``: the beginning of the chain was not seen. ``is_detached``: the provider's copy of the conversation
+    lacks a turn.
     """
 
     sent: bytes = field(repr=False)
     output: Sequence[Any] = field(repr=False)
     is_partial: bool = False
+    is_detached: bool = False
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes."""
+        return len(self.sent) + 2_000 * len(self.output)
 
 
 class Chains:
@@ -274,16 +302,23 @@ class Chains:
 
     async def unroll(self, tenant: str, body: bytes) -> Chained | None:
         """Return a chained request with its whole conversation, or what was seen of it; None if it is no such one."""
-        if len(body) > LARGE_BYTES or b'"previous_response_id"' not in body:
+        if len(body) > LARGE_BYTES or not (b'"previous_response_id"' in body or b'"conversation"' in body):
             return None
         try:
             asked = parse_json(body) if len(body) <= INLINE_BYTES_MAX else await asyncio.to_thread(parse_json, body)
         except Unreadable:
             return None
-        before = asked.get("previous_response_id") if isinstance(asked, dict) else None
-        if not (before and isinstance(before, str)) or _list_items(asked.get("input")) is None:
+        if not isinstance(asked, dict) or _list_items(asked.get("input")) is None:
             return None
-        known = await self._find(tenant, before)
+        before, conversation = asked.get("previous_response_id"), find_provider_conversation(asked)
+        if before and isinstance(before, str):
+            known = await self._find(tenant, before)
+        elif conversation:
+            known = await self._find_conversation(tenant, conversation)
+            if known is None or known.is_partial:
+                return None
+        else:
+            return None
         if known is None or len(known.sent) + len(body) <= INLINE_BYTES_MAX:
             return _join(body, asked, known)
         return await asyncio.to_thread(_join, body, asked, known)
@@ -305,6 +340,49 @@ class Chains:
             log.warning("responses could not be looked up", extra={"fields": {"error": type(error).__name__}})
         return None
 
+    async def _find_conversation(self, tenant: str, conversation: str) -> KnownResponse | None:
+        """Return what is known of a conversation at the provider; None if its beginning was not seen."""
+        known = self._known.get((tenant, conversation))
+        if known is not None or self._ledger is None:
+            return known
+        session_id = make_id(tenant, name_provided(conversation))
+        try:
+            row = await asyncio.to_thread(self._ledger.read_session, session_id)
+            if row is None or HELD in row.settings:
+                return None
+            found = await asyncio.to_thread(_read_entry, self._ledger, row, conversation)
+        except RefoldError as error:
+            log.warning("a conversation could not be looked up", extra={"fields": {"error": type(error).__name__}})
+            return None
+        return found[0] if found is not None and found[1] else None
+
+    def begin(self, tenant: str, conversation: str, body: bytes) -> None:
+        """Note that a conversation was created at the provider, with the items in this request."""
+        try:
+            asked = parse_json(body) if len(body) <= LARGE_BYTES else None
+        except Unreadable:
+            asked = None
+        items = (asked.get("items") if isinstance(asked, dict) else None) or []
+        if conversation and isinstance(items, list):
+            self._keep((tenant, conversation), KnownResponse(dump_json({"input": items}), []))
+
+    def distrust(self, tenant: str, conversation: str) -> None:
+        """Note that the provider's copy of a conversation has changed in a way that is not known here."""
+        self._keep((tenant, conversation), KnownResponse(b"{}", [], is_partial=True))
+
+    def continue_conversation(self, tenant: str, chained: Chained, answered: Answered, *, is_detached: bool) -> None:
+        """Note the answer to a request of a conversation; if it broke off, nobody knows whether the provider has it."""
+        known = KnownResponse(chained.whole, list(answered.output), is_detached=is_detached)
+        if answered.response_id and known.size <= self._bytes_max // 4:
+            self._keep((tenant, chained.conversation), known)
+        elif not is_detached:
+            self.distrust(tenant, chained.conversation)
+        if is_detached and not chained.is_detached:
+            log.warning(
+                "a conversation goes on without the provider's copy of it",
+                extra={"fields": {"conversation": chained.conversation}},
+            )
+
     def rename(self, tenant: str, shown: str, held: str) -> None:
         """Note that the client knows a response by another id than the provider, after a recall in a stream."""
         if shown and held and shown != held:
@@ -322,24 +400,29 @@ class Chains:
 
     def remember(self, tenant: str, whole: bytes, answered: Answered, *, is_partial: bool = False) -> bool:
         """Remember a response, with the conversation that it answers; False if the provider cannot continue it."""
-        size = len(whole) + 2_000 * len(answered.output)
-        if not answered.response_id or size > self._bytes_max // 4 or _NOT_HELD.search(whole):
+        known = KnownResponse(whole, list(answered.output), is_partial)
+        if not answered.response_id or known.size > self._bytes_max // 4 or _NOT_HELD.search(whole):
             return False
-        key = (tenant, answered.response_id)
-        if key not in self._known:
-            self._known[key] = KnownResponse(whole, list(answered.output), is_partial)
-            self._bytes += size
+        if (tenant, answered.response_id) not in self._known:
+            self._keep((tenant, answered.response_id), known)
+        return True
+
+    def _keep(self, key: tuple[str, str], known: KnownResponse) -> None:
+        before = self._known.pop(key, None)
+        self._known[key] = known
+        self._bytes += known.size - (before.size if before is not None else 0)
         while self._bytes > self._bytes_max:
             _, oldest = self._known.popitem(last=False)
-            self._bytes -= len(oldest.sent) + 2_000 * len(oldest.output)
-        return True
+            self._bytes -= oldest.size
 
 
 # What a session's settings hold of its responses: the newest ones, and no longer answers than this.
 STORED_MAX, STORED_BYTES_MAX = 4, 64_000
 
 
-def store_response(ledger: Ledger, session_id: str, request: ReadRequest, answered: Answered) -> None:
+def store_response(
+    ledger: Ledger, session_id: str, request: ReadRequest, answered: Answered, *, is_detached: bool = False
+) -> None:
     """Store which messages of a session a response answers, and the response. Blocks."""
     row = ledger.read_session(session_id)
     output = dump_json(answered.output)
@@ -351,6 +434,7 @@ def store_response(ledger: Ledger, session_id: str, request: ReadRequest, answer
         "count": request.count,
         "last": request.digests[-1] if request.digests else request.lead_digests[-1],
         "output": output.decode("utf-8", "surrogatepass"),
+        **({"detached": True} if is_detached else {}),
     }
     kept = [one for one in (stored if isinstance(stored, list) else []) if one.get("id") != entry["id"]]
     ledger.update_session(session_id, {"settings": {RESPONSES: [*kept, entry][-STORED_MAX:]}}, time.time())
@@ -362,30 +446,44 @@ def read_response(ledger: Ledger, tenant: str, response_id: str, sessions_max: i
     It is looked for in the sessions that changed last. A session whose path has changed since does not count.
     """
     for row in ledger.list_sessions(limit=sessions_max, prefix=make_id(tenant, "")):
-        stored = row.settings.get(RESPONSES)
-        entry = next((one for one in (stored if isinstance(stored, list) else ()) if one["id"] == response_id), None)
-        if entry is None or row.id.startswith(TENANT_MARK) != bool(tenant):
-            continue
-        path, count = ledger.read_path(row.id), entry["count"]
-        if not 0 < count <= len(path.ids) or path.digests[count - 1] != entry["last"]:
-            return None
-        messages = ledger.read_messages(row.id, path.ids[:count])
-        if len(messages) < count or any(one.is_forgotten for one in messages):
-            return None
-        items = [parse_json(one.raw) for one in messages]
-        return KnownResponse(dump_json({"input": items}), parse_json(entry["output"].encode()), HELD in row.settings)
+        if row.id.startswith(TENANT_MARK) == bool(tenant) and _find_entry(row, response_id) is not None:
+            found = _read_entry(ledger, row, response_id)
+            return found[0] if found is not None else None
     return None
+
+
+def _find_entry(row: SessionRow, response_id: str) -> dict[str, Any] | None:
+    stored = row.settings.get(RESPONSES)
+    return next((one for one in (stored if isinstance(stored, list) else ()) if one["id"] == response_id), None)
+
+
+def _read_entry(ledger: Ledger, row: SessionRow, response_id: str) -> tuple[KnownResponse, bool] | None:
+    """Return a session's stored response, and whether nothing was stored after its request. Blocks."""
+    entry = _find_entry(row, response_id)
+    if entry is None:
+        return None
+    path, count = ledger.read_path(row.id), entry["count"]
+    if not 0 < count <= len(path.ids) or path.digests[count - 1] != entry["last"]:
+        return None
+    messages = ledger.read_messages(row.id, path.ids[:count])
+    if len(messages) < count or any(one.is_forgotten for one in messages):
+        return None
+    sent, output = dump_json({"input": [parse_json(one.raw) for one in messages]}), parse_json(entry["output"].encode())
+    return KnownResponse(sent, output, HELD in row.settings, bool(entry.get("detached"))), count == len(path.ids)
 
 
 def _join(body: bytes, asked: dict[str, Any], known: KnownResponse | None) -> Chained:
     """Return a chained request with the conversation that it continues, as far as that is known."""
     new = _list_items(asked.get("input")) or []
-    rest = {name: value for name, value in asked.items() if name != "previous_response_id"}
+    rest = {name: value for name, value in asked.items() if name not in ("previous_response_id", "conversation")}
     if known is None:
         return Chained(body, dump_json({**rest, "input": new}), is_replayable=False, is_partial=True)
     items = [*(_list_items(parse_json(known.sent).get("input")) or ()), *known.output, *new]
     is_replayable = not known.is_partial and all(_can_replay(item) for item in items)
-    return Chained(body, dump_json({**rest, "input": items}), is_replayable, known.is_partial)
+    conversation = find_provider_conversation(asked)
+    return Chained(
+        body, dump_json({**rest, "input": items}), is_replayable, known.is_partial, conversation, known.is_detached
+    )
 
 
 def _list_items(given: object) -> list[Any] | None:

@@ -122,6 +122,12 @@ def _read_responses_payload(payload: Mapping[str, Any], answered: Answered) -> N
         answered.error_text = f"{payload.get('code')} {payload.get('message')}"
 
 
+def read_created(payload: Mapping[str, Any], answered: Answered) -> None:
+    """Read the answer to a request that creates a conversation."""
+    if payload.get("object") == "conversation":
+        answered.response_id = str(payload.get("id") or "")
+
+
 def _read_error(payload: Mapping[str, Any], answered: Answered) -> None:
     error = payload.get("error")
     if isinstance(error, dict):

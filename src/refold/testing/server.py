@@ -175,6 +175,7 @@ _PATHS = {
     "/messages": "anthropic",
     "/messages/count_tokens": "anthropic",
     "/embeddings": "embeddings",
+    "/conversations": "conversations",
 }
 _PAGE = b"<!DOCTYPE html>\n<html><head><title>Sign in</title></head><body><h1>Please sign in</h1></body></html>\n"
 
@@ -210,7 +211,7 @@ class ProviderHandler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         path = self._path()
-        wire = _PATHS.get(path, "")
+        wire = "conversations" if path.startswith("/conversations/") else _PATHS.get(path, "")
         body = self._read_body()
         if body is None:
             return
@@ -222,6 +223,9 @@ class ProviderHandler(BaseHTTPRequestHandler):
             self._send_refusal(wire, refusal)
         elif wire == "embeddings":
             self._answer_embeddings(request)
+        elif wire == "conversations":
+            made = {"id": f"conv_{len(self.provider.requests)}", "object": "conversation", "created_at": 0}
+            self._send_json({"object": "list", "data": []} if path.count("/") > 1 else {**made, "metadata": {}})
         elif path.endswith("/count_tokens"):
             self._answer_count(request)
         else:
