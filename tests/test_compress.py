@@ -141,3 +141,24 @@ def test_two_processes_with_different_hash_seeds_write_the_same_bytes() -> None:
     ]
     assert runs[0] == runs[1]
     assert runs[0].count("\n") == 6
+
+
+def test_a_fold_leaves_no_anthropic_system_message_where_none_is_accepted(tmp_path):
+    from refold.testing.provider_rules import find_refusal
+
+    messages = [{"role": "user", "content": "Do it."}, {"role": "system", "content": "Agents: none."}]
+    for number in range(40):
+        call = {"type": "tool_use", "id": f"t{number}", "name": "run", "input": {}}
+        result = {"type": "tool_result", "tool_use_id": f"t{number}", "content": f"out{number} " * 150}
+        messages += [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+        if number % 5 == 0:
+            messages.append({"role": "system", "content": f"Reminder {number}."})
+    with refold.ContextCompressionManager(refold.CompressionConfig(window=8_000), tmp_path) as manager:
+        made = [
+            refold.compress(messages, 7_000, format="anthropic"),
+            manager.prepare_context_sync("s", messages, model="claude-opus-5-5", format="anthropic"),
+        ]
+    for one in made:
+        assert one.edits
+        assert find_refusal("anthropic", {"model": "m", "max_tokens": 5, "messages": one.messages}, None) is None
+        assert "Agents: none." in str(one.messages)

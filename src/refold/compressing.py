@@ -15,7 +15,7 @@ from refold.conversation.message import Format, Message, choose_observations
 from refold.conversation.reason import Reason
 from refold.conversation.view import Edit, Lens, View, apply
 from refold.errors import ConfigError, FormatError
-from refold.formats import Beside, Codec, Intake, detect, parse_messages, read_intake
+from refold.formats import Beside, Codec, Intake, detect, parse_messages, place_messages, read_intake
 from refold.ladder.plan import Outcome, Plan, order_stages, prepare
 from refold.ladder.report import Report
 from refold.ladder.run import Answer, answer_nothing, drive
@@ -82,8 +82,9 @@ def compress(
     plan = _make_plan(settings, room, instructions, is_given=budget is not None, strict=strict)
     outcome = drive(prepare(view, plan), answer or answer_nothing)
     shown = view if dry_run else outcome.view
+    shown_raws = [item.raw for item in shown.items]
     prepared = PreparedContext(
-        messages=[item.raw for item in shown.items],
+        messages=place_messages(form.name, shown_raws) if shown.edits else shown_raws,
         summary=find_summary(shown.items),
         total_tokens=shown.tokens,
         original_tokens=fixed + sum(lens.plain(message).tokens for message in parsed),

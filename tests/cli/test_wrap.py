@@ -133,6 +133,27 @@ def test_a_request_to_end_reaches_the_program_and_the_gateway_goes_with_it(folde
         assert running.wait(60) == 9
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_ctrl_c_is_left_to_the_program_and_pressing_it_again_does_not_lose_the_last_line(folder: Path) -> None:
+    script = (
+        "import os, signal, time; signal.signal(signal.SIGINT, lambda *_: os._exit(7)); "
+        "print(os.getpid(), flush=True); time.sleep(60)"
+    )
+    command = [sys.executable, "-m", "refold", "wrap", "-w", str(folder / "work"), "--", sys.executable, "-c", script]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
+    with subprocess.Popen(command, cwd=folder, **pipes) as running:
+        assert running.stdout is not None
+        program = int(running.stdout.readline())
+        time.sleep(0.1)
+        while Path(f"/proc/{program}").exists():
+            os.killpg(running.pid, signal.SIGINT)  # As a terminal does: to the whole group.
+        os.killpg(running.pid, signal.SIGINT)
+        assert running.wait(60) == 7
+        assert running.stderr is not None
+        assert running.stderr.read().endswith("refold: no request came through\n")
+
+
 def test_claude_code_gets_the_address_by_settings_that_come_first() -> None:
     wrapped = wrap_claude(["claude", "-p", "hi"], URL, {})
     assert wrapped.command[0] == "claude"

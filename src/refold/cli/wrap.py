@@ -138,6 +138,16 @@ def run(wish: WrapWish) -> int:
     _check_program(wish.command[0], environ)
     upstreams = {**_keep_addresses(environ), **recipe(wish.command, "", environ).upstreams, **wish.upstreams}
     _check_addresses(upstreams)
+    with _restore_signals():
+        code, line = _run_wrapped(wish, recipe, upstreams, environ)
+        typer.echo(f"refold: {line}", err=True)
+    return code
+
+
+def _run_wrapped(
+    wish: WrapWish, recipe: Recipe, upstreams: Mapping[str, str], environ: Mapping[str, str]
+) -> tuple[int, str]:
+    """Run the program behind a gateway; return its exit code and what the gateway did for it."""
     started, run_id = time.time(), secrets.token_hex(8)
     key = _find_gateway_key(environ)
     running = _find_usable(wish, upstreams, key)
@@ -148,17 +158,14 @@ def run(wish: WrapWish) -> int:
 
     if running is None:
         code, told = _run_alone(wish, upstreams, run_at, run_id)
-        line = sum_up(told, wish.workspace, started)
-    else:
-        code, url = run_at(running.beacon.url), running.beacon.url
-        counts = _ask_counts(running, wish.workspace, run_id, key)
-        line = (
-            sum_up(counts, wish.workspace, started)
-            if counts is not None
-            else tr("the gateway {url} ended while the program was running; its requests failed from then on", url=url)
+        return code, sum_up(told, wish.workspace, started)
+    code, url = run_at(running.beacon.url), running.beacon.url
+    counts = _ask_counts(running, wish.workspace, run_id, key)
+    if counts is None:
+        return code, tr(
+            "the gateway {url} ended while the program was running; its requests failed from then on", url=url
         )
-    typer.echo(f"refold: {line}", err=True)
-    return code
+    return code, sum_up(counts, wish.workspace, started)
 
 
 def _check_program(program: str, environ: Mapping[str, str]) -> None:
@@ -288,27 +295,34 @@ def run_program(command: Sequence[str], environ: Mapping[str, str]) -> int:
         raise ConfigError(
             tr("{command!r} cannot be run: {strerror}", command=command[0], strerror=error.strerror or error)
         ) from None
-    with _hand_on_signals(child):
-        code = child.wait()
+    _hand_on_signals(child)
+    code = child.wait()
     return 128 - code if code < 0 else code
 
 
+_SIGNALS = (signal.SIGINT, signal.SIGTERM) + (() if sys.platform == "win32" else (signal.SIGHUP, signal.SIGQUIT))
+
+
 @contextmanager
-def _hand_on_signals(child: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Leave Ctrl-C to the program, which has it from the terminal itself, and hand on a request to end."""
-
-    def hand_on(number: int, _: FrameType | None) -> None:
-        child.send_signal(number)
-
-    chosen: dict[int, Any] = {signal.SIGINT: signal.SIG_IGN, signal.SIGTERM: hand_on}
-    if sys.platform != "win32":
-        chosen |= {signal.SIGHUP: hand_on, signal.SIGQUIT: signal.SIG_IGN}
-    before = {number: signal.signal(number, handler) for number, handler in chosen.items()}
+def _restore_signals() -> Iterator[None]:
+    """Restore how signals are handled: not when the program ends, but when its last line is printed."""
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _hand_on_signals(child: subprocess.Popen[bytes]) -> None:
+    """Leave Ctrl-C to the program, which has it from the terminal itself, and hand on a request to end."""
+
+    def hand_on(number: int, _: FrameType | None) -> None:
+        child.send_signal(number)
+
+    for number in _SIGNALS:
+        is_hand_on = number not in (signal.SIGINT, getattr(signal, "SIGQUIT", None))
+        signal.signal(number, hand_on if is_hand_on else signal.SIG_IGN)
 
 
 def sum_up(counts: RunCounts, workspace: str, since: float) -> str:

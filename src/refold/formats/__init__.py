@@ -1,6 +1,6 @@
 """Providers' wire formats: reading without loss, and writing without touching unchanged messages."""
 
-from refold.formats.anthropic import Anthropic
+from refold.formats.anthropic import Anthropic, place_messages
 from refold.formats.canonical import Volatile, digest_message, leave_out
 from refold.formats.detect import (
     NAMES,
@@ -31,6 +31,7 @@ __all__ = [
     "leave_out",
     "make_format",
     "parse_messages",
+    "place_messages",
     "read_conversation",
     "read_intake",
     "write_conversation",

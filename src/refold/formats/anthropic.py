@@ -8,6 +8,7 @@ compaction is sealed. Thinking is never rewritten.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from refold.conversation.message import Message, Part, Role, Spoken, chain_id, read_text
 from refold.formats.block import (
@@ -92,6 +93,29 @@ class Anthropic:
     def read_system(self, system: object) -> str:
         """Return the text of a system prompt that is passed apart from the messages."""
         return read_system(system)
+
+
+def place_messages(wire: str, messages: Sequence[Any]) -> list[Any]:
+    """Return messages without an Anthropic system message where none is accepted.
+
+    One may follow a user message if an assistant message or nothing comes next. A fold can leave it elsewhere: before
+    the record, or beside another one. It then becomes a user message, marked as a reminder.
+    """
+    if wire != Anthropic.name:
+        return list(messages)
+    roles = [message.get("role") if isinstance(message, dict) else None for message in messages]
+    placed: list[Any] = []
+    for at, message in enumerate(messages):
+        is_before_reply = at + 1 == len(messages) or roles[at + 1] == "assistant"
+        is_after_user = bool(placed) and isinstance(placed[-1], dict) and placed[-1].get("role") == "user"
+        if roles[at] == "system" and not (is_before_reply and is_after_user):
+            opening = {"type": "text", "text": "<system-reminder>"}
+            closing = {"type": "text", "text": "</system-reminder>"}
+            content = message.get("content") or []
+            blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+            message = {"role": "user", "content": [opening, *blocks, closing]}
+        placed.append(message)
+    return placed
 
 
 def _find_message_faults(item: Spoken, *, is_last: bool) -> list[str]:

@@ -19,6 +19,7 @@ from refold.conversation import because
 from refold.conversation.message import Message, read_handle
 from refold.conversation.reason import NO_REASON, Reason, read_reason
 from refold.conversation.view import Edit, Item, View
+from refold.formats import place_messages
 from refold.ladder.plan import Outcome, check_fit, count_head
 from refold.ladder.report import Report
 from refold.ladder.rereads import expect_rereads
@@ -359,8 +360,9 @@ def _hand_back(
         check_fit(View(tuple(session.items), (), (), session.lens, fixed), budget)
     tokens = _note_sent(keeper, slot, session, judged, made.outcome if made is not None else None)
     is_given = request.window is not None or keeper.config.window is not None
+    raws = session.raws(request.messages)
     return PreparedContext(
-        messages=session.raws(request.messages),
+        messages=place_messages(session.row.wire, raws) if session.edits else raws,
         summary=find_summary(session.items) if session.batch_edits else None,
         total_tokens=tokens,
         original_tokens=session.row.tokens + fixed,

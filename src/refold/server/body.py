@@ -25,7 +25,7 @@ from refold.conversation import because
 from refold.conversation.reason import Reason
 from refold.errors import FormatError
 from refold.formats import digest_message
-from refold.server.wires import Wire, place_system_messages
+from refold.server.wires import Wire
 
 # orjson reads integers over 64 bits as floats, so a body with that many digits in a row goes to the slower parser. All
 # digits are mapped to one, so that a plain search finds them: a pattern takes twenty times as long.
@@ -180,8 +180,6 @@ def write_request(request: ReadRequest, messages: list[Any]) -> bytes | None:
     """Return the body with other messages; None if they are the same objects."""
     if len(messages) == len(request.messages) and all(map(_is_same, messages, request.messages)):
         return None
-    if request.wire.name == "anthropic":
-        messages = place_system_messages(messages)
     return dump_json({**request.body, request.wire.key: messages})
 
 

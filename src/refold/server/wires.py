@@ -266,27 +266,6 @@ def write_error(side: Side, status: int, message: str) -> dict[str, Any]:
     return {"error": {"message": message, "type": kind, "param": None, "code": "refold"}}
 
 
-def place_system_messages(messages: Sequence[Any]) -> list[Any]:
-    """Return Anthropic messages with no system message where none is accepted.
-
-    One may follow a user message if an assistant message or nothing comes next. A fold can leave it elsewhere: before
-    the record, or beside another one. It then becomes a user message, marked as a reminder.
-    """
-    roles = [message.get("role") if isinstance(message, dict) else None for message in messages]
-    placed: list[Any] = []
-    for at, message in enumerate(messages):
-        is_before_reply = at + 1 == len(messages) or roles[at + 1] == "assistant"
-        is_after_user = bool(placed) and isinstance(placed[-1], dict) and placed[-1].get("role") == "user"
-        if roles[at] == "system" and not (is_before_reply and is_after_user):
-            opening, closing = (
-                {"type": "text", "text": "<system-reminder>"},
-                {"type": "text", "text": "</system-reminder>"},
-            )
-            message = {"role": "user", "content": [opening, *_list_blocks(message), closing]}
-        placed.append(message)
-    return placed
-
-
 MARKS_MAX = 4
 LOOKBACK_BLOCKS = 20
 # Blocks that cannot carry a mark.
@@ -299,9 +278,9 @@ def move_marks(body: Mapping[str, Any], messages: Sequence[Any]) -> dict[str, An
     """Return the request with these messages and the client's marks moved; without marks, none are added."""
     marks = [*_find_marks(body.get("messages"))]
     if not marks:
-        return {**body, "messages": place_system_messages(messages)}
+        return {**body, "messages": list(messages)}
     taken = len(_find_top_marks(body.get("tools"))) + len(_find_top_marks(body.get("system")))
-    plain = place_system_messages([drop_marks(message) for message in messages])
+    plain = [drop_marks(message) for message in messages]
     places = choose_places(plain, _find_stable_end(body, messages), MARKS_MAX - taken)
     for place in places:
         plain[place[0]] = _set_mark(plain[place[0]], place[1], marks[-1])

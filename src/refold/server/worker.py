@@ -25,10 +25,11 @@ from refold.compressing import compress
 from refold.config import CompressionConfig
 from refold.conversation.reason import NO_REASON, Reason
 from refold.errors import BudgetTooSmall, RefoldError
+from refold.formats import place_messages
 from refold.ladder.run import answer_nothing
 from refold.llm.choose import Endpoint, converse_with
 from refold.server.body import ReadRequest, Unreadable, dump_json, parse_json, read_request, write_request
-from refold.server.wires import WIRES, Wire, place_system_messages
+from refold.server.wires import WIRES, Wire
 from refold.tokens import counter_for, model_info
 
 if TYPE_CHECKING:
@@ -444,9 +445,7 @@ def trim(wire: Wire, body: bytes, tokens_max: int, count_text: Callable[[str], i
     while _measure(kept) > room and bytes_max > _PIECE_CHARS_MIN:
         kept = choose_by_size(messages, bytes_max)
         bytes_max //= 2
-    if wire.name == "anthropic":
-        kept = place_system_messages(kept)
-    made = dump_json({**whole, wire.key: kept})
+    made = dump_json({**whole, wire.key: place_messages(wire.name, kept)})
     return made, int(len(data) * density), int(len(made) * density)
 
 
