@@ -33,7 +33,11 @@ TASK = "Run the next command as long as there is one, then say that you are done
 
 @dataclass(frozen=True)
 class Client:
-    """One client: where it comes from, and how it plays a task of so many steps."""
+    """One client: where it comes from, and how it plays a task of so many steps.
+
+    ``thinks``: the model's answers have reasoning, which some clients resend by its id. ``script`` is a program of ours
+    that uses a library.
+    """
 
     name: str
     package: str
@@ -42,6 +46,8 @@ class Client:
     is_npm: bool = False
     python: str = ""
     has_tools: bool = True
+    thinks: bool = False
+    script: str = ""
     environ: dict[str, str] = field(default_factory=dict)
 
 
@@ -90,6 +96,15 @@ CLIENTS = [
         "qwen3-coder-plus",
         lambda program, model, _: [str(program), "--auth-type", "openai", "-m", model, "--yolo", "-p", TASK],
         is_npm=True,
+    ),
+    Client(
+        "ai-sdk",
+        "ai @ai-sdk/openai zod",
+        "gpt-5",
+        lambda program, model, steps: ["node", str(program), model, TASK, str(steps)],
+        is_npm=True,
+        thinks=True,
+        script="agent.mjs",
     ),
     Client(
         "aider",
@@ -142,7 +157,8 @@ class Model:
         command = f"i=0; while [ $i -lt {self._lines} ]; do printf '{text}\\n' $i; i=$((i+1)); done"
         name, schema = tool
         call = ScriptedCall(name, fill_arguments(schema, command), id=f"call_{step:04d}")
-        return ScriptedReply(f"Step {step}.", (call,), id=f"answer_{step:04d}")
+        thinking = "The next command is due." if self._client.thinks else ""
+        return ScriptedReply(f"Step {step}.", (call,), thinking, id=f"answer_{step:04d}")
 
 
 def find_shell(body: Any) -> tuple[str, dict[str, Any]] | None:
@@ -172,11 +188,13 @@ def fill_arguments(schema: dict[str, Any], command: str) -> dict[str, Any]:
 def install(client: Client, folder: Path) -> Path:
     """Install a client if it is not there; return its program."""
     if client.is_npm:
-        home = folder / "npm"
-        program = home / "node_modules" / ".bin" / client.name
+        home = folder / (client.name if client.script else "npm")
+        program = home / (client.script or f"node_modules/.bin/{client.name}")
         if not program.exists():
             home.mkdir(parents=True, exist_ok=True)
-            run_quietly(["npm", "install", "--prefix", str(home), "--no-audit", "--no-fund", client.package])
+            run_quietly(["npm", "install", "--prefix", str(home), "--no-audit", "--no-fund", *client.package.split()])
+            if client.script:
+                shutil.copy(Path(__file__).with_name(client.script), program)
         return program
     home = folder / client.name
     program = home / "bin" / client.name

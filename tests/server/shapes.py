@@ -257,4 +257,16 @@ SHAPES = {
         },
         client="agents",
     ),
+    "ai-sdk": Shape(
+        "openai-responses",
+        "ai/6.0.326 ai-sdk/provider-utils/4.0.65 runtime/node.js/v20.20.2",
+        lambda text: [{"role": "user", "content": [{"type": "input_text", "text": text}]}],
+        lambda number, output: [
+            {"role": "assistant", "content": [{"type": "output_text", "text": f"Step {number}."}]},
+            {"type": "function_call", "call_id": f"call_{number}", "name": "run", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": f"call_{number}", "output": output},
+        ],
+        lambda items: {"model": "gpt-5", "input": items, "tools": [FLAT_TOOL], "tool_choice": "auto"},
+        client="ai",
+    ),
 }

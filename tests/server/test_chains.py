@@ -11,7 +11,7 @@ from refold import CompressionConfig, ContextCompressionManager
 from refold.manager.session import RESPONSES
 from refold.server.request_memory import Chains
 from refold.server.wires import Answered
-from refold.testing import RecordedRequest, ScriptedReply
+from refold.testing import RecordedRequest, ScriptedCall, ScriptedReply
 from tests.postgres import ON_POSTGRES, empty_database
 from tests.server.running import make_body, start_rig, wait_for
 
@@ -280,3 +280,44 @@ def test_a_conversation_that_was_changed_elsewhere_is_left_to_the_provider(start
     assert raw.headers["x-refold-reason"] == "conversation"
     assert json.loads(rig.provider.requests[-1].body)["conversation"] == name
     assert sum(event.kind == "skipped" for event in rig.manager.ledger.read_events(name)) == 1
+
+
+def refer(number):
+    """Return how the Vercel AI SDK resends a step: reasoning by its id, the call itself, and its result."""
+    call = {"type": "function_call", "call_id": f"call_{number}", "name": "run", "arguments": "{}"}
+    output = {"type": "function_call_output", "call_id": f"call_{number}", "output": words(number)}
+    return [{"type": "item_reference", "id": f"rs_resp_{number}"}, call, output]
+
+
+def think_and_call():
+    numbers = itertools.count(1)
+
+    def answer(_: RecordedRequest) -> ScriptedReply:
+        number = next(numbers)
+        return ScriptedReply("", (ScriptedCall("run", {}, f"call_{number}"),), "Hm.", id=f"resp_{number}")
+
+    return answer
+
+
+def test_a_client_that_refers_to_items_by_their_ids_is_compressed_when_it_must_be(start):
+    rig = start(think_and_call(), config=SMALL, window=8_000)
+    items = [{"role": "user", "content": "Run all."}]
+    for number in range(1, 25):
+        body = make_body("openai-responses", items)
+        answer = rig.post("openai-responses", body)
+        assert answer.status_code == 200, answer.text
+        if number == 3:
+            assert json.loads(rig.provider.requests[-1].body) == body
+            assert answer.headers["x-refold-reason"] == "unchanged"
+        items += refer(number)
+    tokens, after = map(int, answer.headers["x-refold-tokens"].split("->"))
+    assert after < 7_000 < tokens
+    assert "item_reference" not in rig.provider.requests[-1].body.decode()
+    assert len(rig.manager.ledger.list_sessions()) == 1
+
+
+def test_an_item_that_was_never_seen_is_left_to_the_provider(start):
+    rig = start(think_and_call(), config=SMALL)
+    body = make_body("openai-responses", [{"role": "user", "content": "Run all."}, *refer(7)])
+    assert rig.post("openai-responses", body).headers["x-refold-reason"] == "previous-response-id"
+    assert json.loads(rig.provider.requests[-1].body) == body

@@ -144,13 +144,18 @@ def test_a_request_that_bypasses_is_not_stored_either(rig, fields):
     ("wire", "message"),
     [
         ("openai-responses", {"type": "compaction", "id": "cmp_1", "encrypted_content": "xyz"}),
-        ("openai-responses", {"type": "item_reference", "id": "msg_1"}),
         ("anthropic", {"role": "assistant", "content": [{"type": "compaction", "content": "earlier"}]}),
     ],
 )
 def test_a_conversation_that_the_provider_compacted_passes_through(rig, wire, message):
     answer = rig.post(wire, make_body(wire, [*HELLO, message, *HELLO]))
     assert answer.headers["x-refold-reason"] == "provider-compaction"
+
+
+def test_a_request_that_refers_to_an_item_that_was_not_seen_passes_through(rig):
+    reference = {"type": "item_reference", "id": "msg_1"}
+    answer = rig.post("openai-responses", make_body("openai-responses", [*HELLO, reference, *HELLO]))
+    assert answer.headers["x-refold-reason"] == "previous-response-id"
 
 
 def test_an_answer_in_gzip_passes_through_compressed(start):

@@ -75,7 +75,9 @@ log = logging.getLogger("refold.server")
 NEW_BYTES_MAX = 16_384
 ITEMS_MAX = 1_000
 # Requests for these reasons pass through, and are stored all the same.
-_HELD = frozenset(kind.code for kind in (because.CONVERSATION, because.PROMPT, because.PROVIDER_COMPACTION))
+_HELD = frozenset(
+    kind.code for kind in (because.CONVERSATION, because.PROMPT, because.PROVIDER_COMPACTION, because.PREVIOUS_RESPONSE)
+)
 
 
 class Preparer:

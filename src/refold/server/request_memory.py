@@ -9,6 +9,9 @@ it fits. When it must be compressed, it is sent without the chain, with a prepar
 are in its settings, so that a restarted gateway, or another one, continues the chain. A chain whose beginning was not
 seen, or which contains items that only the provider holds (results of its own tools), is stored and left alone.
 
+A request may refer to items of earlier responses by their ids (``item_reference``, as the Vercel AI SDK does). If they
+are known, the request is prepared with the items in it; it goes on as it came unless it must be compressed.
+
 A request with ``conversation`` is treated the same if the gateway saw that conversation being created. Once it was sent
 without the provider's copy, that copy lacks a turn: from then on the whole conversation is sent.
 """
@@ -226,6 +229,9 @@ log = logging.getLogger("refold.server")
 BYTES_MAX = 32_000_000
 STORING_S = 0.1
 _RENAMED_MAX = 1_000
+# Items of responses that a client may refer to: how many, and how large one may be.
+ITEMS_MAX, ITEM_BYTES_MAX = 4_000, 16_384
+_SIGNS = (b'"previous_response_id"', b'"conversation"', b'"item_reference"')
 _PREVIOUS = re.compile(rb'"previous_response_id"\s*:\s*"([^"\\]{1,200})"')
 # The provider does not store this response, so it cannot be continued by its id.
 _NOT_HELD = re.compile(rb'"store"\s*:\s*false')
@@ -298,18 +304,21 @@ class Chains:
         self._sessions_max = sessions_max
         self._bytes = 0
         self._known: OrderedDict[tuple[str, str], KnownResponse] = OrderedDict()
+        self._items: OrderedDict[tuple[str, str], Any] = OrderedDict()
         self._renamed: OrderedDict[tuple[str, str], str] = OrderedDict()
 
     async def unroll(self, tenant: str, body: bytes) -> Chained | None:
         """Return a chained request with its whole conversation, or what was seen of it; None if it is no such one."""
-        if len(body) > LARGE_BYTES or not (b'"previous_response_id"' in body or b'"conversation"' in body):
+        if len(body) > LARGE_BYTES or not any(sign in body for sign in _SIGNS):
             return None
         try:
             asked = parse_json(body) if len(body) <= INLINE_BYTES_MAX else await asyncio.to_thread(parse_json, body)
         except Unreadable:
             return None
-        if not isinstance(asked, dict) or _list_items(asked.get("input")) is None:
+        items = self._resolve_items(tenant, asked) if isinstance(asked, dict) else None
+        if items is None:
             return None
+        asked = {**asked, "input": items}
         before, conversation = asked.get("previous_response_id"), find_provider_conversation(asked)
         if before and isinstance(before, str):
             known = await self._find(tenant, before)
@@ -317,11 +326,31 @@ class Chains:
             known = await self._find_conversation(tenant, conversation)
             if known is None or known.is_partial:
                 return None
+        elif b'"item_reference"' in body:
+            known = KnownResponse(b"{}", [])
         else:
             return None
         if known is None or len(known.sent) + len(body) <= INLINE_BYTES_MAX:
             return _join(body, asked, known)
         return await asyncio.to_thread(_join, body, asked, known)
+
+    def _resolve_items(self, tenant: str, asked: dict[str, Any]) -> list[Any] | None:
+        """Return a request's items with those that it only refers to; None if one of them is not known."""
+        items: list[Any] = []
+        for item in _list_items(asked.get("input")) or [None]:
+            if isinstance(item, dict) and item.get("type") == "item_reference":
+                item = self._items.get((tenant, str(item.get("id"))))
+            if item is None:
+                return None
+            items.append(item)
+        return items
+
+    def _keep_items(self, tenant: str, items: Sequence[Any]) -> None:
+        for item in items:
+            if isinstance(item, dict) and isinstance(item.get("id"), str) and len(dump_json(item)) <= ITEM_BYTES_MAX:
+                self._items[tenant, item["id"]] = item
+        while len(self._items) > ITEMS_MAX:
+            self._items.popitem(last=False)
 
     async def _find(self, tenant: str, response_id: str) -> KnownResponse | None:
         known = self._known.get((tenant, response_id))
@@ -403,6 +432,7 @@ class Chains:
         known = KnownResponse(whole, list(answered.output), is_partial)
         if not answered.response_id or known.size > self._bytes_max // 4 or _NOT_HELD.search(whole):
             return False
+        self._keep_items(tenant, answered.output)
         if (tenant, answered.response_id) not in self._known:
             self._keep((tenant, answered.response_id), known)
         return True

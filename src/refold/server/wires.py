@@ -26,7 +26,7 @@ _HELD = {
     "conversation": because.CONVERSATION,
     "prompt": because.PROMPT,
 }
-_SEALED = frozenset(("item_reference", "compaction", "compaction_summary", "context_compaction"))
+_SEALED = frozenset(("compaction", "compaction_summary", "context_compaction"))
 
 
 @dataclass(slots=True)
@@ -84,7 +84,9 @@ def _find_responses_pass_reason(body: Mapping[str, Any]) -> Reason:
     if not isinstance(items, list):
         return because.NO_MESSAGES()
     for item in items:
-        if isinstance(item, dict) and (item.get("type") in _SEALED or item.keys() == {"id"}):
+        if isinstance(item, dict) and (item.get("type") == "item_reference" or item.keys() == {"id"}):
+            return because.PREVIOUS_RESPONSE()
+        if isinstance(item, dict) and item.get("type") in _SEALED:
             return because.PROVIDER_COMPACTION()
     return NO_REASON
 
