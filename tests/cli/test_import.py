@@ -160,3 +160,42 @@ def test_imported_sessions_are_listed_by_their_agent_and_first_words(
         rows = manager.ledger.list_sessions()
         assert {read_client(row) for row in rows} == {"claude-code", "codex", ""}
         assert all(read_title(manager.ledger, row) for row in rows)
+
+
+def test_the_complete_file_of_a_session_that_was_imported_from_a_truncated_copy_completes_it(
+    folder: Path,
+) -> None:
+    call = {"type": "tool_use", "id": "t1", "name": "Read", "input": {"path": "a.py"}}
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": "x = 1"}
+    said = [
+        {"role": "user", "content": "Please read a.py"},
+        {"role": "assistant", "content": [{"type": "text", "text": "I read it."}], "id": "m1"},
+        {"role": "assistant", "content": [call], "id": "m1"},
+        {"role": "user", "content": [result]},
+        {"role": "assistant", "content": [{"type": "text", "text": "It sets x."}], "id": "m2"},
+    ]
+    rows = [
+        {"type": one["role"], "sessionId": "s-9", "uuid": f"u{at}", "parentUuid": f"u{at - 1}" if at else None}
+        | {"message": one}
+        for at, one in enumerate(said)
+    ]
+    whole = write_rows(folder / "whole.jsonl", rows)
+    text = whole.read_text(encoding="utf-8")
+    for part in (text[: text.index("t1") - 10], text[: text.index("m2") - 10], text):
+        (folder / "s-9.jsonl").write_text(part, encoding="utf-8")
+        run_import(".", [str(folder / "s-9.jsonl")], None, as_json=False)
+    with ContextCompressionManager(workspace_path=".") as manager:
+        assert manager.ledger.read_session("s-9").messages == 4
+        assert not manager.verify()
+    with pytest.raises(FormatError, match="there is a session 's-9' already"):
+        run_import(".", [str(folder / "s-9.jsonl")], None, as_json=False)
+
+
+def test_files_of_a_folder_that_hold_no_conversation_are_named_in_one_line(
+    tmp_path: Path, project_root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_import(str(tmp_path), [str(project_root / "examples" / "sessions")], None, as_json=False)
+    told = capsys.readouterr()
+    assert "4 sessions from 8 files" in told.out
+    assert "no conversation in 4 files: anthropic_thinking.facts.json, chat_zh.facts.json" in told.err
+    assert "not imported" not in told.err

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 SESSIONS_SHOWN = 20
 _MODEL_CHARS_MAX = 200
 _NAME_CHARS_MAX = 256
+_OTHERS_SHOWN = 5
 
 
 @app.command(
@@ -175,19 +176,46 @@ def _read_sessions(document: Document, name: str | None) -> tuple[Session, ...]:
 
 
 def _store_new(manager: ContextCompressionManager, session: Session, name: str) -> str:
-    if manager.ledger.read_session(name) is not None:
-        raise FormatError(
-            tr("there is a session {name!r} already; give another name with --as, or delete it first", name=name[:80])
-        )
-    return _store_session(manager, session, name)
+    """Store a conversation; one that is there already only if it has grown since."""
+    from refold.manager.append import Request
+
+    row = manager.ledger.read_session(name)
+    if row is None or row.messages == 0:
+        return _store_session(manager, session, name)
+    if row.wire == session.format and _has_grown(manager, session, name):
+        manager.store(Request(name, list(session.messages), format=session.format))
+        return name
+    raise FormatError(
+        tr("there is a session {name!r} already; give another name with --as, or delete it first", name=name[:80])
+    )
+
+
+def _has_grown(manager: ContextCompressionManager, session: Session, name: str) -> bool:
+    """Tell whether a conversation is the stored one with more at its end, such as a session file that was cut off."""
+    from refold.formats import digest_message
+    from refold.ledger.codec import load_json
+
+    stored = list(manager.ledger.read_path(name).digests)
+    digests = [digest_message(message, None, "message") for message in session.messages]
+    if digests[: len(stored)] == stored:
+        return len(digests) > len(stored)
+    last = len(stored) - 1
+    if digests[:last] != stored[:last] or len(digests) <= last:
+        return False
+    # Agents write one message in several lines: the last one may have had fewer blocks.
+    before, now = load_json(manager.ledger.read_messages(name)[last].raw), session.messages[last]
+    blocks = before.get("content")
+    is_same_role = isinstance(now, dict) and now.get("role") == before.get("role")
+    return is_same_role and isinstance(blocks, list) and (now.get("content") or [])[: len(blocks)] == blocks
 
 
 def _store_files(manager: ContextCompressionManager, paths: Sequence[str]) -> tuple[list[str], list[str]]:
     """Store the sessions of many files; return their names, and the reasons why others were not stored."""
-    from refold.readers import read_file
+    from refold.readers import NoConversation, read_file
 
     stored: list[str] = []
     broken: list[str] = []
+    others: list[str] = []
     with show_progress(tr("importing")) as advance:
         for done, path in enumerate(paths):
             advance(done, len(paths))
@@ -198,6 +226,9 @@ def _store_files(manager: ContextCompressionManager, paths: Sequence[str]) -> tu
                     stored.append(manager.import_session(exported, None))
                     continue
                 reading = read_file(path)
+            except NoConversation:
+                others.append(path)
+                continue
             except FormatError as error:
                 broken.append(str(error) if "path" in error.values else f"{path}: {error}")
                 continue
@@ -206,6 +237,11 @@ def _store_files(manager: ContextCompressionManager, paths: Sequence[str]) -> tu
             stored += added
             broken += faults
         advance(len(paths), len(paths))
+    if others:
+        names = ", ".join(Path(path).name for path in others[:_OTHERS_SHOWN]) + ("…" if others[_OTHERS_SHOWN:] else "")
+        typer.echo(
+            tr("no conversation in {files}: {names}", files=count_things(len(others), "file"), names=names), err=True
+        )
     return stored, broken
 
 

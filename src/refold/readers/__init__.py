@@ -6,6 +6,7 @@ that no reader knows is refused with a reason. ``replay``, ``import``, ``compact
 
 from refold.readers.file import (
     FileReading,
+    NoConversation,
     find_conversations,
     is_session_file,
     list_files,
@@ -17,6 +18,7 @@ from refold.readers.session import Probe, Session, find_title
 
 __all__ = [
     "FileReading",
+    "NoConversation",
     "Probe",
     "Session",
     "find_conversations",

@@ -33,6 +33,10 @@ KNOWN = (
 )
 
 
+class NoConversation(FormatError):
+    """The file is readable JSON, and none of it is a message, a request or a known session."""
+
+
 @dataclass(frozen=True, slots=True)
 class FileReading:
     """What one file holds: its sessions, and the lines that could not be read, by number and reason."""
@@ -67,6 +71,8 @@ def read_file(path: str) -> FileReading:
     rows, broken = _read_rows(content)
     reading = _read_sessions(rows, Path(path).name)
     broken += reading.broken
+    if rows and reading.kind == "unknown" and len(broken) == len(rows):
+        raise NoConversation("{path} holds no conversation; refold reads {known}", path=path, known=KNOWN)
     if not reading.sessions:
         first = f"; line {broken[0].line}: {broken[0].why}" if broken else ""
         raise FormatError("{path} holds no session{first}", path=path, first=first)
