@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -196,16 +196,17 @@ def _has_grown(manager: ContextCompressionManager, session: Session, name: str) 
     from refold.ledger.codec import load_json
 
     stored = list(manager.ledger.read_path(name).digests)
-    digests = [digest_message(message, None, "message") for message in session.messages]
+    messages: list[Any] = list(session.messages)
+    digests = [digest_message(message, None, "message") for message in messages]
     if digests[: len(stored)] == stored:
         return len(digests) > len(stored)
     last = len(stored) - 1
     if digests[:last] != stored[:last] or len(digests) <= last:
         return False
     # Agents write one message in several lines: the last one may have had fewer blocks.
-    before, now = load_json(manager.ledger.read_messages(name)[last].raw), session.messages[last]
+    before, now = load_json(manager.ledger.read_messages(name)[last].raw), messages[last]
     blocks = before.get("content")
-    is_same_role = isinstance(now, dict) and now.get("role") == before.get("role")
+    is_same_role = now.get("role") == before.get("role")
     return is_same_role and isinstance(blocks, list) and (now.get("content") or [])[: len(blocks)] == blocks
 
 
