@@ -234,7 +234,7 @@ class Gateway:
         if chained is None or chained.is_replayable:
             return await self._preparer.prepare(exchange.asked, wire, body, name)
         reason = because.PREVIOUS_RESPONSE() if chained.is_partial else because.PROVIDER_ITEMS()
-        return await self._preparer.hold(exchange.asked, wire, body, reason, name)
+        return await self._preparer.hold(exchange.asked, wire, body, reason, name=name)
 
     async def _send(self, exchange: Exchange, path: str) -> aiohttp.ClientResponse:
         is_read = exchange.outgoing.session is not None

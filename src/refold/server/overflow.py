@@ -252,12 +252,12 @@ class Fallback:
         done, _ = await asyncio.wait({work}, timeout=self._settings.prepare_s_max)
         if not done:
             work.add_done_callback(lambda task: task.cancelled() or task.exception())
-            return self._trim(original, session, request, limits, why)
+            return self._trim(original, attempt, why)
         error = work.exception()
         if error is not None:
             fields = {"session": session.id, "error": type(error).__name__}
             log.error("the request could not be compressed in memory", extra={"fields": fields})
-            return self._trim(original, session, request, limits, why)
+            return self._trim(original, attempt, why)
         prepared, written, tokens = work.result()
         original.tokens_before = original.tokens_after = prepared.total_tokens
         if written is None:
@@ -274,12 +274,11 @@ class Fallback:
             is_failed_open=True,
         )
 
-    def _trim(
-        self, original: Outgoing, session: KnownSession, request: ReadRequest, limits: Limits, why: str
-    ) -> Outgoing:
+    def _trim(self, original: Outgoing, attempt: Attempt, why: str) -> Outgoing:
         """Return the newest part of a request by sizes alone: no more than the last accepted view or the window."""
+        session, request = attempt.session, attempt.request
         counter = counter_for(request.model or None, self._manager.config.tokenizer)
-        room = self._find_config(limits).budget(model_info(request.model or None), counter.margin).hard
+        room = self._find_config(attempt.limits).budget(model_info(request.model or None), counter.margin).hard
         try:
             written, before, after = trim(
                 request.wire, original.body, min(room, session.folded_tokens or room), counter.count_text

@@ -129,7 +129,7 @@ class Preparer:
                 request = await self._read(asked.tenant, wire, body)
             except Unreadable as error:
                 if error.reason.code in _HELD:
-                    return await self.hold(asked, wire, body, error.reason, name)
+                    return await self.hold(asked, wire, body, error.reason, name=name)
                 return Outgoing(body, error.reason)
             except WorkerFailed as error:
                 original = Outgoing(body, because.FAILED_OPEN(error=str(error)), is_failed_open=True)
@@ -137,12 +137,18 @@ class Preparer:
             if not origin.conversation:
                 origin = replace(origin, conversation=read_conversation(request.body, origin.client))
             session = await self._look_up(asked, request, named, origin)
-        outgoing = await self._prepare_known(asked, session, request, body, continued)
+        outgoing = await self._prepare_known(asked, session, request, body, continued=continued)
         outgoing.seconds = time.perf_counter() - started
         return outgoing
 
     async def _prepare_known(
-        self, asked: Asked, session: KnownSession, request: ReadRequest, body: bytes, continued: Continued | None = None
+        self,
+        asked: Asked,
+        session: KnownSession,
+        request: ReadRequest,
+        body: bytes,
+        *,
+        continued: Continued | None = None,
     ) -> Outgoing:
         """Prepare a request whose session is known."""
         wire = request.wire
@@ -173,7 +179,7 @@ class Preparer:
             return because.BYPASS()
         return NO_REASON if self._settings.compress else because.COMPRESSION_OFF()
 
-    async def hold(self, asked: Asked, wire: Wire, body: bytes, reason: Reason, name: str = "") -> Outgoing:
+    async def hold(self, asked: Asked, wire: Wire, body: bytes, reason: Reason, *, name: str = "") -> Outgoing:
         """Store a request that passes through because the provider holds part of it; say so once per session.
 
         A request of a provider's conversation brings only what is new: it is stored in a session of that name. Where
