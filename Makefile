@@ -26,7 +26,7 @@ BUDGET ?= 8000
 RESULT := build/$(notdir $(SAMPLE))
 WORKSPACE ?= .
 
-.PHONY: help run try test test-all integrations check fix bench screenshots reference lock clean
+.PHONY: help run try test test-slow test-all integrations check fix bench screenshots reference lock clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -41,6 +41,9 @@ try: $(VENV)/.package  ## install, then compress a bundled session and show what
 
 test: $(VENV)/.dev  ## install what the tests need and run the quick suite: minutes
 	$(PYTEST) -n 2 --dist loadfile -m "not slow" --hypothesis-profile quick $(ARGS)
+
+test-slow: $(VENV)/.dev  ## the slow tests alone; ARGS="--minutes 20" bounds the time
+	$(PYTEST) -n 2 --dist loadfile -m slow $(ARGS)
 
 test-all: $(VENV)/.dev $(VENV)/.local  ## every test, with all examples of the property tests, and four frameworks
 	$(PYTEST) -n 2 --dist loadfile $(ARGS)

@@ -4,6 +4,7 @@ No fixture here may reach the network, read the user's home, or replace a part o
 """
 
 import gc
+import time
 from collections.abc import Generator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from tests.postgres import stop_servers
 from tests.seeds.rows import tell_rows
 
 ROOT = Path(__file__).resolve().parents[1]
+STARTED = time.monotonic()
 
 # Machines that run this are slow and shared: a deadline would measure them, not us. Timings are benchmarks.
 settings.register_profile(
@@ -70,6 +72,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(1_200))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--minutes", type=float, help="skip the tests that have not started after this many minutes")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    minutes = item.config.getoption("--minutes")
+    if minutes is not None and time.monotonic() - STARTED > minutes * 60:
+        pytest.skip(f"the {minutes:g} minutes of this run are over")
 
 
 def pytest_unconfigure() -> None:

@@ -206,7 +206,7 @@ def run_kill_rounds(tmp_path: Path, rounds: int) -> None:
         [sys.executable, "-W", "error", str(KILL), str(tmp_path), str(rounds)],
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=1_100,
         check=False,
         env={**os.environ, "HOME": str(tmp_path)},
     )
