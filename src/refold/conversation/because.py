@@ -380,6 +380,7 @@ TUNED = define_reason("tuned", "changes", "tuned: {changes}", "已调整：{chan
 BY_MODEL = define_reason("summary.model", "", "summary by a model", "摘要由模型撰写")
 BY_RULES = define_reason("summary.rules", "because", "extractive summary: {because}", "抽取式摘要：{because}")
 NO_SUMMARY = define_reason("summary.none", "because", "no summary: {because}", "没有摘要：{because}")
+TOO_LONG = define_reason("stage.too_long", "", "it took too long", "耗时过长")
 NO_MODEL = define_reason("summary.no_model", "", "no model is configured", "未配置模型")
 LITTLE_NEW = define_reason("summary.little_new", "", "too little is new for a model", "新内容太少，不必调用模型")
 NOT_SMALL_ENOUGH = define_reason(

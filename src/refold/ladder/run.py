@@ -58,7 +58,8 @@ def climb(view: View, goal: Goal, stages: Sequence[Stage], *, strict: bool = Fal
             answered = proposed if isinstance(proposed, list) else (yield from proposed)
         except OutOfTime:
             goal = replace(goal, target=int(goal.hard * LATE_SHARE), check=check_nothing, is_late=True)
-            reports.append(StageReport(stage.name, view.tokens, view.tokens, note="it took too long", is_failed=True))
+            late = because.TOO_LONG()
+            reports.append(StageReport(stage.name, view.tokens, view.tokens, note=late, is_failed=True))
             continue
         told = answered if isinstance(answered, Proposed) else Proposed(answered)
         idle = _find_idle(view, told.edits) if forces and view.tokens <= limit and not goal.instructions else []
