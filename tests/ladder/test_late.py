@@ -7,6 +7,7 @@ import pytest
 
 import refold
 from refold.config import CompressionConfig
+from refold.conversation import because
 from refold.manager import compress
 from refold.testing import find_violations
 from tests.stages.sessions import step, user
@@ -41,7 +42,7 @@ def test_without_time_the_view_keeps_most_of_the_room(tmp_path: Path, monkeypatc
     prepared = manager.prepare_context_sync("s", work(150))
     assert prepared.total_tokens > 0.75 * (WINDOW - 1_000)
     assert prepared.report is not None
-    assert "it took too long" in [stage.note for stage in prepared.report.stages]
+    assert because.TOO_LONG() in [stage.note for stage in prepared.report.stages]
     monkeypatch.setattr(compress, "CPU_S_MAX", 60.0)
     again = manager.prepare_context_sync("s", [*work(150), user("And now?"), *work(30)[1:]])
     assert any(edit.stage == "fold" for edit in again.edits), "the next compression has its time again"
