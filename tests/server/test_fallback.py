@@ -59,6 +59,16 @@ def test_a_session_goes_on_within_the_window_when_the_ledger_fails(start, tmp_pa
     assert len(rig.provider.requests) == 30
 
 
+def test_a_compression_in_memory_keeps_most_of_the_room(start, tmp_path):
+    ledger = FailingLedger(SqliteLedger(tmp_path / "ledger.db"))
+    rig = start(config=SMALL, window=8_000, ledger=ledger)
+    ledger.fails = ("everything",)
+    answer = rig.post("openai-chat", make_body("openai-chat", make_dialog(60)), x_refold_session="mine")
+    assert answer.headers["x-refold-reason"].startswith("compressed-in-memory")
+    before, after = map(int, answer.headers["x-refold-tokens"].split("->"))
+    assert 3_800 < after <= 7_000 < before
+
+
 def test_edits_made_in_memory_are_kept_for_the_next_request(start, tmp_path):
     ledger = FailingLedger(SqliteLedger(tmp_path / "ledger.db"))
     rig = start(config=SMALL, window=8_000, ledger=ledger)

@@ -9,7 +9,10 @@ import threading
 import httpx2
 import pytest
 
+from refold.errors import ContextOverflow
+from refold.ledger.sqlite import SqliteLedger
 from refold.server import worker
+from refold.server.overflow import LimitKey
 from refold.server.worker import choose_by_size, shorten
 from tests.effort import first_of
 from tests.server.running import make_body, make_dialog, wait_for
@@ -116,7 +119,6 @@ def test_a_worker_that_takes_too_long_is_killed_and_the_request_is_cut_down(star
 
 
 def test_where_the_ledger_is_an_object_of_this_process_a_large_request_is_compressed_in_memory(start, tmp_path):
-    from refold.ledger.sqlite import SqliteLedger
 
     rig = start(config=SMALL, window=20_000, settings=LARGE, ledger=SqliteLedger(tmp_path / "own.db"))
     answer = rig.post("openai-chat", make_body("openai-chat", make_large()))
@@ -139,6 +141,22 @@ def test_a_cut_by_size_begins_with_a_user_message_and_never_with_a_tool_result()
     assert [one["role"] for one in kept[:3]] == ["system", "user", "assistant"]
     assert kept[-1] == messages[-1]
     assert len(json.dumps(kept)) < 25_000
+
+
+def test_a_cut_by_size_keeps_the_first_question_and_the_newest_messages():
+    messages = make_large()
+    kept = choose_by_size(messages, 50_000)
+    assert kept[0] == messages[0]
+    assert kept[1:] == messages[-len(kept) + 1 :]
+    assert 40_000 < len(json.dumps(kept)) <= 52_000
+
+
+def test_a_large_compression_in_memory_keeps_most_of_the_room(start, tmp_path):
+    rig = start(config=SMALL, window=20_000, settings=LARGE, ledger=SqliteLedger(tmp_path / "own.db"))
+    answer = rig.post("openai-chat", make_body("openai-chat", make_large()), x_refold_session="mine")
+    assert answer.headers["x-refold-reason"].startswith("compressed-in-memory"), answer.headers
+    assert 10_000 < int(answer.headers["x-refold-tokens"].partition("->")[2]) <= 14_000
+    assert json.loads(rig.provider.requests[-1].body)["messages"][-1] == make_large()[-1]
 
 
 def test_shortening_keeps_both_ends_and_says_how_much_is_missing():
@@ -165,6 +183,15 @@ def test_a_large_request_of_the_sidecar_is_compressed_in_a_worker_process(start)
     assert made["tokens_after"] < 20_000 < made["tokens_before"]
     assert made["messages"][-1]["content"].startswith("what was question 4?")
     assert rig.manager.ledger.read_session("mine").messages == len(messages)
+
+
+def test_a_large_request_of_the_sidecar_keeps_to_a_learned_limit(start):
+    rig = start(config=SMALL, settings=LARGE)
+    refused = ContextOverflow("too long", tokens_max=9_000)
+    rig.application.limits.note_refused(LimitKey("", "openai", "gpt-4o"), 15_000, refused)
+    wish = {"model": "gpt-4o", "messages": make_large(), "session_id": "mine"}
+    made = rig.http.post("/v1/compress", json=wish, timeout=120).json()
+    assert made["tokens_after"] < 9_000
 
 
 @pytest.mark.parametrize(

@@ -435,7 +435,8 @@ class Preparer:
 
     async def compress_large(self, tenant: str, body: bytes) -> LargeAnswer:
         """Return the answer to a large request of the sidecar, made in a worker process."""
-        job = replace(make_job(self._manager, "", NO_LIMITS), tenant=tenant, endpoint=None)
+        learned = self._limits.list_learned(tenant)
+        job = replace(make_job(self._manager, "", NO_LIMITS), tenant=tenant, endpoint=None, learned=learned)
         if await self.storage.is_full(tenant, len(body)):
             job = replace(job, ledger=None)
         try:

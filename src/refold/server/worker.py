@@ -14,7 +14,7 @@ import hashlib
 import multiprocessing
 import os
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
@@ -44,6 +44,7 @@ _KEPT_FIELDS = ("model", "metadata", "max_completion_tokens", "max_tokens", "max
 _BYTES_PER_TOKEN = 6
 # How much of a request is counted to estimate the rest.
 _SAMPLES, _SAMPLE_BYTES = 16, 1_000
+_KEEP_MOST = {"trigger_ratio": 0.98, "target_ratio": 0.85, "target_tokens": None, "compact_target": None}
 # The smallest piece of a message that is worth keeping.
 _PIECE_CHARS_MIN = 200
 
@@ -54,7 +55,10 @@ class WorkerFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PrepareJob:
-    """What a worker needs to prepare the body that it has read. ``ledger`` None: compress in memory, store nothing."""
+    """What a worker needs to prepare the body that it has read. ``ledger`` None: compress in memory, store nothing.
+
+    ``learned`` has the tenant's learned window and reserve by model, for a body whose model is not known yet.
+    """
 
     session_id: str
     config: CompressionConfig
@@ -64,6 +68,7 @@ class PrepareJob:
     reserve: int | None
     endpoint: Endpoint | None = field(default=None, repr=False)
     tenant: str = ""
+    learned: Mapping[str, tuple[int | None, int | None]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,12 +290,13 @@ class _Jobs:
     def _answer(self, body: bytes, job: PrepareJob) -> LargeAnswer:
         from refold.server.api.interface import read_model
         from refold.server.api.sidecar import CompressRequest, answer_wish
+        from refold.server.overflow import Limits
 
         try:
             manager = self._find_manager(job) if job.ledger is not None else None
-            return LargeAnswer(
-                200, dump_json(answer_wish(read_model(body, CompressRequest), manager, job.config, tenant=job.tenant))
-            )
+            wish = read_model(body, CompressRequest)
+            limits = Limits(*job.learned.get(wish.model, ()))
+            return LargeAnswer(200, dump_json(answer_wish(wish, manager, job.config, tenant=job.tenant, limits=limits)))
         except RefoldError as error:
             problem = {"error": {"kind": type(error).__name__, "message": str(error)}}
             return LargeAnswer(error.http_status, dump_json(problem))
@@ -344,9 +350,12 @@ class _Jobs:
 
 
 def limit_config(config: CompressionConfig, window: int | None, reserve: int | None) -> CompressionConfig:
-    """Return a config with this window and this reserve, as far as they are given."""
-    changes = {name: value for name, value in (("window", window), ("reserve", reserve)) if value is not None}
-    return config.model_copy(update=changes) if changes else config
+    """Return a config with this window and this reserve, as far as they are given, that keeps as much as fits.
+
+    A compression in memory is not stored, and nothing can be recalled from it: it goes no deeper than it must.
+    """
+    given = {name: value for name, value in (("window", window), ("reserve", reserve)) if value is not None}
+    return config.model_copy(update=_KEEP_MOST | given)
 
 
 def _compress(request: ReadRequest, job: PrepareJob) -> LargeResult:
@@ -391,7 +400,8 @@ def _cut_down(wire: Wire, body: bytes, job: PrepareJob) -> LargeResult:
 
 
 def choose_by_size(messages: list[Any], bytes_max: int) -> list[Any]:
-    """Return leading system messages and the newest messages within a limit, long strings in them shortened.
+    """Return leading system messages, the first user message and the newest messages within a limit, long strings in
+    them shortened.
 
     The newest part begins with a user message, if need be the last one before it, and never with a tool result.
     """
@@ -400,7 +410,9 @@ def choose_by_size(messages: list[Any], bytes_max: int) -> list[Any]:
         lead += 1
     piece = max(_PIECE_CHARS_MIN, bytes_max // 4)
     head = [shorten(message, piece // 2) for message in messages[:lead]]
-    room = bytes_max - sum(map(_measure, head))
+    first = next((at for at in range(lead, len(messages)) if _starts_turn(messages[at])), len(messages))
+    asked = [shorten(message, piece // 2) for message in messages[first : first + 1]]
+    room = bytes_max - sum(map(_measure, head + asked))
     kept: list[Any] = []
     start = len(messages)
     while start > lead:
@@ -414,9 +426,9 @@ def choose_by_size(messages: list[Any], bytes_max: int) -> list[Any]:
         del kept[0]
         start += 1
     if not kept or not _starts_turn(kept[0]):
-        opener = next((one for one in reversed(messages[lead:start]) if _starts_turn(one)), None)
+        opener = next((one for one in reversed(messages[first + 1 : start]) if _starts_turn(one)), None)
         kept = kept if opener is None else [shorten(opener, piece // 2), *kept]
-    return [*head, *kept]
+    return [*head, *(asked if first < start else ()), *kept]
 
 
 def _trim_large(wire: Wire, body: bytes, job: PrepareJob) -> LargeResult:
@@ -444,7 +456,7 @@ def trim(wire: Wire, body: bytes, tokens_max: int, count_text: Callable[[str], i
     bytes_max, kept = room, messages
     while _measure(kept) > room and bytes_max > _PIECE_CHARS_MIN:
         kept = choose_by_size(messages, bytes_max)
-        bytes_max //= 2
+        bytes_max = bytes_max * 3 // 4
     made = dump_json({**whole, wire.key: place_messages(wire.name, kept)})
     return made, int(len(data) * density), int(len(made) * density)
 
