@@ -110,7 +110,8 @@ def test_the_page_of_the_newest_day_is_rendered(browser: Browser, url: str, work
 
 def test_a_page_with_anything_in_it_stays_harmless(browser: Browser, url: str, workspace: Path) -> None:
     page_of_day = (
-        f"---\nid: x\n---\n\n## A day\n\n{PAYLOAD}\n\n<b>raw</b>\n\n* one\n* two\n\n| a | b |\n|---|---|\n| 1 | 2 |\n"
+        f"---\nid: x\n---\n\n## A day\n\nU> Keep `__init__`\nA> Done\n\n{PAYLOAD}\n\n<b>raw</b>\n\n"
+        "* one\n* two\n\n| a | b |\n|---|---|\n| 1 | 2 |\n"
     )
     (workspace / "memory" / "2020-02-02.md").write_text(page_of_day, encoding="utf-8")
     page = browser.open(f"{url}/memory?date=2020-02-02")
@@ -118,6 +119,7 @@ def test_a_page_with_anything_in_it_stays_harmless(browser: Browser, url: str, w
     assert is_harmless(page)
     assert page.locator(".entry b").count() == 0
     assert page.locator(".entry li").count() == 2
+    assert page.locator(".entry strong").all_inner_texts()[:2] == ["User:", "Assistant:"]
 
 
 @pytest.mark.parametrize("date", ["../../etc/passwd", "2031-01-01", "<script>"])

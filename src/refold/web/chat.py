@@ -163,7 +163,9 @@ class ModelPicker:
         self.list.set_visibility(bool(self.name))
         set_text(self.why, self._tell_why())
         problem = bool(self._offer.problem)
-        self.why.classes(remove="faint problem", add="problem" if problem else "faint")
+        # A new installation has no model yet: that is no fault.
+        kind = "faint" if not problem else "problem" if self._offer.wanted else "problem mild"
+        self.why.classes(remove="faint problem mild", add=kind)
         self.again.set_visibility(problem)
         self._draw_warning()
 

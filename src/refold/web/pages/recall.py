@@ -35,6 +35,8 @@ _ROLES = frozenset(("user", "assistant", "tool", "system", "summary", "fact"))
 ENTRIES_SHOWN = 20
 _FRONT = re.compile(r"\A---\n.*?\n---\n", re.S)
 _ENTRY = re.compile(r"^(?=## )", re.M)
+# Who a line of a summary quotes.
+_QUOTED = re.compile(r"^([UA])> ", re.M)
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,12 +241,13 @@ def _draw_day(date: str, page: str) -> None:
         heading(date, 2).classes("num")
         text("span", say("memory.entries", count=len(entries)), "faint")
     listed = ui.element("div").classes("stack")
+    speakers = {"U": say("session.talk_by_user"), "A": say("session.talk_by_assistant")}
 
     def draw_more(start: int) -> None:
         with listed:
             for entry in entries[start : start + ENTRIES_SHOWN]:
                 with ui.element("article").classes("panel prose entry"):
-                    show_markdown(entry)
+                    show_markdown(_QUOTED.sub(lambda found: f"**{speakers[found[1]]}:** ", entry))
             left = len(entries) - start - ENTRIES_SHOWN
             if left > 0:
 

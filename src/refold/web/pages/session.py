@@ -95,7 +95,7 @@ class SessionTab:
 
     def _draw_talk(self, name: str, seen: Seen, at: str) -> None:
         if held := read_reason(seen.row.settings.get(HELD)):
-            text("p", say("session.held", why=say_reason(held)), "warning").props("role=note")
+            text("p", say("session.held", why=say_reason(held)), "problem mild small").props("role=note")
         with ui.element("div").classes("panes") as self.panes:
             self.before = Pane(say("session.before"), "before")
             self.raw: ConversationView | None = None  # Created for the first comparison.
