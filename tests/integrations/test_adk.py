@@ -126,7 +126,7 @@ def test_results_of_parallel_calls_without_ids_stay_in_one_content(tmp_path: Pat
     with ContextCompressionManager(CompressionConfig(window=6_000, reserve=500), tmp_path) as manager:
         session = manager.session("s1", format="openai-chat", codec=codec)
         prepared = session.prepare(contents)
-        sent = codec.gather(prepared)
+        sent = prepared.messages
     assert len(sent) < len(contents)
     assert {source.kind for source in prepared.sources} >= {"fold", "whole"}
     answered = [

@@ -6,6 +6,7 @@ import base64
 import copy
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -112,10 +113,11 @@ def test_calls_outside_a_run_are_not_part_of_the_session(tmp_path: Path) -> None
         copied = copy.deepcopy(model)
         assert copied.response(messages=[Message(role="user", content="Name this chat.")]).content == "A title."
         agent.run("And of Germany?", session_id="s2")
-        found = {name: model.refold_base.named(name).messages() for name in ("s1", "s2")}
+        adapter = model.refold_adapter
+        found = {name: adapter.session_for(SimpleNamespace(session_id=name)).messages() for name in ("s1", "s2")}
         with pytest.raises(ConfigError, match="name the session"):
             _ = model.refold
-        model.refold_base.manager.close()
+        adapter.manager.close()
     assert [message.content for message in found["s1"]] == ["What is the capital of France?", "Paris."]
     assert [message.content for message in found["s2"]] == ["And of Germany?", "Berlin."]
     assert type(plain) is OpenAIChat

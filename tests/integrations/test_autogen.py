@@ -24,7 +24,7 @@ from autogen_core.tools import FunctionTool
 from autogen_ext.models.openai import OpenAIChatCompletionClient
 
 from refold.formats import MessageSource
-from refold.integrations.autogen import AutoGenCodec, RefoldClient, RefoldContext
+from refold.integrations.autogen import AutoGenCodec, RefoldContext, wrap_client
 
 INFO = {"vision": True, "function_calling": True, "json_output": True, "family": "gpt-4o", "structured_output": True}
 
@@ -59,7 +59,7 @@ class AutoGenAgent:
 
     def plug(self, inner: Any) -> tuple[Any, Any]:
         options = {"window": self.setup.window, "reserve": self.setup.reserve, "workspace": self.setup.workspace}
-        client = RefoldClient(inner, self.setup.session, **options)
+        client = wrap_client(inner, self.setup.session, **options)
         self.refold = client.refold
         return client, UnboundedChatCompletionContext(initial_messages=list(self.setup.saved or []))
 
@@ -111,8 +111,8 @@ class ContextAgent(AutoGenAgent):
 class ContextDriver(AutoGenDriver):
     unsupported: ClassVar[Mapping[str, str]] = {
         **AutoGenDriver.unsupported,
-        "usage": "a model context does not see what a request used; RefoldClient does",
-        "overflow": "a model context does not see refusals; RefoldClient does",
+        "usage": "a model context does not see what a request used; wrap_client does",
+        "overflow": "a model context does not see refusals; wrap_client does",
     }
 
     def make_agent(self, setup: AgentSetup) -> Any:

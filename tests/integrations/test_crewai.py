@@ -113,7 +113,7 @@ def test_every_task_of_a_crew_is_a_session_of_its_own(tmp_path: Path) -> None:
             said = str(llm.session_for(agent, task).messages())
             assert f"hall {hall}" in said
             assert "Done." in said
-    llm.refold.manager.close()
+    llm.refold_adapter.manager.close()
 
 
 def test_a_call_that_belongs_to_nobody_needs_a_name(tmp_path: Path) -> None:
@@ -122,4 +122,4 @@ def test_a_call_that_belongs_to_nobody_needs_a_name(tmp_path: Path) -> None:
         llm.call("Hello.")
     with pytest.raises(ConfigError, match="an LLM of CrewAI, not str"):
         wrap_llm("gpt-4o", workspace=tmp_path)
-    llm.refold.manager.close()
+    llm.refold_adapter.manager.close()

@@ -25,6 +25,21 @@ from pydantic_ai.providers.openai import OpenAIProvider
 from refold.integrations.pydantic_ai import Refold
 
 
+class WatchedRefold(Refold):
+    """Keeps what was fitted last: newer versions join requests that follow each other before they are sent."""
+
+    fitted: Any = ()
+    sent: Any = ()
+
+    async def fit(self, session: Any, request: Any) -> list[Any]:
+        self.fitted = await super().fit(session, request)
+        return list(self.fitted)
+
+    async def after_model_request(self, ctx: Any, *, request_context: Any, response: Any) -> Any:
+        self.sent = self.fitted or request_context.messages
+        return await super().after_model_request(ctx, request_context=request_context, response=response)
+
+
 class PydanticAgent:
     def __init__(self, setup: AgentSetup) -> None:
         self.setup = setup
@@ -35,7 +50,7 @@ class PydanticAgent:
         else:
             self.client = AsyncOpenAI(base_url=setup.url, api_key="any", max_retries=0)
             model = OpenAIChatModel(setup.model, provider=OpenAIProvider(openai_client=self.client))
-        self.refold = Refold(
+        self.refold = WatchedRefold(
             setup.session,
             workspace=setup.workspace,
             context_tools=setup.has_context_tools,
@@ -70,8 +85,7 @@ class PydanticAgent:
         return self.history
 
     def read_metadata(self) -> Mapping[str, Any]:
-        sent = self.refold.last_prepared[self.setup.session].messages
-        return next(one.metadata for one in sent if isinstance(one, ModelRequest) and one.metadata)
+        return next(one.metadata for one in self.refold.sent if isinstance(one, ModelRequest) and one.metadata)
 
     async def close(self) -> None:
         await self.client.close()

@@ -1,5 +1,6 @@
 """What providers report: it corrects counting, triggers by their own figure (S3.4), and may force (S4.6)."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,16 @@ from refold.conversation import because
 from refold.ledger.sqlite import SqliteLedger
 from refold.manager.usage import read_usage
 from tests.manager.sessions import SMALL, agent, chat
+
+
+@dataclass(slots=True)
+class Slotted:
+    """Usage as an object without a dict."""
+
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+
 
 HYBRID = CompressionConfig.preset("hybrid").replace(window=100_000, reserve=1_000)
 
@@ -28,6 +39,11 @@ HYBRID = CompressionConfig.preset("hybrid").replace(window=100_000, reserve=1_00
         ({"input_tokens": 100, "cache_read_input_tokens": 700, "output_tokens": 5}, 800, 5, 700),
         ({"input_tokens": 900, "input_tokens_details": {"cached_tokens": 640}, "output_tokens": 5}, 900, 5, 640),
         (SimpleNamespace(input_tokens=7, output_tokens=1), 7, 1, 0),
+        ({"input_tokens": 90, "output_tokens": 5, "input_token_details": {"cache_read": 64}}, 90, 5, 64),
+        (Slotted(input_tokens=90, output_tokens=5, cache_read_tokens=64), 90, 5, 64),
+        ({"prompt_token_count": 90, "candidates_token_count": 5, "cached_content_token_count": 64}, 90, 5, 64),
+        ({"input_token_count": 90, "output_token_count": 5, "cache_read_input_token_count": 64}, 90, 5, 64),
+        ({"inputTokens": 90, "outputTokens": 5, "cacheReadInputTokens": 64}, 90, 5, 64),
         ({"prompt_tokens": float("nan"), "completion_tokens": None}, 0, 0, 0),
         ({"prompt_tokens": -5, "completion_tokens": 1e30}, 0, 1_000_000_000, 0),
     ],

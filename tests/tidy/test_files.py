@@ -25,6 +25,9 @@ HOMES = re.compile(r"(?<![\w./-])/(?:ho" + r"me|Us" + r"ers|ro" + r"ot)/\w")
 # Ratchets: lower the numbers as the package gets simpler.
 MODULES_MAX = 272
 MANY_ARGUMENTS_MAX = 75
+ADAPTER_LINES_MAX = 83
+# Shared by all adapters.
+NO_ADAPTERS = {"__init__", "parts", "streamed"}
 # Conversations made up for examples and tests speak of files on machines that do not exist.
 STORIES = ("examples", "tests")
 
@@ -141,3 +144,23 @@ def test_few_functions_take_more_than_four_positional_arguments() -> None:
         if len([one for one in (*node.args.posonlyargs, *node.args.args) if one.arg not in ("self", "cls")]) > 4
     ]
     assert len(many) <= MANY_ARGUMENTS_MAX, "pass an object, or take arguments by name:\n" + "\n".join(many)
+
+
+def count_code(path: Path) -> int:
+    """Return how many lines a module has without imports, texts on their own, comments and blank lines."""
+    left_out = {
+        line
+        for node in ast.walk(parse_module(path))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+        for line in range(node.lineno, node.end_lineno + 1)
+    }
+    lines = enumerate(read_text(path).splitlines(), 1)
+    return sum(number not in left_out and re.match(r"\s*(#|$)", line) is None for number, line in lines)
+
+
+def test_an_adapter_is_a_table_and_a_few_hooks() -> None:
+    adapters = [path for path in list_modules() if path.parent.name == "integrations" and path.stem not in NO_ADAPTERS]
+    sizes = {path.stem: count_code(path) for path in adapters}
+    large = {name: size for name, size in sizes.items() if size > ADAPTER_LINES_MAX}
+    assert large == {}, "move what adapters share into refold.integrations"

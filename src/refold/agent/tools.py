@@ -17,6 +17,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
+from functools import wraps
 from typing import Any, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
@@ -25,6 +26,7 @@ from refold.agent.events import AgentEvent, ToolFinished, ToolStarted
 from refold.conversation.reason import Language, detect_language
 from refold.errors import ConfigError, RefoldError
 from refold.llm.port import ToolCall, ToolResult, clean_text
+from refold.manager.flow import run_blocking
 
 ARGUMENT_CHARS_MAX = 1_000_000
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -47,12 +49,12 @@ class Tool:
     asks: bool = False
     timeout_s: float | None = None
 
-    def read_arguments(self, written: str) -> dict[str, Any]:
-        """Return a call's validated arguments; raise ArgumentError if they are invalid."""
-        if len(written) > ARGUMENT_CHARS_MAX:
+    def read_arguments(self, written: str | Mapping[str, Any]) -> dict[str, Any]:
+        """Return a call's validated arguments, given as JSON or parsed; raise ArgumentError if they are invalid."""
+        if isinstance(written, str) and len(written) > ARGUMENT_CHARS_MAX:
             raise ArgumentError(f"the arguments have {len(written):,} characters; {ARGUMENT_CHARS_MAX:,} are the limit")
         try:
-            given = json.loads(written) if written.strip() else {}
+            given = dict(written) if isinstance(written, Mapping) else json.loads(written) if written.strip() else {}
         except (ValueError, RecursionError) as error:
             raise ArgumentError(f"the arguments are not valid JSON ({error}); send one JSON object") from None
         if not isinstance(given, dict):
@@ -68,6 +70,20 @@ class Tool:
         if inspect.iscoroutinefunction(self.call):
             return write_output(await self.call(**arguments))
         return write_output(await asyncio.to_thread(self.call, **arguments))
+
+    @property
+    def function(self) -> Callable[..., Awaitable[str]]:
+        """The tool as an async function with the names, types and description of its arguments."""
+
+        @wraps(self.call)
+        async def function(**arguments: Any) -> str:
+            return await self.run(**arguments)
+
+        return function
+
+    def run_now(self, **arguments: Any) -> str:
+        """The same as ``run``, for callers without an event loop."""
+        return str(run_blocking(lambda: self.run(**arguments)))
 
 
 def make_tool(

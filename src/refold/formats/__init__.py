@@ -11,7 +11,7 @@ from refold.formats.detect import (
     read_conversation,
     write_conversation,
 )
-from refold.formats.intake import Beside, Codec, Intake, MessageSource, read_intake
+from refold.formats.intake import Beside, Codec, Intake, MessageSource, ModelReply, read_intake
 from refold.formats.openai_chat import OpenAIChat
 from refold.formats.openai_responses import OpenAIResponses
 
@@ -23,6 +23,7 @@ __all__ = [
     "Conversation",
     "Intake",
     "MessageSource",
+    "ModelReply",
     "OpenAIChat",
     "OpenAIResponses",
     "Volatile",

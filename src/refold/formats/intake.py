@@ -39,7 +39,8 @@ class Codec(Protocol):
     """Converts messages of a framework into a provider's messages and back.
 
     One message may become several raw ones, or none. ``from_raw`` is called for each outgoing raw message that is not
-    the whole of an untouched one; ``source`` has the originals, so that ids and metadata can be kept.
+    the whole of an untouched one; ``source`` has the originals, so that ids and metadata can be kept. A codec may also
+    have ``gather(messages, sources)``, which returns both lists with messages joined that had been one.
     """
 
     def to_raw(self, message: Any) -> list[dict[str, Any]]: ...
@@ -106,7 +107,8 @@ class Intake:
             at += 1
         for silent in _list_silent(count, len(given)):
             emit(given[silent], MessageSource((silent,), "whole", (given[silent],)))
-        return out, traced
+        gather = getattr(self.codec, "gather", None)
+        return (out, traced) if gather is None else gather(out, traced)
 
     def _own(self, source: MessageSource, given: Sequence[Any]) -> MessageSource:
         """Return a source in positions of the caller's messages."""
@@ -302,7 +304,7 @@ def _dump(value: object) -> Mapping[str, Any] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadReply:
+class ModelReply:
     """A model's answer: its messages as they are stored, and the usage and finish reason if they are known."""
 
     messages: list[Any]
@@ -311,29 +313,31 @@ class ReadReply:
     is_response: bool = False
 
 
-def read_reply(reply: object) -> ReadReply:
+def read_reply(reply: object) -> ModelReply:
     """Read an answer: a message, a list of messages, or a whole response of a provider, as an object or as JSON."""
+    if isinstance(reply, ModelReply):
+        return reply
     if isinstance(reply, list | tuple):
-        return ReadReply(list(reply))
+        return ModelReply(list(reply))
     fields = reply if isinstance(reply, Mapping) else None
     if fields is None:
         is_whole = hasattr(reply, "choices") or hasattr(reply, "output") or hasattr(reply, "stop_reason")
         fields = to_plain(reply) if is_whole else None
     if not isinstance(fields, Mapping):
-        return ReadReply([] if reply is None else [reply])
+        return ModelReply([] if reply is None else [reply])
     usage = fields.get("usage")
     if isinstance(fields.get("choices"), list):
         first = fields["choices"][0] if fields["choices"] else {}
         message = first.get("message")
-        return ReadReply([message] if message else [], usage, first.get("finish_reason"), is_response=True)
+        return ModelReply([message] if message else [], usage, first.get("finish_reason"), is_response=True)
     if isinstance(fields.get("output"), list) and "role" not in fields:
         details = fields.get("incomplete_details") or {}
         reason = "length" if details.get("reason") == "max_output_tokens" else None
-        return ReadReply(list(fields["output"]), usage, reason, is_response=True)
+        return ModelReply(list(fields["output"]), usage, reason, is_response=True)
     if fields.get("type") == "message" and "stop_reason" in fields:
         message = {"role": "assistant", "content": fields.get("content")}
-        return ReadReply([message] if fields.get("content") else [], usage, fields["stop_reason"], is_response=True)
-    return ReadReply([reply])
+        return ModelReply([message] if fields.get("content") else [], usage, fields["stop_reason"], is_response=True)
+    return ModelReply([reply])
 
 
 def _refuse_others(value: object, where: str) -> None:

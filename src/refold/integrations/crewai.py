@@ -9,15 +9,14 @@ refused request; the LLM gets a copy that fits, and the agent keeps its history.
 
 from __future__ import annotations
 
-import copy
 import json
-import types
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 from refold.errors import ConfigError
-from refold.integrations import open_session
-from refold.manager.flow import run_blocking
+from refold.formats import ModelReply
+from refold.integrations import MethodAdapter
+from refold.manager.managed import ManagedSession
 
 try:
     from crewai import BaseLLM
@@ -27,43 +26,37 @@ except ImportError as error:
     raise ConfigError(f"wrap_llm needs crewai 1.15.20 or newer ({error})") from error
 
 
-class RefoldCalls:
-    """The calls of an LLM, which send requests that fit and store every answer."""
+class CrewAdapter(MethodAdapter):
+    """Fits the calls of an LLM. Without a name, every task of every agent is a session."""
 
-    # No annotations here: Pydantic would take them for fields of the LLM.
-    __slots__ = ()
+    methods: ClassVar = {"call": "call", "acall": "call_async"}
 
-    def call(self: Any, messages: Any, *rest: Any, **options: Any) -> Any:
-        """Return the model's answer."""
-        send: Any = super().call  # type: ignore[misc]
-        session = self.session_for(options.get("from_agent"), options.get("from_task"))
-        before = self.get_token_usage_summary()
-        answer = session.call(
-            lambda prepared: send(list(prepared.messages), *rest, **options),
-            **_read_request(self, messages, rest, options),
-        )
-        session.commit(_read_answer(answer, options), _read_usage(before, self.get_token_usage_summary()))
-        return answer
+    def find_name(self, agent: Any = None, task: Any = None) -> str:
+        """Return the ids of the task and the agent."""
+        return "-".join(str(one.id) for one in (task, agent) if getattr(one, "id", None))
 
-    async def acall(self: Any, messages: Any, *rest: Any, **options: Any) -> Any:
-        """The same as ``call``, for callers with an event loop."""
-        send: Any = super().acall  # type: ignore[misc]
-        session = self.session_for(options.get("from_agent"), options.get("from_task"))
-        before = self.get_token_usage_summary()
-        answer = await session.call_async(
-            lambda prepared: send(list(prepared.messages), *rest, **options),
-            **_read_request(self, messages, rest, options),
-        )
-        await session.commit_async(_read_answer(answer, options), _read_usage(before, self.get_token_usage_summary()))
-        return answer
+    def find_session(self, options: Mapping[str, Any]) -> ManagedSession:
+        """Return the session of a call."""
+        return self.session_for(options.get("from_agent"), options.get("from_task"))
 
-    def is_context_window_overflowing_threshold(self, *_: Any, **__: Any) -> bool:
-        """Return False: requests always fit, so CrewAI has nothing to summarise."""
-        return False
+    def read_request(self, owner: Any, messages: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the request of a call."""
+        said = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
+        return {"messages": said, "tools": options.get("tools"), "model": owner.model.partition("/")[2] or owner.model}
 
-    def is_tool_result_overflowing_threshold(self, *_: Any, **__: Any) -> tuple[bool, int]:
-        """Return False: a large result is stored whole and shortened in the request, not put into a file."""
-        return False, 0
+    def watch(self, owner: Any, options: Mapping[str, Any]) -> Callable[[Any], ModelReply]:
+        """Return a reader of answers; what a call used is the difference of the LLM's sums."""
+        names = ("prompt_tokens", "completion_tokens", "cached_prompt_tokens")
+
+        def read_sums() -> list[int]:
+            return [getattr(owner.get_token_usage_summary(), name) for name in names]
+
+        def read(answer: Any) -> ModelReply:
+            used = [after - first for first, after in zip(before, read_sums(), strict=True)]
+            return ModelReply(_read_answer(answer, options), dict(zip(names, used, strict=True)))
+
+        before = read_sums()
+        return read
 
 
 def wrap_llm(llm: Any, session: str | Callable[[Any, Any], str] | None = None, **options: Any) -> Any:
@@ -74,67 +67,31 @@ def wrap_llm(llm: Any, session: str | Callable[[Any, Any], str] | None = None, *
     """
     if not isinstance(llm, BaseLLM):
         raise ConfigError(f"wrap_llm takes an LLM of CrewAI, not {type(llm).__name__}")
-    opened = open_session(session if isinstance(session, str) else "unnamed", format="openai-chat", **options)
-
-    def find_session(_: Any, agent: Any = None, task: Any = None) -> Any:
-        name = session(agent, task) if callable(session) else session or _name_session(agent, task)
-        return opened.named(name)
-
-    kind, wrapped = type(llm), copy.copy(llm)
-    own = {"refold": property(lambda _: opened), "session_for": find_session, "__module__": __name__}
-    fitted = types.new_class(f"Refold{kind.__name__}", (RefoldCalls, kind), exec_body=lambda body: body.update(own))
-    object.__setattr__(wrapped, "__class__", fitted)
-    return wrapped
+    adapter = CrewAdapter(session, **options)
+    return adapter.fit_methods(
+        llm,
+        session_for=lambda _, agent=None, task=None: adapter.session_for(agent, task),
+        # Requests always fit, so CrewAI has nothing to summarise, and large results need no file.
+        is_context_window_overflowing_threshold=lambda *_, **__: False,
+        is_tool_result_overflowing_threshold=lambda *_, **__: (False, 0),
+    )
 
 
 def make_tool(tool: Any) -> Tool:
     """Return a context tool as a tool of CrewAI."""
-    return Tool(
-        name=tool.name,
-        description=tool.description,
-        args_schema=tool.arguments,
-        func=lambda **arguments: run_blocking(lambda: tool.run(**arguments)),
-    )
+    return Tool(name=tool.name, description=tool.description, args_schema=tool.arguments, func=tool.run_now)
 
 
-def _name_session(agent: Any, task: Any) -> str:
-    ids = [str(one.id) for one in (task, agent) if getattr(one, "id", None)]
-    if not ids:
-        raise ConfigError("name the session: wrap_llm(llm, session=…); this call belongs to no agent and no task")
-    return "-".join(ids)
-
-
-def _read_request(llm: Any, messages: Any, rest: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
-    said = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
-    tools = rest[0] if rest else options.get("tools")
-    model = str(llm.model)
-    return {"messages": said, "tools": tools or None, "model": model.partition("/")[2] or model}
-
-
-def _read_answer(answer: Any, options: dict[str, Any]) -> list[dict[str, Any]]:
+def _read_answer(answer: Any, options: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the message that an agent will add for an answer; nothing where the LLM ran the tool itself."""
-    if options.get("available_functions"):
+    if options.get("available_functions") or not answer:
         return []
-    if isinstance(answer, list):
-        found = [info for call in answer if (info := extract_tool_call_info(call))]
-        calls = [
-            {"id": name, "type": "function",
-             "function": {"name": function, "arguments": given if isinstance(given, str) else json.dumps(given)}}
-            for name, function, given in found
-        ]  # fmt: skip
-        return [{"role": "assistant", "content": None, "tool_calls": calls}] if calls else []
-    text = answer.model_dump_json() if hasattr(answer, "model_dump_json") else str(answer)
-    return [{"role": "assistant", "content": text}] if text else []
-
-
-def _read_usage(before: Any, after: Any) -> dict[str, Any] | None:
-    prompt, cached = (
-        getattr(after, name) - getattr(before, name) for name in ("prompt_tokens", "cached_prompt_tokens")
-    )
-    if prompt <= 0:
-        return None
-    return {
-        "prompt_tokens": prompt,
-        "completion_tokens": after.completion_tokens - before.completion_tokens,
-        "prompt_tokens_details": {"cached_tokens": max(0, cached)},
-    }
+    if not isinstance(answer, list):
+        text = answer.model_dump_json() if hasattr(answer, "model_dump_json") else str(answer)
+        return [{"role": "assistant", "content": text}]
+    calls = [
+        {"id": name, "type": "function",
+         "function": {"name": function, "arguments": given if isinstance(given, str) else json.dumps(given)}}
+        for name, function, given in filter(None, map(extract_tool_call_info, answer))
+    ]  # fmt: skip
+    return [{"role": "assistant", "content": None, "tool_calls": calls}] if calls else []

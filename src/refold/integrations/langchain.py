@@ -17,9 +17,8 @@ from langchain_core.tools import StructuredTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
 from refold.errors import ConfigError
-from refold.formats import MessageSource
+from refold.formats import MessageSource, ModelReply
 from refold.integrations import open_session
-from refold.manager.flow import run_blocking
 
 try:
     from langchain.agents.middleware import AgentMiddleware
@@ -52,27 +51,18 @@ class RefoldMiddleware(AgentMiddleware):
         self, session: str | Callable[[], str] | None = None, *, context_tools: bool = False, **options: Any
     ) -> None:
         super().__init__()
-        codec = LangChainCodec()
-        self.refold = open_session(session or find_thread, codec=codec, format="openai-chat", **options)
+        self.refold = open_session(session or find_thread, codec=LangChainCodec(), format="openai-chat", **options)
         self.tools = self.refold.tools("langchain") if context_tools else []
 
     def wrap_model_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
         """Send a request that fits and store the answer."""
-        response = self.refold.call(
-            lambda prepared: handler(request.override(messages=prepared.messages)), **_read_request(request)
-        )
-        for message in _list_answers(response):
-            self.refold.commit([message], _read_usage(message))
-        return response
+        return self.refold.call(lambda fit: handler(request.override(messages=fit.messages)), **_read(request))
 
     async def awrap_model_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
         """The same as ``wrap_model_call``, for async agents."""
-        response = await self.refold.call_async(
-            lambda prepared: handler(request.override(messages=prepared.messages)), **_read_request(request)
+        return await self.refold.call_async(
+            lambda fit: handler(request.override(messages=fit.messages)), **_read(request)
         )
-        for message in _list_answers(response):
-            await self.refold.commit_async([message], _read_usage(message))
-        return response
 
 
 def find_thread() -> str:
@@ -88,37 +78,21 @@ def find_thread() -> str:
 
 def make_tool(tool: Any) -> StructuredTool:
     """Return a context tool as a LangChain tool."""
-    return StructuredTool(
-        name=tool.name,
-        description=tool.description,
-        args_schema=tool.arguments,
-        func=lambda **arguments: run_blocking(lambda: tool.run(**arguments)),
-        coroutine=tool.run,
-    )
+    known = {"name": tool.name, "description": tool.description, "args_schema": tool.arguments}
+    return StructuredTool(**known, func=tool.run_now, coroutine=tool.run)
 
 
-def _read_request(request: Any) -> dict[str, Any]:
+def _read(request: Any) -> dict[str, Any]:
     model = getattr(request.model, "model_name", None) or getattr(request.model, "model", None)
     return {
         "messages": request.messages,
         "system": request.system_prompt or "",
-        "tools": [tool if isinstance(tool, dict) else convert_to_openai_tool(tool) for tool in request.tools] or None,
+        "tools": [tool if isinstance(tool, dict) else convert_to_openai_tool(tool) for tool in request.tools],
         "model": model if isinstance(model, str) else None,
+        "reply": _read_answer,
     }
 
 
-def _list_answers(response: Any) -> list[AIMessage]:
-    found = response.result if hasattr(response, "result") else [response]
-    return [message for message in found if isinstance(message, AIMessage)]
-
-
-def _read_usage(message: AIMessage) -> dict[str, Any] | None:
-    usage = message.usage_metadata
-    if not usage:
-        return None
-    cached = (usage.get("input_token_details") or {}).get("cache_read", 0)
-    return {
-        "prompt_tokens": usage["input_tokens"],
-        "completion_tokens": usage["output_tokens"],
-        "prompt_tokens_details": {"cached_tokens": cached},
-    }
+def _read_answer(response: Any) -> ModelReply:
+    found = [one for one in getattr(response, "result", [response]) if isinstance(one, AIMessage)]
+    return ModelReply(found, next((one.usage_metadata for one in found if one.usage_metadata), None))

@@ -10,14 +10,14 @@ here do both. In a proxy's settings: ``callbacks: refold.integrations.litellm.ha
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import litellm
 from litellm.integrations.custom_logger import CustomLogger
 
 from refold.errors import ConfigError
-from refold.integrations import open_session
+from refold.integrations import Adapter
 from refold.integrations.streamed import follow, follow_async
 from refold.manager.managed import ManagedSession
 
@@ -29,26 +29,21 @@ if not hasattr(CustomLogger, "async_pre_call_deployment_hook"):
     raise ConfigError("RefoldCallback needs a litellm whose CustomLogger has async_pre_call_deployment_hook (1.73)")
 
 
-class RefoldCallback(CustomLogger):
+class RefoldCallback(Adapter, CustomLogger):
     """Prepares the messages of every async chat completion and stores every answer."""
 
-    def __init__(self, session: str | Callable[[Mapping[str, Any]], str] | None = None, **options: Any) -> None:
-        super().__init__()
-        self._session = session
-        self._base = open_session("unnamed", format="openai-chat", **options)
-        self.manager = self._base.manager
-
-    def session_for(self, request: Mapping[str, Any]) -> ManagedSession:
-        """Return the session of a request: as named here, or by its metadata."""
-        name = self._session(request) if callable(self._session) else self._session or _find_name(request)
-        return self._base.named(name)
+    def find_name(self, request: Mapping[str, Any]) -> str | None:
+        """Return the session that a request's metadata names."""
+        places = (request, request.get("litellm_params") or {})
+        named = [(place.get("metadata") or {}).get("session_id") or place.get("litellm_session_id") for place in places]
+        return next(filter(None, named), None)
 
     async def async_pre_call_deployment_hook(self, kwargs: dict[str, Any], call_type: Any) -> dict[str, Any] | None:
         """Return the request with messages that fit its window."""
         if getattr(call_type, "value", call_type) not in _COMPLETIONS or not kwargs.get("messages"):
             return None
-        prepared = await self.session_for(kwargs).prepare_async(**_read_request(kwargs))
-        return {**kwargs, "messages": list(prepared.messages)}
+        prepared = await self.session_for(kwargs).prepare_async(**_read(kwargs))
+        return {**kwargs, "messages": prepared.messages}
 
     async def async_post_call_success_deployment_hook(self, request_data: dict, response: Any, call_type: Any) -> None:
         """Store an answer that was not streamed."""
@@ -70,7 +65,7 @@ class RefoldCallback(CustomLogger):
 
 def completion(*, refold: ManagedSession, **request: Any) -> Any:
     """``litellm.completion`` inside the window; ``refold`` is the session (``open_session`` or ``manager.session``)."""
-    answer = refold.call(lambda prepared: litellm.completion(**_write(request, prepared)), **_read_request(request))
+    answer = refold.call(lambda fit: litellm.completion(**{**request, "messages": fit.messages}), **_read(request))
     if request.get("stream"):
         return follow(answer, refold)
     refold.commit(answer)
@@ -79,9 +74,8 @@ def completion(*, refold: ManagedSession, **request: Any) -> Any:
 
 async def acompletion(*, refold: ManagedSession, **request: Any) -> Any:
     """The same as ``completion``, for callers with an event loop."""
-    answer = await refold.call_async(
-        lambda prepared: litellm.acompletion(**_write(request, prepared)), **_read_request(request)
-    )
+    send = litellm.acompletion
+    answer = await refold.call_async(lambda fit: send(**{**request, "messages": fit.messages}), **_read(request))
     if request.get("stream"):
         return follow_async(answer, refold)
     await refold.commit_async(answer)
@@ -95,28 +89,10 @@ def _is_same(message: Mapping[str, Any], stored: Any) -> bool:
     return ids[0] == ids[1] and (message.get("content") or "") == (stored.get("content") or "")
 
 
-def _read_request(request: Mapping[str, Any]) -> dict[str, Any]:
+def _read(request: Mapping[str, Any]) -> dict[str, Any]:
     model = str(request.get("model") or "")
-    return {
-        "messages": request["messages"],
-        "tools": request.get("tools"),
-        "model": model.partition("/")[2] or model or None,
-        "format": "openai-chat",
-    }
-
-
-def _write(request: Mapping[str, Any], prepared: Any) -> dict[str, Any]:
-    return {**request, "messages": list(prepared.messages)}
-
-
-def _find_name(request: Mapping[str, Any]) -> str:
-    inner = request.get("litellm_params")
-    for place in (request, inner if isinstance(inner, Mapping) else {}):
-        metadata = place.get("metadata")
-        found = (metadata if isinstance(metadata, Mapping) else {}).get("session_id") or place.get("litellm_session_id")
-        if found:
-            return str(found)
-    raise ConfigError('name the session: RefoldCallback(session=…), or metadata={"session_id": …} in the call')
+    known = {name: request.get(name) for name in ("messages", "tools")}
+    return {**known, "model": model.partition("/")[2] or model, "format": "openai-chat"}
 
 
 def __getattr__(name: str) -> Any:

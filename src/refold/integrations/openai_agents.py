@@ -7,12 +7,13 @@ await Runner.run(agent, "Hello", session=session, run_config=session.run_config(
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import Iterable
 from typing import Any
 
 from refold.errors import ConfigError
+from refold.formats import ModelReply
 from refold.integrations import open_session
-from refold.prepared import PreparedContext
+from refold.manager.managed import ManagedSession
 
 try:
     from agents import FunctionTool, Model, ModelProvider, MultiProvider, RunConfig
@@ -28,8 +29,6 @@ class RefoldSession(SessionABC):
     def __init__(self, session_id: str, **options: Any) -> None:
         self.session_id, self.session_settings = session_id, None
         self.refold = open_session(session_id, format="openai-responses", **options)
-        self._asked: list[Any] = []
-        self._sent: PreparedContext | None = None
 
     async def get_items(self, limit: int | None = None) -> list[Any]:
         """Return the stored items, all or the newest."""
@@ -53,93 +52,64 @@ class RefoldSession(SessionABC):
 
     def run_config(self, **options: Any) -> RunConfig:
         """Return the run config for this session; ``options`` are those of ``RunConfig``."""
-        provider = RefoldProvider(options.pop("model_provider", None) or MultiProvider(), self)
+        provider = RefoldProvider(options.pop("model_provider", None) or MultiProvider(), self.refold)
         # Old versions refuse a list as input unless a callback says how it joins the history.
         options.setdefault("session_input_callback", lambda history, new: [*history, *new])
         return RunConfig(call_model_input_filter=self.fit, model_provider=provider, **options)
 
     async def fit(self, data: CallModelData[Any]) -> ModelInputData:
-        """Return the input of a model call inside the window."""
-        self._asked = list(data.model_data.input)
-        tools = [_write_tool(tool) for tool in data.agent.tools if isinstance(tool, FunctionTool)]
-        model = data.agent.model if isinstance(data.agent.model, str) else getattr(data.agent.model, "model", None)
-        system = data.model_data.instructions or ""
-        prepared = await self.refold.prepare_async(self._asked, system, tools=tools or None, model=model)
-        self._sent = prepared
-        return ModelInputData(input=list(prepared.messages), instructions=data.model_data.instructions)
-
-    async def refit(self, error: Exception) -> list[Any] | None:
-        """Return a smaller input after the provider refused the last one as too long; None for other errors."""
-        sent = self._sent
-        smaller = await asyncio.to_thread(self.refold.shrink, error, sent) if sent is not None else None
-        if sent is None or smaller is None:
-            return None
-        prepared = await self.refold.prepare_async(self._asked, sent.system, tools=sent.tools, **smaller)
-        return list(prepared.messages)
+        """Return the input of a model that no provider looked up inside the window; others fit it themselves."""
+        asked, model = data.model_data, data.agent.model
+        if not isinstance(model, Model):
+            return asked
+        given = {"tools": _write_tools(data.agent.tools), "model": getattr(model, "model", None)}
+        prepared = await self.refold.prepare_async(list(asked.input), asked.instructions or "", **given)
+        return ModelInputData(input=prepared.messages, instructions=asked.instructions)
 
 
 class RefoldProvider(ModelProvider):
-    """Looks models up in another provider, and watches their answers for usage and refusals."""
+    """Looks models up in another provider; their requests fit their window."""
 
-    def __init__(self, inner: ModelProvider, session: RefoldSession) -> None:
+    def __init__(self, inner: ModelProvider, session: ManagedSession) -> None:
         self._inner, self._session = inner, session
 
     def get_model(self, model_name: str | None) -> Model:
-        """Return the model of the other provider, watched."""
-        return WatchedModel(self._inner.get_model(model_name), self._session)
+        """Return the model of the other provider, inside the window."""
+        return FittedModel(self._inner.get_model(model_name), self._session)
 
 
-class WatchedModel(Model):
-    """A model whose usage is recorded, and whose refusal of a long request is answered once with a shorter one."""
+class FittedModel(Model):
+    """A model whose requests fit; one that is refused as too long is answered once with a shorter one."""
 
-    def __init__(self, inner: Model, session: RefoldSession) -> None:
+    def __init__(self, inner: Model, session: ManagedSession) -> None:
         self._inner, self._session = inner, session
 
     async def get_response(self, system_instructions: Any, input: Any, *rest: Any, **named: Any) -> Any:  # noqa: A002
         """Return the model's answer."""
-        try:
-            answer = await self._inner.get_response(system_instructions, input, *rest, **named)
-        except Exception as error:
-            smaller = await self._session.refit(error)
-            if smaller is None:
-                raise
-            answer = await self._inner.get_response(system_instructions, smaller, *rest, **named)
-        await self._observe(answer.usage)
-        return answer
+        send = self._inner.get_response
+        return await self._session.call_async(
+            lambda fit: send(system_instructions, fit.messages, *rest, **named),
+            **self._read(system_instructions, input, rest, named),
+        )
 
-    async def stream_response(
-        self,
-        system_instructions: Any,
-        input: Any,  # noqa: A002 - the SDK's name
-        *rest: Any,
-        **named: Any,
-    ) -> AsyncIterator[Any]:
+    def stream_response(self, system_instructions: Any, input: Any, *rest: Any, **named: Any) -> Any:  # noqa: A002
         """Yield the model's events."""
-        given: Any = input
-        for _ in range(2):
-            is_begun = False
-            try:
-                async for event in self._inner.stream_response(system_instructions, given, *rest, **named):
-                    is_begun = True
-                    if event.type == "response.completed" and event.response.usage is not None:
-                        await self._observe(event.response.usage)
-                    yield event
-                return
-            except Exception as error:
-                smaller = None if is_begun or given is not input else await self._session.refit(error)
-                if smaller is None:
-                    raise
-                given = smaller
+        send = self._inner.stream_response
+        return self._session.stream_async(
+            lambda fit: send(system_instructions, fit.messages, *rest, **named),
+            **self._read(system_instructions, input, rest, named),
+        )
 
-    async def _observe(self, usage: Any) -> None:
-        details = usage.input_tokens_details
-        cached = getattr(details, "cached_tokens", 0) or 0
-        figures = {
-            "input_tokens": usage.input_tokens,
-            "output_tokens": usage.output_tokens,
-            "input_tokens_details": {"cached_tokens": cached},
-        }
-        await self._session.refold.commit_async([], figures)
+    def _read(self, system: Any, messages: Any, rest: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
+        tools = rest[1] if rest else named["tools"]  # They follow the model's settings.
+        known = {"system": system or "", "tools": _write_tools(tools), "model": getattr(self._inner, "model", None)}
+        return {"messages": messages, "reply": _read_usage, **known}
+
+
+def _read_usage(answer: Any) -> ModelReply | None:
+    """Return the usage of an answer or of its last event; the items are stored by the session."""
+    usage = getattr(getattr(answer, "response", answer), "usage", None)
+    return ModelReply([], usage) if usage else None
 
 
 def make_tool(tool: Any) -> FunctionTool:
@@ -151,10 +121,7 @@ def make_tool(tool: Any) -> FunctionTool:
     return FunctionTool(tool.name, tool.description, dict(tool.schema), invoke, strict_json_schema=False)
 
 
-def _write_tool(tool: FunctionTool) -> dict[str, Any]:
-    return {
-        "type": "function",
-        "name": tool.name,
-        "description": tool.description,
-        "parameters": tool.params_json_schema,
-    }
+def _write_tools(tools: Iterable[Any]) -> list[dict[str, Any]]:
+    known = [tool for tool in tools if isinstance(tool, FunctionTool)]
+    return [{"type": "function", "name": one.name, "description": one.description, "parameters": one.params_json_schema}
+            for one in known]  # fmt: skip

@@ -1,57 +1,166 @@
 """A codec for frameworks whose messages are a role and a list of parts.
 
 Each part is exchanged as a block: ``text``, ``thinking`` (with ``signature``), ``image_url``, ``call`` (``id``,
-``name`` and ``arguments`` as JSON), ``result`` (``id``, ``content`` and perhaps the tool's ``name``), or another type,
-which nobody reads or changes. A framework's codec says what one message and one part are; this module makes chat
-messages of them and takes them back.
+``name`` and ``arguments`` as JSON), ``result`` (``id``, ``content`` and perhaps the tool's ``name``), or ``part``, the
+framework's own form of anything else, which nobody reads or changes. A framework's codec is a table of its kinds of
+parts; this module makes chat messages of them and takes them back.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from typing import Any
+import base64
+import copy
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, is_dataclass, replace
+from itertools import groupby
+from typing import Any, ClassVar
 
 from refold.formats import MessageSource
-from refold.prepared import PreparedContext
+from refold.formats.intake import to_plain
 
 Block = dict[str, Any]
 # What comes from a message of the caller. A fold and what it restores come from our record of others.
 _OWN = frozenset(("whole", "shortened", "extended"))
+_ROLES = frozenset(("system", "user", "assistant", "tool"))
+# The field of a block that a compression changes.
+_CHANGED = {"call": "arguments", "result": "content"}
 
 
-class PartsCodec(ABC):
-    """Converts messages with parts to chat messages and back. A part that did not change comes back as the object."""
+@dataclass(frozen=True, slots=True)
+class At:
+    """Where a part has a field of its block: a path such as ``function_call.args``.
 
-    @abstractmethod
+    ``read`` gets the part instead of the value at the path; ``write`` returns the value for the path. With an empty
+    path, ``write`` returns all fields that change.
+    """
+
+    path: str
+    read: Callable[[Any], Any] | None = None
+    write: Callable[[Any], Any] | None = None
+
+    def take(self, part: Any) -> Any:
+        """Return the field's value; None if the part has none."""
+        if self.read is not None:
+            return self.read(part)
+        for name in filter(None, self.path.split(".")):
+            part = part.get(name) if isinstance(part, Mapping) else getattr(part, name, None)
+        return part
+
+    def put(self, part: Any, block: Block, name: str) -> Any:
+        """Return a copy of a part, or of the fields of a new one, with the block's value at the path."""
+        value = read_text(block[name]) if name == "content" else block[name]
+        if self.write is not None:
+            value = self.write(value)
+        elif name == "arguments":
+            value = json.loads(value)
+        return evolve(part, self.path, value)
+
+
+class PartKind:
+    """One kind of part: the type of its block, the class of such parts, and where they have the block's fields.
+
+    A part is of this kind if it is of that class, has the values ``fixed`` and has the first of the fields. Without a
+    class, the codec's ``dump`` and ``load`` stand between a part and its fields.
+    """
+
+    def __init__(self, kind: str, maker: type | None = None, fixed: Block | None = None, **fields: str | At) -> None:
+        self.kind, self.maker, self.fixed = kind, maker, fixed or {}
+        self.fields = {name: place if isinstance(place, At) else At(place) for name, place in fields.items()}
+
+    def read(self, part: Any) -> Block | None:
+        """Return a part as a block; None if it is of another kind."""
+        if not isinstance(part, self.maker or Mapping):
+            return None
+        if any(At(path).take(part) != value for path, value in self.fixed.items()):
+            return None
+        block: Block = {}
+        for name, place in self.fields.items():
+            block[name] = place.take(part)
+            if block[name] is None and len(block) == 1:
+                return None
+        block |= {name: block[name] or "" for name in ("id", "signature") if name in block}
+        if not isinstance(block.get("arguments", ""), str):
+            block["arguments"] = json.dumps(block["arguments"] or {}, ensure_ascii=False)
+        return {"type": self.kind, **({"image_url": block} if self.kind == "image_url" else block)}
+
+    def make(self, block: Block, load: Callable[[Any], Any]) -> Any:
+        """Return a new part for a block."""
+        given, values = dict(self.fixed), block.get("image_url", block)
+        if self.kind == "result":
+            values = {"name": "tool", **values}  # Chat messages need no name there; some frameworks do.
+        for name, place in self.fields.items():
+            if name in values:
+                given = place.put(given, values, name)
+        if self.maker is None:
+            return load(given)
+        return given["text"] if self.maker is str else self.maker(**given)
+
+
+class PartsCodec:
+    """Converts messages with parts to chat messages and back. A part that did not change comes back as the object.
+
+    A subclass has the table ``kinds``, and says what a message is: its class, its field with the parts, and the names
+    of roles that differ from ours (``system``, ``user``, ``assistant``, ``tool``), or overrides ``open`` and ``close``.
+    """
+
+    kinds: ClassVar[Sequence[PartKind]]
+    message: ClassVar[Callable[..., Any]]
+    field: ClassVar[str]
+    roles: ClassVar[Mapping[str, str]] = {}
+
     def open(self, message: Any) -> tuple[str, Sequence[Any]]:
-        """Return a message's role (``system``, ``user``, ``assistant`` or ``tool``) and its parts."""
+        """Return a message's role and its parts."""
+        role = to_plain(At("role").take(message))
+        known = {theirs: ours for ours, theirs in self.roles.items() if theirs not in _ROLES}
+        return known.get(role, str(role)), At(self.field).take(message) or []
 
-    @abstractmethod
     def close(self, role: str, parts: list[Any], origin: Any) -> Any:
         """Return a message with these parts: a copy of ``origin``, or a new one where that is None."""
+        if origin is not None:
+            return evolve(origin, self.field, parts)
+        return self.message(**{"role": self.roles.get(role, role), self.field: parts})
 
-    @abstractmethod
+    def dump(self, part: Any) -> Any:
+        """Return a part as JSON."""
+        return to_plain(part)
+
+    def load(self, part: Any) -> Any:
+        """Return the part that ``dump`` wrote; here, a text with its JSON."""
+        return self.make({"type": "text", "text": json.dumps(part, ensure_ascii=False)}, None)
+
     def read(self, part: Any) -> Block:
         """Return a part as a block; a call without an id has an empty one."""
+        return self._match(part)[1]
 
-    @abstractmethod
     def make(self, block: Block, origin: Any) -> Any:
         """Return the part for a block: a changed copy of ``origin``, or a new one where that is None."""
+        if block["type"] == "part":
+            return self.load(block["part"])
+        if origin is not None:
+            kind, name = self._match(origin)[0], _CHANGED[block["type"]]
+            return kind.fields[name].put(origin, block, name)
+        known = {kind.kind: kind for kind in reversed(self.kinds)}
+        return known[block["type"]].make(block, self.load) if block["type"] in known else self.load(block)
+
+    def _match(self, part: Any) -> tuple[Any, Block]:
+        seen = part if any(kind.maker for kind in self.kinds) else self.dump(part)
+        for kind in self.kinds:
+            block = kind.read(seen)
+            if block is not None:
+                return kind, block
+        return None, {"type": "part", "part": self.dump(part)}
 
     def to_raw(self, message: Any) -> list[Block]:
         """Return a message as chat messages: one for each tool result, one for everything else."""
         role, parts = self.open(message)
         blocks = _number([self.read(part) for part in parts])
         raws = [
-            {
-                "role": "tool",
-                "tool_call_id": block["id"],
-                **{key: block[key] for key in ("name", "content") if key in block},
-            }
+            {"role": "tool", "tool_call_id": block["id"],
+             **{key: block[key] for key in ("name", "content") if key in block}}
             for block in blocks
             if block["type"] == "result"
-        ]
+        ]  # fmt: skip
         calls = [
             {"id": block["id"], "type": "function",
              "function": {"name": block["name"], "arguments": block["arguments"]}}
@@ -59,17 +168,21 @@ class PartsCodec(ABC):
             if block["type"] == "call"
         ]  # fmt: skip
         said = [block for block in blocks if block["type"] not in ("call", "result")]
-        if not said and not calls:
-            return raws
-        content = said[0]["text"] if len(said) == 1 and said[0]["type"] == "text" else said or None
-        role = "user" if role == "tool" else role
-        return [*raws, {"role": role, "content": content, **({"tool_calls": calls} if calls else {})}]
+        # A user's message may also hold instructions of the system: these blocks have a role of their own.
+        for spoken, group in groupby(said, lambda block: block.pop("role", "user" if role == "tool" else role)):
+            listed = list(group)
+            is_text = len(listed) == 1 and listed[0]["type"] == "text"
+            raws.append({"role": spoken, "content": listed[0]["text"] if is_text else listed})
+        if calls:
+            last = raws.pop() if said else {"role": role, "content": None}
+            raws.append({**last, "tool_calls": calls})
+        return raws
 
     def from_raw(self, raw: Block, source: MessageSource) -> Any:
         """Return the message for a raw one: a changed copy of its source, or a new message for a fold."""
         origin = find_origin(source)
         parts = list(self.open(origin)[1]) if origin is not None else []
-        known = list(enumerate(_number([self.read(part) for part in parts])))
+        known = list(enumerate(_number([_drop_role(self.read(part)) for part in parts])))
         placed: list[tuple[int, Any]] = []
         last = -1
         for block in _split(raw):
@@ -86,24 +199,83 @@ class PartsCodec(ABC):
         placed.sort(key=lambda entry: entry[0])
         return self.close(raw["role"], [part for _, part in placed], origin)
 
-    def gather(self, prepared: PreparedContext) -> list[Any]:
-        """Return the messages to send; what was one message, such as the results of parallel calls, is one again."""
+    def gather(
+        self, messages: Sequence[Any], sources: Sequence[MessageSource]
+    ) -> tuple[list[Any], list[MessageSource]]:
+        """Join what was one message, such as the results of parallel calls, to one again."""
         gathered: list[Any] = []
-        before: MessageSource | None = None
-        for message, source in zip(prepared.messages, prepared.sources, strict=True):
+        kept: list[MessageSource] = []
+        for message, source in zip(messages, sources, strict=True):
             origin = find_origin(source)
-            if before is not None and origin is not None and before.positions == source.positions:
+            if kept and origin is not None and kept[-1].positions == source.positions:
                 parts = [*self.open(gathered[-1])[1], *self.open(message)[1]]
                 gathered[-1] = self.close(self.open(origin)[0], parts, origin)
+                kept[-1] = kept[-1] if source.kind == "whole" else source
             else:
                 gathered.append(message)
-            before = source
-        return gathered
+                kept.append(source)
+        return gathered, kept
 
 
 def find_origin(source: MessageSource) -> Any:
     """Return the caller's message that an outgoing one is a copy of; None if it is new to the caller."""
     return source.messages[0] if source.messages and source.kind in _OWN else None
+
+
+def evolve(whole: Any, path: str, value: Any) -> Any:
+    """Return a copy of a message or part with another value at a path; with an empty path, with these fields."""
+    name, _, rest = path.partition(".")
+    inner = At(name).take(whole) if rest else None
+    changes = {name: evolve(inner if inner is not None else {}, rest, value) if rest else value} if name else value
+    if isinstance(whole, dict):
+        return {**whole, **changes}
+    if hasattr(whole, "model_copy"):
+        return whole.model_copy(update=changes)
+    if is_dataclass(whole) and not isinstance(whole, type):
+        return replace(whole, **changes)
+    made = copy.copy(whole)
+    for field, one in changes.items():
+        setattr(made, field, one)
+    return made
+
+
+def read_text(content: Any) -> str:
+    """Return the text of a chat message's content."""
+    if isinstance(content, str) or content is None:
+        return content or ""
+    return "".join(str(block.get("text") or "") for block in content)
+
+
+def write_url(media_type: str | None, data: bytes | str) -> str:
+    """Return bytes, or their base64, as a data address."""
+    written = base64.b64encode(data).decode() if isinstance(data, bytes) else data
+    return f"data:{media_type or 'image/png'};base64,{written}"
+
+
+def read_url(url: str) -> tuple[str, str]:
+    """Return the media type of a data address and its bytes as base64."""
+    head, _, written = url.partition(";base64,")
+    return head.removeprefix("data:"), written
+
+
+def image_at(path: str, media_type: str, data: str, prefix: str = "") -> At:
+    """Return the place of an image: an object with the media type, without a prefix, and the bytes as base64."""
+
+    def read(part: Any) -> str | None:
+        image = At(path).take(part)
+        written = At(data).take(image)
+        return write_url(f"{prefix}{At(media_type).take(image)}", written) if written else None
+
+    def write(url: str) -> Block:
+        found, written = read_url(url)
+        return dict(evolve(evolve({}, media_type, found.removeprefix(prefix)), data, written))
+
+    return At(path, read, write)
+
+
+def write_tool(name: str, description: str | None, parameters: Any) -> Block:
+    """Return a tool as chat completions describe it."""
+    return {"type": "function", "function": {"name": name, "description": description or "", "parameters": parameters}}
 
 
 def _number(blocks: list[Block]) -> list[Block]:
@@ -136,12 +308,9 @@ def _split(raw: Block) -> Iterator[Block]:
         yield {"type": "call", "id": call["id"], "name": function["name"], "arguments": function["arguments"]}
 
 
+def _drop_role(block: Block) -> Block:
+    return {name: value for name, value in block.items() if name != "role"}
+
+
 def _is_same_call(known: Block, block: Block) -> bool:
     return (known["type"], known.get("id")) == (block["type"], block["id"])
-
-
-def read_text(content: Any) -> str:
-    """Return the text of a chat message's content."""
-    if isinstance(content, str) or content is None:
-        return content or ""
-    return "".join(str(block.get("text") or "") for block in content)

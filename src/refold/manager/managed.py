@@ -7,7 +7,6 @@ The id may be a function, which is called at every use: a framework knows its th
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -24,6 +23,7 @@ from refold.manager.flow import run_blocking
 from refold.manager.session import read_window
 from refold.manager.status import SessionStatus
 from refold.manager.undo import Switched
+from refold.manager.usage import read_usage
 from refold.prepared import PreparedContext
 from refold.recall.search import Recalled
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from refold.manager.manager import ContextCompressionManager
 
 Answer = TypeVar("Answer")
+ReadAnswer = Callable[[Any], Any]
 # If a refusal states no limit, the second attempt gets this share of the refused size.
 RETRY_SHARE = 0.7
 ROUNDS_MAX = 20
@@ -81,83 +82,128 @@ class ManagedSession:
         return await self.manager.prepare_context(self.id, messages, system, **self._complete(messages, options))
 
     def call(
-        self, send: Callable[[PreparedContext], Answer], messages: Any = None, system: Any = "", **options: Any
+        self,
+        send: Callable[[PreparedContext], Answer],
+        messages: Any = None,
+        system: Any = "",
+        *,
+        reply: ReadAnswer | None = None,
+        **options: Any,
     ) -> Answer:
-        """Prepare a context and send it; if the provider refuses it as too long, shrink it and send it once more."""
-        messages = _keep(messages)
-        prepared = self.prepare(messages, system, **options)
+        """Prepare a context and send it; if the provider refuses it as too long, shrink it and send it once more.
+
+        ``reply`` returns what to commit of the answer, as ``commit`` takes it; without it the caller commits.
+        """
+        asked = {**options, "messages": _keep(messages), "system": system}
+        prepared = self.prepare(**asked)
         try:
-            return send(prepared)
+            answer = send(prepared)
         except Exception as error:
-            smaller = self.shrink(error, prepared)
-            if smaller is None:
+            again = self.prepare_again(error, prepared, **asked)
+            if again is None:
                 raise
-            again = self.prepare(messages, system, **{**options, **smaller})
-        return send(again)
+            answer = send(again)
+        if reply is not None:
+            self.commit(reply(answer))
+        return answer
 
     async def call_async(
         self,
         send: Callable[[PreparedContext], Awaitable[Answer]],
         messages: Any = None,
         system: Any = "",
+        *,
+        reply: ReadAnswer | None = None,
         **options: Any,
     ) -> Answer:
         """The same as ``call``, for callers with an event loop."""
-        messages = _keep(messages)
-        prepared = await self.prepare_async(messages, system, **options)
+        asked = {**options, "messages": _keep(messages), "system": system}
+        prepared = await self.prepare_async(**asked)
         try:
-            return await send(prepared)
+            answer = await send(prepared)
         except Exception as error:
-            smaller = await asyncio.to_thread(self.shrink, error, prepared)
-            if smaller is None:
+            again = await self.prepare_again_async(error, prepared, **asked)
+            if again is None:
                 raise
-            again = await self.prepare_async(messages, system, **{**options, **smaller})
-        return await send(again)
+            answer = await send(again)
+        if reply is not None:
+            await self.commit_async(reply(answer))
+        return answer
 
     def stream(
         self,
         send: Callable[[PreparedContext], Iterable[Answer]],
         messages: Any = None,
         system: Any = "",
+        *,
+        reply: ReadAnswer | None = None,
         **options: Any,
     ) -> Iterator[Answer]:
-        """The same as ``call``, for answers that come in pieces; after the first piece nothing is sent again."""
-        messages = _keep(messages)
-        prepared, smaller = self.prepare(messages, system, **options), None
-        is_begun = False
-        try:
-            for piece in send(prepared):
+        """The same as ``call``, for answers that come in pieces; after the first piece nothing is sent again.
+
+        ``reply`` is asked about every piece; its last answer that is not None is committed when the stream ends.
+        """
+        asked = {**options, "messages": _keep(messages), "system": system}
+        prepared: PreparedContext | None = self.prepare(**asked)
+        whole, is_begun = None, False
+        while prepared is not None:
+            sent, prepared = prepared, None
+            try:
+                for piece in send(sent):
+                    is_begun = True
+                    whole = (reply and reply(piece)) or whole
+                    yield piece
+            except Exception as error:
+                prepared = None if is_begun else self.prepare_again(error, sent, **asked)
+                if prepared is None:
+                    raise
                 is_begun = True
-                yield piece
-        except Exception as error:
-            smaller = None if is_begun else self.shrink(error, prepared)
-            if smaller is None:
-                raise
-        if smaller is not None:
-            yield from send(self.prepare(messages, system, **{**options, **smaller}))
+        self.commit(whole)
 
     async def stream_async(
         self,
-        send: Callable[[PreparedContext], AsyncIterable[Answer]],
+        send: Callable[[PreparedContext], AsyncIterable[Answer] | Awaitable[AsyncIterable[Answer]]],
         messages: Any = None,
         system: Any = "",
+        *,
+        reply: ReadAnswer | None = None,
         **options: Any,
     ) -> AsyncIterator[Answer]:
         """The same as ``stream``, for callers with an event loop."""
-        messages = _keep(messages)
-        prepared, smaller = await self.prepare_async(messages, system, **options), None
-        is_begun = False
-        try:
-            async for piece in send(prepared):
+        asked = {**options, "messages": _keep(messages), "system": system}
+        prepared: PreparedContext | None = await self.prepare_async(**asked)
+        whole, is_begun = None, False
+        while prepared is not None:
+            sent, prepared = prepared, None
+            try:
+                opened = send(sent)
+                async for piece in await opened if isinstance(opened, Awaitable) else opened:
+                    is_begun = True
+                    whole = (reply and reply(piece)) or whole
+                    yield piece
+            except Exception as error:
+                prepared = None if is_begun else await self.prepare_again_async(error, sent, **asked)
+                if prepared is None:
+                    raise
                 is_begun = True
-                yield piece
-        except Exception as error:
-            smaller = None if is_begun else await asyncio.to_thread(self.shrink, error, prepared)
-            if smaller is None:
-                raise
-        if smaller is not None:
-            async for piece in send(await self.prepare_async(messages, system, **{**options, **smaller})):
-                yield piece
+        await self.commit_async(whole)
+
+    def prepare_again(
+        self, error: BaseException, refused: PreparedContext, *args: Any, **options: Any
+    ) -> PreparedContext | None:
+        """Return a smaller context after a provider refused one as too long; None for other errors.
+
+        The remaining arguments are those that the refused context was prepared with.
+        """
+        smaller = self.shrink(error, refused)
+        return None if smaller is None else self.prepare(*args, **{**options, **smaller})
+
+    async def prepare_again_async(
+        self, error: BaseException, refused: PreparedContext, *args: Any, **options: Any
+    ) -> PreparedContext | None:
+        """The same as ``prepare_again``, for callers with an event loop."""
+        smaller = await asyncio.to_thread(self.shrink, error, refused)
+        return None if smaller is None else await self.prepare_async(*args, **{**options, **smaller})
 
     def shrink(self, error: BaseException, prepared: PreparedContext) -> dict[str, int] | None:
         """Return the window to prepare with after a provider refused a context as too long; None for other errors."""
@@ -185,11 +231,13 @@ class ManagedSession:
     def commit(self, reply: Any, usage: object = None, *, finish_reason: str | None = None) -> None:
         """Store the model's answer and what the provider reported about the request.
 
-        ``reply`` is a message, a list of them, or a whole response of a provider's SDK; a response also brings its
-        usage and finish reason. The next request may resend the answer: it is stored once.
+        ``reply`` is a message, a list of them, a whole response of a provider's SDK, or a ``ModelReply``; the last two
+        also bring usage and finish reason. The next request may resend the answer: it is stored once.
         """
         whole = read_reply(reply)
         usage, reason = usage if usage is not None else whole.usage, finish_reason or whole.finish_reason
+        if usage is not None and not read_usage(usage)["input_tokens"]:
+            usage = None  # Some frameworks have figures for every answer, and zeros where nothing was reported.
         codec = None if whole.is_response else self.defaults.codec
         if whole.messages:
             self.manager.append(self.id, whole.messages, format=self.defaults.format, codec=codec)
@@ -271,7 +319,7 @@ class ManagedSession:
         if found is None:
             return f"there is no context tool {name[:80]!r}"
         try:
-            given = found.read_arguments(arguments if isinstance(arguments, str) else _dump(arguments))
+            given = found.read_arguments(arguments)
         except ValueError as error:
             return str(error)
         return str(await found.run(**given))
@@ -303,7 +351,7 @@ class ManagedSession:
     def _complete(self, messages: Any, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return the options of a call completed by the session's defaults and by the learned window."""
         own = {name: getattr(self.defaults, name) for name in ("model", "window", "reserve", "format", "codec")}
-        chosen = {**own, **{name: value for name, value in options.items() if value is not None}}
+        chosen = {**own, **{name: value for name, value in options.items() if value is not None and value != []}}
         row = self.manager.ledger.read_session(self.id) if chosen["window"] is not None else None
         if row is not None:
             # A smaller window that the provider stated overrides the caller's.
@@ -318,10 +366,6 @@ def _keep(messages: Any) -> Any:
     """Return messages that can be read twice."""
     is_readable = messages is None or isinstance(messages, Sequence | Mapping)
     return messages if is_readable else list(messages)
-
-
-def _dump(arguments: Mapping[str, Any]) -> str:
-    return json.dumps(dict(arguments))
 
 
 _SCHEMAS: dict[str, Callable[[Any], dict[str, Any]]] = {

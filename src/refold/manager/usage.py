@@ -10,11 +10,13 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import fsum, inf
+from typing import Any
 
 from refold.budget.economics import BilledRequest, Tariff, charge_ask, charge_request
 from refold.conversation import because
 from refold.conversation.reason import NO_REASON, Reason
 from refold.errors import FormatError
+from refold.formats.intake import to_plain
 from refold.ledger.port import Ledger
 from refold.ledger.records import Event, SessionRow, StoredBatch, StoredEdit, StoredUsage, merge_settings
 from refold.manager.notices import read_all_events
@@ -127,25 +129,36 @@ def read_usage(reported: object) -> dict[str, int]:
         raise FormatError("usage is a number of input tokens or the provider's usage object, not a switch")
     if isinstance(reported, int | float):
         return {"input_tokens": _whole(reported)}
-    fields = reported if isinstance(reported, Mapping) else getattr(reported, "__dict__", None)
+    fields = reported if isinstance(reported, Mapping) else getattr(reported, "__dict__", None) or to_plain(reported)
     if not isinstance(fields, Mapping):
         raise FormatError(
             f"usage is a number of input tokens or the provider's usage object, not {type(reported).__name__}"
         )
     read, write = _whole(fields.get("cache_read_input_tokens")), _whole(fields.get("cache_creation_input_tokens"))
-    if "prompt_tokens" in fields:
-        given, answered = _whole(fields["prompt_tokens"]), _whole(fields.get("completion_tokens"))
-    else:
-        # Anthropic counts cached tokens apart from the input; OpenAI counts them in.
-        given, answered = _whole(fields.get("input_tokens")) + read + write, _whole(fields.get("output_tokens"))
-    details = fields.get("prompt_tokens_details") or fields.get("input_tokens_details")
+    details = next((fields[name] for name in _DETAILS if fields.get(name)), None)
     details = details if isinstance(details, Mapping) else getattr(details, "__dict__", {})
+    # Anthropic counts cached tokens apart from the input; all others count them in.
+    apart = read + write if "prompt_tokens" not in fields else 0
     return {
-        "input_tokens": given,
-        "output_tokens": answered,
-        "cache_read_tokens": read or _whole(details.get("cached_tokens")),
+        "input_tokens": _find_figure(fields, _INPUT) + apart,
+        "output_tokens": _find_figure(fields, _OUTPUT),
+        "cache_read_tokens": read or _find_figure({**fields, **details}, _CACHED),
         "cache_write_tokens": write,
     }
+
+
+# The names of providers and frameworks.
+_INPUT = ("prompt_tokens", "input_tokens", "prompt_token_count", "input_token_count", "inputTokens")
+_OUTPUT = ("completion_tokens", "output_tokens", "candidates_token_count", "output_token_count", "outputTokens")
+_CACHED = (
+    *("cached_tokens", "cache_read", "cache_read_tokens", "cached_prompt_tokens", "cached_content_token_count"),
+    *("cache_read_input_token_count", "cacheReadInputTokens"),
+)
+_DETAILS = ("prompt_tokens_details", "input_tokens_details", "input_token_details")
+
+
+def _find_figure(fields: Mapping[str, Any], names: Iterable[str]) -> int:
+    return next((_whole(fields[name]) for name in names if name in fields), 0)
 
 
 def _whole(figure: object) -> int:
