@@ -203,3 +203,14 @@ def test_a_refusal_without_a_stated_limit_is_answered_by_one_retry_that_keeps_wh
     assert len(refused) == 1
     at = refused[0]
     assert sizes[at + 1] > 0.35 * max(sizes[:at])
+
+
+def test_where_the_answer_asked_for_is_larger_than_the_window_only_the_answer_gets_smaller(start):
+    rig = start(window=20_000)
+    messages = make_dialog(6)
+    answer = rig.post("anthropic", make_body("anthropic", messages, max_tokens=64_000))
+    assert answer.status_code == 200
+    assert answer.headers["x-refold-edits"] == "0"
+    wanted, lowered = map(int, answer.headers["x-refold-max-tokens"].split("->"))
+    assert (wanted, lowered > 1_000) == (64_000, True)
+    assert [len(request.messages) for request in rig.provider.requests] == [13, 13]

@@ -84,6 +84,12 @@ def test_a_client_whose_base_url_lacks_v1_is_served_too(rig):
     assert answer.json()["choices"][0]["message"]["content"] == "ok"
 
 
+def test_anthropic_clients_with_a_base_url_without_v1_are_served(rig):
+    answer = rig.http.post("/messages", json=make_body("anthropic", HELLO), headers={"anthropic-version": "2023-06-01"})
+    assert answer.status_code == 200
+    assert rig.provider.requests[-1].path == "/v1/messages"
+
+
 @pytest.mark.parametrize(
     "path", ["/", "/v2/messages", "/v1/../admin", "/v1/%2e%2e/admin", "/v1//models", "/v1/a\\b", "/admin"]
 )

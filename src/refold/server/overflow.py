@@ -198,7 +198,11 @@ class LearnedLimits:
 def limit_window(window: int, reserve: int) -> Limits:
     """Return limits with at least ``reserve`` tokens for the answer, and room for a request."""
     window = max(2_000, window)
-    return Limits(window, min(max(reserve, min(32_000, window // 8)), window * 3 // 4))
+    return Limits(window, min(max(reserve, min(32_000, window // 8)), _find_reserve_max(window)))
+
+
+def _find_reserve_max(window: int) -> int:
+    return window * 3 // 4
 
 
 def limit_exactly(tokens: int, margin: float = 0.0) -> Limits:
@@ -412,6 +416,9 @@ class OverflowRecovery:
             return None  # The error repeats the request's own words, and nothing else says that it is too long.
         key = find_limit_key(session, request)
         self._learn(key, outgoing, request, overflow)
+        lowered = self._lower_answer(key, outgoing, request)
+        if lowered is not None:
+            return replace(lowered, reason=because.RETRIED())
         limits = self._choose(key, outgoing, request, overflow, retry)
         again = await self._preparer.prepare_again(outgoing, original, limits)
         again = self.fit_output(again, is_last=retry == RETRIES_MAX - 1)
@@ -432,6 +439,15 @@ class OverflowRecovery:
         if not limits.counts_output(key) or not is_lowered:
             return outgoing
         return _lower_output(outgoing, request, limits.find_window(key)) or outgoing
+
+    def _lower_answer(self, key: LimitKey, outgoing: Outgoing, request: ReadRequest) -> Outgoing | None:
+        """Return the same request with a lower ``max_tokens`` where no context fits beside the answer asked for."""
+        limits, wanted = self._limits, request.output_tokens_max
+        if wanted <= _find_reserve_max(limits.find_window(key)) or not limits.lower_output(key):
+            return None
+        lowered = self.fit_output(outgoing)
+        has_room = lowered.output is not None and lowered.output[1] >= limits.find_reserve(key, wanted)
+        return lowered if has_room else None
 
     def _learn(self, key: LimitKey, outgoing: Outgoing, request: ReadRequest, overflow: ContextOverflow) -> None:
         limits = self._limits

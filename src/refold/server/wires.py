@@ -210,7 +210,7 @@ ANTHROPIC = Wire(
 WIRES = {wire.name: wire for wire in (CHAT, RESPONSES, ANTHROPIC)}
 _COMPRESSED = {"/v1/chat/completions": CHAT, "/v1/responses": RESPONSES, "/v1/messages": ANTHROPIC}
 # Clients whose base URL was given without /v1.
-_ALIASES = {"/chat/completions": "/v1/chat/completions", "/responses": "/v1/responses", "/models": "/v1/models"}
+_ALIASES = {path.removeprefix("/v1"): path for path in (*_COMPRESSED, "/v1/messages/count_tokens", "/v1/models")}
 _CLIMBS = re.compile(r"(?:^|/|%2f)(?:\.|%2e){1,2}(?:/|%2f|$)|\\|%5c|//", re.I)
 # An encoded slash is part of a model's name (meta-llama%2FLlama-3); elsewhere an upstream might read another path.
 _HIDES_SLASH = re.compile(r"%2f", re.I)
