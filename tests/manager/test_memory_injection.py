@@ -54,6 +54,8 @@ def test_s0_10_a_new_session_knows_facts_of_an_earlier_one_and_says_from_where(t
         assert OPENING[language] in first
         assert "PostgreSQL 16" in first
         assert "(monday, 20" in first
+        assert first.count(said) == 1, "the page does not repeat the facts"
+        assert "#" not in first
         # The same message for the whole session, through compressions, whatever was archived since.
         assert all(first in [message["content"] for message in view] for view in views)
         assert manager.status("tuesday").compression_count > 0

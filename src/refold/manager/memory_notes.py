@@ -10,7 +10,7 @@ tenant only; pages, which name no tenant, are for sessions without one.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -201,7 +201,7 @@ def _gather(keeper: Keeper, session_id: str) -> list[CarriedNote]:
     tenant = _TENANT.match(session_id)
     notes = list(_read_facts(keeper, session_id, tenant.group() if tenant else "", mask))
     if tenant is None:
-        notes += _read_pages(MarkdownSync(keeper.workspace), session_id, mask)
+        notes += _read_pages(MarkdownSync(keeper.workspace), session_id, mask, {note.text for note in notes})
     return notes
 
 
@@ -238,8 +238,10 @@ def _list_earlier(keeper: Keeper, session_id: str, prefix: str) -> Iterator[Sess
                     return
 
 
-def _read_pages(pages: MarkdownSync, session_id: str, mask: Callable[[str], str]) -> Iterator[CarriedNote]:
-    """Yield what the newest daily pages say of other sessions, newest section first."""
+def _read_pages(
+    pages: MarkdownSync, session_id: str, mask: Callable[[str], str], facts: Container[str]
+) -> Iterator[CarriedNote]:
+    """Yield what the newest daily pages say of other sessions besides the facts, newest section first."""
     own = {write_heading(session_id, language) for language in ("en", "zh")}
     dates = pages.list_dates()
     for age, date in enumerate(reversed(dates[-PAGES_MAX:])):
@@ -252,9 +254,16 @@ def _read_pages(pages: MarkdownSync, session_id: str, mask: Callable[[str], str]
             if heading in own or re.search(r"(?:会话|Session) \\?@", heading):
                 continue
             parts = _PARTS.split(body)
-            words = quiet_line(mask(parts[1] if len(parts) > 1 else body))[:NOTE_CHARS_MAX]
+            words = _flatten(mask(parts[1] if len(parts) > 1 else body), facts)[:NOTE_CHARS_MAX]
             if words:
                 yield CarriedNote(words, heading, f"memory/{date}.md", at - age * 1_000_000.0)
+
+
+def _flatten(text: str, facts: Container[str]) -> str:
+    """Return a text in one line, headings without their marks, and without lines that quote a known fact."""
+    lines = (quiet_line(line) for line in text.splitlines())
+    said = (line for line in lines if line.removeprefix("U> ").removeprefix("A> ") not in facts)
+    return quiet_line(" ".join(f"{line.lstrip('# ')}:" if line.startswith("#") else line for line in said))
 
 
 def _name(session_id: str) -> str:
