@@ -28,6 +28,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +50,8 @@ ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data"
 STORY = Path(__file__).resolve().parent / "story"
 SAMPLES = ROOT / "examples" / "sessions"
-SETS = ("recorded", "fresh", "generated")
-HALVES = ("tune", "held", "fresh")
+SETS = ("recorded", "fresh", "later", "generated")
+HALVES = ("tune", "held", "fresh", "later")
 SHARES = (0.4, 0.2)
 FLOOR_TOKENS = 1_000
 GAP_CHARS = 80
@@ -84,13 +85,13 @@ class Story:
     name: str
     session: Session
     questions: tuple[Question, ...]
-    is_fresh: bool = False
+    set: str
 
     @property
     def half(self) -> str:
-        """The part that a session belongs to, for good: ``tune``, ``held`` or ``fresh``."""
-        if self.is_fresh:
-            return "fresh"
+        """The part that a session belongs to, for good: ``tune``, ``held`` or a later set as a whole."""
+        if self.set in HALVES:
+            return self.set
         return "held" if hashlib.sha256(self.name.encode()).digest()[0] % 2 else "tune"
 
 
@@ -122,11 +123,11 @@ def read_questions(name: str) -> dict[str, tuple[int, list[Question]]]:
 
 def read_stories(name: str) -> Iterator[Story]:
     listed = read_questions(name)
-    for session_name, row in read_samples(list(listed)) if name == "generated" else read_recorded(set(listed)):
+    for session_name, row in chain(read_samples(list(listed)), read_recorded(set(listed))):
         most, questions = listed[session_name]
         if most:
             row = {**row, "messages": row["messages"][:most]}
-        yield Story(session_name, read_session(row, session_name), tuple(questions), name == "fresh")
+        yield Story(session_name, read_session(row, session_name), tuple(questions), name)
 
 
 def read_recorded(wanted: set[str]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -144,7 +145,9 @@ def read_recorded(wanted: set[str]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def read_samples(names: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
     for name in names:
-        path = SAMPLES / name
+        path = STORY / name if (STORY / name).exists() else SAMPLES / name
+        if not path.exists():
+            continue
         text = path.read_text("utf-8")
         if path.suffix == ".jsonl":
             yield name, {"messages": [json.loads(line) for line in text.splitlines() if line.strip()]}
@@ -173,7 +176,7 @@ class Mediocre:
         return Reply("\n".join([f"## {names[0]}", *old, f"## {names[1]}", *new]))
 
 
-class Told(LadderPolicy):
+class ModelPolicy(LadderPolicy):
     """The ladder with a stand-in model."""
 
     def __init__(self, room: PolicyRoom, config: CompressionConfig) -> None:
@@ -206,7 +209,7 @@ def play(story: Story, share: float, settings: dict[str, Any], *, with_model: bo
     least = measured.system_tokens + measured.user_tokens_max + FLOOR_TOKENS
     window = max(measured.system_tokens + int((measured.tokens - measured.system_tokens) * share), least)
     budget = replace(window_budget(window, 0, config.tiers()), is_of_room=True)
-    policy = (Told if with_model else LadderPolicy)(PolicyRoom(lens, measured.fixed_tokens, budget, TARIFF), config)
+    policy = (ModelPolicy if with_model else LadderPolicy)(PolicyRoom(lens, measured.fixed_tokens, budget, TARIFF), config)
     step, seen = None, 0
     messages = measured.messages
     for at in range(1, len(messages) + 1):
@@ -295,9 +298,11 @@ def measure(name: str, share: float, arguments: argparse.Namespace, *, with_mode
             if question.is_answered(played.tail):
                 continue
             found = question.is_answered(played.sent)
-            score.add(question, found=found, clipped=question.is_answered(played.clipped))
+            clipped = question.is_answered(played.clipped)
+            score.add(question, found=found, clipped=clipped)
             if arguments.missed:
-                print(f"  {'+' if found else '-'} {question.kind:8} {question.text}")
+                marks = f"{'+' if found else '-'}{'c' if clipped else ' '}"
+                print(f"  {marks} {question.kind:8} {question.text} {question.pattern.pattern[:90]}")
         right, asked = score.found["all"] - before[0], score.asked["all"] - before[1]
         line = f"{story.name[:50]:50} {share:.0%} window {played.window:6,} sent {played.tokens:6,} {right}/{asked}"
         print(line, file=sys.stdout if arguments.missed else sys.stderr)
@@ -312,7 +317,7 @@ def main() -> None:
     parser.add_argument("--shares", nargs="*", type=float, default=SHARES)
     parser.add_argument("--halves", nargs="*", default=HALVES)
     parser.add_argument("--only", default="", metavar="NAME", help="sessions whose name has this")
-    parser.add_argument("--missed", action="store_true", help="list the questions and whether they were answered")
+    parser.add_argument("--missed", action="store_true", help="list the questions: answered (+) or not (-), by clipping (c)")
     parser.add_argument("--print", action="store_true", help="print the records")
     parser.add_argument("--no-model", action="store_true")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting, as in a config")
@@ -320,7 +325,7 @@ def main() -> None:
     print("## The story in view (`benchmarks/bench_story.py`)\n")
     rows = []
     for name in arguments.sets:
-        if name != "generated" and not DATA.is_dir():
+        if name in ("recorded", "fresh") and not DATA.is_dir():
             print(f"{name}: no recorded sessions at ../shared/data, not measured.\n")
             continue
         for share in arguments.shares:
@@ -328,8 +333,8 @@ def main() -> None:
                 rows.append((name, half, share, "rules", score, score.found))
                 rows.append((name, half, share, "clipped", score, score.clipped))
             if not arguments.no_model:
-                for half, told in measure(name, share, arguments, with_model=True).items():
-                    rows.append((name, half, share, "with a model", told, told.found))
+                for half, score in measure(name, share, arguments, with_model=True).items():
+                    rows.append((name, half, share, "with a model", score, score.found))
     rows = [row for row in rows if row[4].asked]
     rows.sort(key=lambda row: (SETS.index(row[0]), HALVES.index(row[1]), -row[2]))
     print("A cell is the % of questions that the view answers.\n")

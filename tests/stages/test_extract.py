@@ -726,7 +726,7 @@ def test_an_outcome_says_something() -> None:
         ]
     ).text
     assert "scan_logs(service=pricing) → [30]" in text
-    assert "ask_api(url=/v2/orders) → orders: [3], status: late" in text
+    assert "ask_api(url=/v2/orders) → orders: 1; 2; 3, status: late" in text
     assert "=====" not in text
     assert "$ python3 -c '" not in text
 

@@ -20,6 +20,8 @@ Touch = Literal["read", "written", "deleted"]
 ARGUMENTS_CHARS_MAX = 200_000
 COMMAND_CHARS_MAX = 200
 ERROR_CHARS_MAX = 240
+# A list of more entries is counted.
+BRIEF_ENTRIES_MAX = 5
 _SCAN_CHARS = 60_000
 
 _COMMAND_KEYS = ("command", "cmd", "script", "commands")
@@ -217,9 +219,19 @@ def _brief_record(text: str) -> str:
         return f"[{len(found)}]"
     if not isinstance(found, dict):
         return ""
-    shown = ((key, f"[{len(value)}]" if isinstance(value, list) else value) for key, value in found.items())
-    fields = [f"{key}: {value}" for key, value in shown if isinstance(value, str) and 0 < len(value) <= 60]
-    return ", ".join(fields)[:ERROR_CHARS_MAX]
+    fields = ((key, _brief_value(value)) for key, value in found.items())
+    return ", ".join(f"{key}: {value}" for key, value in fields if 0 < len(value) <= 60)[:ERROR_CHARS_MAX]
+
+
+def _brief_value(value: object) -> str:
+    """Return a value of a record in a few words: itself, the few entries of a list, else how many there are."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if not isinstance(value, list):
+        return value if isinstance(value, str) else ""
+    entries = [list(one.values()) if isinstance(one, dict) else [one] for one in value[:BRIEF_ENTRIES_MAX]]
+    brief = "; ".join(" ".join(part for part in entry if isinstance(part, str)) for entry in entries)
+    return brief if brief and len(value) <= BRIEF_ENTRIES_MAX and len(brief) <= 60 else f"[{len(value)}]"
 
 
 def first_line(text: str, chars_max: int) -> str:

@@ -256,7 +256,7 @@ _NOTES: dict[str, tuple[str, str]] = {
 # Values that mean nothing without their label.
 _MEANT = frozenset(("id", "number", "money", "date", "time", "address", "version"))
 # Names of things; of these a record lists a few.
-_NAMED = frozenset(("identifier", "name", "flag"))
+_NAMED = frozenset(("identifier", "name", "flag", "file"))
 # These are noise without it.
 _BARE = frozenset(("number", "money", "time", "version", "term"))
 _LABEL = re.compile(
@@ -264,6 +264,8 @@ _LABEL = re.compile(
     r"""|\b([A-Za-z][\w-]{2,24})\s(?:is|are|was|of|number|no\.)\s(?:at\s|about\s)?["'`$€£¥]?\Z"""
     r"""|(?<![\u3400-\u9fff])([\u3400-\u9fff]{2,8}(?<![了就也都还才只不又已我你您他她它们这那的很要会能]))(?:是|为|：|:)\s?\Z"""
 )
+# "Its phone": whose it is was said before.
+_PRONOUN_ZH = re.compile(r"\A(?:它|他|她|其|该|这|那|您|你|我)?(?:们|家|里|个)?的")
 _STATED = re.compile(r"\s{0,2}(?:=|: )\s{0,2}([^\s{\[\"',][^\n{}\[\]\"]{2,50})(?:\n|\Z|(?<=[.;。；]))")
 
 
@@ -290,7 +292,7 @@ class Meant:
 
     @property
     def is_bare(self) -> bool:
-        """True for a name of code or of a thing of which nothing is said: a list of them tells a reader little."""
+        """True for a name of which nothing is said: a list of them tells a reader little."""
         return self.artifact.sort in _NAMED and not (self.says_more or self.label)
 
     @property
@@ -444,7 +446,7 @@ def find_meaning(artifact: Artifact, text: str) -> tuple[str, str]:
     if artifact.sort == "id" and (stated := _STATED.match(text, stop, stop + 80)):
         return "", stated[1].strip()
     before = _LABEL.search(text[max(0, at - 48) : at])
-    return (next(filter(None, before.groups())).strip(), "") if before else ("", "")
+    return (_PRONOUN_ZH.sub("", next(filter(None, before.groups())).strip()), "") if before else ("", "")
 
 
 def _write_crowd(crowd: Sequence[Artifact], zh: bool) -> str:

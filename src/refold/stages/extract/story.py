@@ -22,7 +22,7 @@ from refold.stages.extract import words
 from refold.stages.extract.actions import Action, first_line
 from refold.stages.extract.facts import classify_sentence
 from refold.stages.extract.index import shorten_handle
-from refold.stages.extract.layout import Line, Topic, neutralise
+from refold.stages.extract.layout import COST_POWER, Line, Topic, neutralise
 from refold.stages.extract.words import SCAN_CHARS, Saying, is_announcement, is_intent, shorten, split_sentences
 
 # A sentence longer than this is cut; Chinese says as much in half as many characters.
@@ -33,18 +33,25 @@ FULL_WORDS = 6.0
 INFO_POWER = 0.7
 # What an answer opens with is more often its point than what follows, in work more than in talk.
 FIRST_BOOST, FIRST_BOOST_TALK = 2.0, 1.2
+# A task begins with what it is about: so much more are its first sentences worth, even beside its rules.
+GOAL_SENTENCES, GOAL_BOOST = 2, 8.0
 # A later fold reads the sentences of an earlier one again: so many are remembered, if they are no longer than this.
 REMEMBERED_MAX, REMEMBERED_CHARS_MAX = 8_192, 400
 RULE_CHARS = 300
 PENDING_CHARS = 1_600
+# A shorter question ("And now?") leans on what was said before.
+QUESTION_CHARS_MIN = 16
 COMMAND_CHARS = 110
-OUTCOME_CHARS = 110
+OUTCOME_CHARS, OUTCOME_CHARS_OF_MANY = 110, 36
 ARGUMENTS_CHARS = 160
 RUN_MAX = 6
 # Of several calls each is shown in so many characters; so many in common are written once.
 SHOWN_CHARS = 60
 FRAME_CHARS_MIN = 24
 _PARTS = "/?&=:, "
+# The name of a field; a short value means little without it.
+_FIELD = re.compile(r"\A\w{1,40}: ")
+_LONG_FIELD = re.compile(r"\A\w{1,40}: (?=.{6})")
 _MERGED = re.compile(r"([^\s{}]{1,300})\{([^{}\n]{1,400})\}([^\s{}]{0,300})")
 FILES_MAX = 12
 PLAN_MAX = 30
@@ -58,8 +65,12 @@ _VERBS = {"written": ("written", "已写"), "deleted": ("deleted", "已删"), "r
 _LINE_END = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
 _LEFT_OUT = {"en": "[… {count} characters left out, {handle}]", "zh": "[…… 省略 {count} 字，{handle}]"}
 # A longer Chinese sentence is quoted clause by clause.
-WHOLE_CHARS_ZH, CLAUSE_CHARS_ZH = 60, 14
-_CLAUSE_ZH = re.compile(r"[，；]")
+WHOLE_CHARS_ZH, CLAUSE_CHARS_ZH = 100, 20
+# What follows one of these signs can be read by itself, unless it begins with a word that leans on what came before.
+_CLAUSE_ZH = re.compile(
+    r"[，；](?!(?:因|由于|所以|因此|但|可是|不过|而|并|且|也|就|才|却|还|又|再|则|便|其|它|这|那|否则|结果|导致|以|需|说明|比)|"
+    r"[^，；。！？]{0,9}(?:[。！？]|\Z))"
+)
 _HAN = re.compile(r"[\u3400-\u9fff]")
 _FENCE = re.compile(r"```.*?(?:```|\Z)", re.S)
 _TODO_TOOL = re.compile(r"todo|plan|task", re.I)
@@ -162,6 +173,8 @@ def _tell_words(span: Span) -> Iterator[Line]:
             if who == "A" and span.actions and is_announcement(sentence):
                 continue
             boost = 1.0 if number else (FIRST_BOOST_TALK if span.is_talk else FIRST_BOOST)
+            if not span.is_talk and span.asks and saying is span.asks[0] and number < GOAL_SENTENCES:
+                boost = GOAL_BOOST
             for clause in split_clauses(sentence):
                 worth = boost * weigh_sentence(clause, saying.role, is_talk=span.is_talk) * rarity.weigh(clause)
                 text = _shorten_sentence(clause)
@@ -193,6 +206,8 @@ def _find_topic(sentence: str, who: str, *, is_talk: bool) -> Topic:
         return "happened"
     if words.finds(words.STORY_OPEN, sentence):
         return "open"
+    if words.finds(words.STORY_GUESS, sentence):
+        return "happened"
     if words.finds(words.STORY_CAUSE, sentence) or words.finds(words.STORY_DECIDES, sentence):
         return "found"
     return "happened"
@@ -236,7 +251,7 @@ def _weigh_words(sentence: str, role: str, is_talk: bool) -> float:
     if role == "user":
         if is_question or words.finds(words.STORY_REQUEST, sentence):
             # Where something is done for a person, the request is the goal; in a talk the answer tells more.
-            return worth * (0.5 if is_talk else 1.0)
+            return worth * (0.5 if is_talk or (is_question and len(sentence) < QUESTION_CHARS_MIN) else 1.0)
         kind = classify_sentence(sentence, role)
         return worth * USER_FACTOR.get(kind or "", 1.1)
     if is_question or words.finds(words.STORY_OFFER, sentence) or words.is_field(sentence):
@@ -341,11 +356,12 @@ def _weigh_run(run: Sequence[Action]) -> float:
         return 0.0
     if action.is_look and (action.command or action.touched):
         return 0.3 + 0.05 * len(run)
-    if action.is_look:
-        return 1.1
     if action.changes:
         return 1.0
-    return 1.8 if action.outcome else 0.8
+    worth = 1.1 if action.is_look else 1.8 if action.outcome else 0.8
+    # Each different call of a run adds what it gave back.
+    calls = len({one.arguments for one in run}) if any(one.outcome for one in run) else 1
+    return float(worth * calls**COST_POWER)
 
 
 def _write_run(run: Sequence[Action], language: Language) -> str:
@@ -359,11 +375,27 @@ def _write_run(run: Sequence[Action], language: Language) -> str:
         return f"{verb} {name_often(one.changes[0][1] for one in run)}"
     if action.command or action.changes or len({one.arguments for one in run}) == 1:
         return _write_action(action, language, times)
-    shown = [one for one in merge_alike([action.brief_arguments for action in run]) if one.strip("…, ")]
-    told = f"{neutralise(action.tool)}{times}"
+    shown = merge_alike([one.brief_arguments for one in run])
+    if len(shown) > 1:
+        pairs = zip((_shorten(one.brief_arguments, SHOWN_CHARS) for one in run), _brief_outcomes(run), strict=True)
+        shown = list(dict.fromkeys(" → ".join(filter(None, pair)) for pair in pairs))
+    shown = [one for one in shown if one.strip("…, ")]
+    line = f"{neutralise(action.tool)}{times}"
     # Arguments of one call are separated by commas.
     gap = "; " if any(", " in one for one in shown) else ", "
-    return f"{told}: {gap.join(neutralise(one) for one in shown)}" if shown else told
+    return f"{line}: {gap.join(neutralise(one) for one in shown)}" if shown else line
+
+
+def _brief_outcomes(run: Sequence[Action]) -> list[str]:
+    """Return what each of several like calls gave back: of a record its own values, those with figures first."""
+    fields = [[_LONG_FIELD.sub("", field) for field in action.outcome.split(", ")] for action in run]
+    often = Counter(field for own in fields for field in set(own))
+    briefs = []
+    for action, own in zip(run, fields, strict=True):
+        new = [one for one in own if _FIELD.sub("", one) not in action.arguments and often[one] < len(run)]
+        new.sort(key=lambda field: not any(map(str.isdigit, field)))
+        briefs.append(_shorten(", ".join(new), OUTCOME_CHARS_OF_MANY))
+    return briefs
 
 
 def name_often(names: Iterable[str]) -> str:
@@ -423,7 +455,9 @@ def _write_action(action: Action, language: Language, often: str = "") -> str:
         told = [_shorten(piece, OUTCOME_CHARS * 2) for piece in (status, total, action.error) if piece]
         return f"{line} → {neutralise(': '.join(told))} {shorten_handle(action.result_handle)}".rstrip()
     if action.outcome and not action.changes:
-        return f"{line} → {neutralise(_shorten(action.outcome, OUTCOME_CHARS))}"
+        # What the call names need not be repeated by its result.
+        fields = [one for one in action.outcome.split(", ") if _FIELD.sub("", one) not in action.arguments]
+        return f"{line} → {neutralise(_shorten(', '.join(fields), OUTCOME_CHARS))}" if fields else line
     return line
 
 

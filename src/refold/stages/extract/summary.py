@@ -41,6 +41,9 @@ Style = Literal["note", "sections", "short", "truncated"]
 VALUES_SHARE = 0.25
 # A record with room for a story spends more of it on words.
 STORY_VALUES_SHARE = 0.18
+# Where nothing was done, nothing will be called with a value: words come first.
+TALK_VALUES_SHARE = 0.1
+VALUES_TOKENS_MIN = 100
 ASKED_SHARE = 0.25
 # In a summary bounded by characters exact values take what the words leave of it, and at least this share.
 BOUNDED_INDEX_SHARE = 0.3
@@ -225,12 +228,18 @@ def _write_body(
     if options.style == "truncated":
         return _write_truncated(span.messages, room, count)
     share = VALUES_SHARE if room < SMALL_TOKENS else STORY_VALUES_SHARE
+    if not span.actions:
+        share = TALK_VALUES_SHARE
     most = min(options.index_tokens_max, int(room * share))
     needed = count(write_index(values, most, count, language=span.language).text)
     body = _write_words(lines, span, options, room - needed, count, seen)
     # Values that the story names are not listed again. Those with a statement get what the story leaves.
-    left = room - count(body)
+    told = count(body)
+    left = room - told
     stated_max = max(0, left - most) if room >= SMALL_TOKENS else 0
+    if room >= SMALL_TOKENS:
+        # Where there is little to tell, a list of names is no record either.
+        most = min(most, max(VALUES_TOKENS_MIN, told // 2))
     body = _add_values(body, values, min(most, left), span.language, count, stated_max=stated_max)
     # Small talk has nothing that is worth a line; its first words still say more than an empty record.
     return body or _write_truncated(span.messages, room, count)

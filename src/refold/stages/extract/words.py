@@ -40,12 +40,14 @@ _RULE_INSIDE = re.compile(
 )
 _RULE_ZH = re.compile(
     r"以后(?:都|请|不|别|要|用|每|再|统一)|从现在(?:起|开始)|今后|记住|务必|必须(?![的啊呀得知])|不要再|请不要|千万(?:别|不)|"
-    r"禁止|不许|不准|一律|永远不|每次都|^(?:请|你)?一定要|^(?:请)?(?:不要|别|只用|只能|始终|总是)"
+    r"禁止|不许|不准|不得|一律|永远不|每次都|^(?:请|你)?一定要|^(?:请)?(?:不要|别|只用|只能|始终|总是)|"
+    r"不要(?:用|动|改|碰|写|直接)|不能(?:直接|动|改|用)|要求(?:走|用|先|必须)|以\S{1,8}为准|封顶|上限|最多不"
 )
 # Words that open a step rather than tell what came of it.
 _INTENT = re.compile(
     r"(?:THOUGHT:\s*)?(?:[-*] )?(?:(?:ok(?:ay)?|now|so|wait|hmm|first|next|then|great|perfect|excellent)[,!.]? )*"
-    r"(?:let me|let's|I'll|I will|I should|I need to|I'm going to|maybe|now (?:run|check|insert))\b",
+    r"(?:let me|let's|I'll|I will|I should|I need to|I'm going to|maybe|now (?:run|check|insert))\b|"
+    r"(?:好的?[，。]?|那么?[，]?)?(?:我|让我|现在|下面|首先)?(?:先|再|来|去|试着|接着)[^已了]{0,40}[。！]?\Z",
     re.I,
 )
 # What an assistant that works announces: the step itself is listed.
@@ -54,7 +56,10 @@ _ANNOUNCES = re.compile(
     r"(?:(?:let me|let's|I'll|I will|I should|I need to|I'm going to|I want to|we should|we need to|we'll) )?"
     r"(?:(?:now|also|just|first|then|try to|start by|proceed to|begin by) )*"
     r"(?:re-?)?(?:run|read|check|verify|look|see|list|view|examine|explore|inspect|search|find|try|open|grep|locate|"
-    r"understand|confirm|start)(?:ing|ning)?\b",
+    r"understand|confirm|start)(?:ing|ning)?\b|"
+    r"(?:好的?[，。]?|那么?[，]?)?(?:让我|现在|下面|首先|接着|我)?(?:先|再|来|去)?(?:仔细|重新|继续|也)?"
+    r"(?:看|查|读|跑|运行|检查|搜|找|试|打开|确认|验证|列出|了解|量|改|加|写|统计)(?:[一下看个]|测试)?"
+    r"[^，。；\d]{0,16}[。！]?\Z",
     re.I,
 )
 ANNOUNCED_CHARS = 110
@@ -197,7 +202,10 @@ STORY_CAUSE: CuePair = (
         r"only (?:helps?|works?|applies|happens) (?:if|when|for)\b|"
         r"does(?:n't| not) (?:pad|account|handle|support|match)\b",
     ),
-    any_of(r"因为|由于|原因|导致|是由|问题(?:是|在于|出在)|根因|造成|意味着|不符合|改编自"),
+    any_of(
+        r"因为|由于|原因|导致|是由|问题(?:是|在|出在)|根因|根源|根子|起因|造成|引起|引发|源于|在于|取决于|意味着|说明",
+        r"所以|因此|以致|难怪|怪不得|原来(?:是|如此)|之所以|归根|不符合|改编自",
+    ),
 )
 STORY_DECIDES: CuePair = (
     any_word(
@@ -209,7 +217,10 @@ STORY_DECIDES: CuePair = (
         r"(?:safer|simpler|cleaner|better|faster) (?:than|to)\b|rather than\b|agreed\b|go(?:ing)? with\b|opt(?:ed)?\b",
         r"I need to (?:implement|modify|update|prevent|change|remove|add)\b|we need (?:a|to)\b|should have\b",
     ),
-    any_of(r"决定|选(?:了|定|用|择)?|就(?:用|去|定|按|选|买|要)|定(?:了|下)|改(?:用|成)|采用|推荐|建议|还是去|那就"),
+    any_of(
+        r"决定|选(?:了|定|用|中)|就(?:用|去|定|按|选|买|要|改)|定(?:了|下|为|在)|改(?:用|成|为|走|到)|换成|采用|推荐|还是去",
+        r"那就|倾向|不再|放弃|优先|统一用|同意|达成一致|(?:做法|方案|办法)(?:是|定|为)|[^想要]建议|^建议",
+    ),
 )
 STORY_FAILS: CuePair = (
     any_word(
@@ -219,7 +230,10 @@ STORY_FAILS: CuePair = (
         r"unexpected\b|messed\b|duplicat\w+\b|refus\w+\b|denied\b|no such\b|wasn't able\b|not yet\b|damaged?\b|undid\b",
         r"however\b|unfortunately\b|beyond\b|exceed\w*\b|lost\b|missing\b|wrong\b|without any\b",
     ),
-    any_of(r"失败|错误|报错|抱歉|不好意思|没有|不能|无法|不行|不符|不巧|对不起|漏|坏|裂|不许|不支持|缺"),
+    any_of(
+        r"失败|错误|报错|出错|异常|冲突|超时|崩溃|卡住|抱歉|报歉|不好意思|没有|没用|不能|无法|不行|不符|不巧|对不起|不上",
+        r"漏|坏|裂|不许|不支持|缺|丢失|拒绝|不通过|未通过|不对外|不生效|无效|白费|不要再|别再|排除",
+    ),
 )
 STORY_FOUND: CuePair = (
     any_word(
@@ -229,7 +243,10 @@ STORY_FOUND: CuePair = (
         r"exactly\b|the (?:output|result|query|script|test|build|error|relevant code)\b|reported\b|bingo\b|found\b",
         r"there (?:is|are|was|were) \d|established\b|recovered\b|in total\b",
     ),
-    any_of(r"发现|确认|找到|是\S{0,6}\d|有\S{0,4}\d|评分|价格|门票|电话|地址|时间|号|元"),
+    any_of(
+        r"发现|确认|找到|查到|定位|看到|结果|统计|实测|一致|对得上|[是有用共]\S{0,6}\d|\d\S{0,4}(?:元|次|个|秒|分|天|件|单|条)",
+        r"评分|价格|门票|地址",
+    ),
 )
 STORY_DONE: CuePair = (
     any_word(
@@ -240,7 +257,10 @@ STORY_DONE: CuePair = (
         r"waived|reserved|approved|refunded|closed|open|off|on|back|written|committed)\b",
         r"pass(?:es|ed)?\b|succe(?:ss|eds|eded|ssful|ssfully)\b|works?\b|all (?:green|set|tests)\b|done\b|fixed\b",
     ),
-    any_of(r"已(?:经)?|完成|成功|通过|好了|推荐|预订|下单|买了|付|签|做好|装好|为您|获得|毕业|上映|出道|拍摄"),
+    any_of(
+        r"已(?:经)?|完成|成功|通过|好了|推荐|预订|下单|买了|付|签|做好|装好|为您|获得|毕业|上映|出道|拍摄|提交|合并|上线|修复",
+        r"[写改加删建补装](?:好|完|进|上)了?|生成|部署",
+    ),
 )
 STORY_OPEN: CuePair = (
     any_word(
@@ -248,7 +268,10 @@ STORY_OPEN: CuePair = (
         r"(?:for|until|it|this|that) later\b|next steps?\b",
         r"left to do\b|waiting (?:for|on)\b|pending\b|follow[- ]up\b|until (?:\d|then|he|she|they|the)\b",
     ),
-    any_of(r"待办|还没|尚未|未完成|以后再|回头|提醒|下一步|剩下"),
+    any_of(
+        r"待办|待定|有待|待[你您]|还没|尚未|未完成|以后再|之后再|回头|提醒|下一步|接下来|剩下|还剩|还差|还需|还要等",
+        r"[在要需]等|等\S{1,8}(?:确认|回复|审批|答复|决定)|需要(?:你|您|他|她)\S{0,3}(?:决定|确认|定)",
+    ),
 )
 # What might be is not what was.
 STORY_GUESS: CuePair = (
@@ -258,7 +281,7 @@ STORY_GUESS: CuePair = (
         r"I (?:expect|suspect|guess|assume|wonder|think)\b|might\b|likely\b|probably\b|"
         r"let's (?:see|check|verify|look)\b",
     ),
-    any_of(r"^(?:如果|要是|可能|也许|大概|万一)"),
+    any_of(r"^(?:如果|要是|大概|万一)|可能|也许|怀疑|猜测|我猜|估计|似乎|好像|应该(?:是|在|就)|是不是"),
 )
 # An assistant that offers or asks tells little about what happened.
 STORY_OFFER: CuePair = (
@@ -277,13 +300,13 @@ STORY_REQUEST: CuePair = (
     ),
     any_of(
         r"推荐[一几个下]|[给帮]我(?:推荐|找|查|看|算|选|介绍|把|列|排|汇总)|有没有|请问|麻烦",
-        r"告诉我|哪[家个里儿些]|多少|什么|怎么|几点|知道",
+        r"告诉我|哪[家个里儿些]|多少|什么|怎么|几点|知道|列出来|给个建议|直接(?:说|给)|我想要一[份张个]",
     ),
 )
 # A step that only looks.
 STORY_LOOKS = re.compile(
     r"\b(?:look|check|see|list|read|view|examine|explore|inspect|search|find|verify|start|run|understand|open|grep|try)"
-    r"(?:ing)?\b",
+    r"(?:ing)?\b|[看查读搜找试]|检查|运行|验证",
     re.I,
 )
 STORY_WORTH: tuple[tuple[CuePair, float], ...] = (
@@ -309,7 +332,8 @@ _POLITE = re.compile(
     r"done|fine|got it|sounds (?:good|great)|please|absolutely|of course|i see|bonjour|merci|"
     r"that's (?:all right|fine|okay|great))\b[\s,.!:;)'\w-]{0,24})\Z|"
     r"(?:好的?|谢谢|感谢|多谢|不客气|不用谢|不用客气|再见|收到|嗯+|是的|您好|你好|可以|没问题|好啊|当然|对|欢迎|祝您|OK)"
-    r"[^\d]{0,9}\Z|.{0,8}(?:谢谢|不客气|感谢|再见|祝您生活愉快|欢迎下次).{0,8}\Z",
+    r"[^\d]{0,9}\Z|[^\d，。]{0,5}(?:不错|真好|太好|挺好|真棒|厉害|便宜|可惜|遗憾|方便|放心|说错)[^\d，。]{0,4}[，。！]?\Z|"
+    r".{0,8}(?:谢谢|不客气|感谢|再见|祝您生活愉快|欢迎下次).{0,8}\Z",
     re.I,
 )
 # Words that tell nothing by themselves.

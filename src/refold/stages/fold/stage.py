@@ -28,6 +28,7 @@ from refold.stages.fold.units import (
     foldable_runs,
     share_room,
     summary_room,
+    weigh_span,
 )
 from refold.stages.prompts import Demands, PromptRoom
 from refold.stages.span import earlier_folds, find_head, items_of
@@ -45,6 +46,8 @@ OUTGROWN = 1.25
 STANDING_WORDS_SHARE = 0.4
 # Records that take less than this share of the room that was set aside for them leave it to what stays verbatim.
 ROOM_USED_MIN = 0.7
+# A span gets so many tokens, or half of its own, however large the others are: a bare frame tells nothing.
+SPAN_TOKENS_MIN = 140
 # A fold that saves less is not worth a broken prefix, unless the view would not fit.
 SAVED_TOKENS_MIN = 40
 
@@ -83,11 +86,16 @@ class Fold(FoldOptions):
 
     def _fold_spans(self, view: View, goal: Goal, spans: Sequence[Sequence[Unit]]) -> list[Edit]:
         edits: list[Edit] = []
+        left = 0
         for span, options in self._plan_spans(view, goal, spans):
             source = Source.read(view, span, spans, edits, self._find_place(view, span))
-            extract = source.extract(view, self._open_extract(options), goal)
+            # A record may use what the one before it did not need.
+            size = sum(item.tokens for item in source.items)
+            most = max(options.tokens_max, min(options.tokens_max + left, int(size * SIZE_SHARE_MAX)))
+            extract = source.extract(view, self._open_extract(replace(options, tokens_max=most)), goal)
             edit = self._make_edit(view, source, extract, _bind_force(goal, view, span, spans))
             if edit is not None:
+                left = max(0, left + options.tokens_max - edit.tokens_after)
                 edits.append(edit)
         return edits
 
@@ -177,14 +185,16 @@ class Fold(FoldOptions):
     def _plan_spans(
         self, view: View, goal: Goal, spans: Sequence[Sequence[Unit]]
     ) -> list[tuple[Sequence[Unit], ExtractOptions]]:
-        """Share the room for summaries out among the spans by what they replace; leave out what is not worth it."""
+        """Share the room for summaries out among the spans by what there is to tell; leave out what is not worth it."""
         runs = foldable_runs(self, view, goal)
         total = summary_room(self, view, goal, runs)
         index = share_room(self, view, goal, runs, self.index_share, self.index_tokens_max)
         sizes = [sum(item.tokens for item in items_of(view, span)) for span in spans]
+        weights = [weigh_span(view, span) for span in spans]
         planned = []
-        for span, size in zip(spans, sizes, strict=True):
-            share = max(min(find_least(goal), total), total * size // max(1, sum(sizes)))
+        for span, size, weight in zip(spans, sizes, weights, strict=True):
+            least = max(find_least(goal), min(SPAN_TOKENS_MIN, size // 2))
+            share = max(min(least, total), int(total * weight / sum(weights)))
             items = items_of(view, span)
             if len(items) == 1 and items[0].is_fold and size <= share * OUTGROWN and not goal.force:
                 continue

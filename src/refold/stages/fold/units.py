@@ -101,6 +101,9 @@ TIGHT_SHARE = 0.8
 SMALL_ROOM_SHARE = 0.3
 # However small the room, a record that stays cached should be able to hold a few dozen values.
 FRESH_TOKENS_MIN = 320
+# What a token of an earlier record counts beside one of an original when spans share the room.
+RECORD_WEIGHT = 6
+TOOL_WEIGHT = 0.7
 # So many of the newest units stay verbatim before a record may have its whole share: four exchanges of a chat.
 RECENT_UNITS = 8
 
@@ -132,12 +135,19 @@ def share_room(
         wanted = max(int(wanted * fold.fresh_share), min(wanted, FRESH_TOKENS_MIN))
     # The target binds, unless the unfoldable alone nearly fills it: then a summary takes a part of what is left.
     recent = _count_recent(view, runs, (goal.target - fixed) // 2)
-    fair = goal.target - fixed - recent if recent else max(goal.target - fixed, int(wanted * TIGHT_SHARE))
+    fair = goal.target - fixed - recent
+    if not recent or not _has_tools(view):
+        # In a chat the record is all that is left of the words; what tools returned can be had again.
+        fair = max(fair, int(wanted * TIGHT_SHARE))
     # It shrinks further only if that makes the view fit; with even less room a later rung must act anyway.
     least = max(find_least(goal), min(READABLE_TOKENS, room // LEAST_PART))
     if least // 3 <= room < least:
         least = room
     return min(tokens_max, max(least, min(wanted, fair)))
+
+
+def _has_tools(view: View) -> bool:
+    return any(message.role == "tool" for message in view.messages)
 
 
 def _count_recent(view: View, runs: Sequence[Sequence[Unit]], tokens_max: int) -> int:
@@ -153,6 +163,14 @@ def _count_recent(view: View, runs: Sequence[Sequence[Unit]], tokens_max: int) -
 def count_unit(view: View, unit: Unit) -> int:
     """Return the tokens of a unit in the view."""
     return sum(item.tokens for item in view.items[unit.start : unit.stop])
+
+
+def weigh_span(view: View, span: Sequence[Unit]) -> float:
+    """Return how much there is to tell of a span: a token of a record tells more than one of a message's words,
+    and that more than one of a tool's output.
+    """
+    weights = (RECORD_WEIGHT if item.is_fold else TOOL_WEIGHT if item.role == "tool" else 1 for item in items_of(view, span))
+    return sum(item.tokens * weight for item, weight in zip(items_of(view, span), weights, strict=True))
 
 
 def _count_standing(fold: FoldOptions, view: View, goal: Goal, runs: Sequence[Sequence[Unit]]) -> int:
