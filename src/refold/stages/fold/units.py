@@ -99,6 +99,8 @@ FORCED_TOKENS_MIN = 160
 TIGHT_SHARE = 0.8
 # What summaries may take of a small room to have their least.
 SMALL_ROOM_SHARE = 0.3
+# In a chat every message is words, and nothing but the record keeps them; what a tool returned can be had again.
+CHAT_ROOM_SHARE = 0.5
 # However small the room, a record that stays cached should be able to hold a few dozen values.
 FRESH_TOKENS_MIN = 320
 # What a token of an earlier record counts beside one of an original when spans share the room.
@@ -113,9 +115,10 @@ def summary_room(fold: FoldOptions, view: View, goal: Goal, runs: Sequence[Seque
     return share_room(fold, view, goal, runs, fold.summary_share, fold.summary_tokens_max)
 
 
-def part_of(fold: FoldOptions, room: int, share: float) -> int:
+def part_of(fold: FoldOptions, room: int, share: float, *, is_chat: bool) -> int:
     """Return a share of a room: of a small one more, because a record of a few lines holds hardly a value."""
-    return max(int(room * share), min(fold.summary_tokens_least, int(room * SMALL_ROOM_SHARE)))
+    small = CHAT_ROOM_SHARE if is_chat else SMALL_ROOM_SHARE
+    return max(int(room * share), min(fold.summary_tokens_least, int(room * small)))
 
 
 def share_room(
@@ -128,16 +131,19 @@ def share_room(
     # New messages move on with the next request and the summary stays, so they do not reduce its share.
     lasting = room + _count_passing(view)
     standing = int(_count_standing(fold, view, goal, runs) * share / fold.summary_share)
-    part = min(part_of(fold, lasting + standing, share), tokens_max)
+    is_chat = not _has_tools(view)
+    part = min(part_of(fold, lasting + standing, share, is_chat=is_chat), tokens_max)
     wanted = min(part - standing, int(room * TIGHT_SHARE))
     if fold.stands(goal):
         # Most of the room is left for the folds to come.
-        wanted = max(int(wanted * fold.fresh_share), min(wanted, FRESH_TOKENS_MIN))
+        fresh = max(fold.fresh_share, fold.standing_share) if is_chat else fold.fresh_share
+        wanted = max(int(wanted * fresh), min(wanted, FRESH_TOKENS_MIN))
     # The target binds, unless the unfoldable alone nearly fills it: then a summary takes a part of what is left.
     recent = _count_recent(view, runs, (goal.target - fixed) // 2)
     fair = goal.target - fixed - recent
-    if not recent or not _has_tools(view):
-        # In a chat the record is all that is left of the words; what tools returned can be had again.
+    if is_chat:
+        fair = wanted
+    elif not recent:
         fair = max(fair, int(wanted * TIGHT_SHARE))
     # It shrinks further only if that makes the view fit; with even less room a later rung must act anyway.
     least = max(find_least(goal), min(READABLE_TOKENS, room // LEAST_PART))
@@ -272,7 +278,8 @@ def _leave_standing(fold: FoldOptions, view: View, goal: Goal, run: list[Unit]) 
     last = max(records, default=-1)
     standing = sum(count_unit(view, unit) for unit in run[: last + 1])
     lasting = count_lasting(view)
-    most = min(fold.summary_tokens_max, part_of(fold, goal.hard - lasting, fold.summary_share))
+    room = goal.hard - lasting
+    most = min(fold.summary_tokens_max, part_of(fold, room, fold.summary_share, is_chat=not _has_tools(view)))
     # Half of the target belongs to what stays verbatim, and a record that keeps new content out must shrink.
     fits = standing <= (goal.target - lasting) // 2 and view.tokens - _count_free(view) + standing <= goal.hard
     return run[last + 1 :] if fits and standing <= fold.standing_share * most else run
@@ -328,6 +335,10 @@ def _choose_by_target(view: View, goal: Goal, runs: Sequence[Sequence[Unit]], ro
     target = min(goal.target, view.tokens // 2) if goal.force and view.tokens <= goal.target else goal.target
     newest = [unit for run in reversed(runs) for unit in reversed(run)]
     gone = sum(count_unit(view, unit) for unit in newest)
+    if not goal.force and not _has_tools(view):
+        # The record of a chat takes no room from its last exchanges.
+        fixed = view.tokens - gone
+        target = max(target, fixed + room + _count_recent(view, runs, (target - fixed) // 2))
     left = target - (view.tokens - gone)
     kept: set[int] = set()
     for unit in newest:
