@@ -209,7 +209,8 @@ def play(story: Story, share: float, settings: dict[str, Any], *, with_model: bo
     least = measured.system_tokens + measured.user_tokens_max + FLOOR_TOKENS
     window = max(measured.system_tokens + int((measured.tokens - measured.system_tokens) * share), least)
     budget = replace(window_budget(window, 0, config.tiers()), is_of_room=True)
-    policy = (ModelPolicy if with_model else LadderPolicy)(PolicyRoom(lens, measured.fixed_tokens, budget, TARIFF), config)
+    room = PolicyRoom(lens, measured.fixed_tokens, budget, TARIFF)
+    policy = (ModelPolicy if with_model else LadderPolicy)(room, config)
     step, seen = None, 0
     messages = measured.messages
     for at in range(1, len(messages) + 1):
@@ -317,7 +318,7 @@ def main() -> None:
     parser.add_argument("--shares", nargs="*", type=float, default=SHARES)
     parser.add_argument("--halves", nargs="*", default=HALVES)
     parser.add_argument("--only", default="", metavar="NAME", help="sessions whose name has this")
-    parser.add_argument("--missed", action="store_true", help="list the questions: answered (+) or not (-), by clipping (c)")
+    parser.add_argument("--missed", action="store_true", help="list the questions: answered +, missed -, clipped c")
     parser.add_argument("--print", action="store_true", help="print the records")
     parser.add_argument("--no-model", action="store_true")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting, as in a config")

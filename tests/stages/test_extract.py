@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from refold.conversation.reason import Language
 from refold.stages.extract import Extract, ExtractOptions, extract_summary
 from refold.stages.extract.facts import classify_sentence, find_facts, merge_facts
 from refold.stages.extract.layout import close_frame, neutralise
+from refold.stages.extract.story import split_clauses
 from refold.stages.extract.words import Saying, find_pending, find_rules, find_sayings, is_rule, shorten
 from refold.tokens import counter_for
 from tests.effort import up_to
@@ -139,6 +141,57 @@ def test_like_steps_are_told_on_one_line() -> None:
     text = extract([user("Look and cancel."), *looks, *booked, assistant("All three bookings are cancelled.")]).text
     assert "looked at: src/a0.py, src/a1.py, src/a2.py, src/a3.py" in text
     assert "cancel_booking ×3: XE0RD9, XE1RD9, XE2RD9" in text
+
+
+def test_calls_of_a_run_say_what_each_gave_back() -> None:
+    booked = {"XE0RD9": ("MSP", "2024-05-25"), "XE1RD9": ("ORD", "2024-05-10"), "XE2RD9": ("JFK", "2024-05-24")}
+    reads = [
+        message
+        for code, (origin, date) in booked.items()
+        for message in step(
+            "get_booking",
+            {"id": code},
+            json.dumps(
+                {"id": code, "user": "mia_kim", "origin": origin, "open": origin == "JFK", "flights": [{"date": date}]}
+            ),
+        )
+    ]
+    text = extract([user("Which of my bookings is open?"), *reads, assistant("The one from JFK is open.")]).text
+    assert "get_booking ×3: XE0RD9 → 2024-05-25, origin: MSP, open: false; XE1RD9 → 2024-05-10," in text
+    assert "XE2RD9 → 2024-05-24, origin: JFK, open: true" in text
+    assert text.count("mia_kim") < 2, "what all of them gave back tells them not apart"
+
+
+def test_a_task_keeps_what_it_is_about_beside_its_rules() -> None:
+    rules = "\n".join(f"- Always run check number {n} before you go on with the work." for n in range(30))
+    task = f"The parser drops the last line of a file without a newline.\nWe lose orders by it.\n{rules}"
+    work = [message for n in range(6) for message in step("bash", {"command": f"cat a{n}.py"}, lines(20))]
+    text = extract([user(task), *work, assistant("I have read it.")], ExtractOptions(tokens_max=260)).text
+    assert "The parser drops the last line of a file without a newline." in text
+
+
+def test_a_chinese_record_leaves_out_announcements_and_keeps_causes_and_rules() -> None:
+    work = [
+        user("出库单有时扣两次库存，请查清楚。改数不能直接改库，财务要求走盘盈单。"),
+        assistant("先看看仓库的结构。"),
+        *step("bash", {"command": "ls -R src"}, lines(20)),
+        assistant("扣减只用 12 毫秒。根子在于先通知、后确认这个顺序。可能还有别的原因。"),
+        *step("bash", {"command": "pytest -q"}, "3 failed, 24 passed in 6.81s"),
+        assistant("跑测试。"),
+        assistant("还剩一件事：何敏周四建表。"),
+    ]
+    text = extract(work, language="zh").text
+    assert "先看看仓库的结构" not in text
+    assert "跑测试" not in text
+    assert "根子在于先通知、后确认这个顺序。" in section(text, "发现与决定")
+    assert "可能还有别的原因" not in section(text, "发现与决定")
+    assert "何敏周四建表" in section(text, "未完成")
+    assert "财务要求走盘盈单" in section(text, "用户的要求")
+
+
+def test_a_long_chinese_sentence_is_not_cut_before_its_reason() -> None:
+    long = "我们把接口、任务、报表三处都看了一遍，每一处都写了用例，" * 2 + "最后换成方案三，因为重发的单子会换编号。"
+    assert split_clauses(long)[-1].endswith("最后换成方案三，因为重发的单子会换编号。")
 
 
 def test_calls_that_differ_in_one_place_are_told_once_with_what_differs() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refold.conversation import View
+from refold import compress
+from refold.conversation import Edit, View
 from refold.conversation.turn import find_cuts
 from refold.conversation.view import apply, extend
 from refold.errors import ConfigError
@@ -382,3 +383,31 @@ def test_recorded_sessions_fold_to_valid_views(shared_data: Path, name: str) -> 
 def drive_if_needed(stage: Fold, view: View, goal: Goal) -> list[Any]:
     proposed = stage.propose(view, goal)
     return proposed if isinstance(proposed, list) else drive(proposed, answer_nothing)
+
+
+def test_the_story_of_a_long_session_survives_many_small_folds() -> None:
+    said = "The nights are wrong because the code divides elapsed seconds by 86,400."
+    work = [user("Fix the invoices."), assistant(said)]
+    for n in range(40):
+        work += step("bash", {"command": f"sh deploy/step_{n}.sh"}, lines(40, f"pod-{n}"))
+        work += [user(f"Go on with step {n}."), assistant(f"Step {n} is done.")] if n % 8 == 7 else []
+    edits: Sequence[Edit] = ()
+    for at in range(2, len(work) + 1, 2):
+        context = compress(work[:at], 2_400, edits=edits, model="gpt-4o")
+        edits = context.edits
+    assert said in "\n".join(str(message["content"]) for message in context.messages)
+    assert not any(edit.kind == "fold" and "##" not in edit.text and len(edit.covers) > 8 for edit in edits)
+
+
+def test_a_chat_keeps_its_last_exchanges_beside_a_record_that_can_hold_a_story() -> None:
+    talk = []
+    for n in range(60):
+        talk += [user(f"What did shop {n} cost?"), assistant(f"Shop {n} cost {n}5 euros.")]
+    view = view_of(talk)
+    hard = view.tokens * 2 // 5
+    fold = Fold(summary_share=0.25, summary_tokens_least=1_500, standing_share=0.8, fresh_share=0.6)
+    after = run(fold, view, Goal(target=hard * 2 // 5, hard=hard, soft=hard))
+    record = next(item for item in after.items if item.is_fold)
+    assert record.tokens > hard // 4
+    assert sum(not item.is_fold for item in after.items) >= 8
+    assert after.tokens <= hard

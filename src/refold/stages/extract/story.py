@@ -65,7 +65,7 @@ _VERBS = {"written": ("written", "已写"), "deleted": ("deleted", "已删"), "r
 _LINE_END = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
 _LEFT_OUT = {"en": "[… {count} characters left out, {handle}]", "zh": "[…… 省略 {count} 字，{handle}]"}
 # A longer Chinese sentence is quoted clause by clause.
-WHOLE_CHARS_ZH, CLAUSE_CHARS_ZH = 100, 20
+WHOLE_CHARS_ZH, CLAUSE_CHARS_ZH = 70, 20
 # What follows one of these signs can be read by itself, unless it begins with a word that leans on what came before.
 _CLAUSE_ZH = re.compile(
     r"[，；](?!(?:因|由于|所以|因此|但|可是|不过|而|并|且|也|就|才|却|还|又|再|则|便|其|它|这|那|否则|结果|导致|以|需|说明|比)|"

@@ -103,7 +103,7 @@ SMALL_ROOM_SHARE = 0.3
 CHAT_ROOM_SHARE = 0.5
 # However small the room, a record that stays cached should be able to hold a few dozen values.
 FRESH_TOKENS_MIN = 320
-# What a token of an earlier record counts beside one of an original when spans share the room.
+# What a token of an earlier record, or of a tool's output, counts beside one of a message when spans share the room.
 RECORD_WEIGHT = 6
 TOOL_WEIGHT = 0.7
 # So many of the newest units stay verbatim before a record may have its whole share: four exchanges of a chat.
@@ -172,11 +172,12 @@ def count_unit(view: View, unit: Unit) -> int:
 
 
 def weigh_span(view: View, span: Sequence[Unit]) -> float:
-    """Return how much there is to tell of a span: a token of a record tells more than one of a message's words,
-    and that more than one of a tool's output.
-    """
-    weights = (RECORD_WEIGHT if item.is_fold else TOOL_WEIGHT if item.role == "tool" else 1 for item in items_of(view, span))
-    return sum(item.tokens * weight for item, weight in zip(items_of(view, span), weights, strict=True))
+    """Return how much there is to tell of a span: a token of a record tells more than a word, a tool's output less."""
+    weight = 1.0
+    for item in items_of(view, span):
+        kind = RECORD_WEIGHT if item.is_fold else TOOL_WEIGHT if item.role == "tool" else 1.0
+        weight += item.tokens * kind
+    return weight
 
 
 def _count_standing(fold: FoldOptions, view: View, goal: Goal, runs: Sequence[Sequence[Unit]]) -> int:
