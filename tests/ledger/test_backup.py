@@ -71,3 +71,37 @@ def test_a_dump_of_postgresql_can_be_restored_into_an_empty_database(tmp_path: P
             restored = PostgresLedger(LedgerPlace(other))
             check(restored, ledger)
             restored.close()
+
+
+@pytest.mark.slow
+def test_messages_in_hash_partitions_are_folded_undone_forgotten_and_verified(tmp_path: Path) -> None:
+    with empty_database() as address:
+        import psycopg
+
+        from refold.ledger.postgres import PostgresLedger
+
+        with ContextCompressionManager(CONFIG, tmp_path, ledger=PostgresLedger(LedgerPlace(address))) as manager:
+            talk(manager, 5)
+        with psycopg.connect(address, autocommit=True) as db:
+            db.execute("SET search_path TO refold")
+            for table in ("message", "path"):
+                db.execute(f"ALTER TABLE {table} RENAME TO {table}_old")
+                db.execute(f"CREATE TABLE {table} (LIKE {table}_old INCLUDING ALL) PARTITION BY HASH (session)")
+                for number in range(4):
+                    values = f"FOR VALUES WITH (MODULUS 4, REMAINDER {number})"
+                    db.execute(f"CREATE TABLE {table}_{number} PARTITION OF {table} {values}")
+                db.execute(f"INSERT INTO {table} SELECT * FROM {table}_old")
+            for name, text in db.execute("SELECT viewname, definition FROM pg_views WHERE schemaname = 'refold'"):
+                text = text.replace("message_old", "message").replace("path_old", "path")
+                db.execute(f"CREATE OR REPLACE VIEW {name} AS {text}")
+            db.execute("DROP TABLE message_old, path_old")
+        ledger = PostgresLedger(LedgerPlace(address))
+        with ContextCompressionManager(CONFIG, tmp_path, ledger=ledger) as manager:
+            talk(manager, 40)
+            assert any(one.edit.kind == "fold" for one in ledger.read_edits("s"))
+            manager.undo("s")
+            for name in ("t", "u"):
+                manager.prepare_context_sync(name, [{"role": "user", "content": "hello"}])
+            manager.forget("u")
+            assert ledger.read_session("u") is None
+            assert ledger.verify(digest=_digest) == []
