@@ -323,6 +323,7 @@ class Indicator:
         is_past = number > 0
         set_text(self.title, say("session.context_then", number=number) if is_past else say("session.context"))
         self.button.set_visibility(not is_past)
+        self.details.set_visibility(not is_past)
         self.body.set_visibility(not is_past)
         if self.context is None:
             return
