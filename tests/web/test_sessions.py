@@ -84,7 +84,7 @@ def test_deleting_asks_first(browser: Browser, url: str, workspace: Path) -> Non
     page = browser.open(url)
     page.get_by_role("button", name="Delete: Burn after reading").click()
     dialog = page.get_by_role("dialog")
-    dialog.get_by_text("2 messages go for good").wait_for()
+    dialog.get_by_text("2 messages are deleted permanently").wait_for()
     dialog.get_by_role("button", name="Cancel").click()
     dialog.wait_for(state="detached")
     with open_manager(workspace) as manager:
@@ -131,7 +131,7 @@ def test_colours_follow_the_system_until_somebody_chooses(browser: Browser, url:
     page = browser.open(url, color_scheme="dark")
     page.get_by_role("heading", name="Sessions", exact=True).wait_for()
     assert page.evaluate("document.documentElement.dataset.colours") == "dark"
-    page.get_by_role("button", name="Colours: as the system").click()
+    page.get_by_role("button", name="Colours: system").click()
     page.get_by_role("button", name="Colours: light").wait_for()
     assert page.evaluate("document.documentElement.dataset.colours") == "light"
 
