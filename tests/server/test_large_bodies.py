@@ -13,7 +13,10 @@ from refold.errors import ContextOverflow
 from refold.ledger.sqlite import SqliteLedger
 from refold.server import worker
 from refold.server.overflow import LimitKey
-from refold.server.worker import choose_by_size, shorten
+from refold.server.wires import RESPONSES
+from refold.server.worker import choose_by_size, shorten, trim
+from refold.testing import find_violations
+from refold.tokens import counter_for
 from tests.effort import first_of
 from tests.server.running import make_body, make_dialog, wait_for
 
@@ -164,6 +167,28 @@ def test_shortening_keeps_both_ends_and_says_how_much_is_missing():
     assert made.startswith("aaa")
     assert made.endswith("bbb")
     assert "98,000 characters left out" in made
+
+
+def test_a_cut_by_size_never_splits_a_step_and_never_breaks_what_must_stay_whole():
+    wire, picture, count = RESPONSES, "iVBOR" * 400, counter_for("gpt-4o").count_text
+    look = {"role": "user", "content": [{"type": "input_image", "image_url": f"data:image/png;base64,{picture}"}]}
+    items = [{"role": "user", "content": "Read every file."}]
+    for step in range(12):
+        items.append({"type": "reasoning", "id": f"rs_{step}", "summary": [], "encrypted_content": "e" * 900})
+        calls = [f"call_{step}_{at}" for at in range(3)]
+        long = json.dumps({"text": "x" * 500 * (step % 3)})
+        items += [{"type": "function_call", "call_id": one, "name": "write", "arguments": long} for one in calls]
+        items += [{"type": "function_call_output", "call_id": one, "output": f"out {step} " * 90} for one in calls]
+    body = json.dumps({"model": "gpt-4o", "input": [*items, look]}).encode()
+    for tokens_max in range(1_500, 9_000, 130):
+        made, _, _ = trim(wire, body, tokens_max, count)
+        kept = json.loads(made)["input"]
+        assert find_violations(wire.name, kept) == []
+        assert kept[-1] == look
+        for at, item in enumerate(kept):
+            if item.get("type") == "function_call":
+                assert json.loads(item["arguments"])
+                assert kept[at - 1]["type"] in ("reasoning", "function_call"), "a call stays with its reasoning"
 
 
 def test_small_dialogs_start_no_process(start):

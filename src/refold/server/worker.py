@@ -45,6 +45,10 @@ _BYTES_PER_TOKEN = 6
 # How much of a request is counted to estimate the rest.
 _SAMPLES, _SAMPLE_BYTES = 16, 1_000
 _KEEP_MOST = {"trigger_ratio": 0.98, "target_ratio": 0.85, "target_tokens": None, "compact_target": None}
+# Fields that are worth nothing if they are cut: signed or encoded content, and addresses.
+_WHOLE_FIELDS = frozenset(
+    ("signature", "thinking", "encrypted_content", "data", "file_data", "url", "image_url", "id", "call_id")
+)
 # The smallest piece of a message that is worth keeping.
 _PIECE_CHARS_MIN = 200
 
@@ -422,7 +426,7 @@ def choose_by_size(messages: list[Any], bytes_max: int) -> list[Any]:
             break
         kept.insert(0, message)
         start -= 1
-    while kept and _is_result(kept[0]):
+    while kept and (_is_result(kept[0]) or _is_open(messages[start - 1])):
         del kept[0]
         start += 1
     if not kept or not _starts_turn(kept[0]):
@@ -481,8 +485,16 @@ def shorten(value: Any, chars_max: int) -> Any:
             value = [*value[:500], *value[-500:]]
         return [shorten(one, max(_PIECE_CHARS_MIN, chars_max // max(1, len(value)))) for one in value]
     if isinstance(value, dict):
-        return {name: shorten(one, chars_max) for name, one in list(value.items())[:1_000]}
+        named = list(value.items())[:1_000]
+        return {name: one if name in _WHOLE_FIELDS else _shorten_field(name, one, chars_max) for name, one in named}
     return value
+
+
+def _shorten_field(name: str, value: Any, chars_max: int) -> Any:
+    """Return one field of an object, shortened; a call's arguments stay valid JSON."""
+    if name == "arguments" and isinstance(value, str) and len(value) > chars_max:
+        return dump_json({"left_out": f"{len(value):,} characters"}).decode()
+    return shorten(value, chars_max)
 
 
 def _measure(value: Any) -> int:
@@ -499,6 +511,12 @@ def _role_of(message: Any) -> str:
 
 def _starts_turn(message: Any) -> bool:
     return _role_of(message) == "user" and not _is_result(message)
+
+
+def _is_open(message: Any) -> bool:
+    """Tell whether the next item belongs to the same step as this one (Responses)."""
+    kind = str(message.get("type", "")) if isinstance(message, dict) else ""
+    return kind == "reasoning" or kind.endswith("_call")
 
 
 def _is_result(message: Any) -> bool:
