@@ -55,7 +55,6 @@ def observe_usage(keeper: Keeper, session_id: str, report: ReportedUsage) -> Non
 
     No messages are read: a session that is not in memory may be large.
     """
-    keeper.need_row(session_id)
     with keeper.held(session_id) as slot:
         row = keeper.need_row(session_id)
         (usage,), changes = describe_reports(keeper, slot, row, (report,))
