@@ -128,6 +128,9 @@ def test_the_sample_has_the_same_figures_everywhere(tmp_path: Path, empty_home: 
         assert (newest.path_length, newest.counted_tokens) == (status.messages, status.tokens), "tools are counted"
         manager.undo(NAME)
         check_faces(manager, NAME)
+        expected = manager.compress(NAME, dry_run=True)
+        done = manager.compress(NAME)
+        assert (done.previous_tokens, done.current_tokens) == (expected.previous_tokens, expected.current_tokens)
 
 
 def test_a_session_that_was_never_compressed_says_what_was_shortened_on_arrival(
