@@ -8,9 +8,9 @@ first characters, the same number for all, at the size of the same view: the che
 
 The questions are in ``benchmarks/story``: over recorded sessions, which are not in this repository, and over the sample
 sessions, so that anybody can repeat it. Each session belongs to one of two halves, by a hash of its name: the rules are
-changed by looking at the *tune* half only; *held* shows whether the change is general. The set *fresh* is over other
-recorded sessions; it was written after the rules, and no rule is changed by looking at it. *With a model* means a
-scripted, mediocre one that repeats the first sentence of each message.
+changed by looking at the *tune* half only; *held* shows whether the change is general. The sets *fresh* and *later* are
+over other sessions and were written after the rules; docs/benchmarks.md says what has been looked at since. *With a
+model* means a scripted, mediocre one that repeats the first sentence of each message.
 
     python benchmarks/bench_story.py                             all sets, all windows
     python benchmarks/bench_story.py --only zh-concat --missed   the questions of some sessions, and which are answered
