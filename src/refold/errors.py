@@ -127,12 +127,14 @@ class ContextOverflow(ProviderError):
     def __init__(
         self,
         message: str,
+        /,
         *,
         tokens_max: int | None = None,
         counts_output: bool = False,
         is_quoted: bool = False,
+        **values: object,
     ) -> None:
-        super().__init__(message)
+        super().__init__(message, **values)
         self.tokens_max = tokens_max
         self.counts_output = counts_output
         self.is_quoted = is_quoted

@@ -55,7 +55,7 @@ class HaystackAgent:
             setup.session,
             workspace=str(setup.workspace),
             window=setup.window,
-            options={"reserve": setup.reserve},
+            reserve=setup.reserve,
         )
         tools = [create_tool_from_function(tool) for tool in setup.tools]
         tools += self.generator.refold.tools("haystack") if setup.has_context_tools else []

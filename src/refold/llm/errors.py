@@ -64,20 +64,14 @@ def classify(error: BaseException, *, source: str = "the provider", secrets: Seq
         return classify_response(status, body or str(error), headers, source=source, secrets=secrets)
     message = _clean(_find_message(body) or str(error), secrets)
     if names & _TIMEOUTS:
-        return Unavailable(Sentence("{source} did not answer in time", source=source))
+        return Unavailable("{source} did not answer in time", source=source)
     if names & _GARBLED:
         kind = type(error).__name__
-        return Unavailable(
-            Sentence("{source} sent an answer that cannot be read ({kind}); try again", source=source, kind=kind)
-        )
+        return Unavailable("{source} sent an answer that cannot be read ({kind}); try again", source=source, kind=kind)
     if names & _CONNECTION:
         cause = type(error.__cause__ or error).__name__
         return Unavailable(
-            Sentence(
-                "the connection to {source} failed ({cause}); check the address, or try again",
-                source=source,
-                cause=cause,
-            )
+            "the connection to {source} failed ({cause}); check the address, or try again", source=source, cause=cause
         )
     # The rest: an error inside a stream that began with 200, or an exception of a custom client.
     texts = " ".join([str(error), *_list_texts(body)])
@@ -86,16 +80,20 @@ def classify(error: BaseException, *, source: str = "the provider", secrets: Seq
         return _make_overflow(source, message, overflow)
     if _WAIT.search(texts):
         return RateLimited(
-            Sentence("{source} asks to wait: {message}", source=source, message=message),
+            "{source} asks to wait: {message}",
+            source=source,
+            message=message,
             retry_after_s=_find_pause(texts, {}),
         )
     if body is not None and _BUSY.search(texts):
         return Unavailable(
-            Sentence("{source} failed: {message}", source=source, message=message),
+            "{source} failed: {message}",
+            source=source,
+            message=message,
             retry_after_s=_find_pause(texts, {}),
         )
     kind = type(error).__name__
-    return ProviderError(Sentence("{source} failed ({kind}): {message}", source=source, kind=kind, message=message))
+    return ProviderError("{source} failed ({kind}): {message}", source=source, kind=kind, message=message)
 
 
 def classify_response(
@@ -120,30 +118,29 @@ def classify_response(
         return _make_overflow(source, message, replace(found, tokens_max=found.tokens_max or _read_stated(payload)))
     if status == 429 and _NO_CREDIT.search(texts):
         return ProviderError(
-            Sentence("{source} refused (429): {message}; the account has no credit", source=source, message=message)
+            "{source} refused (429): {message}; the account has no credit", source=source, message=message
         )
     pause = _find_pause(texts, headers or {})
     if status == 429:
         return RateLimited(
-            Sentence("{source} asks to wait (429): {message}", source=source, message=message), retry_after_s=pause
+            "{source} asks to wait (429): {message}", source=source, message=message, retry_after_s=pause
         )
     if status in _PASSING:
         return Unavailable(
-            Sentence("{source} is not available ({status}): {message}", source=source, status=status, message=message),
-            retry_after_s=pause,
-        )
-    if status not in _NEXT:
-        return ProviderError(
-            Sentence("{source} refused ({status}): {message}", source=source, status=status, message=message)
-        )
-    return ProviderError(
-        Sentence(
-            "{source} refused ({status}): {message}; {following}",
+            "{source} is not available ({status}): {message}",
             source=source,
             status=status,
             message=message,
-            following=_NEXT[status],
+            retry_after_s=pause,
         )
+    if status not in _NEXT:
+        return ProviderError("{source} refused ({status}): {message}", source=source, status=status, message=message)
+    return ProviderError(
+        "{source} refused ({status}): {message}; {following}",
+        source=source,
+        status=status,
+        message=message,
+        following=_NEXT[status],
     )
 
 
@@ -193,7 +190,9 @@ def _find_pause(texts: str, headers: Mapping[str, str]) -> float | None:
 
 def _make_overflow(source: str, message: str, overflow: Overflow) -> ContextOverflow:
     return ContextOverflow(
-        Sentence("the request does not fit the window of {source}: {message}", source=source, message=message),
+        "the request does not fit the window of {source}: {message}",
+        source=source,
+        message=message,
         tokens_max=overflow.tokens_max,
         counts_output=overflow.counts_output,
         is_quoted=overflow.is_quoted,
@@ -403,10 +402,11 @@ async def _try_once(
             return await call()
     except Exception as error:  # noqa: BLE001 - a client may raise anything; classify sorts it
         if clock.expired():
-            late = Sentence(
-                "no answer within {seconds:g} s; raise the time-out or ask for less", seconds=limits.timeout_s
+            return _Failed(
+                Unavailable(
+                    "no answer within {seconds:g} s; raise the time-out or ask for less", seconds=limits.timeout_s
+                )
             )
-            return _Failed(Unavailable(late))
         return _Failed(classify(error, secrets=(key,)))
 
 
