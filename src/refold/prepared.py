@@ -115,6 +115,7 @@ def trace_items(
     ids: Sequence[str],
     given: Sequence[object] | None,
     is_own: Sequence[bool] | None = None,
+    *,
     origins: Sequence[int] | None = None,
 ) -> list[MessageSource]:
     """Return where each item comes from. ``is_own`` says which items are unchanged messages of the caller.

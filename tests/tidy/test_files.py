@@ -24,7 +24,7 @@ INDEX_OPTION = re.compile(r"--(?:extra-)?" + r"index-url[ =]\S*://|--find-" + r"
 HOMES = re.compile(r"(?<![\w./-])/(?:ho" + r"me|Us" + r"ers|ro" + r"ot)/\w")
 # Ratchets: lower the numbers as the package gets simpler.
 MODULES_MAX = 272
-MANY_ARGUMENTS_MAX = 75
+MANY_ARGUMENTS_MAX = 51
 ADAPTER_LINES_MAX = 83
 # Shared by all adapters.
 NO_ADAPTERS = {"__init__", "parts", "streamed"}

@@ -299,17 +299,17 @@ class PlainGroup(_PlainHelp, TyperGroup):
             super().format_options(ctx, formatter)
         else:
             super().format_options(ctx, formatter)
-            _write_commands(self, ctx, formatter, "Commands", self.list_commands(ctx))
+            _write_commands(self, ctx, formatter, title="Commands", names=self.list_commands(ctx))
 
 
 def _write_panels(group: TyperGroup, ctx: Context, formatter: Formatter) -> None:
     width = max(len(name) for names in PANELS.values() for name in names)
     for title, names in PANELS.items():
-        _write_commands(group, ctx, formatter, title, names, width)
+        _write_commands(group, ctx, formatter, title=title, names=names, width=width)
 
 
 def _write_commands(
-    group: TyperGroup, ctx: Context, formatter: Formatter, title: str, names: Sequence[str], width: int = 0
+    group: TyperGroup, ctx: Context, formatter: Formatter, *, title: str, names: Sequence[str], width: int = 0
 ) -> None:
     found = [(name, group.get_command(ctx, name)) for name in names]
     limit = formatter.width - 4 - max(width, *(len(name) for name in names))

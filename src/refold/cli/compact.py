@@ -288,11 +288,11 @@ def _compact_session(request: CompactRequest) -> None:
         if request.as_json:
             write_json(_describe_session(name, done))
         else:
-            _report_session(make_console(err=False), manager, name, done, request)
+            _report_session(make_console(err=False), manager, name, done, request=request)
 
 
 def _report_session(
-    console: Console, manager: ContextCompressionManager, name: str, done: CompactResult, request: CompactRequest
+    console: Console, manager: ContextCompressionManager, name: str, done: CompactResult, *, request: CompactRequest
 ) -> None:
     from rich.text import Text
 

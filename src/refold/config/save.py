@@ -163,10 +163,10 @@ def _change_line(text: str, name: str, value: object, place: str) -> str:
         if row.count("\n") == 1 and (comment := _COMMENT.search(rows[at])):
             row = f"{row[:-1]}{comment[0]}\n"
         return "".join([*rows[:at], row, *rest])
-    return _add_row(rows, name, value, f"{BLOCK}." if is_inside else "", lines)
+    return _add_row(rows, name, value, f"{BLOCK}." if is_inside else "", lines=lines)
 
 
-def _add_row(rows: list[str], name: str, value: object, prefix: str, lines: Mapping[str, int]) -> str:
+def _add_row(rows: list[str], name: str, value: object, prefix: str, *, lines: Mapping[str, int]) -> str:
     if rows and not rows[-1].endswith("\n"):
         rows[-1] += "\n"
     block, dot, option = name.partition(".")

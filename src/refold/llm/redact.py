@@ -155,7 +155,7 @@ _KEY_NAME = re.compile(
 _NAME_CHARS_MAX = 24
 
 
-def _named(kind: str, hints: tuple[str, ...], word: str, value: str, check: Check) -> Rule:
+def _named(kind: str, hints: tuple[str, ...], word: str, value: str, *, check: Check) -> Rule:
     """A kind that is known by the name in front of it."""
     name = _KEY_NAME if kind == "key" else None
     return Rule(kind, hints, re.compile(rf"(?P<word>{word}){_ASSIGN}{value}"), check, name)
@@ -227,8 +227,8 @@ RULES = (
         ),
         _is_mixed,
     ),
-    _named("password", _PASSWORD_HINTS, _PASSWORDS, _VALUE % (5, 6), _is_password),
-    _named("key", _KEY_HINTS, _KEYS, _VALUE % (16, 16), _is_key),
+    _named("password", _PASSWORD_HINTS, _PASSWORDS, _VALUE % (5, 6), check=_is_password),
+    _named("key", _KEY_HINTS, _KEYS, _VALUE % (16, 16), check=_is_key),
     Rule(
         "password",
         _PASSWORD_HINTS,

@@ -184,7 +184,7 @@ def fold_flow(keeper: Keeper, session_id: str, wish: BatchRequest, remember: Rem
             outcome = yield from plan_batch(keeper, session, wish, view, owner)
             slot = yield from keeper.hold(session_id)
             try:
-                made = _swap(keeper, session, wish, view, outcome, owner)
+                made = _swap(keeper, session, wish, view=view, outcome=outcome, owner=owner)
                 slot.session = None  # It has grown: the next use reloads it.
             finally:
                 keeper.let_go(slot)
@@ -206,7 +206,7 @@ def _load(keeper: Keeper, session_id: str) -> OpenSession | None:
 
 
 def _swap(
-    keeper: Keeper, session: OpenSession, wish: BatchRequest, view: View, outcome: Outcome, owner: str
+    keeper: Keeper, session: OpenSession, wish: BatchRequest, *, view: View, outcome: Outcome, owner: str
 ) -> BatchResult:
     row = keeper.ledger.read_session(session.id)
     if row is None:

@@ -83,6 +83,7 @@ def describe_made(
     session_id: str,
     wish: BatchRequest,
     view: View,
+    *,
     outcome: Outcome,
     archived: Archived,
     files: Sequence[str],
@@ -220,7 +221,7 @@ def commit_outcome(
 ) -> BatchResult:
     """Store the result of a ladder run; a failed run counts as one that did not help (L9)."""
     if outcome.edits and not _shows_the_same(view, outcome.view):
-        return _commit(keeper, session, wish, view, outcome, owner)
+        return _commit(keeper, session, wish, view=view, outcome=outcome, owner=owner)
     failure = _join_notes(report for report in outcome.stages if report.is_failed)
     if failure:
         why = because.STAGE_FAILED(detail=failure)
@@ -246,7 +247,7 @@ def _shows_the_same(before: View, after: View) -> bool:
 
 
 def _commit(
-    keeper: Keeper, session: OpenSession, wish: BatchRequest, view: View, outcome: Outcome, owner: str
+    keeper: Keeper, session: OpenSession, wish: BatchRequest, *, view: View, outcome: Outcome, owner: str
 ) -> BatchResult:
     if not keeper.prolong(session.id, owner):
         return BatchResult("stale")
@@ -264,8 +265,8 @@ def _commit(
     language = keeper.config.fixed_language or detect_view_language(view)
     archived = describe_archived(outcome, view, language, now)
     new_files = folder.write(files_of(fresh, view.messages))
-    batch = _make_batch(session, wish, view, outcome, archived, now)
-    notices = describe_made(session.id, wish, view, outcome, archived, new_files, now)
+    batch = _make_batch(session, wish, view, outcome=outcome, archived=archived, now=now)
+    notices = describe_made(session.id, wish, view, outcome=outcome, archived=archived, files=new_files, now=now)
     try:
         is_stored = keeper.ledger.commit(
             session.id, batch, now=now, events=[make_event(notice) for notice in notices], owner=owner
@@ -308,7 +309,7 @@ def _may_be_stored(keeper: Keeper, session_id: str, batch_id: str) -> bool:
 
 
 def _make_batch(
-    session: OpenSession, wish: BatchRequest, view: View, outcome: Outcome, archived: Archived, now: float
+    session: OpenSession, wish: BatchRequest, view: View, *, outcome: Outcome, archived: Archived, now: float
 ) -> Batch:
     covered = {message_id for edit in outcome.edits for message_id in edit.covers}
     return Batch(

@@ -77,7 +77,9 @@ def prepare_flow(keeper: Keeper, request: Request, background: Background) -> Fl
             prepared = _prepare_in_memory(keeper, slot, request)
             if prepared is None:
                 session, taken = yield from take_in(keeper, slot, request)
-                prepared = yield from _prepare_held(keeper, slot, session, taken, background, waited_in_vain)
+                prepared = yield from _prepare_held(
+                    keeper, slot, session, request=taken, background=background, waited_in_vain=waited_in_vain
+                )
             if prepared is not None:
                 return prepared
         finally:
@@ -104,7 +106,11 @@ def _prepare_in_memory(keeper: Keeper, slot: Slot, request: Request) -> Prepared
     slot.session, session.row = session, rows[0]
     judged = judge(keeper, slot, session, request)
     note = _find_quiet_note(keeper, slot, session, judged)
-    return None if note is None else _hand_back(keeper, slot, session, request, judged, None, note)
+    return (
+        None
+        if note is None
+        else _hand_back(keeper, slot, session, request=request, judged=judged, made=None, note=note)
+    )
 
 
 def prepare_now(keeper: Keeper, request: Request) -> PreparedNow | None:
@@ -123,7 +129,7 @@ def prepare_now(keeper: Keeper, request: Request) -> PreparedNow | None:
         judged = judge(keeper, slot, session, request)
         if _find_quiet_note(keeper, slot, session, judged) is None:
             return PreparedNow(extension, False, session.row)
-        tokens = _note_sent(keeper, slot, session, judged, None)
+        tokens = _note_sent(keeper, slot, session, judged, outcome=None)
         # The lists keep growing: read them before the next request.
         return PreparedNow(
             extension,
@@ -170,7 +176,7 @@ def _find_quiet_note(keeper: Keeper, slot: Slot, session: OpenSession, judged: J
 
 
 def _prepare_held(
-    keeper: Keeper, slot: Slot, session: OpenSession, request: Request, background: Background, waited_in_vain: bool
+    keeper: Keeper, slot: Slot, session: OpenSession, *, request: Request, background: Background, waited_in_vain: bool
 ) -> Flow[PreparedContext | None]:
     """Prepare a session that is held; None if a fold in the background has to be waited for first."""
     request = request.add_kept(session.row.settings)
@@ -217,10 +223,10 @@ def _prepare_held(
     if made is not None and made.ending == "idle":
         slot.idle = _name_view(keeper, session)
     yield from finish(keeper, session, made, background.remember)
-    _tell_skipped(keeper, slot, session, decision, made)
+    _tell_skipped(keeper, slot, session, decision, made=made)
     is_compressed = made is not None and made.ending == "done"
     recalled = add_recalled(keeper, session, hard - session.item_tokens - fixed, is_compressed=is_compressed)
-    return _hand_back(keeper, slot, session, request, judged, made, recalled)
+    return _hand_back(keeper, slot, session, request=request, judged=judged, made=made, note=recalled)
 
 
 def _name_view(keeper: Keeper, session: OpenSession) -> tuple[object, ...]:
@@ -299,7 +305,7 @@ def make_economics(keeper: Keeper, slot: Slot, session: OpenSession) -> Economic
 
 
 def _tell_skipped(
-    keeper: Keeper, slot: Slot, session: OpenSession, decision: Decision, made: BatchResult | None
+    keeper: Keeper, slot: Slot, session: OpenSession, decision: Decision, *, made: BatchResult | None
 ) -> None:
     """Report why a trigger led to nothing: log it once, notify listeners every time."""
     if made is not None and made.ending in ("held", "vetoed", "missed"):
@@ -333,7 +339,7 @@ def _log_wait(keeper: Keeper, slot: Slot, session: OpenSession, reason: Reason) 
     slot.reported = waits
 
 
-def _note_sent(keeper: Keeper, slot: Slot, session: OpenSession, judged: Judged, outcome: Outcome | None) -> int:
+def _note_sent(keeper: Keeper, slot: Slot, session: OpenSession, judged: Judged, *, outcome: Outcome | None) -> int:
     """Remember what the next request contains, for later reports and decisions; return its tokens."""
     tokens = session.item_tokens + judged.fixed
     if outcome is not None:
@@ -350,6 +356,7 @@ def _hand_back(
     keeper: Keeper,
     slot: Slot,
     session: OpenSession,
+    *,
     request: Request,
     judged: Judged,
     made: BatchResult | None,
@@ -358,7 +365,7 @@ def _hand_back(
     budget, fixed = judged.budget, judged.fixed
     if session.item_tokens + fixed > budget.hard:
         check_fit(View(tuple(session.items), (), (), session.lens, fixed), budget)
-    tokens = _note_sent(keeper, slot, session, judged, made.outcome if made is not None else None)
+    tokens = _note_sent(keeper, slot, session, judged, outcome=made.outcome if made is not None else None)
     is_given = request.window is not None or keeper.config.window is not None
     raws = session.raws(request.messages)
     return PreparedContext(

@@ -317,7 +317,7 @@ class OpenSession:
         """Return a function that says where each message in the current view comes from."""
         items, length, is_own = tuple(self.items), len(self.ids), [place >= 0 for place in self.places]
         ids = self.ids  # It only grows at its end, so present messages keep their places.
-        return lambda: trace_items(items, ids[:length], given, is_own, origins)
+        return lambda: trace_items(items, ids[:length], given, is_own, origins=origins)
 
     def change_last(self, item: Item, edit: Edit) -> None:
         """Show the last message under a new edit."""

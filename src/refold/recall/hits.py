@@ -313,6 +313,7 @@ def holds_any(
     session_id: str,
     words: Sequence[str],
     hidden: frozenset[str],
+    *,
     read_pending: Callable[[Mark | None, Iterable[str]], Pending],
 ) -> bool:
     """Tell whether the index, or a hidden message that it does not hold yet, has one of these words."""

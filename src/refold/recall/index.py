@@ -387,11 +387,11 @@ def _verify_session(index: RecallIndex, ledger: Ledger, name: str, row: SessionR
         sources = {
             one[0]: one[1:] for one in db.execute("SELECT seq, id, first, count FROM source WHERE no = ?", (mark.no,))
         }
-    return _compare(ledger, row, mark, {key: set(words) for key, words in kept.items()}, sources)
+    return _compare(ledger, row, mark, {key: set(words) for key, words in kept.items()}, sources=sources)
 
 
 def _compare(
-    ledger: Ledger, row: SessionRow, mark: Mark, kept: dict[int, set[str]], sources: dict[int, tuple[str, int, int]]
+    ledger: Ledger, row: SessionRow, mark: Mark, kept: dict[int, set[str]], *, sources: dict[int, tuple[str, int, int]]
 ) -> list[str]:
     form = format_of(row)
     found: list[str] = []

@@ -186,7 +186,7 @@ class OriginalPage:
 
 
 def expand_handle(
-    ledger: Ledger, row: SessionRow, handle: str, offset: int = 0, limit: int | None = None
+    ledger: Ledger, row: SessionRow, handle: str, offset: int = 0, *, limit: int | None = None
 ) -> OriginalPage:
     """Return a page of the original behind a handle."""
     name = _read_name(handle)

@@ -189,7 +189,7 @@ class Recall:
 
     def expand(self, session_id: str, handle: str, offset: int = 0, limit: int | None = None) -> OriginalPage:
         """Return a page of the exact original behind a handle; HandleUnknown ends the search."""
-        return expand_handle(self.ledger, self._need(session_id), handle, offset, limit)
+        return expand_handle(self.ledger, self._need(session_id), handle, offset, limit=limit)
 
     def facts(self, session_id: str | None, *, with_history: bool = False) -> list[KnownFact]:
         """Return the facts of a session, newest last; superseded ones too with ``with_history``."""
@@ -223,7 +223,7 @@ class Recall:
         row = self._need(session_id)
         if self._is_behind(row):
             self.upkeep.ask(session_id)
-        if cause.needs_value and not may_find(self.index, self.ledger, row, cause.values, ids):
+        if cause.needs_value and not may_find(self.index, self.ledger, row, cause.values, hidden=ids):
             return Injection(False, cause.reason)
         found = search_session(
             self.index,

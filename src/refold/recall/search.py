@@ -86,24 +86,27 @@ def search_session(
 
     rest = None if hidden is None else read_rest
     hits = find_hits(index, row.id, clipped, now=now, vectors=vectors, words_share=words_share, read_pending=rest)
-    found = _read_hits(index, ledger, row, hits, clipped, limit * SPARE, allowed)
+    found = _read_hits(index, ledger, row, answer=hits, query=clipped, count=limit * SPARE, allowed=allowed)
     chosen = _choose(_cut_tail(found, clipped), limit)
     return fit_texts(chosen, tokens_max, count_text, list(query_words(clipped)))
 
 
-def may_find(index: RecallIndex, ledger: Ledger, row: SessionRow, words: Sequence[str], hidden: Sequence[str]) -> bool:
+def may_find(
+    index: RecallIndex, ledger: Ledger, row: SessionRow, words: Sequence[str], *, hidden: Sequence[str]
+) -> bool:
     """Tell whether a search of hidden messages can find one of these words: a few lookups instead of a ranking."""
 
     def read_rest(mark: Mark | None, wanted: Iterable[str]) -> Pending:
         return read_pending(ledger, row, mark, hidden, wanted)
 
-    return holds_any(index, row.id, words, frozenset(hidden), read_rest)
+    return holds_any(index, row.id, words, frozenset(hidden), read_pending=read_rest)
 
 
 def _read_hits(
     index: RecallIndex,
     ledger: Ledger,
     row: SessionRow,
+    *,
     answer: HitList,
     query: str,
     count: int,
@@ -112,7 +115,9 @@ def _read_hits(
     """Read the texts of the best hits, each content once; texts that contain the query verbatim come first."""
     form = format_of(row)
     hits, originals, sources = answer.hits, dict(answer.pending.originals), dict(answer.pending.sources)
-    best = _pick_hits(index, row.id, hits, sources, count + sum(hit.is_early for hit in hits), allowed)
+    best = _pick_hits(
+        index, row.id, hits, sources=sources, count=count + sum(hit.is_early for hit in hits), allowed=allowed
+    )
     ids = [sources[hit.row.seq].id for hit in best.values() if hit.row]
     missing = [one for one in ids if one not in originals]
     originals |= {stored.id: read_original(stored, form) for stored in ledger.read_messages(row.id, missing)}
@@ -162,6 +167,7 @@ def _pick_hits(
     index: RecallIndex,
     session_id: str,
     hits: Sequence[Hit],
+    *,
     sources: dict[int, IndexedMessage],
     count: int,
     allowed: frozenset[str] | None,

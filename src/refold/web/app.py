@@ -159,7 +159,7 @@ def is_own_request(headers: Headers, *, must_name_origin: bool) -> bool:
         return False
 
 
-async def answer_login(scope: Scope, receive: Receive, send: Send, door: Door, visitor: Visitor | None) -> bool:
+async def answer_login(scope: Scope, receive: Receive, send: Send, door: Door, *, visitor: Visitor | None) -> bool:
     """Answer requests for signing in and out; return False for any other request.
 
     The form is plain HTML without the framework, so that a stranger reaches as little code as possible. A key is never
@@ -267,7 +267,7 @@ class WebPage:
             return
         visitor = self._door.identify(headers)
         send = _add_headers(scope, send)
-        if await answer_login(scope, receive, send, self._door, visitor):
+        if await answer_login(scope, receive, send, self._door, visitor=visitor):
             return
         if visitor is None:
             await (_refuse(scope, send) if is_socket else send_redirect(send, f"{PREFIX}/login"))

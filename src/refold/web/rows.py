@@ -184,7 +184,7 @@ def describe_rows(
         one.id: one for one in access.ledger.read_messages(seen.row.id, [r.message_id for r in rows if r.message_id])
     }
     content = [
-        _describe_message(row, stored.get(row.message_id), seen.row, lens, look)
+        _describe_message(row, stored.get(row.message_id), seen.row, lens, look=look)
         if row.kind == "message"
         else _describe_fold(row, seen, tongue)
         for row in rows
@@ -248,7 +248,7 @@ def leave_out_index(summary: str) -> str:
 
 
 def _describe_message(
-    row: OutlineRow, stored: StoredMessage | None, session: SessionRow, lens: Lens, look: Look
+    row: OutlineRow, stored: StoredMessage | None, session: SessionRow, lens: Lens, *, look: Look
 ) -> RowContent:
     if stored is None:  # Deleted between two reads; the next poll reports it.
         return {"key": row.key, "kind": "message", "role": "system", "handle": "", "tokens": 0, "pieces": []}
