@@ -262,8 +262,8 @@ def test_a_detached_conversation_never_goes_back_to_the_providers_copy(tmp_path,
         assert "conversation" not in json.loads(rig.provider.requests[-1].body)
         wait_for(lambda: rig.manager.ledger.read_session(name).settings.get(RESPONSES))
     with start_rig(tmp_path / "work", script, config={"window": 200_000} | stored, window=200_000) as rig:
-        for edit in rig.manager.ledger.read_edits(name):
-            rig.manager.undo(name, edit.edit.id)
+        while edits := rig.manager.ledger.read_edits(name):
+            rig.manager.undo(name, edits[-1].edit.id)
         converse(rig, [16], name)
         sent = json.loads(rig.provider.requests[-1].body)
         assert "conversation" not in sent
