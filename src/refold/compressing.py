@@ -7,6 +7,7 @@ calls. To keep folds across calls, pass the previous result's ``.edits``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from refold.budget import Budget, Trigger, flat_budget
@@ -28,6 +29,7 @@ from refold.prepared import (
     note_model,
     trace_items,
 )
+from refold.stages.stage import check_nothing
 from refold.tokens import Counter, counter_for, model_info
 from refold.tokens.counter import REPLY_TOKENS
 
@@ -55,6 +57,7 @@ def compress(
     strict: bool = False,
     codec: Codec | None = None,
     is_observation: Callable[[Any], bool] | None = None,
+    check: Callable[[], None] = check_nothing,
 ) -> PreparedContext:
     """Return the conversation within ``budget`` tokens, system prompt and tools included.
 
@@ -63,28 +66,27 @@ def compress(
     ``edits`` are those of an earlier call, to be kept; ``pinned`` are positions that must not change. ``dry_run`` only
     reports, and asks no model. ``llm`` writes the summaries: anything with ``complete(prompt)``; without it the model
     set for summaries, or ``model`` itself where its provider's key is known, else rules. ``answer`` replaces all of it.
-    ``is_observation`` gets a user message and tells whether it is a tool's result sent as text, which may shrink.
+    ``is_observation`` tells whether a user message is a tool's result sent as text, which may shrink. ``check`` runs
+    between passes; once it raises OutOfTime, the newest messages that fit stay and one line replaces the rest.
     """
-    settings, intake, given_tools = _choose_config(preset, config), _read_messages(messages, codec), tools
+    settings, intake = _choose_config(preset, config), _read_messages(messages, codec)
     beside = Beside(system, tools, _check_model(model), format).complete(intake)
-    system, tools, raws, named = beside.system, beside.tools, intake.raws or (), beside.model
+    system, given_tools, tools, raws, named = beside.system, tools, beside.tools, intake.raws or (), beside.model
     model = named or settings.model
     form = detect(raws, system=system, tools=tools, name=beside.format)
     summariser = None if answer is not None or dry_run else _find_summariser(settings, llm, named or "", form.name)
     if summariser is not None:
         settings, answer = summariser.settle(), summariser.answer_now
-    parsed = parse_messages(form, raws)
-    counter = counter_for(model, settings.tokenizer)
+    parsed, counter = parse_messages(form, raws), counter_for(model, settings.tokenizer)
     room = _choose_budget(budget, settings, model, counter)
     lens = _make_lens(form, counter, settings, is_observation)
     fixed = REPLY_TOKENS + counter.count_text(form.read_system(system)) + counter.count_tools(tools)
     view = apply(parsed, _check_edits(edits), lens, fixed_tokens=fixed, pinned=_find_pinned(pinned, parsed))
-    plan = _make_plan(settings, room, instructions, is_given=budget is not None, strict=strict)
+    plan = replace(_make_plan(settings, room, instructions, is_given=budget is not None, strict=strict), check=check)
     outcome = drive(prepare(view, plan), answer or answer_nothing)
     shown = view if dry_run else outcome.view
-    shown_raws = [item.raw for item in shown.items]
     prepared = PreparedContext(
-        messages=place_messages(form.name, shown_raws) if shown.edits else shown_raws,
+        messages=_write_messages(form, shown),
         summary=find_summary(shown.items),
         total_tokens=shown.tokens,
         original_tokens=fixed + sum(lens.plain(message).tokens for message in parsed),
@@ -96,6 +98,11 @@ def compress(
         trace=lambda: trace_items(shown.items, [message.id for message in parsed], intake.raws),
     )
     return hand_over(prepared, intake, tools=given_tools)
+
+
+def _write_messages(form: Format, shown: View) -> list[Any]:
+    raws = [item.raw for item in shown.items]
+    return place_messages(form.name, raws) if shown.edits else raws
 
 
 def _make_lens(

@@ -8,6 +8,7 @@ import pytest
 from refold.conversation.reason import read_reason
 from refold.errors import LedgerError
 from refold.ledger.sqlite import SqliteLedger
+from refold.manager import compress
 from tests.effort import first_of
 from tests.server.running import make_body, make_dialog, wait_for
 
@@ -67,6 +68,21 @@ def test_a_compression_in_memory_keeps_most_of_the_room(start, tmp_path):
     assert answer.headers["x-refold-reason"].startswith("compressed-in-memory")
     before, after = map(int, answer.headers["x-refold-tokens"].split("->"))
     assert 3_800 < after <= 7_000 < before
+
+
+def test_a_compression_in_memory_that_takes_too_much_processor_time_still_fits(start, tmp_path, monkeypatch):
+    monkeypatch.setattr(compress, "CPU_S_MAX", -1.0)
+    ledger = FailingLedger(SqliteLedger(tmp_path / "ledger.db"))
+    rig = start(config=SMALL, window=8_000, ledger=ledger)
+    ledger.fails = ("everything",)
+    messages = make_dialog(60)
+    answer = rig.post("openai-chat", make_body("openai-chat", messages), x_refold_session="mine")
+    assert answer.headers["x-refold-reason"].startswith("compressed-in-memory")
+    before, after = map(int, answer.headers["x-refold-tokens"].split("->"))
+    assert 3_800 < after <= 7_000 < before
+    sent = json.loads(rig.provider.requests[-1].body)["messages"]
+    assert sent[-5:] == messages[-5:]
+    assert "U> " not in str(sent), "there was no time for a record"
 
 
 def test_edits_made_in_memory_are_kept_for_the_next_request(start, tmp_path):

@@ -62,8 +62,8 @@ CPU_S_MAX = 10.0
 class WorkLimit:
     """Limits the processor time of work that runs in one thread after the other, with waits in between."""
 
-    def __init__(self, seconds: float) -> None:
-        self._left_s = seconds
+    def __init__(self, seconds: float | None = None) -> None:
+        self._left_s = CPU_S_MAX if seconds is None else seconds
         self.resume()
 
     def resume(self) -> None:
@@ -160,7 +160,7 @@ def plan_batch(keeper: Keeper, session: OpenSession, wish: BatchRequest, view: V
         stages = tuple(takewhile(lambda one: not isinstance(one, Fold), stages))
     asks_model = any(isinstance(one, Fold) and one.summariser == "llm" for one in stages)
     stages = tuple(_choose_writer(one, wish) if isinstance(one, Fold) else one for one in stages)
-    limit = WorkLimit(CPU_S_MAX)
+    limit = WorkLimit()
     plan = Plan(
         budget=wish.budget,
         stages=stages,

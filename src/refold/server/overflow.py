@@ -32,6 +32,7 @@ from refold.formats import make_format, parse_messages
 from refold.ladder.run import answer_nothing
 from refold.llm.choose import read_conversation_model
 from refold.manager import ContextCompressionManager
+from refold.manager.compress import WorkLimit
 from refold.prepared import PreparedContext
 from refold.server.body import ReadRequest, Unreadable, dump_json, parse_json, read_request, write_request
 from refold.server.outgoing import Attempt, Outgoing
@@ -361,6 +362,7 @@ class Fallback:
             format=request.wire.name,
             edits=edits,
             answer=answer_nothing,
+            check=WorkLimit().check,
         )
 
 
