@@ -222,7 +222,6 @@ def test_a_session_with_forged_figures_in_its_settings_can_be_continued(told: To
             forged = copy.deepcopy(told)
             forged["settings"] |= {
                 "carry": [wrong] * 10,
-                "calibration": [["m", wrong, wrong, wrong]],
                 "reported": {"model": "m", "input_tokens": wrong, "counted_tokens": wrong, "marker": wrong},
                 "windows": {"m": [wrong, wrong]},
                 "room": [wrong, wrong],

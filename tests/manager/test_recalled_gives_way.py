@@ -153,7 +153,7 @@ def test_recalled_text_gives_way_before_the_newest_step_is_cut(tmp_path: Path) -
 
 def test_recalled_text_outlives_a_compression_that_leaves_room_for_it(tmp_path: Path) -> None:
     *read, asked, step = long_session(80, 60)
-    with make_manager(tmp_path, "always", 2_000) as manager:
+    with make_manager(tmp_path, "always", 2_150) as manager:
         for history in read:
             prepare(manager, history, "openai-chat")
         first = prepare(manager, asked, "openai-chat")

@@ -149,8 +149,11 @@ def as_reason(words: Reason | str) -> Reason:
 
 
 def join_reasons(reasons: Iterable[Reason]) -> Reason:
-    """Return one reason that says all of them in order. It is a balanced tree: reasons may nest only a few levels."""
-    found = [reason for reason in reasons if reason]
+    """Return one reason that says each of them once, in order, in a balanced tree: reasons nest only a few levels."""
+    found: list[Reason] = []
+    for reason in reasons:
+        if reason and reason not in found:
+            found.append(reason)
     if len(found) < 2:
         return found[0] if found else NO_REASON
     half = len(found) // 2

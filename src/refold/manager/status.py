@@ -31,6 +31,7 @@ from refold.manager.flow import find_brake
 from refold.manager.notices import read_all_events
 from refold.manager.prepare import count_fixed, make_economics
 from refold.manager.session import (
+    CALIBRATION,
     FORGOTTEN,
     parse_stored,
     read_calibration,
@@ -411,7 +412,9 @@ def _try_view(whole: WholeSession) -> None:
     row = whole.row
     lens = Lens(format_of(row), lambda *_: 0, lambda _: 0)
     try:
-        read_calibration(row.settings)
+        stored = row.settings.get(CALIBRATION)
+        if isinstance(stored, list) and len(read_calibration(row.settings).tracks) < len(stored):
+            raise ValueError("its calibration does not consist of plausible figures")
         parsed = {stored.id: parse_stored(stored, row, lens) for stored in whole.messages}
         shown = [parsed[message_id] for message_id in whole.path]
         for edits in ([one.edit for one in whole.edits if one.is_active], [one.edit for one in whole.edits]):
