@@ -146,7 +146,7 @@ def test_a_fold_names_nothing_that_its_source_does_not_have(session: list[Any], 
             continue
         # The frame names counts and handles of its own; the words and the index are between its lines.
         words = "\n".join(edit.text.splitlines()[1:-1])
-        words = re.sub(r"\b[mf]:[0-9a-f]{6,8}(?:\.\d+)?(?=\s|$)", "", words)
+        words = re.sub(r"\b[mf]:[0-9a-f]{6,8}(?:\.\d+)?\b", "", words)
         words = re.sub(r"\[…+ .*?\]", "", words)
         invented = {one for one in find_identifiers(words) if one not in source and one.replace(",", "") not in joined}
         assert invented == set()

@@ -183,7 +183,7 @@ def test_what_was_forgotten_does_not_come_back_with_a_chain(tmp_path, empty_home
     with start_rig(tmp_path / "work", script, config=stored) as rig:
         raw, _ = chain(rig, range(2))
         name = raw.headers["x-refold-session"]
-        wait_for(lambda: RESPONSES in rig.manager.ledger.read_session(name).settings)
+        wait_for(lambda: len(rig.manager.ledger.read_session(name).settings.get(RESPONSES, ())) == 2)
         first = rig.manager.ledger.read_messages(name)[0]
         rig.manager.forget(name, f"m:{first.digest[:8]}")
         assert RESPONSES not in rig.manager.ledger.read_session(name).settings

@@ -308,15 +308,17 @@ class Gateway:
     def _remember(self, exchange: Exchange, answered: Answered) -> None:
         """Remember a response that the client may continue by its id, or by the provider's conversation."""
         chained, outgoing, tenant = exchange.chained, exchange.outgoing, exchange.asked.tenant
+        names: dict[str, bool] = {}
         if chained is not None and chained.conversation:
             is_detached = not chained.is_added_by(outgoing)
             self._chains.continue_conversation(tenant, chained, answered, is_detached=is_detached)
             if answered.response_id:
-                named = replace(answered, response_id=chained.conversation)
-                self._preparer.store_response(outgoing, named, is_detached=is_detached)
+                names[chained.conversation] = is_detached
         is_partial = chained.is_partial if chained is not None else outgoing.reason.code == because.CONVERSATION.code
         if self._chains.remember(tenant, exchange.whole, answered, is_partial=is_partial):
-            self._preparer.store_response(outgoing, answered)
+            names[answered.response_id] = False
+        if names:
+            self._preparer.store_response(outgoing, answered, names)
 
     async def _relay_turn(
         self, exchange: Exchange, path: str, response: aiohttp.ClientResponse, head: bytes, send: Send, watch: Watch

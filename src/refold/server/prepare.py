@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -218,8 +218,8 @@ class Preparer:
         """Return the tokens of a request."""
         return self._fallback.count(request)
 
-    def store_response(self, outgoing: Outgoing, answered: Answered, *, is_detached: bool = False) -> None:
-        """Store a response that the client may continue by its id, or by the provider's conversation."""
+    def store_response(self, outgoing: Outgoing, answered: Answered, names: Mapping[str, bool]) -> None:
+        """Store a response that the client may continue by these names (see ``request_memory.store_response``)."""
         session, request = outgoing.session, outgoing.request or outgoing.held
         if session is None or request is None or outgoing.is_failed_open:
             return
@@ -227,7 +227,7 @@ class Preparer:
         if outgoing.reason.code == because.CONVERSATION.code:
             self._reporter.start(session, lambda: manager.append(session.id, answered.output, format=request.wire.name))
         else:
-            store = partial(store_response, manager.ledger, session.id, request, answered, is_detached=is_detached)
+            store = partial(store_response, manager.ledger, session.id, request, answered, names=names)
             self._reporter.start(session, store)
 
     @property

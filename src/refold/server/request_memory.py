@@ -23,7 +23,7 @@ import logging
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -451,23 +451,25 @@ STORED_MAX, STORED_BYTES_MAX = 4, 64_000
 
 
 def store_response(
-    ledger: Ledger, session_id: str, request: ReadRequest, answered: Answered, *, is_detached: bool = False
+    ledger: Ledger, session_id: str, request: ReadRequest, answered: Answered, *, names: Mapping[str, bool]
 ) -> None:
-    """Store which messages of a session a response answers, and the response. Blocks."""
+    """Store which messages of a session a response answers, and the response. Blocks.
+
+    ``names`` are its own id and the provider's conversation, each with whether the provider's copy lacks the turn.
+    """
     row = ledger.read_session(session_id)
     output = dump_json(answered.output)
     if row is None or len(output) > STORED_BYTES_MAX:
         return
     stored = row.settings.get(RESPONSES)
     entry = {
-        "id": answered.response_id,
         "count": request.count,
         "last": request.digests[-1] if request.digests else request.lead_digests[-1],
         "output": output.decode("utf-8", "surrogatepass"),
-        **({"detached": True} if is_detached else {}),
     }
-    kept = [one for one in (stored if isinstance(stored, list) else []) if one.get("id") != entry["id"]]
-    ledger.update_session(session_id, {"settings": {RESPONSES: [*kept, entry][-STORED_MAX:]}}, time.time())
+    entries = [{"id": name, **entry, **({"detached": True} if lacks else {})} for name, lacks in names.items()]
+    kept = [one for one in (stored if isinstance(stored, list) else []) if one.get("id") not in names]
+    ledger.update_session(session_id, {"settings": {RESPONSES: [*kept, *entries][-STORED_MAX:]}}, time.time())
 
 
 def read_response(ledger: Ledger, tenant: str, response_id: str, sessions_max: int) -> KnownResponse | None:
