@@ -17,7 +17,7 @@ from refold.conversation.reason import NO_REASON, Reason
 
 @dataclass(frozen=True, slots=True)
 class DecisionPolicy:
-    """What decides beside the numbers. ``head_tokens`` are those before anything that a change could touch.
+    """Inputs of a decision besides the numbers. ``head_tokens`` come before anything that a change could touch.
 
     ``forced`` is why a compression is due whatever the numbers say: a provider refused the last request as too long.
     ``braked`` is why automatic ones have stopped.

@@ -1,4 +1,4 @@
-"""What requests cost, and when changing a cached prefix pays. Pure numbers, in units of one uncached input token.
+"""The cost of requests, and when changing a cached prefix pays. Pure numbers, in units of one uncached input token.
 
 ``charge_request`` bills one request as the providers do: the shared prefix is read, what comes after it is written,
 all at other prices above a cliff. ``check_economics`` compares what a fold now would save with what it would cost:
@@ -77,7 +77,7 @@ class Charge:
 
     @property
     def input(self) -> float:
-        """What the input alone cost."""
+        """The cost of the input alone."""
         return self.read + self.write + self.new
 
     @property
@@ -175,7 +175,7 @@ class Rereads:
 
 @dataclass(frozen=True, slots=True)
 class Economics:
-    """What the economic trigger knows: the prices, the requests so far, and what a fold costs beside the prefix.
+    """Inputs of the economic trigger: the prices, the requests so far, and what a fold costs beside the prefix.
 
     Nothing is removed to save money while the view has less than ``share_min`` of the room (30,000 tokens in a large
     window), or than ``tokens_min`` if that is less. ``expect_rereads`` says what is read again if so many of the oldest
@@ -199,7 +199,7 @@ class Economics:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What a fold would save over the next ``requests``, and its cost; ``bill`` is for the rest of the session."""
+    """The saving expected of a fold over the next ``requests``, and its cost; ``bill`` is that of the rest."""
 
     removable: int
     requests: float

@@ -38,7 +38,7 @@ class Trigger:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What the view measures: tokens (system prompt and tools included), messages, turns; usage as reported.
+    """Measurements of the view: tokens (system prompt and tools included), messages, turns; usage as reported.
 
     ``unsent_tokens`` are those of messages that no request has contained yet. ``spoken`` is how many messages are not
     system messages; None if they were not counted. ``since`` is how many messages came since a count last compressed
