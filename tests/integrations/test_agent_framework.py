@@ -44,7 +44,7 @@ class FrameworkAgent:
         )
         tools = [tool(one) for one in setup.tools]
         if setup.has_context_tools:
-            tools += self.middleware.tools
+            tools += self.middleware.refold.tools("agent_framework")
         self.history: list[Any] = list(setup.saved or [])
         self.agent: Any = Agent(
             self.make_chat_client(),

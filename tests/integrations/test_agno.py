@@ -116,7 +116,7 @@ def test_calls_outside_a_run_are_not_part_of_the_session(tmp_path: Path) -> None
         adapter = model.refold_adapter
         found = {name: adapter.session_for(SimpleNamespace(session_id=name)).messages() for name in ("s1", "s2")}
         with pytest.raises(ConfigError, match="name the session"):
-            _ = model.refold
+            _ = model.refold.id
         adapter.manager.close()
     assert [message.content for message in found["s1"]] == ["What is the capital of France?", "Paris."]
     assert [message.content for message in found["s2"]] == ["And of Germany?", "Berlin."]

@@ -130,5 +130,5 @@ def test_the_component_is_saved_and_made_again(tmp_path: Path, monkeypatch: pyte
 
 
 def test_only_a_chat_generator_can_be_wrapped(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="a chat generator, not str"):
+    with pytest.raises(ConfigError, match="str cannot be wrapped: it has no method 'run'"):
         RefoldChatGenerator("gpt-4o", "s1", workspace=str(tmp_path))

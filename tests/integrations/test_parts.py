@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from refold import CompressionConfig, ContextCompressionManager
 from refold.formats import MessageSource
-from refold.integrations.parts import PartsCodec, find_origin
+from refold.integrations.parts import PartKind, PartsCodec, find_origin
 
 
 @dataclass(frozen=True)
@@ -92,3 +94,32 @@ def test_results_that_came_in_one_message_are_sent_in_one(tmp_path: Path) -> Non
     shapes = [[part["type"] for part in turn.parts] for turn in sent if turn.ticket not in ("", "T-0")]
     assert shapes
     assert all(shape in (["call"] * 3, ["result"] * 3) for shape in shapes)
+
+
+class TableCodec(PartsCodec):
+    """A table whose calls have an object as arguments."""
+
+    message, field = dict, "parts"
+    kinds = (
+        PartKind("text", text="text"),
+        PartKind("call", at="use", name="name", id="id", arguments="input"),
+        PartKind("result", at="answer", id="id", content="text"),
+    )
+
+
+@pytest.mark.parametrize("written", ['{"path": "a.t', "[1, 2]", "not JSON", "[" * 100_000])
+def test_arguments_that_a_model_wrote_wrong_are_given_back(written: str, tmp_path: Path) -> None:
+    said = [
+        {"role": "user", "parts": [{"text": "Read a.txt."}]},
+        {"role": "assistant", "parts": [{"use": {"name": "read", "id": "c1", "input": written}}]},
+        {"role": "tool", "parts": [{"answer": {"id": "c1", "text": "these arguments cannot be read"}}]},
+    ]
+    with ContextCompressionManager(CompressionConfig(window=6_000, reserve=500), tmp_path) as manager:
+        session = manager.session("s1", format="openai-chat", codec=TableCodec())
+        session.append(said)
+        known = session.messages()
+    assert known == [
+        said[0],
+        {"role": "assistant", "parts": [{"use": {**said[1]["parts"][0]["use"], "input": {"arguments": written}}}]},
+        said[2],
+    ]

@@ -31,9 +31,10 @@ class WatchedRefold(Refold):
     fitted: Any = ()
     sent: Any = ()
 
-    async def fit(self, session: Any, request: Any) -> list[Any]:
-        self.fitted = await super().fit(session, request)
-        return list(self.fitted)
+    async def prepare_model_request(self, ctx: Any, request_context: Any) -> Any:
+        prepared = await super().prepare_model_request(ctx, request_context)
+        self.fitted = prepared.messages
+        return prepared
 
     async def after_model_request(self, ctx: Any, *, request_context: Any, response: Any) -> Any:
         self.sent = self.fitted or request_context.messages

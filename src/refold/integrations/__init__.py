@@ -6,9 +6,12 @@ Here is what adapters share: which session a request belongs to, the request tha
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
 import types
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,9 +21,6 @@ from refold.formats import Codec
 from refold.manager import ContextCompressionManager
 from refold.manager.managed import ManagedSession
 from refold.prepared import PreparedContext
-
-# Requests whose answer is awaited; a refusal of an older one is not answered with a shorter request.
-SENT_MAX = 100
 
 
 def open_session(
@@ -44,14 +44,24 @@ def open_session(
     return chosen.session(session, window=window, format=format, codec=codec)
 
 
+@contextmanager
+def needs(what: str, package: str) -> Iterator[None]:
+    """Import a framework inside: if it is absent or too old, the error says what needs which version."""
+    try:
+        yield
+    except ImportError as error:
+        raise ConfigError(f"{what} needs {package} or newer ({error})") from error
+
+
 class Adapter:
-    """Finds the session of each request, and fits requests of frameworks that have separate hooks for answer and error.
+    """Finds the session of each request of a framework; a subclass adds the framework's hooks.
 
     A subclass may have a codec, and finds a session's name where none was given.
     """
 
     # No annotation without ClassVar here: Pydantic would take it for a field of the framework's class.
     codec: ClassVar[Codec | None] = None
+    format: ClassVar[str] = "openai-chat"
 
     # Arguments of the framework's class.
     arguments: ClassVar[Mapping[str, Any]] = {}
@@ -62,10 +72,8 @@ class Adapter:
         """Open the manager; ``session`` is a name, a function that finds one for a request, or None."""
         super().__init__(**self.arguments)
         self._session, self._has_tools = session, context_tools
-        self._base = open_session("unnamed", codec=self.codec, format="openai-chat", **options)
-        self.manager = self._base.manager
-        self._sent: dict[str, tuple[dict[str, Any], PreparedContext]] = {}
-        self._again: dict[str, list[Any]] = {}
+        self.refold = open_session(self._find_name, codec=self.codec, format=self.format, **options)
+        self.manager = self.refold.manager
 
     def find_name(self, *context: Any) -> str | None:  # noqa: ARG002 - for subclasses
         """Return the name that the framework has for the session of a request."""
@@ -73,103 +81,104 @@ class Adapter:
 
     def session_for(self, *context: Any) -> ManagedSession:
         """Return the session of a request, which has undo, recall, status and tools."""
-        name = self._session(*context) if callable(self._session) else self._session or self.find_name(*context)
+        return self.refold.named(self._find_name(*context))
+
+    def list_tools(self, *context: Any) -> list[Any]:
+        """Return the context tools as tools of the framework, if they are wanted; they find their session when run."""
+        session = self.session_for(*context) if context else self.refold
+        # A subclass elsewhere has the tools of its adapter.
+        homes = [kind.__module__ for kind in type(self).__mro__ if kind.__module__.startswith(f"{__name__}.")]
+        return session.tools(homes[0].rpartition(".")[2]) if self._has_tools else []
+
+    def _find_name(self, *context: Any) -> str:
+        if isinstance(self._session, str):
+            return self._session
+        find = self._session or self.find_name
+        try:
+            inspect.signature(find).bind(*context)
+        except TypeError:
+            name = None  # The name depends on a request, and there is none now.
+        else:
+            name = find(*context)
         if not name:
             raise ConfigError("name the session: pass session=…, or run the agent with one of the framework's")
-        return self._base.named(str(name))
-
-    @property
-    def refold(self) -> ManagedSession:
-        """The session that was named here."""
-        if not isinstance(self._session, str):
-            raise ConfigError("name the session: pass session=…")
-        return self._base.named(self._session)
-
-    async def fit(self, session: ManagedSession, request: dict[str, Any]) -> list[Any]:
-        """Return the messages of a request inside the window; after ``refit_later``, the shorter ones."""
-        if session.id in self._again:
-            return self._again.pop(session.id)
-        prepared = await session.prepare_async(**request)
-        self._sent[session.id] = request, prepared
-        while len(self._sent) > SENT_MAX:
-            del self._sent[next(iter(self._sent))]
-        return prepared.messages
-
-    async def refit(self, session: ManagedSession, error: BaseException) -> list[Any] | None:
-        """Return fewer messages after a request was refused as too long; None for other errors, and after that."""
-        request, refused = self._sent.pop(session.id, ({}, None))
-        again = refused and await session.prepare_again_async(error, refused, **request)
-        return again.messages if again else None
-
-    async def refit_later(self, session: ManagedSession, error: BaseException) -> bool:
-        """Have the next ``fit`` return fewer messages if this one was refused as too long; tell whether it was."""
-        smaller = await self.refit(session, error)
-        if smaller is not None:
-            self._again[session.id] = smaller
-        return smaller is not None
+        return str(name)
 
 
-class MethodAdapter(Adapter):
+class MethodAdapter(Adapter, ABC):
     """Fits the requests of an object's own methods: ``fit_methods`` returns a copy whose methods use the session.
 
     ``methods`` says for each method which of a session's methods runs it: ``call``, ``call_async``, ``stream``,
-    ``stream_async``, or ``open_stream`` for a coroutine function that returns an async stream.
+    ``stream_async``, or ``open_stream`` for a coroutine function that returns an async stream. ``argument`` is the
+    name of the argument that has the messages.
     """
 
     methods: ClassVar[Mapping[str, str]]
+    argument: ClassVar[str] = "messages"
 
     def find_session(self, options: Mapping[str, Any]) -> ManagedSession | None:  # noqa: ARG002 - for subclasses
         """Return the session of a call; None for one that is no part of a conversation."""
         return self.session_for()
 
-    def read_request(self, owner: Any, messages: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the request of a call as ``session.prepare`` takes it."""
-        raise NotImplementedError
+    @abstractmethod
+    def read_request(self, owner: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what a call sends beside its messages, as ``session.prepare`` takes it; ``options`` are its arguments.
 
+        ``messages`` may be among it, if the argument is no list of messages.
+        """
+
+    @abstractmethod
     def watch(self, owner: Any, options: Mapping[str, Any]) -> Callable[[Any], Any]:
         """Return a function that reads what to commit from an answer, or from each piece of one."""
-        raise NotImplementedError
 
-    def fit_methods(self, thing: Any, *mixed: type, **own: Any) -> Any:
-        """Return a copy of an object whose methods send requests that fit; its class has these mix-ins and attributes.
+    def fit_methods(self, thing: Any, **own: Any) -> Any:
+        """Return a copy of an object whose methods send requests that fit; its class has these attributes, too.
 
         All of it is on the class and not on the object: some frameworks copy objects field by field.
         """
         kind, made = type(thing), copy.copy(thing)
-        body: dict[str, Any] = {
-            name: self._fit_method(getattr(kind, name), name, how) for name, how in self.methods.items()
-        }
+        present = {name: how for name, how in self.methods.items() if callable(getattr(kind, name, None))}
+        first = next(iter(self.methods))
+        if first not in present:
+            raise ConfigError(f"{kind.__name__} cannot be wrapped: it has no method {first!r}")
+        body: dict[str, Any] = {name: self._fit_method(getattr(kind, name), how) for name, how in present.items()}
         body |= {
             "refold": property(lambda _: self.refold),
             "refold_adapter": property(lambda _: self),
+            "session_for": lambda _, *context: self.session_for(*context),
             "__module__": kind.__module__,
             **own,
         }
-        fitted = types.new_class(kind.__name__, (*mixed, kind), exec_body=lambda space: space.update(body))
+        fitted = types.new_class(kind.__name__, (kind,), exec_body=lambda space: space.update(body))
         object.__setattr__(made, "__class__", fitted)
         return made
 
-    def _fit_method(self, method: Callable[..., Any], name: str, how: str) -> Callable[..., Any]:
-        names = list(inspect.signature(method).parameters)[2:]
+    def _fit_method(self, method: Callable[..., Any], how: str) -> Callable[..., Any]:
+        signature = inspect.signature(method)
 
-        def run(owner: Any, messages: Any, rest: tuple[Any, ...], options: dict[str, Any]) -> Any:
-            options |= zip(names, rest, strict=False)
+        def run(given: tuple[Any, ...], options: dict[str, Any]) -> Any:
+            bound = signature.bind(*given, **options)
+            options = {**options, **bound.arguments}
             session = self.find_session(options)
             if session is None:
-                return method(owner, messages, **options)
+                return method(*bound.args, **bound.kwargs)
+
+            def send(prepared: PreparedContext) -> Any:
+                bound.arguments[self.argument] = prepared.messages
+                return method(*bound.args, **bound.kwargs)
+
             return getattr(session, "stream_async" if how == "open_stream" else how)(
-                lambda prepared: method(owner, prepared.messages, **options),
-                reply=self.watch(owner, options),
-                **self.read_request(owner, messages, options),
+                send,
+                reply=self.watch(given[0], options),
+                **{"messages": options[self.argument], **self.read_request(given[0], options)},
             )
 
-        def fitted(self: Any, messages: Any, *rest: Any, **options: Any) -> Any:
-            return run(self, messages, rest, options)
+        def fitted(*given: Any, **options: Any) -> Any:
+            return run(given, options)
 
-        async def fitted_async(self: Any, messages: Any, *rest: Any, **options: Any) -> Any:
-            answer = run(self, messages, rest, options)
-            return answer if how == "open_stream" else await answer
+        async def fitted_async(*given: Any, **options: Any) -> Any:
+            answer = run(given, options)
+            return await answer if inspect.isawaitable(answer) else answer
 
         chosen = fitted_async if how in ("call_async", "open_stream") else fitted
-        chosen.__name__ = name
-        return chosen
+        return functools.update_wrapper(chosen, method, updated=())

@@ -7,45 +7,25 @@ Without ``session`` each session of the agent is one of refold's.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
 
-from refold.errors import ConfigError
 from refold.formats import ModelReply
-from refold.integrations import Adapter
+from refold.integrations import Adapter, needs
 from refold.integrations.parts import At, Block, PartKind, PartsCodec, read_url
 from refold.prepared import PreparedContext
 
-try:
+with needs("RefoldChatMiddleware", "agent-framework-core 1.0"):
     from agent_framework import ChatMiddleware, ChatResponse, Content, FunctionTool, Message, ResponseStream
-except ImportError as error:
-    raise ConfigError(f"RefoldChatMiddleware needs agent-framework-core 1.0 or newer ({error})") from error
-
-
-def _read_result(part: Block) -> Any:
-    """Return a tool's result as text, or as blocks if it carries more than text."""
-    items = part.get("items") or ()
-    if all(item["type"] == "text" for item in items):
-        return "\n".join(item["text"] or "" for item in items) if items else str(part.get("result") or "")
-    return [
-        {"type": "text", "text": item["text"]} if item["type"] == "text" else {"type": "part", "part": item}
-        for item in items
-    ]
 
 
 def _write_result(text: str) -> Block:
     return {name: getattr(Content.from_function_result("", result=text), name) for name in ("result", "items")}
 
 
-def _read_image(part: Block) -> str | None:
-    return part["uri"] if (part.get("media_type") or "").startswith("image/") else None
-
-
-def _write_image(url: str) -> Any:
-    return Content.from_uri(url, media_type=read_url(url)[0] or "image/png").to_dict()
-
-
+_RESULT = At("", lambda part: part.get("items") or part.get("result"), _write_result)
 _NAME = At("name", lambda part: None if part.get("informational_only") else part["name"])
+_IMAGE = At("", lambda part: part.get("uri"), lambda url: Content.from_uri(url, media_type=read_url(url)[0]).to_dict())
 
 
 class AgentFrameworkCodec(PartsCodec):
@@ -57,10 +37,8 @@ class AgentFrameworkCodec(PartsCodec):
         PartKind("text", None, {"type": "text"}, text="text"),
         PartKind("thinking", None, {"type": "text_reasoning"}, thinking="text", signature="protected_data"),
         PartKind("call", None, {"type": "function_call"}, name=_NAME, id="call_id", arguments="arguments"),
-        PartKind(
-            "result", None, {"type": "function_result"}, id="call_id", content=At("", _read_result, _write_result)
-        ),
-        PartKind("image_url", url=At("", _read_image, _write_image)),
+        PartKind("result", None, {"type": "function_result"}, id="call_id", content=_RESULT),
+        PartKind("image_url", url=_IMAGE, media_type="media_type"),
     )
 
 
@@ -73,35 +51,22 @@ class RefoldChatMiddleware(Adapter, ChatMiddleware):
         """Return the id of the session that the agent runs with."""
         return getattr(getattr(context, "session", None), "session_id", None)
 
-    @property
-    def tools(self) -> list[FunctionTool]:
-        """The context tools, for the agent's list of tools; they need a session with a name."""
-        return self.refold.tools("agent_framework")
-
     async def process(self, context: Any, call_next: Callable[[], Any]) -> None:
         """Send a request that fits and store the answer."""
-        options = context.options or {}
-        if options.get("conversation_id"):
-            await call_next()  # The provider has the history; the request carries only what is new.
-            return
 
-        async def send(prepared: PreparedContext) -> Any:
-            context.messages = prepared.messages
+        async def send(fit: PreparedContext) -> Any:
+            context.messages = fit.messages
             await call_next()
             return context.result
 
-        async def stream(prepared: PreparedContext) -> AsyncIterator[Any]:
-            updates = await send(prepared)
-            async for update in updates:
-                yield update
-            await session.commit_async(_read_answer(await updates.get_final_response()))
-
-        session, request = self.session_for(context), _read_request(context, options)
-        if context.stream:
-            updates = session.stream_async(stream, **request)
-            context.result = ResponseStream(updates, finalizer=ChatResponse.from_updates)
+        if (context.options or {}).get("conversation_id"):
+            await call_next()  # The provider has the history; the request carries only what is new.
+        elif context.stream:
+            gather = ChatResponse.from_updates
+            updates = self.session_for(context).stream_async(send, gather=gather, **_read_request(context))
+            context.result = ResponseStream(updates, finalizer=gather)
         else:
-            await session.call_async(send, reply=_read_answer, **request)
+            await self.session_for(context).call_async(send, **_read_request(context))
 
 
 def make_tool(tool: Any) -> FunctionTool:
@@ -110,14 +75,8 @@ def make_tool(tool: Any) -> FunctionTool:
     return FunctionTool(func=tool.function, **known)
 
 
-def _read_answer(answer: Any) -> ModelReply:
-    return ModelReply(list(answer.messages), answer.usage_details)
-
-
-def _read_request(context: Any, options: Any) -> dict[str, Any]:
-    return {
-        "messages": list(context.messages),
-        "system": options.get("instructions") or "",
-        "tools": [one.to_json_schema_spec() for one in options.get("tools") or () if isinstance(one, FunctionTool)],
-        "model": options.get("model") or getattr(context.client, "model", None),
-    }
+def _read_request(context: Any) -> dict[str, Any]:
+    given = context.options or {}
+    known = {"messages": list(context.messages), "system": given.get("instructions") or "", "tools": given.get("tools")}
+    model = given.get("model") or getattr(context.client, "model", None)
+    return {**known, "model": model, "reply": lambda answer: ModelReply(list(answer.messages), answer.usage_details)}

@@ -7,77 +7,38 @@ Without ``session`` each session of the agent is one of refold's.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
-from refold.errors import ConfigError
 from refold.formats import ModelReply
-from refold.integrations import MethodAdapter
+from refold.integrations import MethodAdapter, needs
 from refold.integrations.parts import At, PartKind, PartsCodec, write_url
 from refold.manager.managed import ManagedSession
 
-try:
+with needs("wrap_model", "agno 3.0"):
     from agno.media import Image
-    from agno.models.base import Model
     from agno.models.message import Message
     from agno.tools.function import Function
-except ImportError as error:
-    raise ConfigError(f"wrap_model needs agno 3.0 or newer ({error})") from error
+
+
+_MODEL = {"role": "assistant"}
 
 
 def _read_image(image: Image) -> str:
-    return write_url(image.mime_type, image.content) if image.content else str(image.url or image.filepath or image.id)
-
-
-class Thought(NamedTuple):
-    """Thinking with a signature, which Agno keeps in two fields of a message."""
-
-    text: str
-    signature: str
-
-
-_KINDS = (str, Image, dict, Thought)
+    return write_url(image.mime_type, image.content) or str(image.url or image.filepath or image.id)
 
 
 class AgnoCodec(PartsCodec):
     """Converts Agno's messages to chat messages and back; ids, metrics and references are kept."""
 
+    message, field = Message, ("content", "images", "tool_calls")
     kinds = (
-        PartKind("text", str, text=At("text", str)),
-        PartKind("image_url", Image, url=At("url", _read_image)),
-        PartKind("call", dict, name="function.name", id="id", arguments=At("function.arguments", write=str)),
-        PartKind("thinking", Thought, thinking="text", signature="signature"),
-        PartKind(
-            "result", Message, {"role": "tool"}, content=At("content", Message.get_content_string), id="tool_call_id"
-        ),
+        PartKind("text", str),
+        PartKind("image_url", Image, of="images", url=At("url", _read_image)),
+        PartKind("call", dict, of="tool_calls", id="id", name="function.name", json="function.arguments"),
+        PartKind("thinking", Message, _MODEL, signature="provider_data.signature", thinking="reasoning_content"),
+        PartKind("result", Message, {"role": "tool"}, content="content", id="tool_call_id"),
     )
-
-    def open(self, message: Message) -> tuple[str, list[Any]]:
-        """Return a message's role and what it consists of; a tool's result is one part, the message itself."""
-        if message.role == "tool":
-            return "tool", [message]
-        signature, text = (message.provider_data or {}).get("signature"), message.get_content_string()
-        thought = [Thought(message.reasoning_content, signature)] if signature and message.reasoning_content else []
-        said = [*thought, *([text] if text else []), *(message.images or ())]
-        return message.role, [*said, *(message.tool_calls or ())]
-
-    def close(self, role: str, parts: list[Any], origin: Message | None) -> Message:
-        """Return a message that consists of these parts."""
-        if role == "tool":
-            return parts[0]
-        kept: dict[type, list[Any]] = {kind: [one for one in parts if isinstance(one, kind)] for kind in _KINDS}
-        changes: dict[str, Any] = {
-            "content": "".join(kept[str]) or None,
-            "images": kept[Image] or None,
-            "tool_calls": kept[dict] or None,
-        }
-        if origin is None:
-            return Message(role=role, **changes)
-        # The provider's own blocks would be sent in the place of the new content; a signature belongs to thinking.
-        thought = next(iter(kept[Thought]), None)
-        changes |= {"provider_data": thought and {"signature": thought.signature}}
-        return origin.model_copy(update={**changes, "reasoning_content": thought and thought.text})
 
 
 class AgnoAdapter(MethodAdapter):
@@ -100,48 +61,22 @@ class AgnoAdapter(MethodAdapter):
         run = options.get("run_response")
         return None if run is None else self.session_for(run)
 
-    def read_request(self, owner: Any, messages: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    def read_request(self, owner: Any, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return a request of a run."""
-        return {"messages": list(messages), "tools": options.get("tools"), "model": owner.id}
+        return {"tools": options.get("tools"), "model": owner.id}
 
-    def watch(self, owner: Any, options: Mapping[str, Any]) -> Callable[[Any], ModelReply | None]:  # noqa: ARG002
-        """Return a reader of usage: Agno makes the message of an answer later."""
-        return lambda answer: ModelReply([], answer.response_usage) if answer.response_usage else None
+    def watch(self, owner: Any, options: Mapping[str, Any]) -> Callable[[Any], ModelReply]:  # noqa: ARG002
+        """Return a reader of answers. One with calls is not read: it comes back with the next request."""
+        whole = Message(role="assistant", content="", reasoning_content="", provider_data={}, tool_calls=[])
 
-    def store(self, messages: list[Message], options: Mapping[str, Any]) -> None:
-        """Store the last answer of a loop of calls: the others come back with the next request."""
-        session = self.find_session(options)
-        if session is not None and messages and messages[-1].role == "assistant":
-            session.commit(messages[-1:])
+        def read(piece: Any) -> ModelReply:
+            whole.content += piece.content or ""
+            whole.reasoning_content += piece.reasoning_content or ""
+            whole.provider_data |= piece.provider_data or {}
+            whole.tool_calls += piece.tool_calls or []
+            return ModelReply([] if whole.tool_calls else [whole], piece.response_usage)
 
-
-class StoringModel(Model):
-    """The loops of a model, each of which stores its last answer. ``wrap_model`` adds them."""
-
-    refold_adapter: AgnoAdapter
-
-    def response(self, messages: list[Message], **rest: Any) -> Any:
-        """Run the loop of calls."""
-        answer = super().response(messages=messages, **rest)
-        self.refold_adapter.store(messages, rest)
-        return answer
-
-    async def aresponse(self, messages: list[Message], **rest: Any) -> Any:
-        """The same as ``response``, for callers with an event loop."""
-        answer = await super().aresponse(messages=messages, **rest)
-        await asyncio.to_thread(self.refold_adapter.store, messages, rest)
-        return answer
-
-    def response_stream(self, messages: list[Message], **rest: Any) -> Iterator[Any]:
-        """The same as ``response``, piece by piece."""
-        yield from super().response_stream(messages=messages, **rest)
-        self.refold_adapter.store(messages, rest)
-
-    async def aresponse_stream(self, messages: list[Message], **rest: Any) -> AsyncIterator[Any]:
-        """The same as ``aresponse``, piece by piece."""
-        async for piece in super().aresponse_stream(messages=messages, **rest):
-            yield piece
-        await asyncio.to_thread(self.refold_adapter.store, messages, rest)
+        return read
 
 
 def wrap_model(model: Any, session: str | None = None, **options: Any) -> Any:
@@ -149,7 +84,7 @@ def wrap_model(model: Any, session: str | None = None, **options: Any) -> Any:
 
     ``model.refold`` is the session that was named: undo, recall, status, tools.
     """
-    return AgnoAdapter(session, **options).fit_methods(model, StoringModel)
+    return AgnoAdapter(session, **options).fit_methods(model)
 
 
 def make_tool(tool: Any) -> Function:

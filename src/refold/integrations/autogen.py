@@ -11,54 +11,50 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from refold.errors import ConfigError
 from refold.formats import ModelReply
-from refold.integrations import MethodAdapter, open_session
+from refold.integrations import MethodAdapter, needs
 from refold.integrations.parts import At, PartKind, PartsCodec
 
-try:
+with needs("wrap_client and RefoldContext", "autogen-core 0.6.2"):
     from autogen_core import FunctionCall, Image
     from autogen_core import models as m
     from autogen_core.model_context import ChatCompletionContext
     from autogen_core.tools import FunctionTool
-except ImportError as error:
-    raise ConfigError(f"wrap_client and RefoldContext need autogen-core 0.6.2 or newer ({error})") from error
 
-_ROLES = {m.SystemMessage: "system", m.UserMessage: "user", m.AssistantMessage: "assistant"}
+_ROLES = {"system": m.SystemMessage, "user": m.UserMessage, "assistant": m.AssistantMessage}
+_IMAGE = At("image", lambda part: part.data_uri, lambda url: Image.from_uri(url).image)
 
 
 class AutoGenCodec(PartsCodec):
     """Converts AutoGen's messages to chat messages and back; sources and thoughts are kept."""
 
     kinds = (
-        PartKind("text", str, text=At("text", str)),
-        PartKind("call", FunctionCall, id="id", name="name", arguments=At("arguments", write=str)),
-        PartKind("result", m.FunctionExecutionResult, id="call_id", content="content", name="name"),
-        PartKind(
-            "image_url", Image, url=At("image", lambda part: part.data_uri, lambda url: Image.from_uri(url).image)
-        ),
+        PartKind("text", str),
+        PartKind("call", FunctionCall, name="name", id="id", json="arguments"),
+        PartKind("result", m.FunctionExecutionResult, name="name", id="call_id", content="content"),
+        PartKind("image_url", Image, url=_IMAGE),
     )
 
     def open(self, message: Any) -> tuple[str, list[Any]]:
-        """Return a message's role and parts: texts, images, calls or results."""
-        parts = message.content if isinstance(message.content, list) else [message.content]
-        # Beside calls, the thought is the text that the provider gets; beside text, nobody gets it.
-        thought = getattr(message, "thought", None) if isinstance(message.content, list) else None
-        return _ROLES.get(type(message), "tool"), [*([thought] if thought else []), *parts]
+        """Return a message's role and parts. Beside calls, the thought is the text that the provider gets."""
+        role = next((role for role, kind in _ROLES.items() if isinstance(message, kind)), "tool")
+        if isinstance(message.content, str):
+            return role, [message.content]
+        return role, [*filter(None, [getattr(message, "thought", None)]), *message.content]
 
     def close(self, role: str, parts: list[Any], origin: Any) -> Any:
         """Return a message with these parts."""
-        text = "\n".join(part for part in parts if isinstance(part, str))
-        others = [part for part in parts if not isinstance(part, str)]
-        if others and isinstance(others[0], m.FunctionExecutionResult):
+        text, others = (
+            "\n".join(one for one in parts if isinstance(one, str)),
+            [p for p in parts if not isinstance(p, str)],
+        )
+        if role == "tool":
             return m.FunctionExecutionResultMessage(content=others)
-        changes: dict[str, Any] = {"content": parts if others and role != "assistant" else others or text}
-        if role == "assistant" and others:
-            changes["thought"] = text or None
-        if origin is not None:
-            return origin.model_copy(update=changes)
-        kind = next(kind for kind, name in _ROLES.items() if name == role)
-        return kind(**changes) if role == "system" else kind(source=role, **changes)
+        changes: dict[str, Any] = {"content": parts if others else text}
+        if role == "assistant":
+            changes = {"content": others, "thought": text or None} if others else {"content": text}
+        made = {"source": role, **changes} if origin is None and role != "system" else changes
+        return origin.model_copy(update=changes) if origin is not None else _ROLES[role](**made)
 
 
 class AutoGenAdapter(MethodAdapter):
@@ -67,10 +63,10 @@ class AutoGenAdapter(MethodAdapter):
     codec = AutoGenCodec()
     methods: ClassVar = {"create": "call_async", "create_stream": "stream_async"}
 
-    def read_request(self, owner: Any, messages: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    def read_request(self, owner: Any, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return a request."""
         model = (getattr(owner, "_create_args", None) or {}).get("model")
-        return {"messages": list(messages), "tools": _write_tools(options.get("tools", ())), "model": model}
+        return {"tools": options.get("tools"), "model": model}
 
     def watch(self, owner: Any, options: Mapping[str, Any]) -> Callable[[Any], ModelReply | None]:  # noqa: ARG002
         """Return a reader of answers; the last piece of a streamed one is the whole."""
@@ -91,18 +87,9 @@ class RefoldContext(ChatCompletionContext):
     ``refold`` is the session: undo, recall, status.
     """
 
-    def __init__(
-        self,
-        session: str,
-        *,
-        system: str = "",
-        tools: Sequence[Any] = (),
-        initial_messages: list[Any] | None = None,
-        **options: Any,
-    ) -> None:
-        super().__init__(initial_messages)
-        self._beside = {"system": system, "tools": _write_tools(tools)}
-        self.refold = open_session(session, codec=AutoGenCodec(), format="openai-chat", **options)
+    def __init__(self, session: str, *, system: str = "", tools: Sequence[Any] = (), **options: Any) -> None:
+        super().__init__(options.pop("initial_messages", None))
+        self.refold, self._beside = AutoGenAdapter(session, **options).refold, {"system": system, "tools": tools}
 
     async def get_messages(self) -> list[Any]:
         """Return the messages of a request."""
@@ -111,8 +98,7 @@ class RefoldContext(ChatCompletionContext):
     async def add_message(self, message: Any) -> None:
         """Add a message; an answer of the model is stored at once."""
         await super().add_message(message)
-        if isinstance(message, m.AssistantMessage):
-            await self.refold.commit_async([message])
+        await self.refold.commit_async([message] if isinstance(message, m.AssistantMessage) else [])
 
 
 def make_tool(tool: Any) -> FunctionTool:
@@ -125,8 +111,3 @@ def _read_answer(answer: Any) -> ModelReply | None:
         return None
     said = m.AssistantMessage(content=answer.content, thought=answer.thought, source="assistant")
     return ModelReply([said], answer.usage)
-
-
-def _write_tools(tools: Sequence[Any]) -> list[dict[str, Any]]:
-    schemas = [tool if isinstance(tool, Mapping) else tool.schema for tool in tools]
-    return [{"type": "function", "function": dict(schema)} for schema in schemas]

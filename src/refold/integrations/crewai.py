@@ -9,21 +9,21 @@ refused request; the LLM gets a copy that fits, and the agent keeps its history.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from refold.errors import ConfigError
 from refold.formats import ModelReply
-from refold.integrations import MethodAdapter
+from refold.integrations import MethodAdapter, needs
+from refold.integrations.parts import write_call
 from refold.manager.managed import ManagedSession
 
-try:
+with needs("wrap_llm", "crewai 1.15.20"):
     from crewai import BaseLLM
     from crewai.tools.base_tool import Tool
     from crewai.utilities.agent_utils import extract_tool_call_info
-except ImportError as error:
-    raise ConfigError(f"wrap_llm needs crewai 1.15.20 or newer ({error})") from error
+
+_FIGURES = ("prompt_tokens", "completion_tokens", "cached_prompt_tokens")
 
 
 class CrewAdapter(MethodAdapter):
@@ -39,23 +39,21 @@ class CrewAdapter(MethodAdapter):
         """Return the session of a call."""
         return self.session_for(options.get("from_agent"), options.get("from_task"))
 
-    def read_request(self, owner: Any, messages: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    def read_request(self, owner: Any, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return the request of a call."""
-        said = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
-        return {"messages": said, "tools": options.get("tools"), "model": owner.model.partition("/")[2] or owner.model}
+        said = options["messages"]
+        messages = [{"role": "user", "content": said}] if isinstance(said, str) else said
+        return {"messages": messages, "tools": options.get("tools"), "model": owner.model}
 
     def watch(self, owner: Any, options: Mapping[str, Any]) -> Callable[[Any], ModelReply]:
         """Return a reader of answers; what a call used is the difference of the LLM's sums."""
-        names = ("prompt_tokens", "completion_tokens", "cached_prompt_tokens")
-
-        def read_sums() -> list[int]:
-            return [getattr(owner.get_token_usage_summary(), name) for name in names]
+        before = owner.get_token_usage_summary()
 
         def read(answer: Any) -> ModelReply:
-            used = [after - first for first, after in zip(before, read_sums(), strict=True)]
-            return ModelReply(_read_answer(answer, options), dict(zip(names, used, strict=True)))
+            now = owner.get_token_usage_summary()
+            used = {name: getattr(now, name) - getattr(before, name) for name in _FIGURES}
+            return ModelReply(_read_answer(answer, options), used)
 
-        before = read_sums()
         return read
 
 
@@ -67,14 +65,10 @@ def wrap_llm(llm: Any, session: str | Callable[[Any, Any], str] | None = None, *
     """
     if not isinstance(llm, BaseLLM):
         raise ConfigError(f"wrap_llm takes an LLM of CrewAI, not {type(llm).__name__}")
-    adapter = CrewAdapter(session, **options)
-    return adapter.fit_methods(
-        llm,
-        session_for=lambda _, agent=None, task=None: adapter.session_for(agent, task),
-        # Requests always fit, so CrewAI has nothing to summarise, and large results need no file.
-        is_context_window_overflowing_threshold=lambda *_, **__: False,
-        is_tool_result_overflowing_threshold=lambda *_, **__: (False, 0),
-    )
+    # Requests always fit, so CrewAI has nothing to summarise, and large results need no file.
+    never: dict[str, Any] = {"is_context_window_overflowing_threshold": lambda *_, **__: False}
+    never |= {"is_tool_result_overflowing_threshold": lambda *_, **__: (False, 0)}
+    return CrewAdapter(session, **options).fit_methods(llm, **never)
 
 
 def make_tool(tool: Any) -> Tool:
@@ -89,9 +83,6 @@ def _read_answer(answer: Any, options: Mapping[str, Any]) -> list[dict[str, Any]
     if not isinstance(answer, list):
         text = answer.model_dump_json() if hasattr(answer, "model_dump_json") else str(answer)
         return [{"role": "assistant", "content": text}]
-    calls = [
-        {"id": name, "type": "function",
-         "function": {"name": function, "arguments": given if isinstance(given, str) else json.dumps(given)}}
-        for name, function, given in filter(None, map(extract_tool_call_info, answer))
-    ]  # fmt: skip
+    found = filter(None, map(extract_tool_call_info, answer))
+    calls = [write_call(*call) for call in found]
     return [{"role": "assistant", "content": None, "tool_calls": calls}] if calls else []

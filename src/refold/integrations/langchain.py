@@ -11,20 +11,16 @@ import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from langchain_core.messages import AIMessage, BaseMessage
-from langchain_core.messages.utils import convert_to_messages, convert_to_openai_messages
-from langchain_core.tools import StructuredTool
-from langchain_core.utils.function_calling import convert_to_openai_tool
-
-from refold.errors import ConfigError
 from refold.formats import MessageSource, ModelReply
-from refold.integrations import open_session
+from refold.integrations import Adapter, needs
 
-try:
+with needs("RefoldMiddleware", "langchain 1.0"):
     from langchain.agents.middleware import AgentMiddleware
+    from langchain_core.messages import AIMessage, BaseMessage
+    from langchain_core.messages.utils import convert_to_messages, convert_to_openai_messages
+    from langchain_core.tools import StructuredTool
+    from langchain_core.utils.function_calling import convert_to_openai_tool
     from langgraph.config import get_config
-except ImportError as error:
-    raise ConfigError(f"RefoldMiddleware needs langchain 1.0 or newer ({error})") from error
 
 
 class LangChainCodec:
@@ -44,36 +40,31 @@ class LangChainCodec:
         return origin.model_copy(update={"content": made.content, **calls})
 
 
-class RefoldMiddleware(AgentMiddleware):
+class RefoldMiddleware(Adapter, AgentMiddleware):
     """Prepares every model call and stores every answer. ``refold`` is the session: undo, recall, status."""
 
-    def __init__(
-        self, session: str | Callable[[], str] | None = None, *, context_tools: bool = False, **options: Any
-    ) -> None:
-        super().__init__()
-        self.refold = open_session(session or find_thread, codec=LangChainCodec(), format="openai-chat", **options)
-        self.tools = self.refold.tools("langchain") if context_tools else []
+    codec = LangChainCodec()
+
+    @property
+    def tools(self) -> list[StructuredTool]:
+        """The context tools, if they are wanted."""
+        return self.list_tools()
+
+    def find_name(self) -> str:
+        """Return the running agent's thread, and its namespace if it is a sub-agent."""
+        found: Mapping[str, Any] = get_config().get("configurable") or {}
+        # The last part of a namespace is the node that runs; what is before it is the agent's own.
+        parent = str(found.get("checkpoint_ns") or "").rpartition("|")[0]
+        suffix = f"-{hashlib.blake2b(parent.encode(), digest_size=6).hexdigest()}" if parent else ""
+        return f"{found['thread_id']}{suffix}" if found.get("thread_id") else ""
 
     def wrap_model_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
         """Send a request that fits and store the answer."""
-        return self.refold.call(lambda fit: handler(request.override(messages=fit.messages)), **_read(request))
+        return self.refold.call(**_read(request, handler))
 
     async def awrap_model_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
         """The same as ``wrap_model_call``, for async agents."""
-        return await self.refold.call_async(
-            lambda fit: handler(request.override(messages=fit.messages)), **_read(request)
-        )
-
-
-def find_thread() -> str:
-    """Return the session of the running agent: its thread, and its namespace if it is a sub-agent."""
-    found: Mapping[str, Any] = get_config().get("configurable") or {}
-    if not found.get("thread_id"):
-        raise ConfigError("name the session: RefoldMiddleware(session=…), or a thread_id in the agent's config")
-    # The last part of a namespace is the node that runs; what is before it is the agent's own.
-    parent = str(found.get("checkpoint_ns") or "").rpartition("|")[0]
-    suffix = f"-{hashlib.blake2b(parent.encode(), digest_size=6).hexdigest()}" if parent else ""
-    return f"{found['thread_id']}{suffix}"
+        return await self.refold.call_async(**_read(request, handler))
 
 
 def make_tool(tool: Any) -> StructuredTool:
@@ -82,13 +73,13 @@ def make_tool(tool: Any) -> StructuredTool:
     return StructuredTool(**known, func=tool.run_now, coroutine=tool.run)
 
 
-def _read(request: Any) -> dict[str, Any]:
-    model = getattr(request.model, "model_name", None) or getattr(request.model, "model", None)
+def _read(request: Any, handler: Callable[[Any], Any]) -> dict[str, Any]:
     return {
+        "send": lambda fit: handler(request.override(messages=fit.messages)),
         "messages": request.messages,
         "system": request.system_prompt or "",
         "tools": [tool if isinstance(tool, dict) else convert_to_openai_tool(tool) for tool in request.tools],
-        "model": model if isinstance(model, str) else None,
+        "model": getattr(request.model, "model_name", None) or getattr(request.model, "model", None),
         "reply": _read_answer,
     }
 

@@ -14,53 +14,41 @@ from typing import Any, ClassVar
 from refold.errors import ConfigError
 from refold.formats import ModelReply
 from refold.formats.intake import to_plain
-from refold.integrations import MethodAdapter
+from refold.integrations import MethodAdapter, needs
 from refold.integrations.parts import At, PartKind, PartsCodec
 
-try:
+with needs("wrap_llm", "llama-index-core 0.14.6"):
     from llama_index.core.base.llms.types import ChatMessage, ImageBlock, TextBlock, ThinkingBlock, ToolCallBlock
     from llama_index.core.llms import LLM
     from llama_index.core.tools import FunctionTool
-except ImportError as error:
-    raise ConfigError(f"wrap_llm needs llama-index-core 0.14.6 or newer ({error})") from error
 
-_ROLES = {"chatbot": "assistant", "model": "assistant", "developer": "system", "function": "tool"}
+_SAID = At("blocks", lambda message: message.content or "", lambda text: [TextBlock(text=text)])
 
 
 class LlamaIndexCodec(PartsCodec):
     """Converts LlamaIndex's messages to chat messages and back; ``additional_kwargs`` are kept."""
 
+    message, field = ChatMessage, "blocks"
     kinds = (
         PartKind("text", TextBlock, text="text"),
         PartKind("call", ToolCallBlock, id="tool_call_id", name="tool_name", arguments="tool_kwargs"),
         PartKind("thinking", ThinkingBlock, thinking="content", signature="additional_information.signature"),
-        PartKind("image_url", ImageBlock, url=At("url", lambda part: str(part.url) if part.url else part.inline_url())),
-        # A tool's result is a message of its own.
-        PartKind(
-            "result",
-            ChatMessage,
-            {"role": "tool"},
-            content=At("blocks", lambda part: part.content or "", lambda text: [TextBlock(text=text)]),
-            id="additional_kwargs.tool_call_id",
-        ),
+        PartKind("image_url", ImageBlock, url=At("url", lambda part: part.url or part.inline_url())),
+        PartKind("result", ChatMessage, {"role": "tool"}, content=_SAID, id="additional_kwargs.tool_call_id"),
     )
 
     def open(self, message: ChatMessage) -> tuple[str, Sequence[Any]]:
-        """Return a message's role and blocks; a tool's result is one part, the message itself."""
-        role = _ROLES.get(message.role.value, message.role.value)
-        if role == "tool":
-            return role, [message]
-        has_calls = any(isinstance(block, ToolCallBlock) for block in message.blocks)
-        listed = () if has_calls else message.additional_kwargs.get("tool_calls") or ()
-        return role, [*message.blocks, *map(_read_listed, listed)]
+        """Return a message's role and blocks; an LLM may keep its calls outside of them."""
+        role, parts = super().open(message)
+        has_calls = any(isinstance(part, ToolCallBlock) for part in parts)
+        listed = () if has_calls else to_plain(message.additional_kwargs.get("tool_calls")) or ()
+        return role, [*parts, *(ToolCallBlock(tool_call_id=call["id"], **_read_call(call)) for call in listed)]
 
-    def close(self, role: str, parts: list[Any], origin: ChatMessage | None) -> ChatMessage:
-        """Return a message with these blocks."""
-        if role == "tool" or origin is None:
-            return parts[0] if role == "tool" else ChatMessage(role=role, blocks=parts)
-        # Calls are among the blocks: another list of them would contradict a call that changed.
-        rest = {key: value for key, value in origin.additional_kwargs.items() if key != "tool_calls"}
-        return origin.model_copy(update={"blocks": parts, "additional_kwargs": rest})
+    def close(self, role: str, parts: list[Any], origin: ChatMessage | None) -> Any:
+        """Return a message with these blocks; another list of calls would contradict one that changed."""
+        made = super().close(role, parts, origin)
+        rest = {key: value for key, value in made.additional_kwargs.items() if key != "tool_calls"}
+        return made.model_copy(update={"additional_kwargs": rest})
 
     def load(self, part: Any) -> Any:
         """Return a block of another kind."""
@@ -75,9 +63,9 @@ class LlamaIndexAdapter(MethodAdapter):
         "chat": "call", "achat": "call_async", "stream_chat": "stream", "astream_chat": "open_stream"
     }  # fmt: skip
 
-    def read_request(self, owner: Any, messages: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    def read_request(self, owner: Any, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return the request of a chat."""
-        return {"messages": messages, "tools": options.get("tools"), "model": owner.metadata.model_name}
+        return {"tools": options.get("tools"), "model": owner.metadata.model_name}
 
     def watch(self, owner: Any, options: Mapping[str, Any]) -> Callable[[Any], ModelReply]:  # noqa: ARG002
         """Return a reader of answers; each piece of a streamed one has all that came before."""
@@ -97,8 +85,5 @@ def make_tool(tool: Any) -> FunctionTool:
     return FunctionTool.from_defaults(fn=tool.run_now, async_fn=tool.run, **known)
 
 
-def _read_listed(call: Any) -> ToolCallBlock:
-    """Return a call that an LLM keeps outside of the blocks."""
-    raw = to_plain(call)
-    function = raw["function"]
-    return ToolCallBlock(tool_call_id=raw["id"], tool_name=function["name"], tool_kwargs=function["arguments"])
+def _read_call(call: dict[str, Any]) -> dict[str, Any]:
+    return {"tool_name": call["function"]["name"], "tool_kwargs": call["function"]["arguments"]}

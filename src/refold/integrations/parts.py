@@ -23,8 +23,12 @@ Block = dict[str, Any]
 # What comes from a message of the caller. A fold and what it restores come from our record of others.
 _OWN = frozenset(("whole", "shortened", "extended"))
 _ROLES = frozenset(("system", "user", "assistant", "tool"))
+_SAME_ROLES = {"model": "assistant", "chatbot": "assistant", "developer": "system", "function": "tool"}
+# What a field is where a part has nothing there.
+_EMPTY = {"arguments": "{}", "text": "", "content": ""}
 # The field of a block that a compression changes.
-_CHANGED = {"call": "arguments", "result": "content"}
+_CHANGED = {"call": ("arguments", "json"), "result": ("content",)}
+_BLOCK_NAMES = {"json": "arguments"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +53,13 @@ class At:
 
     def put(self, part: Any, block: Block, name: str) -> Any:
         """Return a copy of a part, or of the fields of a new one, with the block's value at the path."""
-        value = read_text(block[name]) if name == "content" else block[name]
+        value = block[_BLOCK_NAMES.get(name, name)]
+        if name == "content":
+            value = read_text(value)
         if self.write is not None:
             value = self.write(value)
         elif name == "arguments":
-            value = json.loads(value)
+            value = _read_object(value)
         return evolve(part, self.path, value)
 
 
@@ -61,72 +67,133 @@ class PartKind:
     """One kind of part: the type of its block, the class of such parts, and where they have the block's fields.
 
     A part is of this kind if it is of that class, has the values ``fixed`` and has the first of the fields. Without a
-    class, the codec's ``dump`` and ``load`` stand between a part and its fields.
+    class, the codec's ``dump`` and ``load`` stand between a part and its fields. A picture has its address (``url``),
+    or its ``data`` and ``media_type``; the arguments of a call are an object (``arguments``) or a text (``json``). All
+    paths begin ``at`` one place. ``of`` is the field of a message that holds
+    such parts, where there are several.
     """
 
-    def __init__(self, kind: str, maker: type | None = None, fixed: Block | None = None, **fields: str | At) -> None:
-        self.kind, self.maker, self.fixed = kind, maker, fixed or {}
-        self.fields = {name: place if isinstance(place, At) else At(place) for name, place in fields.items()}
+    def __init__(
+        self,
+        kind: str,
+        maker: type | None = None,
+        fixed: Block | None = None,
+        *,
+        at: str = "",
+        of: str = "",
+        **fields: str | At,
+    ) -> None:
+        self.kind, self.maker, self.of = kind, maker, of
+        self.fixed = {f"{at}.{path}" if at else path: value for path, value in (fixed or {}).items()}
+        places = {name: place if isinstance(place, At) else At(place) for name, place in fields.items()}
+        self.fields = {
+            name: replace(place, path=f"{at}.{place.path}") if at else place for name, place in places.items()
+        }
 
     def read(self, part: Any) -> Block | None:
         """Return a part as a block; None if it is of another kind."""
         if not isinstance(part, self.maker or Mapping):
             return None
+        if isinstance(part, str):
+            return {"type": self.kind, "text": part}
         if any(At(path).take(part) != value for path, value in self.fixed.items()):
             return None
         block: Block = {}
         for name, place in self.fields.items():
-            block[name] = place.take(part)
-            if block[name] is None and len(block) == 1:
+            value = place.take(part)
+            if value is None and not block:
                 return None
+            block[_BLOCK_NAMES.get(name, name)] = value
+        if self.kind == "image_url":
+            kind = block.get("media_type") or "image/png"
+            url = block["url"] if "url" in block else write_url(kind, block["data"])
+            is_picture = url is not None and kind.partition("/")[0] in ("image", kind)
+            return {"type": self.kind, "image_url": {"url": str(url)}} if is_picture else None
         block |= {name: block[name] or "" for name in ("id", "signature") if name in block}
-        if not isinstance(block.get("arguments", ""), str):
-            block["arguments"] = json.dumps(block["arguments"] or {}, ensure_ascii=False)
-        return {"type": self.kind, **({"image_url": block} if self.kind == "image_url" else block)}
+        block |= {name: _write_json(block[name], empty) for name, empty in _EMPTY.items() if name in block}
+        return {"type": self.kind, **block}
 
     def make(self, block: Block, load: Callable[[Any], Any]) -> Any:
         """Return a new part for a block."""
-        given, values = dict(self.fixed), block.get("image_url", block)
-        if self.kind == "result":
-            values = {"name": "tool", **values}  # Chat messages need no name there; some frameworks do.
+        if self.maker is str:
+            return block["text"]
+        given: Block = {}
+        for path, value in self.fixed.items():
+            given = evolve(given, path, value)
+        values = block
+        if self.kind == "image_url":
+            media_type, data = read_url(block["image_url"]["url"])
+            values = {**block["image_url"], "media_type": media_type, "data": data}
+        elif self.kind == "result":
+            values = {"name": "tool", **block}  # Chat messages need no name there; some frameworks do.
         for name, place in self.fields.items():
-            if name in values:
+            if _BLOCK_NAMES.get(name, name) in values:
                 given = place.put(given, values, name)
-        if self.maker is None:
-            return load(given)
-        return given["text"] if self.maker is str else self.maker(**given)
+        return load(given) if self.maker is None else self.maker(**given)
 
 
 class PartsCodec:
     """Converts messages with parts to chat messages and back. A part that did not change comes back as the object.
 
-    A subclass has the table ``kinds``, and says what a message is: its class, its field with the parts, and the names
-    of roles that differ from ours (``system``, ``user``, ``assistant``, ``tool``), or overrides ``open`` and ``close``.
+    A subclass has the table ``kinds``, and says what a message is: its class, its field with the parts, or its fields,
+    and the names of roles that differ from ours (``system``, ``user``, ``assistant``, ``tool``); or it overrides
+    ``open`` and ``close``. A kind of part whose class is that of the messages has its fields in the message itself.
     """
 
     kinds: ClassVar[Sequence[PartKind]]
     message: ClassVar[Callable[..., Any]]
-    field: ClassVar[str]
+    field: ClassVar[str | Sequence[str]]
     roles: ClassVar[Mapping[str, str]] = {}
+    # Ids that begin so were made up by the framework, after the answer was stored: they never count.
+    made_ids: ClassVar[str] = ""
 
     def open(self, message: Any) -> tuple[str, Sequence[Any]]:
         """Return a message's role and its parts."""
-        role = to_plain(At("role").take(message))
+        role = str(to_plain(At("role").take(message)))
         known = {theirs: ours for ours, theirs in self.roles.items() if theirs not in _ROLES}
-        return known.get(role, str(role)), At(self.field).take(message) or []
+        inside = [kind.kind for kind in self._list_inside() if kind.read(message) is not None]
+        if "result" in inside:
+            return "tool", [message]
+        parts = [message] * len(inside)
+        for name in self._list_fields():
+            held = At(name).take(message)
+            parts += [held] if isinstance(held, str) and held else list(held or ())
+        return known.get(role) or _SAME_ROLES.get(role, role), parts
 
     def close(self, role: str, parts: list[Any], origin: Any) -> Any:
         """Return a message with these parts: a copy of ``origin``, or a new one where that is None."""
-        if origin is not None:
-            return evolve(origin, self.field, parts)
-        return self.message(**{"role": self.roles.get(role, role), self.field: parts})
+        inside = [part for part in parts if any(kind.read(part) for kind in self._list_inside())]
+        if role == "tool" and inside:
+            return inside[0]
+        made: Any = {"role": self.roles.get(role, role)} if origin is None else origin
+        for kind in self._list_inside():
+            for place in kind.fields.values() if kind.kind != "result" else ():
+                root, _, _ = place.path.partition(".")
+                made = evolve(made, root, None)
+                if inside:
+                    made = evolve(made, place.path, place.take(inside[0]))
+        names, rest = self._list_fields(), [part for part in parts if not _is_in(part, inside)]
+        for name in names:
+            held = [part for part in rest if len(names) == 1 or (self._match(part)[0].of or names[0]) == name]
+            is_text = bool(held) and all(isinstance(part, str) for part in held)
+            made = evolve(made, name, "\n".join(held) if is_text else held or (None if len(names) > 1 else []))
+        return self.message(**made) if origin is None else made
+
+    def _list_inside(self) -> list[PartKind]:
+        own = getattr(self, "message", None)
+        return [kind for kind in self.kinds if kind.maker is not None and kind.maker is own]
+
+    def _list_fields(self) -> Sequence[str]:
+        return (self.field,) if isinstance(self.field, str) else self.field
 
     def dump(self, part: Any) -> Any:
         """Return a part as JSON."""
         return to_plain(part)
 
     def load(self, part: Any) -> Any:
-        """Return the part that ``dump`` wrote; here, a text with its JSON."""
+        """Return the part that ``dump`` wrote; here, its JSON, as a text if parts are objects."""
+        if self._reads_json:
+            return part
         return self.make({"type": "text", "text": json.dumps(part, ensure_ascii=False)}, None)
 
     def read(self, part: Any) -> Block:
@@ -138,18 +205,42 @@ class PartsCodec:
         if block["type"] == "part":
             return self.load(block["part"])
         if origin is not None:
-            kind, name = self._match(origin)[0], _CHANGED[block["type"]]
+            kind = self._match(origin)[0]
+            name = next(name for name in _CHANGED[block["type"]] if name in kind.fields)
             return kind.fields[name].put(origin, block, name)
         known = {kind.kind: kind for kind in reversed(self.kinds)}
         return known[block["type"]].make(block, self.load) if block["type"] in known else self.load(block)
 
-    def _match(self, part: Any) -> tuple[Any, Block]:
-        seen = part if any(kind.maker for kind in self.kinds) else self.dump(part)
+    @property
+    def _reads_json(self) -> bool:
+        return not any(kind.maker for kind in self.kinds)
+
+    def _match(self, part: Any, *, is_dumped: bool = False) -> tuple[Any, Block]:
+        seen = self.dump(part) if self._reads_json and not is_dumped else part
         for kind in self.kinds:
             block = kind.read(seen)
-            if block is not None:
-                return kind, block
-        return None, {"type": "part", "part": self.dump(part)}
+            if block is None:
+                continue
+            if isinstance(block.get("content"), list):
+                block["content"] = self._read_items(block["content"])
+            if self.made_ids and str(block.get("id", "")).startswith(self.made_ids):
+                block["id"] = ""
+            return kind, block
+        return None, {"type": "part", "part": seen if self._reads_json else self.dump(part)}
+
+    def _read_items(self, items: list[Any]) -> str | list[Block]:
+        """Return a result that is a list of parts as text, or as blocks if it carries more than text."""
+        # The items of a part that was dumped are dumped, too.
+        blocks = [self._match(item, is_dumped=self._reads_json)[1] for item in items]
+        if all(block["type"] == "text" for block in blocks):
+            return "\n".join(block["text"] for block in blocks)
+        return [
+            block if block["type"] in ("text", "part") else {"type": "part", "part": self._dump_item(item)}
+            for block, item in zip(blocks, items, strict=True)
+        ]
+
+    def _dump_item(self, item: Any) -> Any:
+        return item if self._reads_json else self.dump(item)
 
     def to_raw(self, message: Any) -> list[Block]:
         """Return a message as chat messages: one for each tool result, one for everything else."""
@@ -161,12 +252,7 @@ class PartsCodec:
             for block in blocks
             if block["type"] == "result"
         ]  # fmt: skip
-        calls = [
-            {"id": block["id"], "type": "function",
-             "function": {"name": block["name"], "arguments": block["arguments"]}}
-            for block in blocks
-            if block["type"] == "call"
-        ]  # fmt: skip
+        calls = [write_call(one["id"], one["name"], one["arguments"]) for one in blocks if one["type"] == "call"]
         said = [block for block in blocks if block["type"] not in ("call", "result")]
         # A user's message may also hold instructions of the system: these blocks have a role of their own.
         for spoken, group in groupby(said, lambda block: block.pop("role", "user" if role == "tool" else role)):
@@ -246,36 +332,23 @@ def read_text(content: Any) -> str:
     return "".join(str(block.get("text") or "") for block in content)
 
 
-def write_url(media_type: str | None, data: bytes | str) -> str:
-    """Return bytes, or their base64, as a data address."""
+def write_url(media_type: str | None, data: bytes | str | None) -> str | None:
+    """Return a picture's bytes, or their base64, as a data address; None if there are none."""
+    kind = media_type or "image/png"
     written = base64.b64encode(data).decode() if isinstance(data, bytes) else data
-    return f"data:{media_type or 'image/png'};base64,{written}"
+    return f"data:{kind if '/' in kind else f'image/{kind}'};base64,{written}" if written else None
 
 
 def read_url(url: str) -> tuple[str, str]:
-    """Return the media type of a data address and its bytes as base64."""
+    """Return the media type of a data address and its bytes as base64; no bytes for another address."""
     head, _, written = url.partition(";base64,")
-    return head.removeprefix("data:"), written
+    return head.removeprefix("data:") if written else "image/png", written
 
 
-def image_at(path: str, media_type: str, data: str, prefix: str = "") -> At:
-    """Return the place of an image: an object with the media type, without a prefix, and the bytes as base64."""
-
-    def read(part: Any) -> str | None:
-        image = At(path).take(part)
-        written = At(data).take(image)
-        return write_url(f"{prefix}{At(media_type).take(image)}", written) if written else None
-
-    def write(url: str) -> Block:
-        found, written = read_url(url)
-        return dict(evolve(evolve({}, media_type, found.removeprefix(prefix)), data, written))
-
-    return At(path, read, write)
-
-
-def write_tool(name: str, description: str | None, parameters: Any) -> Block:
-    """Return a tool as chat completions describe it."""
-    return {"type": "function", "function": {"name": name, "description": description or "", "parameters": parameters}}
+def write_call(name: str, function: str, arguments: Any) -> Block:
+    """Return a call as chat completions have it."""
+    written = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    return {"id": name, "type": "function", "function": {"name": function, "arguments": written}}
 
 
 def _number(blocks: list[Block]) -> list[Block]:
@@ -306,6 +379,26 @@ def _split(raw: Block) -> Iterator[Block]:
     for call in raw.get("tool_calls") or ():
         function = call["function"]
         yield {"type": "call", "id": call["id"], "name": function["name"], "arguments": function["arguments"]}
+
+
+def _write_json(value: Any, empty: str) -> Any:
+    """Return a value as a text, unless it is a text or a list of parts already."""
+    if value is None or isinstance(value, str | list):
+        return empty if value is None else value
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _read_object(text: str) -> Block:
+    """Return the object that a call's arguments say; a model may also have written something else."""
+    try:
+        read = json.loads(text)
+    except (ValueError, RecursionError):
+        read = None
+    return read if isinstance(read, dict) else {"arguments": text}
+
+
+def _is_in(part: Any, parts: Sequence[Any]) -> bool:
+    return any(part is one for one in parts)
 
 
 def _drop_role(block: Block) -> Block:

@@ -7,39 +7,26 @@ Without ``session`` each conversation id is a session.
 
 from __future__ import annotations
 
-import base64
+from base64 import b64decode
 from dataclasses import replace
 from functools import partial
+from itertools import groupby
 from typing import Any
 
 from pydantic import TypeAdapter
 
-from refold.errors import ConfigError
-from refold.integrations import Adapter
-from refold.integrations.parts import At, PartKind, PartsCodec, read_url, write_tool, write_url
+from refold.integrations import Adapter, needs
+from refold.integrations.parts import At, PartKind, PartsCodec
 
-try:
+with needs("Refold", "pydantic-ai 2.0"):
     from pydantic_ai import Tool, exceptions
     from pydantic_ai import messages as m
     from pydantic_ai.capabilities import AbstractCapability
     from pydantic_ai.toolsets import FunctionToolset
-except ImportError as error:
-    raise ConfigError(f"Refold needs pydantic-ai with capabilities, 2.0 or newer ({error})") from error
 
 _PARTS: TypeAdapter[Any] = TypeAdapter(m.ModelResponsePart | m.ModelRequestPart | m.UserContent)
-
-
-def _write_response(part: Any) -> Any:
-    return part.model_response_str() if isinstance(part, m.ToolReturnPart) else part.model_response()
-
-
-def _read_binary(url: str) -> dict[str, Any]:
-    media_type, written = read_url(url)
-    return {"data": base64.b64decode(written), "media_type": media_type}
-
-
-_TEXT = At("content", lambda part: part.content if isinstance(part.content, str) else None)
-_ANSWERED = At("content", lambda part: _write_response(part) if part.tool_name else None)
+_RETURNED, _RETRY = At("content", m.ToolReturnPart.model_response_str), At("content", m.RetryPromptPart.model_response)
+_IS_PER_ATTEMPT = hasattr(AbstractCapability, "prepare_model_request")
 
 
 class PydanticCodec(PartsCodec):
@@ -48,39 +35,33 @@ class PydanticCodec(PartsCodec):
     dump = staticmethod(partial(_PARTS.dump_python, mode="json"))
     load = staticmethod(lambda part: _PARTS.validate_python(part))
     kinds = (
-        PartKind("text", str, text=At("text", str)),
-        PartKind("text", m.UserPromptPart, text=_TEXT),
+        PartKind("text", str),
+        PartKind("text", m.UserPromptPart, text="content"),
         PartKind("text", m.SystemPromptPart, text="content", role=At("", lambda _: "system")),
         PartKind("text", m.TextPart, text="content"),
         PartKind("thinking", m.ThinkingPart, thinking="content", signature="signature"),
-        PartKind("call", m.ToolCallPart, id="tool_call_id", name="tool_name", arguments="args"),
-        PartKind("result", m.ToolReturnPart, content=_ANSWERED, id="tool_call_id", name="tool_name"),
-        PartKind("result", m.RetryPromptPart, content=_ANSWERED, id="tool_call_id", name="tool_name"),
-        PartKind("text", m.RetryPromptPart, text=At("content", _write_response)),
-        PartKind(
-            "image_url", m.BinaryContent, url=At("", lambda one: write_url(one.media_type, one.data), _read_binary)
-        ),
+        PartKind("call", m.ToolCallPart, name="tool_name", id="tool_call_id", arguments="args"),
+        PartKind("result", m.ToolReturnPart, name="tool_name", id="tool_call_id", content=_RETURNED),
+        PartKind("result", m.RetryPromptPart, name="tool_name", id="tool_call_id", content=_RETRY),
+        PartKind("text", m.RetryPromptPart, text=_RETRY),
+        PartKind("image_url", m.BinaryContent, data=At("data", write=b64decode), media_type="media_type"),
         PartKind("image_url", m.ImageUrl, url="url"),
     )
 
     def open(self, message: m.ModelMessage) -> tuple[str, list[Any]]:
         """Return a message's role and its parts; what a user says in several pieces is opened, too."""
-        if isinstance(message, m.ModelResponse):
-            return "assistant", list(message.parts)
-        opened = [part.content if _is_listed(part) else [part] for part in message.parts]
-        return "user", [one for part in opened for one in part]
+        role = "assistant" if isinstance(message, m.ModelResponse) else "user"
+        return role, [one for part in message.parts for one in (part.content if _is_listed(part) else [part])]
 
     def close(self, role: str, parts: list[Any], origin: Any) -> m.ModelMessage:
         """Return a message with these parts."""
-        if role == "assistant":
-            made = [m.TextPart(part) if isinstance(part, str) else part for part in parts]
-            return m.ModelResponse(made) if origin is None else replace(origin, parts=made)
-        if role == "system":
-            parts = [m.SystemPromptPart(part) if isinstance(part, str) else part for part in parts]
-        pieces = [one for one in parts if not hasattr(one, "part_kind")]
-        said = m.UserPromptPart(pieces[0] if len(pieces) == 1 and isinstance(pieces[0], str) else pieces)
-        made = [part for part in parts if hasattr(part, "part_kind")] + ([said] if pieces else [])
-        return m.ModelRequest(made) if origin is None else replace(origin, parts=made)
+        kind = {"assistant": m.TextPart, "system": m.SystemPromptPart}.get(role, m.UserPromptPart)
+        made: list[Any] = []
+        for is_part, group in groupby(parts, lambda part: hasattr(part, "part_kind")):
+            held = list(group)
+            made += held if is_part else [kind(held[0] if held[1:] == [] and isinstance(held[0], str) else held)]
+        whole = m.ModelResponse if role == "assistant" else m.ModelRequest
+        return whole(made) if origin is None else replace(origin, parts=made)
 
 
 class Refold(Adapter, AbstractCapability[Any]):
@@ -94,28 +75,25 @@ class Refold(Adapter, AbstractCapability[Any]):
 
     def get_toolset(self) -> Any:
         """Return the context tools, if they are wanted; they need a session with a name."""
-        return FunctionToolset(self.refold.tools("pydantic_ai")) if self._has_tools else None
+        return FunctionToolset(self.list_tools()) if self._has_tools else None
 
-    if hasattr(AbstractCapability, "prepare_model_request"):
+    async def prepare_model_request(self, ctx: Any, request_context: Any) -> Any:
+        """Return the request of this attempt inside the window of the model that serves it."""
+        prepared = await self.session_for(ctx).prepare_async(**_read(request_context))
+        return replace(request_context, messages=prepared.messages)
 
-        async def prepare_model_request(self, ctx: Any, request_context: Any) -> Any:
-            """Return the request of this attempt inside the window of the model that serves it."""
-            messages = await self.fit(self.session_for(ctx), _read(request_context))
-            return replace(request_context, messages=messages)
+    async def on_model_request_error(self, ctx: Any, *, request_context: Any, error: Exception) -> Any:
+        """Have a request that was refused as too long sent again, once; the next attempt fits the smaller window."""
+        if _IS_PER_ATTEMPT and request_context.attempt == 1 and await self.session_for(ctx).refuse_async(error):
+            raise exceptions.RetryModelRequest from error
+        raise error
 
-        async def on_model_request_error(self, ctx: Any, *, request_context: Any, error: Exception) -> Any:
-            """Answer a request that was refused as too long with a shorter one, once."""
-            if request_context.attempt == 1 and await self.refit_later(self.session_for(ctx), error):
-                raise exceptions.RetryModelRequest from error
-            raise error
-
-    else:
-
-        async def wrap_model_request(self, ctx: Any, *, request_context: Any, handler: Any) -> Any:
-            """Send a request that fits; one that is refused as too long is answered once with a shorter one."""
-            return await self.session_for(ctx).call_async(
-                lambda prepared: handler(replace(request_context, messages=prepared.messages)), **_read(request_context)
-            )
+    async def wrap_model_request(self, ctx: Any, *, request_context: Any, handler: Any) -> Any:
+        """Do the same in versions that have no hook for each attempt."""
+        if _IS_PER_ATTEMPT:
+            return await handler(request_context)
+        session, send = self.session_for(ctx), lambda fit: handler(replace(request_context, messages=fit.messages))
+        return await session.call_async(send, **_read(request_context))
 
     async def after_model_request(self, ctx: Any, *, request_context: Any, response: Any) -> Any:  # noqa: ARG002
         """Store a response with its usage."""
@@ -133,13 +111,7 @@ def _is_listed(part: Any) -> bool:
 
 
 def _read(request_context: Any) -> dict[str, Any]:
-    asked = request_context.model_request_parameters
-    return {
-        "messages": request_context.messages,
-        "system": "\n\n".join(part.content for part in getattr(asked, "instruction_parts", None) or ()),
-        "tools": [
-            write_tool(one.name, one.description, one.parameters_json_schema)
-            for one in [*asked.function_tools, *asked.output_tools]
-        ],
-        "model": getattr(request_context.model, "model_name", None),
-    }
+    asked, model = request_context.model_request_parameters, getattr(request_context.model, "model_name", None)
+    system = "\n\n".join(part.content for part in getattr(asked, "instruction_parts", None) or ())
+    tools = [*asked.function_tools, *asked.output_tools]
+    return {"messages": request_context.messages, "system": system, "tools": tools, "model": model}

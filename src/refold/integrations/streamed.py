@@ -133,3 +133,25 @@ async def follow_async(stream: AsyncIterator[Any], session: ManagedSession) -> A
     finally:
         if reply.is_done and not is_stored:
             await session.commit_async(reply.reply, reply.usage, finish_reason=reply.finish_reason)
+
+
+def store(answer: Any, session: ManagedSession) -> Any:
+    """Store an answer and return it; a streamed one is stored when it ends, by the stream that is returned."""
+    if hasattr(answer, "_iterator"):  # A stream of the providers' SDKs, which applications know by its class.
+        answer._iterator = follow(answer._iterator, session)
+    elif hasattr(answer, "__next__"):
+        return follow(answer, session)
+    else:
+        session.commit(answer)
+    return answer
+
+
+async def store_async(answer: Any, session: ManagedSession) -> Any:
+    """The same as ``store``, for callers with an event loop."""
+    if hasattr(answer, "_iterator"):
+        answer._iterator = follow_async(answer._iterator, session)
+    elif hasattr(answer, "__anext__"):
+        return follow_async(answer, session)
+    else:
+        await session.commit_async(answer)
+    return answer

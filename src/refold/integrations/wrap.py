@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from refold.errors import ConfigError
 from refold.integrations import open_session
-from refold.integrations.streamed import follow, follow_async
+from refold.integrations.streamed import store, store_async
 from refold.manager import ContextCompressionManager
 from refold.manager.managed import ManagedSession
 from refold.tokens import model_info
@@ -62,12 +62,8 @@ def _send(session: ManagedSession, post: Callable[..., Any], path: str, rest: di
     body, options = _read_body(session, path, rest.get("body"))
     if body is None:
         return post(path, **rest)
-    reply = session.call(lambda prepared: post(path, **{**rest, "body": prepared.body}), body, **options)
-    answer = reply.parse() if hasattr(reply, "http_response") else reply
-    if hasattr(answer, "_iterator"):
-        answer._iterator = follow(answer._iterator, session)
-    else:
-        session.commit(answer)
+    reply = session.call(lambda fit: post(path, **{**rest, "body": fit.body}), body, **options)
+    store(reply.parse() if hasattr(reply, "http_response") else reply, session)
     return reply
 
 
@@ -75,13 +71,9 @@ async def _send_async(session: ManagedSession, post: Callable[..., Any], path: s
     body, options = _read_body(session, path, rest.get("body"))
     if body is None:
         return await post(path, **rest)
-    reply = await session.call_async(lambda prepared: post(path, **{**rest, "body": prepared.body}), body, **options)
+    reply = await session.call_async(lambda fit: post(path, **{**rest, "body": fit.body}), body, **options)
     answer = reply.parse() if hasattr(reply, "http_response") else reply
-    answer = await answer if inspect.isawaitable(answer) else answer
-    if hasattr(answer, "_iterator"):
-        answer._iterator = follow_async(answer._iterator, session)
-    else:
-        await session.commit_async(answer)
+    await store_async(await answer if inspect.isawaitable(answer) else answer, session)
     return reply
 
 
