@@ -9,6 +9,7 @@ the first sessions of a file from both halves: settings chosen with it are no lo
 
     python benchmarks/bench_replay.py                          the tables of docs/benchmarks.md
     python benchmarks/bench_replay.py --half tune --set fold.summary_share=0.3
+    python benchmarks/bench_replay.py --quick --keep likely    folds keep what is likely to be used next
     python benchmarks/bench_replay.py --quick --sets swe_mini  raw and default, the first 40 sessions, no recall
 
 The *whole bill* adds what a real agent would pay to read again what it copied later but no longer saw; *copied text in
@@ -28,6 +29,8 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from likely_use import LikelyPolicy
 
 from refold.budget import Budget, Tariff, window_budget
 from refold.config import CompressionConfig
@@ -67,6 +70,7 @@ class Task:
     window: str
     settings: dict[str, Any]
     with_recall: bool = False
+    keeps: str = "newest"
 
     def make_budget(self, measured: Measured) -> Budget:
         config = self.make_config()
@@ -87,7 +91,8 @@ class Task:
 
     def make_policy(self, room: PolicyRoom) -> Policy:
         baseline = BASELINES.get(self.policy)
-        return baseline(room) if baseline else LadderPolicy(room, self.make_config())
+        ladder = LikelyPolicy if self.keeps == "likely" else LadderPolicy
+        return baseline(room) if baseline else ladder(room, self.make_config())
 
     def run(self) -> SessionRecord:
         return replay_session(
@@ -241,7 +246,9 @@ def bench_set(
     for policy in policies:
         # A baseline does not look at prices: one replay serves all of them.
         for read in arguments.reads if policy not in BASELINES else arguments.reads[:1]:
-            tasks = [Task(line, policy, read, window, settings, not arguments.no_recall) for line in lines]
+            tasks = [
+                Task(line, policy, read, window, settings, not arguments.no_recall, arguments.keep) for line in lines
+            ]
             done[policy, read] = list(pool.map(run_task, tasks, chunksize=1))
         print(".", end="", file=sys.stderr, flush=True)
     least, *_ = arguments.reads
@@ -289,6 +296,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--no-recall", action="store_true", help="do not search for what is not in view")
     parser.add_argument("--reads", nargs="*", type=float, default=READS, help="prices of a cache read")
+    parser.add_argument("--keep", choices=("newest", "likely"), default="newest", help="what folds keep verbatim")
     parser.add_argument("--quick", action="store_true", help="see above; takes a few minutes per set")
     arguments = parser.parse_args()
     if arguments.quick:

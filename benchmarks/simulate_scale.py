@@ -2,7 +2,7 @@
 
     python benchmarks/simulate_scale.py --sessions 1000000
     python benchmarks/simulate_scale.py --rates 120 210 330           fits the model to the rates of 1, 2 and 4 gateways
-    python benchmarks/simulate_scale.py --cpu-ms 6.3 7.2 10.5         the same from processor time per request
+    python benchmarks/simulate_scale.py --cpu-ms 2.5 2.6 4.4         the same from processor time per request
 
 The day is simulated minute by minute: sessions begin by a daily curve (the busiest hour has twice the mean), each sends
 its requests over its length, and a gateway serves what its cores can. Every figure that the model uses is an option,
@@ -185,10 +185,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-REQUEST_MS = 7.0
+REQUEST_MS = 2.6
 FOLD_MS = 200.0
-DATABASE_MS = 2.2
-MESSAGE_BYTES = 1_532.0
+DATABASE_MS = 0.8
+MESSAGE_BYTES = 1_371.0
 INDEX_BYTES = 217.0
 
 if __name__ == "__main__":

@@ -21,13 +21,14 @@ class PeerFailed(RefoldError):
 
 @dataclass(frozen=True)
 class Entry:
-    """One peer: what pip installs, which version the table names, and the file and class that drive it."""
+    """One peer: what pip installs, the file and class that drive it, its title, and the oldest Python it runs on."""
 
     name: str
     package: str
     file: Path
     kind: str
     title: str
+    python: tuple[int, int] = (3, 11)
 
     def make_worker(self, python: Path) -> Worker:
         return Worker(python, self)

@@ -1,23 +1,24 @@
 """One table for refold and its peers, in one run, on the same sessions: what it costs and what stays in view.
 
 Each peer is the real library in its own environment (``build/peers/NAME``), made by this script; one that cannot be
-installed is left out, with the reason. All have the same window (what the system prompt leaves is 2.5 times too small),
-the same token counter, the same prefix cache (write 1.25, read 0.1, output 5), and the same stand-in for a summariser,
-whose calls are billed. A peer acts at 0.75 of the room that the system prompt leaves and comes down to 0.5, or has its
-own defaults where it takes no such numbers. OpenHands is missing: its SDK needs Python 3.12.
+installed is left out, with the reason. OpenHands needs Python 3.12: it is measured where one is found. All have the
+same window (what the system prompt leaves is 2.5 times too small), the same token counter, the same prefix cache (write
+1.25, read 0.1, output 5), and the same stand-in for a summariser, whose calls are billed. A peer acts at 0.75 of the
+room that the system prompt leaves and comes down to 0.5, or has its own defaults where it takes no such numbers.
 
     python benchmarks/peers/run.py                      the sample sessions of this repository
     python benchmarks/peers/run.py --recorded           the recorded sessions of bench_replay too, where they are
     python benchmarks/peers/run.py --peers langchain --no-install
+    python benchmarks/peers/run.py --python ~/.pyenv/versions/3.12.1/bin/python
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
-import venv
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -49,6 +50,7 @@ PEERS = (
     ),
     Entry("pydantic", "pydantic-ai-harness", HERE / "pydantic_harness.py", "Tiered", "Pydantic AI harness"),
     Entry("headroom", "headroom-ai", HERE / "headroom_compress.py", "Headroom", "headroom"),
+    Entry("openhands", "openhands-sdk", HERE / "openhands_condenser.py", "Condenser", "OpenHands condenser", (3, 12)),
     Entry("litellm", "litellm", HERE / "litellm_compress.py", "Compress", "litellm.compress"),
 )
 HEAD = (
@@ -66,15 +68,21 @@ class Results:
     failures: dict[str, str] = field(default_factory=dict)
 
 
-def find_python(entry: Entry, *, install: bool) -> Path | None:
+def find_python(entry: Entry, arguments: argparse.Namespace) -> Path | None:
     """Return the interpreter of a peer's environment, made if need be; None if it cannot be installed."""
-    folder = ROOT / "build" / "peers" / entry.name
+    folder = arguments.environments / entry.name
     python = folder / "bin" / "python"
     if python.exists() and (folder / "installed").exists():
         return python
-    if not install:
+    if arguments.no_install:
         return None
-    venv.create(folder, with_pip=True, clear=True)
+    base = find_base(entry, [sys.executable, *arguments.python, "python3.12", "python3.13", "python3.14"])
+    if base is None:
+        print(
+            f"{entry.name} left out: it needs Python {'.'.join(map(str, entry.python))}; see --python", file=sys.stderr
+        )
+        return None
+    subprocess.run([base, "-m", "venv", "--clear", str(folder)], check=True)
     made = subprocess.run(
         [str(python), "-m", "pip", "install", "-q", entry.package], capture_output=True, text=True, check=False
     )
@@ -84,6 +92,16 @@ def find_python(entry: Entry, *, install: bool) -> Path | None:
         return None
     (folder / "installed").touch()
     return python
+
+
+def find_base(entry: Entry, candidates: Sequence[str]) -> str | None:
+    """Return the first interpreter that runs and is new enough for a peer."""
+    code = f"import sys; sys.exit(sys.version_info < {entry.python})"
+    for candidate in candidates:
+        found = shutil.which(candidate)
+        if found and subprocess.run([found, "-c", code], capture_output=True, check=False).returncode == 0:
+            return found
+    return None
 
 
 def find_version(entry: Entry, python: Path) -> str:
@@ -192,6 +210,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--recorded", action="store_true", help="recorded sessions too")
     parser.add_argument("--sets", nargs="*", default=SETS)
     parser.add_argument("--sessions", type=int, default=20, help="how many of each recorded set")
+    parser.add_argument("--environments", type=Path, default=ROOT / "build" / "peers", help="where peers are installed")
+    parser.add_argument("--python", action="append", default=[], help="an interpreter for peers that need a newer one")
     parser.add_argument("--no-install", action="store_true", help="only peers whose environment is there")
     return parser.parse_args()
 
@@ -199,7 +219,7 @@ def parse_arguments() -> argparse.Namespace:
 def main() -> None:
     arguments = parse_arguments()
     chosen = [entry for entry in PEERS if entry.name in arguments.peers]
-    found = [(entry, find_python(entry, install=not arguments.no_install)) for entry in chosen]
+    found = [(entry, find_python(entry, arguments)) for entry in chosen]
     peers = [(entry, python) for entry, python in found if python is not None]
     print("## refold and its peers (`benchmarks/peers/run.py`)")
     bench("sample sessions of this repository", list(read_samples()), peers)

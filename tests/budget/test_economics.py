@@ -114,6 +114,12 @@ def test_a_fold_is_made_if_it_saves_a_tenth_of_the_bill() -> None:
     )
 
 
+def test_a_fold_to_save_money_frees_at_least_half_of_the_view() -> None:
+    # In a window of 22,000 tokens, of which a fold leaves 40 %, that is at four fifths of it.
+    assert forecast_fold(Counts(19_900), 0, ROOM, Economics(TARIFF, GROWN)) is None
+    assert forecast_fold(Counts(20_100), 0, ROOM, Economics(TARIFF, GROWN)) is not None
+
+
 def test_expected_re_reads_can_make_it_not_worth_it() -> None:
     # Each of 20 messages costs 0.1 x 10,000 and 60 x 5 to ask for, and 1,000 x 1.25 to write: 20 x 2,550 = 51,000.
     economics = Economics(TARIFF, GROWN, expect_rereads=lambda _: Rereads(20.0, 20_000.0))

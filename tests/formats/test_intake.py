@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessa
 
 from refold import CompressionConfig, ContextCompressionManager, FormatError, compress
 from refold.formats import MessageSource
+from refold.formats.intake import read_tools
 from refold.testing import find_violations
 
 SMALL = CompressionConfig(window=4_000, reserve=500)
@@ -214,3 +216,20 @@ def test_anything_else_gets_an_error_that_names_the_remedy(given: Any, remedy: s
     with pytest.raises(FormatError) as error:
         compress(given, 1_000)
     assert remedy in str(error.value)
+
+
+def test_tools_may_be_objects_of_a_framework() -> None:
+    schema = {"type": "object", "properties": {"number": {"type": "integer"}}}
+    read = SimpleNamespace(name="read", description="Read.", params_json_schema=schema)
+    ask = SimpleNamespace(name="ask", description=None, parameters=lambda: schema)
+    whole = SimpleNamespace(name="w", schema={"name": "whole", "description": "All.", "parameters": schema})
+    tools = read_tools([read, (ask, {"type": "web_search"}), whole, len])
+    assert [tool.get("function", tool) for tool in tools] == [
+        {"name": "read", "description": "Read.", "parameters": schema},
+        {"name": "ask", "description": "", "parameters": schema},
+        {"type": "web_search"},
+        {"name": "whole", "description": "All.", "parameters": schema},
+    ]
+    given = [{"type": "function"}]
+    assert read_tools(given) is given
+    assert read_tools(None) is None

@@ -12,8 +12,8 @@ import pytest
 
 from refold.conversation.turn import find_units
 from refold.formats import parse_messages, read_conversation, write_conversation
-from refold.testing.convert import to_anthropic, to_responses
 from refold.testing.provider_rules import find_violations
+from tests.convert import to_anthropic, to_responses
 from tests.effort import first_of, is_quick
 
 Convert = Callable[[list[Any], Any], Any]

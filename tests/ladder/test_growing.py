@@ -80,7 +80,7 @@ def count(messages: Sequence[Any]) -> int:
 def test_after_a_fold_the_last_exchanges_of_a_chat_are_verbatim(
     words: tuple[str, str], window: int, tmp_path: Path
 ) -> None:
-    folds = [one for one in grow(tmp_path, talk(words, 240), window=window, reserve=0) if one.is_folded]
+    folds = [one for one in grow(tmp_path, talk(words, window // 32), window=window, reserve=0) if one.is_folded]
     assert len(folds) >= 3, "the third fold has two records before it"
     target = CompressionConfig().tiers().target * window
     for one in folds:

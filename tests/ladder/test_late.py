@@ -8,7 +8,7 @@ import pytest
 import refold
 from refold.config import CompressionConfig
 from refold.conversation import because
-from refold.manager import compress
+from refold.manager import batch
 from refold.testing import find_violations
 from tests.stages.sessions import step, user
 
@@ -26,7 +26,7 @@ def work(steps: int) -> list[Any]:
 def test_what_does_not_finish_in_time_still_fits_with_the_newest_steps(
     seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compress, "CPU_S_MAX", seconds)
+    monkeypatch.setattr(batch, "CPU_S_MAX", seconds)
     manager = refold.ContextCompressionManager(CompressionConfig(window=WINDOW, reserve=1_000), tmp_path)
     messages = work(150)
     prepared = manager.prepare_context_sync("s", messages)
@@ -37,23 +37,23 @@ def test_what_does_not_finish_in_time_still_fits_with_the_newest_steps(
 
 
 def test_without_time_the_view_keeps_most_of_the_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compress, "CPU_S_MAX", -1.0)
+    monkeypatch.setattr(batch, "CPU_S_MAX", -1.0)
     manager = refold.ContextCompressionManager(CompressionConfig(window=WINDOW, reserve=1_000), tmp_path)
     prepared = manager.prepare_context_sync("s", work(150))
     assert prepared.total_tokens > 0.75 * (WINDOW - 1_000)
     assert prepared.report is not None
     assert because.TOO_LONG() in [stage.note for stage in prepared.report.stages]
-    monkeypatch.setattr(compress, "CPU_S_MAX", 60.0)
+    monkeypatch.setattr(batch, "CPU_S_MAX", 60.0)
     again = manager.prepare_context_sync("s", [*work(150), user("And now?"), *work(30)[1:]])
     assert any(edit.stage == "fold" for edit in again.edits), "the next compression has its time again"
 
 
 def test_time_is_counted_by_thread_and_not_while_waiting() -> None:
-    limit = compress.WorkLimit(0.05)
+    limit = batch.WorkLimit(0.05)
     limit.check()
     sum(range(6_000_000))
     limit.resume()
     limit.check()
     sum(range(6_000_000))
-    with pytest.raises(compress.OutOfTime):
+    with pytest.raises(batch.OutOfTime):
         limit.check()

@@ -30,6 +30,7 @@ from tests.laws.test_growth import PRESETS, convert, make_session
 from tests.recorded.sessions import read_records
 
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
+WIRES = ("openai-chat", "anthropic", "openai-responses")
 COUNTED = ("archive", "importance", "hybrid", "turns", "offload")
 PRICES = Tariff(CacheRules(read=0.1, write=1.25, lifetime_s=300))
 # A record of what was folded, and its frame: less than this never decides whether new content fits.
@@ -106,7 +107,7 @@ def test_generated_sessions_are_sent_whole_first(preset: str, talk: Talk, room: 
         walk.send(new)
 
 
-@pytest.mark.parametrize(("wire", "preset"), each_once(("openai-chat", "anthropic", "openai-responses"), PRESETS))
+@pytest.mark.parametrize(("wire", "preset"), each_once(WIRES, PRESETS))
 def test_a_long_session_is_sent_whole_first_in_every_format_and_preset(wire: str, preset: str) -> None:
     sent, _ = convert(wire, make_session(4))
     walk = Walk(wire, preset, window(3_000))
@@ -115,15 +116,58 @@ def test_a_long_session_is_sent_whole_first_in_every_format_and_preset(wire: str
     assert walk.folded, "a session that is never compressed proves nothing"
 
 
+# Half a pixel is enough: a picture is counted by its size, which is unknown here.
+PICTURE = "data:image/png;base64,iVBORw0KGgo="
+
+
+def mixed_session() -> list[dict[str, Any]]:
+    """A session with three calls at once, pictures between words, and tool results that are sent as user text."""
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "Find out why orders are late."}]
+    for n in range(40):
+        rows = [f"{n:02}:{m:02} order {n * 991 + m} left berth {m} after {m * 13} minutes" for m in range(12)]
+        if n % 4 == 1:
+            messages.append({"role": "assistant", "content": f"```bash\ncat day_{n}.log\n```"})
+            messages.append({"role": "user", "content": "Observation: " + "\n".join(rows)})
+            continue
+        if n % 4 == 2:
+            picture = {"type": "image_url", "image_url": {"url": PICTURE}}
+            messages.append({"role": "assistant", "content": f"Show me chart {n}, please."})
+            messages.append({"role": "user", "content": [{"type": "text", "text": "\n".join(rows[:6])}, picture]})
+            continue
+        calls = [
+            {"id": f"c{n}_{m}", "type": "function", "function": {"name": "run", "arguments": f'{{"day": {m}}}'}}
+            for m in range(3)
+        ]
+        messages.append({"role": "assistant", "content": f"Three days at once, {n}.", "tool_calls": calls})
+        messages += [
+            {"role": "tool", "tool_call_id": f"c{n}_{m}", "content": "\n".join(rows[m * 4 : m * 4 + 4])}
+            for m in range(3)
+        ]
+    return messages
+
+
+@pytest.mark.parametrize(("wire", "preset"), each_once(WIRES, PRESETS))
+def test_calls_at_once_pictures_and_results_as_user_text_are_sent_whole_first(wire: str, preset: str) -> None:
+    sent, _ = convert(wire, mixed_session())
+    walk = Walk(wire, preset, window(3_000))
+    for new in requests_of(parse_messages(walk.lens.format, sent)):
+        walk.send(new)
+    assert walk.folded, "a session that is never compressed proves nothing"
+
+
+RECORDED = ("tau_airline", "swe_mini", "agent_native_misc", "bfcl_long_replay", "agent_long", "zh_dialogues")
+
+
 @pytest.mark.skipif(not DATA.is_dir(), reason="no recorded sessions beside the project")
-@pytest.mark.parametrize("name", ["tau_airline", "swe_mini", "agent_native_misc", "bfcl_long_replay", "agent_long"])
+@pytest.mark.parametrize(("name", "wire", "preset"), each_once(RECORDED, WIRES, PRESETS))
 @pytest.mark.parametrize("share", [0.4, 3.0])
-def test_recorded_sessions_are_sent_whole_first(name: str, share: float) -> None:
+def test_recorded_sessions_are_sent_whole_first(name: str, wire: str, preset: str, share: float) -> None:
     for record in list(read_records(DATA, name, every=23))[:4]:
-        probe = Walk("openai-chat", "default", window(1_000_000))
-        messages = parse_messages(probe.lens.format, record["messages"][:200])
+        sent, _ = convert(wire, record["messages"][:200])
+        probe = Walk(wire, preset, window(1_000_000))
+        messages = parse_messages(probe.lens.format, sent)
         tokens = sum(probe.lens.plain(message).tokens for message in messages)
-        walk = Walk("openai-chat", "default", window(max(2_000, int(tokens * share))))
+        walk = Walk(wire, preset, window(max(2_000, int(tokens * share))))
         for new in requests_of(messages):
             walk.send(new)
 

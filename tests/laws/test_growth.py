@@ -11,7 +11,7 @@ import pytest
 import refold
 from refold.conversation import because
 from refold.testing import find_violations
-from refold.testing.convert import to_anthropic, to_responses
+from tests.convert import to_anthropic, to_responses
 from tests.effort import each_once
 
 PRESETS = ("default", "archive", "importance", "offload", "hybrid", "turns")

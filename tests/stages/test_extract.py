@@ -194,6 +194,31 @@ def test_a_long_chinese_sentence_is_not_cut_before_its_reason() -> None:
     assert split_clauses(long)[-1].endswith("最后换成方案三，因为重发的单子会换编号。")
 
 
+def test_a_chinese_statement_that_ends_in_a_question_is_told_for_its_statement() -> None:
+    said = "抱歉，没有查到符合条件的酒店，只找到一家 381 元的南粤苑酒店，您看可以吗？"
+    assert split_clauses(said) == [said.removesuffix("您看可以吗？"), "您看可以吗？"]
+    assert split_clauses("您看这家酒店可以吗？") == ["您看这家酒店可以吗？"]
+    chat = [one for at in range(12) for one in (user(f"第{at}个问题，有没有别的？"), assistant("还没有。"))]
+    raws = [*chat, user("有一两百元的酒店吗？"), assistant(said), *chat]
+    text = extract(raws, ExtractOptions(tokens_max=160), language="zh").text
+    assert "没有查到符合条件的酒店" in text
+    assert "可以吗" not in text
+
+
+def test_a_fact_that_is_told_with_an_apology_stays_in_the_record() -> None:
+    told = "I'm sorry but basic economy cannot be changed."
+    raws = [user("Please change my flight."), assistant(told), user("And the refund?")]
+    assert told in extract(raws, ExtractOptions(tokens_max=200)).text
+
+
+def test_an_apology_takes_no_line_of_a_record() -> None:
+    apology, cause = "I apologize for the confusion.", "The fare cannot be changed because it is basic economy."
+    raws = [user("Please change my flight."), assistant(f"{apology} {cause}"), user("And the refund?")]
+    text = extract(raws, ExtractOptions(tokens_max=200)).text
+    assert cause in text
+    assert apology not in text
+
+
 def test_calls_that_differ_in_one_place_are_told_once_with_what_differs() -> None:
     base = "https://staging.example.com:9443/v2/invoices?tenant={}&issued_after=2025-10-24&limit=100"
     tenants = ("tnt_q0w4hz", "tnt_b2m8xd", "tnt_7f3kq9")

@@ -1,4 +1,4 @@
-"""How much room there is, when to act, and what it costs. Pure numbers; no conversation, no clock."""
+"""Budgets, triggers and prices: the room, when to act, and what it costs. Pure numbers; no conversation, no clock."""
 
 from refold.budget.budget import Budget, Tiers, flat_budget, window_budget
 from refold.budget.economics import Carry, Charge, Economics, Tariff

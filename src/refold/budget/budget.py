@@ -76,7 +76,7 @@ def flat_budget(tokens: int) -> Budget:
 
 @dataclass(frozen=True, slots=True)
 class Tiers:
-    """Where the tiers lie, as shares of the room (window less output reserve), with a limit in tokens to the target."""
+    """The tiers as shares of the room (window less output reserve); ``target_tokens`` limits the target in tokens."""
 
     warn: float = 0.8
     soft: float = 0.9

@@ -1,7 +1,7 @@
 """Whether to compress before a request: the one decision, for every face. Pure.
 
-Triggers say what the numbers ask for. Prices may ask as well where no trigger does. The switch and the brake (L9) hold
-back everything but *hard*, because a context must fit (L1).
+Triggers compare the numbers with their limits. Where none fires, prices may still call for a compression. The switch
+and the brake (L9) hold back everything but *hard*, because a context must fit (L1).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Decision:
 
 
 def decide_batch(counts: Counts, budget: Budget, policy: DecisionPolicy) -> Decision:
-    """Say whether a trigger fires and whether anything holds it back. *hard* is never held back (L1)."""
+    """Return whether a trigger fires and whether anything holds it back. *hard* is never held back (L1)."""
     trigger = _find_trigger(counts, budget, policy)
     if not trigger.acts:
         return Decision(trigger, False, trigger.reason)

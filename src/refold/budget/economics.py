@@ -22,7 +22,7 @@ OUTPUT_PRICE = 5.0
 # A fold to save money must save at least this share of the bill that it looks at.
 SAVING_SHARE_MIN = 0.1
 # One that frees less than this share of the view would soon come again.
-FREED_SHARE_MIN = 0.4
+FREED_SHARE_MIN = 0.5
 # For how many requests a session is expected to go on: as many as it has had, within these bounds.
 REQUESTS_MIN, REQUESTS_MAX = 8, 40
 # The requests within which ``Rereads`` are expected, and what the call that reads something again takes.
@@ -147,14 +147,8 @@ class Carry:
 
     def advance(self, tokens: int) -> Carry:
         """Return the carry after one more request that changed nothing."""
-        return replace(
-            self,
-            requests=self.requests + 1,
-            session_requests=self.session_requests + 1,
-            first_tokens=self.first_tokens or tokens,
-            last_tokens=tokens,
-            idle_s=0.0,
-        )
+        counts = (self.requests + 1, self.session_requests + 1)
+        return Carry(*counts, self.first_tokens or tokens, tokens, self.floor_tokens, self.kept_tokens)
 
     def restart(self, tokens: int, kept_tokens: int) -> Carry:
         """Return the carry after a change that left ``tokens``, of which ``kept_tokens`` were written again."""
@@ -167,7 +161,7 @@ class Carry:
 
 @dataclass(frozen=True, slots=True)
 class Rereads:
-    """How many messages an agent is expected to read again within ``TABLE_REQUESTS`` of a fold, and their tokens."""
+    """The messages that an agent is expected to read again within ``TABLE_REQUESTS`` of a fold, and their tokens."""
 
     count: float = 0.0
     tokens: float = 0.0

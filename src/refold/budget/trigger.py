@@ -178,12 +178,12 @@ class Limit:
 
     @property
     def left(self) -> int:
-        """How much is missing."""
+        """The distance to the threshold."""
         return max(0, self.at - self.now)
 
     @property
     def share(self) -> float:
-        """How much of the way is done, from 0 to 1."""
+        """The part of the way that is done, from 0 to 1."""
         return min(1.0, self.now / self.at) if self.at > 0 else 1.0
 
     def unit(self, language: Language = "en") -> str:

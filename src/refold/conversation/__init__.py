@@ -1,4 +1,4 @@
-"""What was said, and what the model sees of it. The lowest layer: it knows no provider, no store, no clock."""
+"""Messages, and the view that the model sees of them. The lowest layer: it knows no provider, no store, no clock."""
 
 from refold.conversation import because
 from refold.conversation.message import Format, Message, Part, Role, Spoken

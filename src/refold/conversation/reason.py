@@ -1,4 +1,4 @@
-"""Reasons: why something was done, put off or refused, as a code and plain values. Pure.
+"""Reasons why something was done, postponed or refused: a code and plain values. Pure.
 
 The program stores, counts and compares codes, never sentences. People read ``say(reason, language)``, which fills the
 template of the code in English or Chinese; ``str(reason)`` is the English. ``because.py`` has the codes and templates.
@@ -106,11 +106,12 @@ class ReasonKind:
 CATALOGUE: dict[str, ReasonKind] = {}
 
 
-def define_reason(code: str, fields: str, en: str, zh: str) -> ReasonKind:
-    """Add a kind of reason to the catalogue; ``fields`` are the names of its values, separated by blanks."""
+def define_reason(code: str, en: str, zh: str, *unsaid: str) -> ReasonKind:
+    """Add a kind of reason to the catalogue. Its values are those that its words name, and the ``unsaid`` ones."""
     if code in CATALOGUE:
         raise ValueError(f"the reason {code!r} is defined already")
-    CATALOGUE[code] = ReasonKind(code, tuple(fields.split()), {"en": en, "zh": zh})
+    said = dict.fromkeys(name for _, name, _, _ in Formatter().parse(en) if name)
+    CATALOGUE[code] = ReasonKind(code, (*said, *unsaid), {"en": en, "zh": zh})
     return CATALOGUE[code]
 
 

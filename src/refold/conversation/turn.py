@@ -1,4 +1,4 @@
-"""Turns, units and legal cuts.
+"""Turns, units and legal cuts; the common prefix of two sequences.
 
 A unit is an assistant message with its calls and the results of those calls; any other message is a unit of its own.
 A cut may fall only between two units. Calls and results pair by position, never by id alone: real traces use an id
@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import compress, count
+from operator import ne
 
 from refold.conversation.message import Part, Spoken, is_user_turn
 
@@ -36,6 +38,11 @@ def find_units(items: Sequence[Spoken]) -> list[Unit]:
 def find_cuts(items: Sequence[Spoken]) -> list[int]:
     """Return every index where the sequence may be cut, both ends included."""
     return [0, *(unit.stop for unit in find_units(items))]
+
+
+def count_common(left: Sequence[object], right: Sequence[object]) -> int:
+    """Return the length of the common prefix of two sequences."""
+    return next(compress(count(), map(ne, left, right)), min(len(left), len(right)))
 
 
 def find_turns(items: Sequence[Spoken]) -> list[int]:

@@ -54,7 +54,7 @@ class Artifact:
 
 @dataclass(frozen=True, slots=True)
 class FoldRecord:
-    """What a fold knows besides its summary's text."""
+    """The record of a fold: its summary, and what it knows besides."""
 
     handle: str
     summary: str
@@ -127,7 +127,7 @@ CountParts = Callable[[Role, Sequence[Part], str], int]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Item:
-    """One message as the model sees it. ``messages`` are the originals it stands for, ``edits`` what shaped it."""
+    """One message as the model sees it. ``messages`` are the originals it replaces, ``edits`` those that shaped it."""
 
     raw: object
     role: Role
@@ -143,12 +143,12 @@ class Item:
 
     @property
     def is_fold(self) -> bool:
-        """True for a summary that stands for a span."""
+        """True for a summary that replaces a span."""
         return bool(self.edits) and self.edits[0].kind == "fold"
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """Ids of the messages this item stands for."""
+        """Ids of the messages behind this item."""
         return tuple(message.id for message in self.messages)
 
     def edited_parts(self) -> dict[int, Edit]:
@@ -239,7 +239,7 @@ class Lens:
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """What the model sees, with its tokens. ``fixed_tokens`` are the system prompt, the tools and the framing.
+    """The messages as the model sees them. ``fixed_tokens`` are those of the system prompt, the tools and the framing.
 
     ``held`` are the ids of messages that the current compression must leave unchanged (L11).
     """

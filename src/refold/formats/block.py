@@ -1,4 +1,4 @@
-"""What the three formats share: reading and changing provider objects, system prompts, and pairing calls with results.
+"""Shared by the three formats: reading and changing provider objects, system prompts, pairing calls with results.
 
 Reading checks types and names the place of a fault. Changing copies along the changed path only, keeps the order of
 keys, and never touches the object that came in.
@@ -176,7 +176,7 @@ def read_system(system: object, where: str = "system") -> str:
 
 
 def find_pair_faults(items: Sequence[Spoken], *, is_spread: bool = False) -> list[str]:
-    """Return what is wrong with calls and results. ``is_spread``: one step is several items in a row (Responses)."""
+    """Return the faults of calls and results. ``is_spread``: one step is several items in a row (Responses)."""
     pairing = _Pairing()
     for item in items:
         has_results = any(part.kind == "result" for part in item.parts)

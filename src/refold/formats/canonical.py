@@ -1,4 +1,4 @@
-"""The canonical form of a message, and its digest: what makes two messages the same.
+"""The canonical form of a message, and its digest: two messages with the same digest are the same.
 
 Left out: ``cache_control``, null fields, key order, and text that the configuration calls volatile. A string is
 one text part, no content is no content however it is spelled, arguments are parsed JSON. Everything else counts,
@@ -20,13 +20,13 @@ from refold.errors import FormatError
 Volatile = Callable[[str], str]
 
 DEPTH_MAX = 200
-_ARGUMENTS_DEPTH_MAX = 100  # They stand a few levels down in their message.
+_ARGUMENTS_DEPTH_MAX = 100  # Arguments are a few levels down in their message.
 _OPTIONS = orjson.OPT_SORT_KEYS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 # orjson reads integers over 64 bits as floats, so that two ids could become one.
 _LONG_NUMBER = re.compile(r"[0-9]{19}")
 # Longer arguments are not parsed: that takes long, lets no other thread run, and nothing in them is looked at.
 ARGUMENTS_CHARS_MAX = 4_000_000
-_LEVELS = 2  # Blocks stand in a message, in a result, in a document; nothing nests further.
+_LEVELS = 2  # Blocks are in a message, in a result, in a document; nothing nests further.
 # A string without an end runs to the end of the text: searching for its end again from each quote would be quadratic.
 _STRING = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 _BRACKET = re.compile(r"[\[{\]}]")
@@ -99,7 +99,7 @@ def check_depth(value: object, where: str) -> None:
     """Raise FormatError if a value nests deeper than any provider's message does."""
     layer: list[object] = [value]
     for _ in range(DEPTH_MAX):
-        layer = [inner for outer in layer for inner in _children(outer)]
+        layer = [inner for outer in layer for inner in list_children(outer)]
         if not layer:
             return
     raise FormatError(
@@ -107,7 +107,8 @@ def check_depth(value: object, where: str) -> None:
     )
 
 
-def _children(value: object) -> Iterable[object]:
+def list_children(value: object) -> Iterable[object]:
+    """Return the values inside a JSON value."""
     if isinstance(value, dict):
         return value.values()
     return value if isinstance(value, list | tuple) else ()
@@ -211,4 +212,4 @@ def _dump_slowly(form: dict[str, Any], where: str) -> bytes:
 def _has_nan(value: object) -> bool:
     if isinstance(value, float):
         return value - value != 0
-    return any(map(_has_nan, _children(value)))
+    return any(map(_has_nan, list_children(value)))

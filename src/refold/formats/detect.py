@@ -152,7 +152,7 @@ _OWN_FIELDS = frozenset(("messages", "input", "system", "instructions", "tools",
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How the messages were wrapped: ``body`` is the request around them, ``key`` the field that held them."""
+    """The wrapping of the messages: ``body`` is the request around them, ``key`` the field that held them."""
 
     wrapping: Wrapping = "list"
     key: str = ""

@@ -153,11 +153,11 @@ class Beside:
         """Fill in what the body has, and turn SDK objects into plain JSON."""
         body = intake.body
         if body is None:
-            return Beside(_read_plain(self.system), _read_plain(self.tools), self.model, self.format)
+            return Beside(read_system(self.system), read_tools(self.tools), self.model, self.format)
         tools = self.tools if self.tools is not None else body.get("tools")
         model = self.model or (body["model"] if isinstance(body.get("model"), str) else None)
         form = self.format or (RESPONSES if intake.key == "input" else None)
-        return Beside(_read_plain(self.system or intake.system), _read_plain(tools), model, form)
+        return Beside(read_system(self.system or intake.system), read_tools(tools), model, form)
 
 
 def _read_plain(value: object) -> object:
@@ -166,6 +166,51 @@ def _read_plain(value: object) -> object:
     if isinstance(value, list | tuple) and all(type(one) is dict for one in value):
         return value
     return to_plain(value)
+
+
+def read_system(system: object) -> Any:
+    """Return a system prompt as plain JSON; a list of texts without a type, in an object or not, becomes one text."""
+    plain = _read_plain(system)
+    parts = plain["parts"] if isinstance(plain, dict) and isinstance(plain.get("parts"), list) else plain
+    if isinstance(parts, list) and parts and all(isinstance(one, dict) and "type" not in one for one in parts):
+        return "\n".join(str(one.get("text") or "") for one in parts)
+    return plain
+
+
+# Where the SDKs and frameworks keep the schema of a tool's arguments.
+_TOOL_SCHEMAS = ("parameters", "parameters_json_schema", "params_json_schema", "input_schema", "schema")
+
+
+def read_tools(tools: object) -> Any:
+    """Return a request's tools as plain JSON; objects of a framework become functions of chat completions."""
+    if not isinstance(tools, Iterable) or isinstance(tools, str | Mapping):
+        return _read_plain(tools)
+    if isinstance(tools, list | tuple) and all(type(one) is dict for one in tools):
+        return tools
+    return [read for tool in tools for read in _read_tool(tool)]
+
+
+def _read_tool(tool: Any) -> list[Any]:
+    name = getattr(tool, "name", None)
+    if isinstance(tool, Mapping) or not isinstance(name, str):
+        # A set of tools is a list of them, too.
+        is_set = isinstance(tool, Iterable) and not isinstance(tool, str | Mapping) and not hasattr(tool, "model_dump")
+        if callable(tool):
+            return []  # Its description is not known here.
+        return read_tools(list(tool)) if is_set else [to_plain(tool)]
+    schema = _find_schema(tool)
+    known = {"name": name, "description": getattr(tool, "description", None) or "", "parameters": schema}
+    # Some schemas are the whole function.
+    return [{"type": "function", "function": schema if {"name", "parameters"} <= schema.keys() else known}]
+
+
+def _find_schema(tool: Any) -> dict[str, Any]:
+    for name in _TOOL_SCHEMAS:
+        value = getattr(tool, name, None)
+        schema = to_plain(value() if name == "parameters" and callable(value) else value)
+        if isinstance(schema, dict):
+            return schema
+    return {}
 
 
 def _open_body(body: Mapping[str, Any]) -> object:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from refold.conversation.turn import count_common
 from refold.conversation.view import Item, View
 
 
@@ -86,9 +87,4 @@ def find_broken(before: View, after: View, stage: str, *, is_forced: bool = Fals
 
 def common_prefix(old: tuple[Item, ...], new: tuple[Item, ...]) -> int:
     """Return how many leading items two views share as the provider's cache would see it (L6)."""
-    count = 0
-    for a, b in zip(old, new, strict=False):
-        if a.raw is not b.raw and a.raw != b.raw:
-            break
-        count += 1
-    return count
+    return count_common([item.raw for item in old], [item.raw for item in new])

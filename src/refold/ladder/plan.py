@@ -1,7 +1,7 @@
-"""From a view and a budget to a context that fits: decide, climb, check.
+"""Prepare a view for a budget: decide, run the ladder, check that the result fits.
 
-``prepare`` is a generator like the ladder it runs, and just as pure. ``budget.decision`` decides; a caller that has
-decided already, by the same function, hands in its trigger.
+``prepare`` is a pure generator, like the ladder it runs. ``budget.decision`` decides; a caller that has already decided
+by the same function passes its trigger.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ RAISED_SHARE, DOCUMENTS_SHARE = 0.6, 0.5
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a context is to be prepared: room, counts that also trigger, and the ladder.
+    """The inputs of a preparation: room, counts that also trigger, and the ladder.
 
     ``trigger`` is set when somebody else decided already: a person, a provider's overflow error. ``economics`` lets a
-    change happen when it pays; whoever holds the session hands the carry of the last outcome in again. ``restored`` has
+    change happen when it pays; the caller passes the carry of the last outcome in it. ``restored`` has
     what offloaded results were, by the text in their place, where a client sent that text back. ``unsent`` are the
     messages that no earlier request contained, by id: they are sent whole at least once if they fit (L11). ``check``
     raises OutOfTime when the work has taken too long.

@@ -19,7 +19,7 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class StageReport:
-    """What one stage did to the view."""
+    """The effect of one stage on the view."""
 
     stage: str
     tokens_before: int
@@ -37,7 +37,7 @@ class StageReport:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a compression did. ``notes`` are facts a user should know, such as an unknown model's assumed window."""
+    """The effect of a compression. ``notes`` are for the user, such as the assumed window of an unknown model."""
 
     reason: Reason
     counter: str

@@ -1,4 +1,4 @@
-"""How likely an agent reads again what a fold hides, by what the text is and how old it is.
+"""The likelihood that an agent reads folded text again, by the kind of the text and its age.
 
 The table was measured on recorded sessions in November 2026 by ``benchmarks/bench_rereads.py``: of all messages of a
 kind and age, the share that an assistant message copied from (ten words in a row) within the next 20 requests. It is

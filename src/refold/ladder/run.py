@@ -1,6 +1,6 @@
 """The ladder: run the stages, cheapest first, until the goal is met.
 
-``climb`` is a generator that yields what its stages ask and returns what became of the view; ``drive`` and
+``climb`` is a generator that yields the questions of its stages and returns the new view; ``drive`` and
 ``drive_async`` answer it. It decides nothing about when to run, and stores nothing.
 """
 
@@ -24,7 +24,7 @@ LATE_SHARE = 0.85
 
 @dataclass(frozen=True, slots=True)
 class Climb:
-    """What a run of the ladder made: the view, the edits that were accepted, and a report per stage."""
+    """The result of a run of the ladder: the view, the accepted edits, and a report per stage."""
 
     view: View
     edits: tuple[Edit, ...]

@@ -16,8 +16,7 @@ from refold.conversation import because
 from refold.conversation.message import Part, is_trajectory, mark, message_handle
 from refold.conversation.turn import Unit
 from refold.conversation.view import Edit, View, amend
-from refold.stages.span import items_of
-from refold.stages.stage import Goal, When, count_part, drop_part, next_level, seen_part
+from refold.stages.stage import Goal, When, count_part, drop_part, items_of, next_level, seen_part
 from refold.stages.truncate import OutputText, Truncate
 from refold.stages.window import fold_units
 

@@ -1,7 +1,7 @@
-"""dedupe: if a file is read again or an output repeats, the older copy becomes a pointer to the newer one.
+"""dedupe: if a file is read again or an output repeats, replace the older copy by a pointer to the newer one.
 
-What changed between the two stands beside the pointer if it is little, as a diff; if it is more, its exact count; if
-the two have little in common, both stay. The newer copy is never touched. Work is linear: copies are found by their
+If the two differ a little, the pointer includes the diff; if they differ more, the count of different lines; if they
+have little in common, both stay. The newer copy is never touched. Work is linear: copies are found by their
 text and by their call, never by comparing all with all.
 """
 
@@ -16,6 +16,7 @@ from typing import ClassVar
 from refold.conversation import because
 from refold.conversation.message import mark, message_handle
 from refold.conversation.reason import Language
+from refold.conversation.turn import count_common
 from refold.conversation.view import Edit, View
 from refold.stages.gist import Observation, describe_call, describe_size, find_observations, read_json
 from refold.stages.stage import Goal, When, check_options, replace_part, seen_part
@@ -113,8 +114,8 @@ class Dedupe:
 
     def _diff(self, old: list[str], new: list[str]) -> list[str] | None:
         """Return a unified diff without context; None if it is not short."""
-        head = _count_common(old, new)
-        tail = _count_common(old[head:][::-1], new[head:][::-1])
+        head = count_common(old, new)
+        tail = count_common(old[head:][::-1], new[head:][::-1])
         old_span, new_span = old[head : len(old) - tail], new[head : len(new) - tail]
         if max(len(old_span), len(new_span)) > _DIFF_SPAN_MAX:
             return None
@@ -139,12 +140,3 @@ def _sign_call(seen: Observation) -> tuple[str, str] | None:
     parsed = read_json(seen.call.text)
     arguments = seen.call.text if parsed is None else json.dumps(parsed, sort_keys=True)
     return seen.call.name, arguments
-
-
-def _count_common(old: list[str], new: list[str]) -> int:
-    count = 0
-    for a, b in zip(old, new, strict=False):
-        if a != b:
-            break
-        count += 1
-    return count

@@ -1,8 +1,8 @@
 """Landmarks: the lines of a long output that a reader must not miss, wherever they are.
 
-Failures, errors, exit statuses, summaries of test runs and builds, and the file headers of a diff. The rules
-know the common tools, English and Chinese, never one particular output. Linear: each line is looked at once; what is
-read of a giant output, and what is found, is bounded. They only point at lines, they never change one.
+They are failures, errors, exit statuses, summaries of test runs and builds, and the file headers of a diff. The rules
+know the common tools in English and Chinese, not one particular output. The search is linear and bounded, in what it
+reads and in what it finds. It points at lines and never changes one.
 """
 
 from __future__ import annotations
@@ -151,27 +151,20 @@ def names_shell(tool: str) -> bool:
 
 
 def looks_like_log(text: str) -> bool:
-    """Tell whether a text is the output of a command, a test run or a log, judged by its begin and its end."""
+    """Tell whether a text is the output of a command, a test run or a log, judged by its beginning and its end."""
     sample = _sample(text)
-    lines = _split(sample)
+    lines = [line[:300] for line in sample.split("\n") if line.strip()]
     logged = sum(1 for line in lines if _LOG_LINE.match(line))
     if lines and logged >= _LOG_SHARE * len(lines):
         return True
     # A run's own signs settle it, unless much of what was printed is a program's source.
-    return _RUN_SIGN.search(sample) is not None and _share_code(lines) <= _CODE_SHARE
+    code = sum(1 for line in lines if _CODE_LINE.match(line))
+    return _RUN_SIGN.search(sample) is not None and code <= _CODE_SHARE * len(lines)
 
 
 def _sample(text: str) -> str:
     half = _SAMPLE_CHARS // 2
     return text if len(text) <= _SAMPLE_CHARS else f"{text[:half]}\n{text[-half:]}"
-
-
-def _split(sample: str) -> list[str]:
-    return [line[:300] for line in sample.split("\n") if line.strip()]
-
-
-def _share_code(lines: list[str]) -> float:
-    return sum(1 for line in lines if _CODE_LINE.match(line)) / max(1, len(lines))
 
 
 def find_landmarks(text: str, start: int, stop: int, *, is_log: bool) -> list[Landmark]:

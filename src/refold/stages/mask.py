@@ -1,4 +1,4 @@
-"""mask: old observations become one line that says what they were, how large, and how to get them back.
+"""mask: replace old observations by one line each that says what they were, how large, and how to get them back.
 
 Old large arguments of tool calls lose their long values and stay valid JSON; old pictures become a phrase. Every line
 it writes is a line of the original or carries a handle. It never touches the newest units, and never a fold.
@@ -15,10 +15,15 @@ from refold.conversation.message import Part, mark, message_handle
 from refold.conversation.reason import Language
 from refold.conversation.turn import Unit
 from refold.conversation.view import Edit, Item, View
-from refold.stages.arguments import shorten_arguments
 from refold.stages.extract.values import find_values
-from refold.stages.gist import describe_call, describe_size, find_observations, find_status
-from refold.stages.media import describe_media
+from refold.stages.gist import (
+    describe_call,
+    describe_media,
+    describe_size,
+    find_observations,
+    find_status,
+    shorten_arguments,
+)
 from refold.stages.stage import Goal, When, check_options, count_part, replace_part, seen_part
 
 # Kinds of values that a later step is most likely to use again. Measured: see docs/reference/stages/mask.md.
@@ -73,7 +78,7 @@ class Mask:
         return edits
 
     def _find_border(self, view: View) -> int:
-        """Return the index from which on nothing is masked."""
+        """Return the first index that is not masked."""
         kept = 0
         for unit in reversed(view.units):
             if not _holds_observation(view.items, unit):
@@ -114,7 +119,7 @@ class _Writer:
         options = self._options
         if self._view.lens.count_text(seen.text) >= options.tokens_min:
             values = self._choose_values(part.text) if options.values else []
-            return mask_line(part, call, handle, self._language, values)
+            return mask_line(part, call, handle, self._language, values=values)
         if seen.inside and options.media and count_part(self._view, seen) >= options.tokens_min:
             # The result's text stays: only its pictures are large.
             pictures = [f"[{describe_media(media, self._language)} {handle}]" for media in seen.inside]
@@ -132,7 +137,7 @@ class _Writer:
         return chosen
 
 
-def mask_line(result: Part, call: Part | None, handle: str, language: Language, values: Sequence[str] = ()) -> str:
+def mask_line(result: Part, call: Part | None, handle: str, language: Language, *, values: Sequence[str]) -> str:
     """Return the line that replaces a result, followed by the lines that say how the tool failed, if it did."""
     tool = (call.name if call else "") or result.name
     facts = [describe_size(result.text, language), *(describe_media(media, language) for media in result.inside)]

@@ -1,4 +1,4 @@
-"""merge: a message that a newer one repeats becomes a pointer to it, with the sentences that only the older one has.
+"""merge: replace a message that a newer one repeats by a pointer and the sentences that only the older one has.
 
 Off unless asked for. Looks at plain messages alone: text of user or assistant, no calls, no results. A user's words
 are merged only if they are the same but for spaces and case. Candidates come from an index over the rarest words, so

@@ -1,6 +1,6 @@
 """offload: the oldest large tool results move to files; the message keeps the path, the size and a preview.
 
-Only the edit is made here. ``files_of`` says which files the edits name, and whoever owns the disk writes them. A path
+Only the edit is made here. ``files_of`` says which files the edits name, and the manager writes them. A path
 is a function of folder, message and part, so the same result has the same file in every run. A tool's own text that
 looks like a path line is text: only edits of this stage name files.
 """

@@ -1,7 +1,7 @@
-"""prune: old thinking goes, whole; messages that say nothing go where the view stays valid without them.
+"""prune: drop old thinking as a whole, and messages without content if the view stays valid without them.
 
-Thinking is never changed, only left out, and the newest step keeps its own. An assistant message that calls tools
-always stays. In the Responses format reasoning belongs to its call and stays with it.
+Thinking is dropped, never changed, and the newest step keeps its own. An assistant message that calls tools always
+stays. In the Responses format, reasoning belongs to its call and stays with it.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _count_freed(view: View, item: Item, drops: Sequence[Edit]) -> int:
 
 
 def _keep_valid(view: View, groups: Sequence[list[Edit]]) -> list[list[Edit]]:
-    """Return the groups that leave the view as valid as it is: all at once if they do, else halved until they do."""
+    """Return the groups of drops that cause no new fault; a group that does is halved and tried again."""
     known = Counter(view.lens.format.find_faults(view.items))
     kept: list[list[Edit]] = []
     waiting = [list(groups)]

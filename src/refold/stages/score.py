@@ -1,7 +1,7 @@
-"""score: how much a message matters, from 0 to 1, with the reasons, by rules that anyone can check.
+"""score: the importance of a message, from 0 to 1, with the reasons, by rules that anyone can check.
 
 The weights are those of the ``importance`` preset, added up in hundredths, so that sums never drift. Importance keeps
-units, not lone messages: a result that matters brings its call along. Nothing here edits; fold asks what to leave.
+whole units: an important result brings its call along. Nothing here edits; fold asks which units to leave.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ DEFAULT_OPTIONS = ScoreOptions()
 
 
 def score_message(role: str, parts: Sequence[Part], options: ScoreOptions = DEFAULT_OPTIONS) -> MessageImportance:
-    """Return how much a message matters and why."""
+    """Return the importance of a message, with the reasons."""
     text = "\n".join(part.text for part in parts if part.kind in ("text", "result"))
     is_result = role == "tool" or any(part.kind == "result" for part in parts)
     length = measure_length(text)

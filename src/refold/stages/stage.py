@@ -1,4 +1,4 @@
-"""What a stage is: its options, and one pure method that looks at a view and a goal and proposes edits.
+"""A stage: its options, and one pure method that looks at a view and a goal and proposes edits.
 
 A stage that needs a model asks by yielding: ``reply = yield Ask(prompt, tokens_max=800)``; a driver answers.
 A stage never reaches out, never changes a message, and never proposes to touch what is protected.
@@ -6,17 +6,22 @@ A stage never reaches out, never changes a message, and never proposes to touch 
 ``OutputStage`` is the base of the stages that rewrite a tool's output, on arrival or in a batch. ``render_arrival``
 applies all arrival stages to one message: each sees what the one before it made. An edit made from an earlier edit of
 the same part has a higher level, so undoing the earlier one undoes both.
+
+The functions at the end find the units that a stage may fold and the messages behind them. Units before the newest user
+message and units after it are separate runs: a summary must never describe later events before the question they
+answer. System, pinned and sealed messages inside a run stay where they are.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Literal, Protocol
 
 from refold.conversation.message import Message, Part, message_handle
 from refold.conversation.reason import NO_REASON, Language, Reason, as_reason
+from refold.conversation.turn import Unit
 from refold.conversation.view import Edit, Item, View
 from refold.errors import ConfigError
 
@@ -26,10 +31,10 @@ FOLD = "fold"
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A question to a model. Whoever drives the stage answers it, or says why it cannot.
+    """A question to a model. The driver of the stage answers it, or says why it cannot.
 
-    ``archived`` are the provider messages that the words will stand for, and ``kept`` those that stay in view after
-    them, where something other than a prompt may write the words.
+    Where something other than a prompt may write the summary, ``archived`` are the provider messages that it replaces,
+    and ``kept`` those that stay in view after it.
     """
 
     prompt: str
@@ -62,14 +67,14 @@ def check_nothing() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What a batch has to reach: ``target`` tokens for the whole view; ``hard`` is the most it may ever have.
+    """The aim of a batch: ``target`` tokens for the whole view; ``hard`` is the most it may ever have.
 
-    ``soft`` is where compression begins. ``force`` is set by a person or by a count (S0, S1): the fold then acts even
-    if the tokens would not ask for it. ``tokens_freed`` is what the stages before this one took out. ``restored`` has
-    what offloaded results were, by the text that stands in their place, where a client sent that text back to us
-    (S2.5). ``secrets`` are keys and passwords that were said: an index of exact values would take them out of the
-    words that tell what they are. Long work calls ``check`` between its passes; it raises OutOfTime when the work has
-    taken too long; after that ``is_late`` asks for the quickest way that fits.
+    ``soft`` is where compression begins. ``force`` is set by a person or by a count: the fold then acts even
+    if the tokens do not require it. ``tokens_freed`` is the number of tokens that earlier stages removed. ``restored``
+    has the content of offloaded results by their placeholder, for placeholders that a client sent back. ``secrets`` are
+    keys and passwords in the conversation: an index of exact values would take them out of their context. Long work
+    calls ``check`` between its passes, which raises OutOfTime when the work has taken too long; after that ``is_late``
+    asks for the quickest way that fits.
     """
 
     target: int
@@ -277,3 +282,48 @@ class OutputStage(ABC):
         if part.inside or not (part.kind == "result" or (self.texts and part.kind == "text")):
             return None
         return self.rewrite(part.text, message_handle(message, number), part.name)
+
+
+# Marks folds that only say that messages are gone, without a record of their content.
+BARE = "window"
+
+
+def is_record(item: Item) -> bool:
+    """Tell whether an item is a fold with a record of what happened, not only a note that messages are gone."""
+    return item.is_fold and (fold := item.edits[0].fold) is not None and fold.by != BARE
+
+
+def free_runs(view: View) -> list[list[Unit]]:
+    """Return the units that may be folded, oldest first, split at the newest user message; empty runs left out."""
+    newest = len(view.items) if view.newest_user is None else view.newest_user
+    runs: tuple[list[Unit], list[Unit]] = ([], [])
+    for unit in view.free_units():
+        runs[unit.start > newest].append(unit)
+    return [run for run in runs if run]
+
+
+def items_of(view: View, units: Iterable[Unit]) -> list[Item]:
+    """Return the items of these units, in order."""
+    return [view.items[at] for unit in units for at in range(unit.start, unit.stop)]
+
+
+def covered_messages(view: View, items: Iterable[Item]) -> tuple[Message, ...]:
+    """Return every message behind these items, in the order of the conversation."""
+    wanted = {message.id for item in items for message in item.messages}
+    return tuple(message for message in view.messages if message.id in wanted)
+
+
+def earlier_folds(items: Sequence[Item]) -> list[Edit]:
+    """Return the folds among these items, oldest first."""
+    return [item.edits[0] for item in items if item.is_fold]
+
+
+def find_head(view: View, span: Sequence[Unit]) -> int:
+    """Return where the run of a span begins, even if its first units stay."""
+    first = span[0].start
+    return next((run[0].start for run in free_runs(view) if any(unit.start == first for unit in run)), first)
+
+
+def name_place(item: Item) -> str:
+    """Return the id of the message before which a fold is placed that replaces this item."""
+    return (item.edits[0].before if item.is_fold else "") or item.message.id

@@ -1,8 +1,8 @@
-"""Asks a model for the words of one fold, checks them against their source, asks once more if they will not do.
+"""Summaries by a model: ask for the words of one fold, check them against their source, ask once more if they fail.
 
-Everything that can go wrong ends in a ``Told`` without words and with a reason: whoever asked then writes the
-extract. Words that come out of here have been verified; facts and index stay mechanical, but for facts that the
-prompt asked for (S0.7), which are verified in the same way.
+Every failure ends in a ``Told`` without words and with a reason; the caller then uses the extract. All words in a
+``Told`` are verified. Facts and index stay mechanical, except for facts that the prompt asked for, which are verified
+in the same way.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _FENCE = re.compile(r"\A```\w*\n(.*)\n```\s*\Z", re.S)
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A model's verified words, or why there are none. ``notes`` say what was dropped and added.
+    """A model's verified words, or the reason why there are none. ``notes`` say what was dropped and added.
 
-    ``declined``: there is no model to write them, which is no failure.
+    ``declined``: there is no model to write them, which is not a failure.
     """
 
     text: str = ""
@@ -50,98 +50,96 @@ class Told:
     declined: bool = False
 
 
-def ask_words(
-    source: Source,
-    view: View,
-    goal: Goal,
-    demands: Demands,
-    room: PromptRoom,
-    opening: str = "",
-    kept: tuple[object, ...] | None = None,
-) -> Generator[Ask, Reply, Told]:
-    """Ask for the words of a fold, at most twice.
+@dataclass(frozen=True, slots=True)
+class SummaryRequest:
+    """A request for the words of one fold: its source, the view it is part of, the goal, and the demands on it.
 
-    With ``kept``, the provider messages that stay in view after the fold, something other than the prompt may write
-    them the first time.
+    ``opening`` are the lines that we put before the words. With ``kept``, the provider messages that stay in view after
+    the fold, something other than the prompt may write the words the first time.
     """
-    question = write_question(
-        source.spoken_fresh,
-        source.previous,
-        demands,
-        room,
-        language=goal.language,
-        instructions=goal.instructions,
-        restored=goal.restored,
-        asked_before=source.asked,
-    )
-    ground = Ground.of_messages(source.spoken, (source.asked, *goal.restored.values()))
-    reasons: list[Reason] = []
-    archived = () if kept is None else tuple(item.raw for item in source.items)
-    for _ in range(ROUNDS_MAX):
-        prompt = write_repair(question, say(reasons[-1], goal.language), goal.language) if reasons else question.prompt
-        ask = Ask(prompt, tokens_max=demands.tokens_max * 6 // 5)
-        reply = yield ask if reasons else replace(ask, archived=archived, kept=kept or ())
-        if reply.declined:
-            return Told(declined=True)
-        if reply.error:
-            reasons.append(as_reason(reply.error))
-            break
-        # A model that was asked twice writes no headings; where no summary means no compression, its words are better.
-        is_last_chance = bool(reasons) and demands.style == "sections"
-        judged = replace(demands, needs_headings=not is_last_chance)
-        told = judge_reply(reply, question, source, view, goal, judged, ground, opening)
-        if not told.failure:
-            again = tuple(because.ASKED_AGAIN(because=reason) for reason in reasons)
-            return replace(told, notes=(*again, *told.notes))
-        reasons.append(told.failure)
-    first, *later = reasons
-    return Told(failure=join_reasons((first, *(because.ASKED_AGAIN(because=reason) for reason in later))))
 
+    source: Source
+    view: View
+    goal: Goal
+    demands: Demands
+    room: PromptRoom
+    opening: str = ""
+    kept: tuple[object, ...] | None = None
 
-def judge_reply(
-    reply: Reply,
-    question: Question,
-    source: Source,
-    view: View,
-    goal: Goal,
-    demands: Demands,
-    ground: Ground,
-    opening: str,
-) -> Told:
-    """Return the part of an answer that can be trusted; ``failure`` says why none of it can."""
-    if len(reply.text) > demands.tokens_max * CHARS_PER_TOKEN_MAX + CHARS_FREE:
-        return Told(failure=because.ANSWER_HUGE(chars=len(reply.text)))
-    count = view.lens.count_text
-    words, listed = split_facts(clean_words(reply.text, opening), demands)
-    rejection = find_rejection(
-        Answer(
-            text=words,
-            finish_reason=reply.finish_reason,
-            prompt=question.prompt,
-            demands=question.demands,
-            tokens=count(words),
-            source_tokens=sum(item.tokens for item in source.items),
-            headings=demands.headings,
+    def ask(self) -> Generator[Ask, Reply, Told]:
+        """Ask for the words, at most twice."""
+        source, goal, demands = self.source, self.goal, self.demands
+        question = write_question(
+            source.spoken_fresh,
+            source.previous,
+            demands,
+            self.room,
+            language=goal.language,
+            instructions=goal.instructions,
+            restored=goal.restored,
+            asked_before=source.asked,
         )
-    )
-    if rejection:
-        return Told(failure=rejection)
-    voices = Voices.of_messages(source.spoken, source.asked)
-    verified = verify_words(_unquote(neutralise(words), voices), ground, voices)
-    if verified.dropped_share > DROPPED_SHARE_MAX or not verified.text:
-        return Told(failure=because.MOSTLY_INVENTED(because=_name_claims(verified.dropped)))
-    text, notes = verified.text, describe_dropped(verified.dropped)
-    if demands.chars_max and len(text) > demands.chars_max:
-        text = shorten_words(text, demands.chars_max)
-        notes.append(because.CUT_TO(chars=demands.chars_max))
-    span = source.read_span(goal)
-    room = max(120, int(demands.tokens_max * ADDED_SHARE))
-    added = add_missing(text, span, count, tokens_max=room, with_headings=bool(demands.headings), layout=demands.layout)
-    if added.pending:
-        notes.append(because.ASKS_ADDED(asks=added.pending))
-    if added.rules:
-        notes.append(because.RULES_ADDED(rules=added.rules))
-    return Told(added.text, read_facts(listed, ground, voices), tuple(notes))
+        ground = Ground.of_messages(source.spoken, (source.asked, *goal.restored.values()))
+        reasons: list[Reason] = []
+        archived = () if self.kept is None else tuple(item.raw for item in source.items)
+        prompt = question.prompt
+        for _ in range(ROUNDS_MAX):
+            if reasons:
+                prompt = write_repair(question, say(reasons[-1], goal.language), goal.language)
+            ask = Ask(prompt, tokens_max=demands.tokens_max * 6 // 5)
+            reply = yield ask if reasons else replace(ask, archived=archived, kept=self.kept or ())
+            if reply.declined:
+                return Told(declined=True)
+            if reply.error:
+                reasons.append(as_reason(reply.error))
+                break
+            # A model that was asked twice may write no headings; without a summary there would be no compression.
+            is_last_chance = bool(reasons) and demands.style == "sections"
+            judged = replace(self, demands=replace(demands, needs_headings=not is_last_chance))
+            told = judged.judge(reply, question, ground)
+            if not told.failure:
+                again = tuple(because.ASKED_AGAIN(because=reason) for reason in reasons)
+                return replace(told, notes=(*again, *told.notes))
+            reasons.append(told.failure)
+        first, *later = reasons
+        return Told(failure=join_reasons((first, *(because.ASKED_AGAIN(because=reason) for reason in later))))
+
+    def judge(self, reply: Reply, question: Question, ground: Ground) -> Told:
+        """Return the verified part of an answer; ``failure`` says why none of it can be used."""
+        source, demands, count = self.source, self.demands, self.view.lens.count_text
+        if len(reply.text) > demands.tokens_max * CHARS_PER_TOKEN_MAX + CHARS_FREE:
+            return Told(failure=because.ANSWER_HUGE(chars=len(reply.text)))
+        words, listed = split_facts(clean_words(reply.text, self.opening), demands)
+        rejection = find_rejection(
+            Answer(
+                text=words,
+                finish_reason=reply.finish_reason,
+                prompt=question.prompt,
+                demands=question.demands,
+                tokens=count(words),
+                source_tokens=sum(item.tokens for item in source.items),
+                headings=demands.headings,
+            )
+        )
+        if rejection:
+            return Told(failure=rejection)
+        voices = Voices.of_messages(source.spoken, source.asked)
+        verified = verify_words(_unquote(neutralise(words), voices), ground, voices)
+        if verified.dropped_share > DROPPED_SHARE_MAX or not verified.text:
+            return Told(failure=because.MOSTLY_INVENTED(because=_name_claims(verified.dropped)))
+        text, dropped = verified.text, verified.dropped
+        notes = [because.DROPPED(sentences=len(dropped), because=_name_claims(dropped))] if dropped else []
+        if demands.chars_max and len(text) > demands.chars_max:
+            text = shorten_words(text, demands.chars_max)
+            notes.append(because.CUT_TO(chars=demands.chars_max))
+        room = max(120, int(demands.tokens_max * ADDED_SHARE))
+        span, layout, with_headings = source.read_span(self.goal), demands.layout, bool(demands.headings)
+        added = add_missing(text, span, count, tokens_max=room, with_headings=with_headings, layout=layout)
+        if added.pending:
+            notes.append(because.ASKS_ADDED(asks=added.pending))
+        if added.rules:
+            notes.append(because.RULES_ADDED(rules=added.rules))
+        return Told(added.text, read_facts(listed, ground, voices), tuple(notes))
 
 
 def clean_words(text: str, opening: str) -> str:
@@ -195,11 +193,6 @@ def _read_kind(text: str) -> tuple[FactKind, str]:
         if colon and (word in names or word == kind):
             return kind, rest.strip()
     return "key", text
-
-
-def describe_dropped(dropped: tuple[Dropped, ...]) -> list[Reason]:
-    """Describe the dropped sentences for the report."""
-    return [because.DROPPED(sentences=len(dropped), because=_name_claims(dropped))] if dropped else []
 
 
 def _name_claims(dropped: tuple[Dropped, ...]) -> Reason:

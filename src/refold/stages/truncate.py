@@ -1,8 +1,8 @@
-"""truncate: one tool output over its limit keeps its head, its tail and the lines that say what went wrong.
+"""truncate: cut a tool output that is over its limit to its head, its tail and the lines that report failures.
 
-Every kept piece is verbatim. Between two pieces there is one marker line that says exactly how many characters
-of the source are not shown, and the handle that brings them back. What comes out is within the limit, so
-truncating again changes nothing. It never rewrites a line and never looks at budget, position or query.
+Every kept piece is verbatim. Between two pieces, one marker line says exactly how many characters of the source are not
+shown, and names the handle that brings them back. The result is within the limit, so truncating again changes nothing.
+It never rewrites a line and never looks at budget, position or query.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LIMITS_MIN = {"lines_max": 10, "bytes_max": 500, "chars_max": 200}
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """How large a piece of text may be: lines, bytes of UTF-8 and characters."""
+    """The largest size of a piece of text: lines, bytes of UTF-8 and characters."""
 
     lines: int
     bytes: int
@@ -138,7 +138,9 @@ class Truncate(OutputStage):
         room = room.less(marker_cost)
         head, tail = _find_ends(text, room.share(1 - _LANDMARK_SHARE), ratio)
         found = source.find_landmarks(head, tail) if self.landmarks_max else []
-        kept, used = _choose_landmarks(text, found, room.share(_LANDMARK_SHARE), marker_cost, self.landmarks_max)
+        kept, used = _choose_landmarks(
+            text, found, room.share(_LANDMARK_SHARE), marker=marker_cost, count_max=self.landmarks_max
+        )
         head, tail = _find_ends(text, room.less(used), ratio)
         spans = [(0, head), *(span for span in kept if head < span[0] and span[1] < tail), (tail, len(text))]
         return _write(text, _join_near(text, spans), handle, language)
@@ -226,7 +228,7 @@ def _find_tail(text: str, room: Room) -> int:
 
 
 def _choose_landmarks(
-    text: str, found: list[Landmark], room: Room, marker: Room, count_max: int
+    text: str, found: list[Landmark], room: Room, *, marker: Room, count_max: int
 ) -> tuple[list[tuple[int, int]], Room]:
     """Return the spans of the most telling landmarks that fit, in order, and what they take with their markers."""
     chosen: list[tuple[int, int]] = []

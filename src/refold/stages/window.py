@@ -1,7 +1,7 @@
 """window: keeps only the last turns, and replaces everything before them with a small summary made without a model.
 
-The second to last rung, taken only when the view is over *hard*. It asks no model and cannot fail: every unit that is
-not protected may go. One handle leads to everything it hides.
+It is the second to last rung and runs only when the view is over *hard*. It asks no model and cannot fail: every unit
+that is not protected may be folded. One handle leads to everything it hides.
 """
 
 from __future__ import annotations
@@ -18,8 +18,17 @@ from refold.conversation.turn import Unit, find_turns
 from refold.conversation.view import Edit, FoldRecord, View
 from refold.stages.extract.source import has_answer
 from refold.stages.extract.summary import ExtractOptions, extract_summary
-from refold.stages.span import BARE, covered_messages, earlier_folds, free_runs, is_record, items_of, name_place
-from refold.stages.stage import Goal, When
+from refold.stages.stage import (
+    BARE,
+    Goal,
+    When,
+    covered_messages,
+    earlier_folds,
+    free_runs,
+    is_record,
+    items_of,
+    name_place,
+)
 
 _ROLE_NAMES: dict[Language, dict[Role, str]] = {
     "en": {"system": "system", "user": "user", "assistant": "assistant", "tool": "tool results"},
@@ -64,18 +73,18 @@ class Window:
         over = view.tokens - goal.hard
         for run in runs:
             units = _choose_units(view, run, left, border or 0)
-            edit = self._fold_units(view, goal, units, least, over) if units else None
+            edit = self._fold_units(view, goal, units, least=least, over=over) if units else None
             if edit is not None and edit.tokens_freed < over and len(units) < len(run):
                 # In a small window the line that replaces them takes more than its share of the room.
                 units = _choose_units(view, run, left + edit.tokens_after, border or 0)
-                edit = self._fold_units(view, goal, units, least, over)
+                edit = self._fold_units(view, goal, units, least=least, over=over)
             if edit is not None:
                 edits.append(edit)
                 left -= edit.tokens_freed
                 over -= edit.tokens_freed
         return edits
 
-    def _fold_units(self, view: View, goal: Goal, units: Sequence[Unit], least: int, over: int) -> Edit:
+    def _fold_units(self, view: View, goal: Goal, units: Sequence[Unit], *, least: int, over: int) -> Edit:
         gone = _count_tokens(view, [units])
         # The record gets the room that the target leaves; a longer one would make clamp cut the newest step.
         wanted = max(least, gone - over - (goal.hard - goal.target))
@@ -129,7 +138,7 @@ def fold_units(
     first, last = units[0].start, units[-1].stop
     before = view.items[first - 1].role if first else None
     after = view.items[last].role if last < len(view.items) else None
-    text, fold = _write_summary(view, messages, earlier, language, tokens_max)
+    text, fold = _write_summary(view, messages, earlier, language, tokens_max=tokens_max)
     return Edit(
         kind="fold",
         stage=stage,
@@ -147,7 +156,7 @@ def fold_units(
 
 
 def _write_summary(
-    view: View, messages: Sequence[Message], earlier: Sequence[Edit], language: Language, tokens_max: int
+    view: View, messages: Sequence[Message], earlier: Sequence[Edit], language: Language, *, tokens_max: int
 ) -> tuple[str, FoldRecord]:
     if tokens_max >= _EXTRACT_TOKENS_MIN:
         previous = [edit.fold for edit in earlier if edit.fold is not None]

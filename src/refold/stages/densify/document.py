@@ -1,7 +1,7 @@
 """The lines of a block for one JSON document, or for lines of JSON; and back.
 
-What is no table stands as JSON on one line, with ``⟨1⟩`` where the first table belongs. In a block the bracket ``⟨``
-stands raw only where we put it, so no text of the data can close the block or pass for a table.
+Everything outside the tables is JSON on one line, with ``⟨1⟩`` in the place of the first table. In a block, only we
+write the bracket ``⟨`` raw, so no text of the data can close the block or pass for a table.
 """
 
 from __future__ import annotations

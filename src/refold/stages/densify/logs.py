@@ -1,8 +1,8 @@
 """Logs: the common beginning of consecutive lines is written once; and back, byte for byte.
 
 Only what logs and searches print counts as a beginning: times, levels, names in brackets, ``path:`` of a search. A
-source file is never taken for a log. A line that comes several times in a row is said once, with how often; a long one
-that occurs again and again is written once and named.
+source file is never taken for a log. A line that is repeated in a row is written once with its count; a long line that
+occurs many times is written once and then referred to by a code.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ KEY = "@key"
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How a text is made: the text before and after the key of its row (``KEY``) or another column's text."""
+    """A rule that makes a text: what is before and after the key of its row (``KEY``) or another column's text."""
 
     before: str
     source: Path | str | None
@@ -52,7 +52,7 @@ class Column:
 
 @dataclass(slots=True)
 class Record:
-    """The fields of a row in order; a field is a column or a record of its own, with a column for what is no record."""
+    """The fields of a row in order; a field is a column, or a record with a column for values that are not records."""
 
     fields: dict[str | int, Column | Record] = field(default_factory=dict)
     other: Column | None = None

@@ -22,8 +22,10 @@ Topic = Literal["rule", "asked", "happened", "found", "failed", "open", "changed
 
 
 OPENS, CLOSES = "⟦", "⟧"
-# A frame should not cost more than it holds: below this many tokens a record is one line and what follows it.
+# A record of fewer tokens has no room for a story.
 SMALL_TOKENS = 400
+# The full frame takes about 75 tokens: a record of fewer than this many has one short line in its place.
+FRAME_TOKENS_MIN = 700
 
 _MARK = re.compile(r"⟨([^⟨⟩]{0,60})⟩")
 _FULL = {

@@ -14,8 +14,7 @@ from refold.conversation.turn import Unit
 from refold.conversation.view import Edit, FoldRecord, Item, View
 from refold.stages.extract.story import Span
 from refold.stages.extract.summary import Extract, ExtractOptions, extract_summary, read_span, write_extract
-from refold.stages.span import covered_messages, items_of, name_place
-from refold.stages.stage import Goal
+from refold.stages.stage import Goal, covered_messages, items_of, name_place
 
 
 @dataclass(frozen=True, slots=True)

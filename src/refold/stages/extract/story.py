@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -22,7 +22,8 @@ from refold.stages.extract import words
 from refold.stages.extract.actions import Action, first_line
 from refold.stages.extract.facts import classify_sentence
 from refold.stages.extract.index import shorten_handle
-from refold.stages.extract.layout import COST_POWER, Line, Topic, neutralise
+from refold.stages.extract.layout import Line, Topic, neutralise
+from refold.stages.extract.steps import cut_line, tell_files, tell_steps
 from refold.stages.extract.words import SCAN_CHARS, Saying, is_announcement, is_intent, shorten, split_sentences
 
 # A sentence longer than this is cut; Chinese says as much in half as many characters.
@@ -41,27 +42,10 @@ RULE_CHARS = 300
 PENDING_CHARS = 1_600
 # A shorter question ("And now?") leans on what was said before.
 QUESTION_CHARS_MIN = 16
-COMMAND_CHARS = 110
-OUTCOME_CHARS, OUTCOME_CHARS_OF_MANY = 110, 36
-ARGUMENTS_CHARS = 160
-RUN_MAX = 6
-# Of several calls each is shown in so many characters; so many in common are written once.
-SHOWN_CHARS = 60
-FRAME_CHARS_MIN = 24
-_PARTS = "/?&=:, "
-# The name of a field; a short value means little without it.
-_FIELD = re.compile(r"\A\w{1,40}: ")
-_LONG_FIELD = re.compile(r"\A\w{1,40}: (?=.{6})")
-_MERGED = re.compile(r"([^\s{}]{1,300})\{([^{}\n]{1,400})\}([^\s{}]{0,300})")
-FILES_MAX = 12
 PLAN_MAX = 30
 # What the assistant said was left to do is open only if it said so in one of its newest messages.
 OPEN_REPLIES = 6
 
-# Words of our own beside what is quoted.
-_LOOKED: dict[Language, str] = {"en": "looked at", "zh": "查看"}
-_EXIT: dict[Language, str] = {"en": "exit", "zh": "退出码"}
-_VERBS = {"written": ("written", "已写"), "deleted": ("deleted", "已删"), "read": ("read", "已读")}
 _LINE_END = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
 _LEFT_OUT = {"en": "[… {count} characters left out, {handle}]", "zh": "[…… 省略 {count} 字，{handle}]"}
 # A longer Chinese sentence is quoted clause by clause.
@@ -71,6 +55,8 @@ _CLAUSE_ZH = re.compile(
     r"[，；](?!(?:因|由于|所以|因此|但|可是|不过|而|并|且|也|就|才|却|还|又|再|则|便|其|它|这|那|否则|结果|导致|以|需|说明|比)|"
     r"[^，；。！？]{0,9}(?:[。！？]|\Z))"
 )
+# A statement of some length, and the question behind it.
+_ASKS_LAST_ZH = re.compile(r"([^\n]{9,}[，；。！])([^，；。！]+)\Z")
 _HAN = re.compile(r"[\u3400-\u9fff]")
 _FENCE = re.compile(r"```.*?(?:```|\Z)", re.S)
 _TODO_TOOL = re.compile(r"todo|plan|task", re.I)
@@ -113,8 +99,8 @@ def tell_story(span: Span) -> list[Line]:
         *_tell_pending(span),
         *_tell_plan(span),
         *_tell_words(span),
-        *_tell_actions(span),
-        *_tell_files(span),
+        *tell_steps(span.actions, span.language),
+        *tell_files(span.actions, span.language),
     ]
     return [line for line in lines if line.text]
 
@@ -225,9 +211,14 @@ def _find_sentences(saying: Saying) -> list[str]:
 def split_clauses(sentence: str) -> list[str]:
     """Return a long Chinese sentence in its clauses, each with the sign that ends it; any other whole.
 
-    Chinese strings together with commas what English says in several sentences.
+    Chinese strings together with commas what English says in several sentences. A statement that ends in a question
+    ("…推荐您去故宫，您看可以吗？") is two clauses however short it is: the statement tells something.
     """
-    if len(sentence) <= WHOLE_CHARS_ZH or sentence.isascii() or not _HAN.search(sentence):
+    if sentence.isascii() or not _HAN.search(sentence):
+        return [sentence]
+    if words.QUESTION.search(sentence) and (border := _ASKS_LAST_ZH.match(sentence)):
+        return [*split_clauses(border[1]), border[2]]
+    if len(sentence) <= WHOLE_CHARS_ZH:
         return [sentence]
     clauses: list[str] = []
     start = 0
@@ -271,220 +262,11 @@ def _shorten_sentence(sentence: str) -> str:
     line = " ".join(_split_lines(sentence))
     if len(line) <= most:
         return line
-    return _cut(line, most)
+    return cut_line(line, most)
 
 
 def _most_chars(text: str) -> int:
     return SENTENCE_CHARS if text.isascii() else SENTENCE_CHARS * 2 // 3
-
-
-def _find_common(texts: Sequence[str]) -> str:
-    """Return what all texts begin with: what the first and the last of them in order begin with."""
-    first, last = min(texts), max(texts)
-    pairs = zip(first, last, strict=False)
-    return first[: next((at for at, (one, other) in enumerate(pairs) if one != other), len(first))]
-
-
-# What was done.
-
-
-def _tell_actions(span: Span) -> Iterator[Line]:
-    """Yield one line for each step; similar steps in a row share one. Final failures have their own section."""
-    mended = _find_mended(span.actions)
-    for run in _group_actions(span.actions):
-        action = run[-1]
-        is_final = action.failed and (action.command or action.tool, action.error) not in mended
-        topic: Topic = "failed" if is_final and not _found_nothing(action) else "happened"
-        yield Line(topic, _write_run(run, span.language), _weigh_run(run), action.at + 0.5)
-
-
-def _found_nothing(action: Action) -> bool:
-    """True for a search without a hit: its exit status says failure, but nothing failed."""
-    return action.is_look and not action.error
-
-
-def _find_mended(actions: Sequence[Action]) -> set[tuple[str, str]]:
-    """Return the failures after which the same command went well, or failed in another way."""
-    last: dict[str, str] = {}
-    mended: set[tuple[str, str]] = set()
-    for action in reversed(actions):
-        key = action.command or action.tool
-        now = action.error if action.failed else ""
-        if key in last and last[key] != now:
-            mended.add((key, now))
-        last.setdefault(key, now)
-    return mended
-
-
-def _group_actions(actions: Sequence[Action]) -> Iterator[list[Action]]:
-    """Join like steps that follow each other: looks with looks, calls of one tool, changes of one file."""
-    run: list[Action] = []
-    for action in actions:
-        if run and (len(run) >= RUN_MAX or not _is_alike(run[-1], action)):
-            yield run
-            run = []
-        run.append(action)
-    if run:
-        yield run
-
-
-def _is_alike(one: Action, other: Action) -> bool:
-    return not _is_failure(one) and not _is_failure(other) and _key_of(one) == _key_of(other)
-
-
-def _is_failure(action: Action) -> bool:
-    return action.failed and not _found_nothing(action)
-
-
-def _key_of(action: Action) -> str:
-    if action.is_look and (action.command or action.touched):
-        return "look"
-    if action.changes and not action.command:
-        return f"change {action.changes[0][0]}"
-    if action.changes:
-        return f"change {action.changes[0][1]}"
-    return f"run {action.command}" if action.command else f"call {action.tool}"
-
-
-def _weigh_run(run: Sequence[Action]) -> float:
-    action = run[-1]
-    if _is_failure(action):
-        return 2.4
-    if action.is_script and not action.outcome:
-        return 0.0
-    if not (action.command or action.touched or action.outcome or action.brief_arguments.strip("…, ")):
-        return 0.0
-    if action.is_look and (action.command or action.touched):
-        return 0.3 + 0.05 * len(run)
-    if action.changes:
-        return 1.0
-    worth = 1.1 if action.is_look else 1.8 if action.outcome else 0.8
-    # Each different call of a run adds what it gave back.
-    calls = len({one.arguments for one in run}) if any(one.outcome for one in run) else 1
-    return float(worth * calls**COST_POWER)
-
-
-def _write_run(run: Sequence[Action], language: Language) -> str:
-    """Return like steps as one line: what they have in common once, then what each of them was about."""
-    action, times = run[-1], f" ×{len(run)}" if len(run) > 1 else ""
-    if _key_of(action) == "look" and not _is_failure(action):
-        names = dict.fromkeys(name for one in run if (name := _name_look(one)))
-        return f"{_LOOKED[language]}: {', '.join(neutralise(name) for name in names)}"
-    if action.changes and not action.command and not _is_failure(action):
-        verb = _VERBS[action.changes[0][0]][language == "zh"]
-        return f"{verb} {name_often(one.changes[0][1] for one in run)}"
-    if action.command or action.changes or len({one.arguments for one in run}) == 1:
-        return _write_action(action, language, times)
-    shown = merge_alike([one.brief_arguments for one in run])
-    if len(shown) > 1:
-        pairs = zip((_shorten(one.brief_arguments, SHOWN_CHARS) for one in run), _brief_outcomes(run), strict=True)
-        shown = list(dict.fromkeys(" → ".join(filter(None, pair)) for pair in pairs))
-    shown = [one for one in shown if one.strip("…, ")]
-    line = f"{neutralise(action.tool)}{times}"
-    # Arguments of one call are separated by commas.
-    gap = "; " if any(", " in one for one in shown) else ", "
-    return f"{line}: {gap.join(neutralise(one) for one in shown)}" if shown else line
-
-
-def _brief_outcomes(run: Sequence[Action]) -> list[str]:
-    """Return what each of several like calls gave back: of a record its own values, those with figures first."""
-    fields = [[_LONG_FIELD.sub("", field) for field in action.outcome.split(", ")] for action in run]
-    often = Counter(field for own in fields for field in set(own))
-    briefs = []
-    for action, own in zip(run, fields, strict=True):
-        new = [one for one in own if _FIELD.sub("", one) not in action.arguments and often[one] < len(run)]
-        new.sort(key=lambda field: not any(map(str.isdigit, field)))
-        briefs.append(_shorten(", ".join(new), OUTCOME_CHARS_OF_MANY))
-    return briefs
-
-
-def name_often(names: Iterable[str]) -> str:
-    """Return names in order, each once, with how often it occurs: ``a.py, b.py ×2``."""
-    counted = Counter(names)
-    return ", ".join(
-        f"{neutralise(name)} ×{times}" if times > 1 else neutralise(name) for name, times in counted.items()
-    )
-
-
-def merge_alike(texts: Sequence[str]) -> list[str]:
-    """Return the arguments of like calls; long ones that share head and tail as one: ``/v1/{a, b}?limit=10``."""
-    distinct = list(dict.fromkeys(first_line(text, ARGUMENTS_CHARS * 2) for text in texts))
-    head, tail = _find_frame(distinct)
-    if len(distinct) > 1 and len(head) + len(tail) >= FRAME_CHARS_MIN:
-        middles = [one[len(head) : len(one) - len(tail)] for one in distinct]
-        return [f"{head}{{{', '.join(_shorten(one, SHOWN_CHARS) or '-' for one in middles)}}}{tail}"]
-    return list(dict.fromkeys(_shorten(one, SHOWN_CHARS) for one in distinct))
-
-
-def expand_alike(text: str) -> str:
-    """Return what ``merge_alike`` wrote as one, each text whole on a line of its own."""
-    found = _MERGED.findall(text)
-    return "\n".join(f"{head}{middle}{tail}" for head, middles, tail in found for middle in middles.split(", "))
-
-
-def _find_frame(texts: Sequence[str]) -> tuple[str, str]:
-    """Return what all texts begin with and end with, up to borders of words."""
-    head = _find_common(texts)
-    tail = _find_common([text[len(head) :][::-1] for text in texts])[::-1]
-    head = head[: max((head.rfind(sign) + 1 for sign in _PARTS), default=0)]
-    starts = [at for sign in _PARTS if (at := tail.find(sign)) >= 0]
-    return head, tail[min(starts) :] if starts else ""
-
-
-def _name_look(action: Action) -> str:
-    if action.command:
-        return _shorten(action.command, 60)
-    if action.touched:
-        return action.touched[0][1]
-    return _shorten(f"{action.tool} {action.brief_arguments}".strip(), 60)
-
-
-def _write_action(action: Action, language: Language, often: str = "") -> str:
-    """Return a step as one line: the command or the tool with its arguments, and what came of it."""
-    if action.command and not (action.changes and action.is_long):
-        line = f"$ {neutralise(_shorten(action.command, COMMAND_CHARS))}"
-    elif action.changes:
-        touch, path = action.changes[0]
-        line = f"{_VERBS[touch][language == 'zh']} {neutralise(path)}"
-    else:
-        line = f"{neutralise(action.tool)}({neutralise(_shorten(action.arguments, ARGUMENTS_CHARS))})"
-    line += often
-    if action.failed:
-        status = f"{_EXIT[language]} {action.exit_status}" if action.exit_status else ""
-        total = action.outcome if action.outcome not in action.error and "returncode" not in action.outcome else ""
-        told = [_shorten(piece, OUTCOME_CHARS * 2) for piece in (status, total, action.error) if piece]
-        return f"{line} → {neutralise(': '.join(told))} {shorten_handle(action.result_handle)}".rstrip()
-    if action.outcome and not action.changes:
-        # What the call names need not be repeated by its result.
-        fields = [one for one in action.outcome.split(", ") if _FIELD.sub("", one) not in action.arguments]
-        return f"{line} → {neutralise(_shorten(', '.join(fields), OUTCOME_CHARS))}" if fields else line
-    return line
-
-
-def _shorten(text: str, chars_max: int) -> str:
-    line = first_line(text, chars_max + 1)
-    return line if len(line) <= chars_max else _cut(line, chars_max)
-
-
-def _cut(line: str, most: int) -> str:
-    """Cut a line between words, so that no half of a path or an address looks like a whole one."""
-    space = line.rfind(" ", most // 3, most + 1)
-    return f"{line[:space]}…" if space > 0 else f"{line[:most]} …"
-
-
-def _tell_files(span: Span) -> Iterator[Line]:
-    """Name the files that were written or deleted, newest first, how often, with the handle of the newest change."""
-    newest: dict[str, tuple[str, str, int]] = {}
-    for action in span.actions:
-        for touch, path in () if action.failed else action.changes:
-            times = newest.pop(path, ("", "", 0))[2] + 1
-            newest[path] = (touch, action.call_handle, times)
-    for age, (path, (change, handle, times)) in enumerate(reversed(newest.items())):
-        verb = _VERBS[change][span.language == "zh"]
-        often = f" ×{times}" if times > 1 else ""
-        # A handle costs more than a path: only the newest changes have theirs.
-        where = f" {shorten_handle(handle)}" if age < 3 else ""
-        yield Line("changed", f"{verb}: {neutralise(path)}{often}{where}", 1.6 / (1 + age / FILES_MAX), -age)
 
 
 # What is planned.

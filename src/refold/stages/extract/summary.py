@@ -18,6 +18,7 @@ from refold.stages.extract.actions import find_actions, first_line
 from refold.stages.extract.facts import find_facts, merge_facts
 from refold.stages.extract.index import Meant, find_artifacts, find_useful, merge_artifacts, write_index
 from refold.stages.extract.layout import (
+    FRAME_TOKENS_MIN,
     SMALL_TOKENS,
     Layout,
     Line,
@@ -30,7 +31,8 @@ from refold.stages.extract.layout import (
     write_lines,
 )
 from refold.stages.extract.steer import read_wish, steer_lines, steer_values
-from refold.stages.extract.story import Span, expand_alike, quote, tell_story
+from refold.stages.extract.steps import expand_alike
+from refold.stages.extract.story import Span, quote, tell_story
 from refold.stages.extract.words import find_pending, find_rules, find_sayings, is_polite, shorten_words
 from refold.stages.stage import check_nothing
 
@@ -81,8 +83,8 @@ class ExtractOptions:
 
     @property
     def is_small(self) -> bool:
-        """True if there is room for rules, the open ask and exact values only."""
-        return not self.opening and (self.tokens_max < SMALL_TOKENS or 0 < self.whole_chars_max < SMALL_CHARS)
+        """True if a full frame would take too much of the room."""
+        return not self.opening and (self.tokens_max < FRAME_TOKENS_MIN or 0 < self.whole_chars_max < SMALL_CHARS)
 
     @property
     def whole_chars_max(self) -> int:
@@ -240,7 +242,7 @@ def _write_body(
     if room >= SMALL_TOKENS:
         # Where there is little to tell, a list of names is no record either.
         most = min(most, max(VALUES_TOKENS_MIN, told // 2))
-    body = _add_values(body, values, min(most, left), span.language, count, stated_max=stated_max)
+    body = _add_values(body, values, min(most, left), span.language, count=count, stated_max=stated_max)
     # Small talk has nothing that is worth a line; its first words still say more than an empty record.
     return body or _write_truncated(span.messages, room, count)
 
@@ -250,11 +252,11 @@ def _write_told(
 ) -> str:
     """Write a model's words between the user's own and the values."""
     body = _add_asked(neutralise(words.strip()), span, options, int(room * ASKED_SHARE), count, seen)
-    return _add_values(body, values, min(options.index_tokens_max, room) + HEADING_TOKENS, span.language, count)
+    return _add_values(body, values, min(options.index_tokens_max, room) + HEADING_TOKENS, span.language, count=count)
 
 
 def _add_values(
-    body: str, values: Sequence[Meant], room: int, language: Language, count: Count, *, stated_max: int = 0
+    body: str, values: Sequence[Meant], room: int, language: Language, *, count: Count, stated_max: int = 0
 ) -> str:
     title = INDEX_TITLES[language]
     seen = f"{body}\n{expand_alike(body)}"

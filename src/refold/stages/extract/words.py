@@ -331,6 +331,9 @@ _POLITE = re.compile(
     r"continue|"
     r"done|fine|got it|sounds (?:good|great)|please|absolutely|of course|i see|bonjour|merci|"
     r"that's (?:all right|fine|okay|great))\b[\s,.!:;)'\w-]{0,24})\Z|"
+    r"I(?:'m| am)? (?:(?:do|sincerely|very|so|truly) )?(?:apologi[sz]e|sorry)"
+    # What is more than the reason of an apology tells something: "I'm sorry but this fare cannot be changed."
+    r"(?: (?:for|about)(?:(?! but )[^,;\d]){1,40}| to hear (?:that|this))?[.!]{0,3}\Z|"
     r"(?:好的?|谢谢|感谢|多谢|不客气|不用谢|不用客气|再见|收到|嗯+|是的|您好|你好|可以|没问题|好啊|当然|对|欢迎|祝您|OK)"
     r"[^\d]{0,9}\Z|[^\d，。]{0,5}(?:不错|真好|太好|挺好|真棒|厉害|便宜|可惜|遗憾|方便|放心|说错)[^\d，。]{0,4}[，。！]?\Z|"
     r".{0,8}(?:谢谢|不客气|感谢|再见|祝您生活愉快|欢迎下次).{0,8}\Z",

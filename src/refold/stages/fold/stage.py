@@ -31,9 +31,8 @@ from refold.stages.fold.units import (
     weigh_span,
 )
 from refold.stages.prompts import Demands, PromptRoom
-from refold.stages.span import earlier_folds, find_head, items_of
-from refold.stages.stage import Goal, Proposal, Proposed, When
-from refold.stages.summarise import Told, ask_words
+from refold.stages.stage import Goal, Proposal, Proposed, When, earlier_folds, find_head, items_of
+from refold.stages.summarise import SummaryRequest, Told
 from refold.stages.verify.check import SIZE_SHARE_MAX
 
 # The least tokens in which a model can say anything.
@@ -116,9 +115,8 @@ class Fold(FoldOptions):
                 continue
             demands = self._make_demands(options)
             room = PromptRoom(self.tool_chars_max, self.prompt_chars_max, self.prompt_tokens_max, view.lens.count_text)
-            told = yield from ask_words(
-                source, view, goal, demands, room, self.opening, self._list_kept(view, goal, span)
-            )
+            kept = self._list_kept(view, goal, span)
+            told = yield from SummaryRequest(source, view, goal, demands, room, self.opening, kept).ask()
             plain = self._make_edit(view, source, extract, _bind_force(goal, view, span, spans))
             edit = self._write_told(view, goal, source, extract, options, told) if told.text else None
             if edit is not None and plain is not None and _only_plain_fits(view, goal, (*edits, edit), (*edits, plain)):

@@ -24,8 +24,7 @@ from refold.stages.extract.layout import heading_of
 from refold.stages.extract.summary import Style
 from refold.stages.prompts import PromptStyle
 from refold.stages.score import ScoreOptions, important_units
-from refold.stages.span import free_runs, is_record, items_of
-from refold.stages.stage import Goal, check_options
+from refold.stages.stage import Goal, check_options, free_runs, is_record, items_of
 from refold.stages.verify.check import SIZE_SHARE_MAX
 
 
