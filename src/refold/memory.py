@@ -54,25 +54,25 @@ _WORDS: dict[Language, tuple[str, str, str, str, str]] = {
 }
 
 
-_Wish = TypeVar("_Wish")
+_Entry = TypeVar("_Entry")
 
 
-class WriteTogether(Generic[_Wish]):
+class WriteTogether(Generic[_Entry]):
     """Lets threads that change the same file do it together: one writes for all that wait.
 
     Many sessions fold at the same time, and each would rewrite the page of the day, one after the other.
     """
 
-    def __init__(self, write_all: Callable[[Sequence[_Wish]], None]) -> None:
+    def __init__(self, write_all: Callable[[Sequence[_Entry]], None]) -> None:
         self._write_all = write_all
         self._guard, self._turn = threading.Lock(), threading.Lock()
-        self._waiting: list[tuple[_Wish, Future[None]]] = []
+        self._waiting: list[tuple[_Entry, Future[None]]] = []
 
-    def write(self, wish: _Wish) -> None:
-        """Return when the wish is written; raise what its writing raised."""
+    def write(self, entry: _Entry) -> None:
+        """Return when the entry is written; raise the error that writing it raised."""
         done: Future[None] = Future()
         with self._guard:
-            self._waiting.append((wish, done))
+            self._waiting.append((entry, done))
         with self._turn:
             if not done.done():
                 with self._guard:
@@ -80,10 +80,10 @@ class WriteTogether(Generic[_Wish]):
                 self._write_batch(batch)
         done.result()
 
-    def _write_batch(self, batch: Sequence[tuple[_Wish, Future[None]]]) -> None:
+    def _write_batch(self, batch: Sequence[tuple[_Entry, Future[None]]]) -> None:
         error: BaseException | None = None
         try:
-            self._write_all([wish for wish, _ in batch])
+            self._write_all([entry for entry, _ in batch])
         except BaseException as raised:  # noqa: BLE001 - every thread of the batch raises it, also an interrupt
             error = raised
         for _, done in batch:

@@ -36,7 +36,7 @@ _LOCK_STEP_S = 0.01
 
 def write_whole(path: Path, content: bytes, *, mode: int = FILE_MODE) -> None:
     """Replace the content of a file; if that fails, raise OSError and leave the file as it was."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
+    temporary = path.with_name(f".{path.name[:80]}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
     try:
         with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
             file.write(content)

@@ -7,13 +7,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refold import CompressionConfig, ContextCompressionManager, HandleUnknown
+from refold.errors import LedgerError
+from refold.ledger.sqlite import SqliteLedger
 from refold.manager.append import Request
 from refold.manager.usage import ReportedUsage
-from refold.testing.convert import to_anthropic, to_responses
+from tests.convert import to_anthropic, to_responses
 from tests.effort import up_to
 
 SESSION = "s"
@@ -102,6 +105,43 @@ class Way:
             "events": [(one.kind, one.created_at, one.fields) for one in ledger.read_events(SESSION)],
             "facts": [dataclasses.replace(one, batch_id="") for one in ledger.read_facts(SESSION)],
         }
+
+
+class FailingOnce:
+    """A ledger that cannot be written once."""
+
+    def __init__(self, ledger: Any) -> None:
+        self._ledger = ledger
+        self.fails = False
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "extend" and self.fails:
+            self.fails = False
+            raise LedgerError("the connection was lost")
+        return getattr(self._ledger, name)
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_question_that_is_not_stored_yet_is_not_taken_for_one_that_another_process_stored(
+    tmp_path: Path, *, fails: bool
+) -> None:
+    ledger = FailingOnce(SqliteLedger(tmp_path / "ledger.db"))
+    one, other = (ContextCompressionManager(workspace_path=tmp_path / name, ledger=ledger) for name in ("one", "two"))
+    told = [{"role": "user", "content": "Hello."}, {"role": "assistant", "content": "Hi."}]
+    one.prepare_context_sync(SESSION, told, model="gpt-4o")
+    path = ledger.read_path(SESSION)
+    ours, theirs = ({"role": "user", "content": f"What does {name}.py do?"} for name in ("ours", "theirs"))
+    now = one.prepare_now(Request(SESSION, [ours], model="gpt-4o", follows=(2, path.digests[-1])))
+    assert now is not None
+    ledger.fails = fails
+    if fails:
+        with pytest.raises(LedgerError, match="lost"):
+            one.store_prepared([now.extension], may_wait=True)
+    other.append(SESSION, [theirs])  # The path now has the version that ours would have given it.
+    one.prepare_context_sync(SESSION, [*told, ours], model="gpt-4o")
+    stored = [json.loads(message.raw) for message in ledger.read_messages(SESSION)]
+    assert stored == [*told, ours]
+    assert not ledger.verify()
 
 
 def convert(messages: list[dict[str, Any]], wire: str) -> list[Any]:

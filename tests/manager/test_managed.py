@@ -237,3 +237,36 @@ async def test_a_stream_is_sent_again_only_if_nothing_of_it_has_arrived(is_begun
             assert [piece async for piece in stream] == ["end"]
     assert len(sent) == (1 if is_begun else 2)
     assert sent == sorted(set(sent), reverse=True)
+
+
+def test_a_refusal_that_states_no_limit_lowers_the_window_for_good(tmp_path: Path) -> None:
+    history: list[Any] = [{"role": "user", "content": "Read every sensor."}]
+    for n in range(30):
+        history += [{"role": "assistant", "content": f"Sensor {n}?"}, {"role": "user", "content": TEXT.format(n=n)}]
+    with ContextCompressionManager(CompressionConfig(window=50_000), tmp_path) as manager:
+        session = manager.session("s1", model="gpt-4o")
+        refused = session.prepare(history).total_tokens
+        assert not session.refuse(ValueError("something else"))
+        assert session.refuse(ContextOverflow("this is too long"))
+        assert session.prepare(history).total_tokens <= 0.7 * refused
+    with ContextCompressionManager(CompressionConfig(window=50_000), tmp_path) as reopened:
+        assert reopened.session("s1", model="gpt-4o").prepare(history).total_tokens <= 0.7 * refused
+
+
+def test_after_a_refusal_the_reserve_fits_the_smaller_window(tmp_path: Path) -> None:
+    history: list[Any] = [{"role": "user", "content": "Read every sensor."}]
+    for n in range(30):
+        history += [{"role": "assistant", "content": f"Sensor {n}?"}, {"role": "user", "content": TEXT.format(n=n)}]
+    sent: list[int] = []
+
+    def send(prepared: Any) -> str:
+        sent.append(prepared.total_tokens)
+        if prepared.total_tokens > 6_144:
+            raise ValueError("This model's maximum context length is 8192 tokens.")
+        return "fine"
+
+    with ContextCompressionManager(workspace_path=tmp_path) as manager:
+        session = manager.session("s1", model="gpt-4o", window=32_000, reserve=9_000)
+        assert session.call(send, history) == "fine"
+        assert len(sent) == 2
+        assert session.prepare(history).total_tokens <= 6_144

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from refold import BudgetTooSmall, CompressionConfig, ContextCompressionManager
 from refold.conversation import because
-from refold.testing.convert import to_anthropic, to_responses
+from tests.convert import to_anthropic, to_responses
 from tests.effort import up_to
 
 OPENING = "\n\n⟦recalled from earlier"

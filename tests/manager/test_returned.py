@@ -7,7 +7,7 @@ import pytest
 
 from refold import ContextCompressionManager, compress
 from refold.testing import find_violations
-from refold.testing.convert import to_anthropic, to_responses
+from tests.convert import to_anthropic, to_responses
 from tests.manager.sessions import SMALL, agent, steps
 
 

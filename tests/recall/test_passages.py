@@ -3,12 +3,15 @@
 import gzip
 import json
 import re
+from bisect import bisect_right
+from itertools import product
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from refold import CompressionConfig, ContextCompressionManager
 from refold.recall.originals import (
     PASSAGE_WEIGHT_MAX,
     find_starts,
@@ -79,6 +82,45 @@ def test_passages_of_recorded_sessions_begin_between_words(name: str) -> None:
             for one in fit_texts([Recalled(part, "m:00000000", "user", 1.0)], 60, count, words):
                 assert longest > 100 or not is_inside_word(part, one.start)
                 assert longest > 100 or not is_inside_word(part, one.stop)
+
+
+ASKED = {
+    "locomo": "qa",
+    "zh_long_concat": "qa",
+    "bfcl_memory": "qa",
+    "swe_mini": "probes",
+    "agent_native_misc": "probes",
+}
+
+
+def find_sentence(text: str, at: int) -> tuple[int, int]:
+    """Return the line or sentence that a place is in."""
+    starts = find_starts(text)
+    number = bisect_right(starts, at)
+    return starts[number - 1], starts[number] if number < len(starts) else len(text)
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason=f"recorded sessions are not at {DATA}")
+@pytest.mark.parametrize("name", ASKED)
+def test_what_is_recalled_from_recorded_sessions_begins_at_a_line_or_sentence(name: str, tmp_path: Path) -> None:
+    """Only a part of a line that is longer than what is shown begins inside it, and then between two words."""
+    with gzip.open(DATA / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
+        session = json.loads(next(iter(lines)))
+    manager = ContextCompressionManager(CompressionConfig(), tmp_path)
+    fields = ("role", "content", "tool_calls", "tool_call_id")
+    manager.append("s", [{key: one[key] for key in fields if key in one} for one in session["messages"]])
+    asked = [one.get("question") or one["value"] for one in session[ASKED[name]]][:15]
+    shown = 0
+    for question, tokens_max in product(asked, (None, 300)):
+        for one in manager.recall("s", question, tokens_max=tokens_max):
+            text = manager.expand("s", one.handle)
+            places = [at for at in range(len(text)) if text.startswith(one.text[:40], at) and one.text in text[at:]]
+            start, stop = find_sentence(text, places[0])
+            is_part = stop - start > len(one.text) and not is_inside_word(text, places[0])
+            assert is_part or any(begins_well(text, at) for at in places), text[max(0, places[0] - 40) :][:80]
+            shown += 1
+    manager.close()
+    assert shown > 50
 
 
 def test_starts_are_those_of_lines_and_sentences() -> None:

@@ -119,7 +119,7 @@ def test_a_message_with_new_values_only_is_not_searched_for_and_one_with_a_known
     found = workspace.recall.inject("s", newest, hidden)
     assert found.acts
     assert found.snippets[0].text == lines[4]
-    monkeypatch.setattr("refold.recall.recall.search_session", None)
+    monkeypatch.setattr("refold.recall.recall.SessionSearch.find", None)
     missed = workspace.recall.inject("s", "Please paint KRN-888 and KRN-999 green.", hidden)
     assert not missed.acts
     assert missed.reason.code == "recall.unrelated"

@@ -17,10 +17,9 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import compress, count
-from operator import ne
 
 from refold.conversation.message import ROOT, chain_id
+from refold.conversation.turn import count_common
 from refold.ledger.records import MessagePath, Splice
 
 _ROUNDS_MAX = 8  # Each round sorts what is left; after the last one, a simple walk matches the rest.
@@ -100,12 +99,6 @@ def _match(known: tuple[str, ...], incoming: tuple[str, ...]) -> Iterator[_Pair]
                 spans.append((at_k, k0 + k, at_i, i0 + i, rounds + 1))
             at_k, at_i = k0 + k + 1, i0 + i + 1
         spans.append((at_k, k1, at_i, i1, rounds + 1))
-
-
-def count_common(left: Sequence[object], right: Sequence[object]) -> int:
-    """Return the length of the common prefix."""
-    shorter = min(len(left), len(right))
-    return next(compress(count(), map(ne, left, right)), shorter)
 
 
 def _find_trimmed(known: tuple[str, ...], incoming: tuple[str, ...]) -> int:

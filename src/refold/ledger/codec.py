@@ -18,8 +18,9 @@ from refold.conversation.message import Role
 from refold.conversation.reason import Reason, is_plain, read_reason
 from refold.conversation.view import Artifact, Edit, EditKind, Fact, FactKind, FoldRecord
 from refold.errors import FormatError
+from refold.formats.canonical import list_children
 
-_OPTIONS = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
+PLAIN_ONLY = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
 _LONG_NUMBER = re.compile(rb"[0-9]{19}")  # orjson reads integers over 64 bits as floats.
 _ODD = re.compile("[\\\\\0\ud800-\udfff]")
 _ESCAPE = re.compile(r"\\(\\|0|u[0-9a-f]{4})")
@@ -29,7 +30,7 @@ EDIT_NUMBER_MAX = 1_000_000_000
 def dump_json(value: object) -> bytes:
     """Return a JSON value as bytes; FormatError if it is not JSON."""
     try:
-        data = orjson.dumps(value, option=_OPTIONS)
+        data = orjson.dumps(value, option=PLAIN_ONLY)
     except TypeError:
         return _dump_slowly(value)
     # orjson writes NaN and infinity as null, which would load back as something else.
@@ -58,22 +59,24 @@ def _dump_slowly(value: object) -> bytes:
     return data
 
 
-def _children(value: object) -> Any:
-    if isinstance(value, dict):
-        return value.values()
-    return value if isinstance(value, list | tuple) else ()
-
-
 def _has_nan(value: object) -> bool:
-    if isinstance(value, float):
-        return value - value != 0
-    return any(map(_has_nan, _children(value)))
+    """Return whether a value that orjson could write contains NaN or infinity; it writes no subclasses."""
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if type(one) is float and one - one != 0:
+            return True
+        if type(one) is dict:
+            waiting.extend(one.values())
+        elif type(one) is list or type(one) is tuple:
+            waiting.extend(one)
+    return False
 
 
 def _has_odd_key(value: object) -> bool:
     if isinstance(value, dict) and not all(isinstance(key, str) for key in value):
         return True
-    return any(map(_has_odd_key, _children(value)))
+    return any(map(_has_odd_key, list_children(value)))
 
 
 def checksum(digest: bytes, body: bytes) -> bytes:
@@ -120,7 +123,7 @@ def encode_edit(edit: Edit) -> bytes:
             "artifacts": [_list_fields(artifact) for artifact in edit.fold.artifacts],
         }
     try:
-        data = orjson.dumps(payload, option=_OPTIONS)
+        data = orjson.dumps(payload, option=PLAIN_ONLY)
     except TypeError:
         return _dump_slowly(payload)
     # The weight of an artifact is the only number here that may be NaN.

@@ -49,9 +49,30 @@ def dump_session(whole: WholeSession) -> dict[str, object]:
         "model": whole.row.model,
         "settings": dict(whole.row.settings),
         "created_at": whole.row.created_at,
-        "messages": [_dump_message(message) for message in whole.messages],
+        "messages": [
+            {
+                "id": message.id,
+                "parent": message.parent,
+                "digest": message.digest,
+                "role": message.role,
+                "raw": None if message.is_forgotten else load_json(message.raw),
+                "tokens": message.tokens,
+                "created_at": message.created_at,
+            }
+            for message in whole.messages
+        ],
         "path": list(whole.path),
-        "edits": [_dump_edit(one) for one in whole.edits],
+        "edits": [
+            {
+                "id": one.edit.id,
+                "covers": list(one.edit.covers),
+                "batch": one.batch_id,
+                "is_active": one.is_active,
+                "created_at": one.created_at,
+                "edit": load_json(encode_edit(one.edit)),
+            }
+            for one in whole.edits
+        ],
         "batches": [
             {
                 "id": batch.id,
@@ -76,29 +97,6 @@ def dump_session(whole: WholeSession) -> dict[str, object]:
             {"kind": event.kind, "created_at": event.created_at, "fields": dict(event.fields)} for event in whole.events
         ],
         "usage": [asdict(usage) for usage in whole.usages],
-    }
-
-
-def _dump_message(message: StoredMessage) -> dict[str, Any]:
-    return {
-        "id": message.id,
-        "parent": message.parent,
-        "digest": message.digest,
-        "role": message.role,
-        "raw": None if message.is_forgotten else load_json(message.raw),
-        "tokens": message.tokens,
-        "created_at": message.created_at,
-    }
-
-
-def _dump_edit(one: StoredEdit) -> dict[str, Any]:
-    return {
-        "id": one.edit.id,
-        "covers": list(one.edit.covers),
-        "batch": one.batch_id,
-        "is_active": one.is_active,
-        "created_at": one.created_at,
-        "edit": load_json(encode_edit(one.edit)),
     }
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -215,21 +215,37 @@ class Ledger(Protocol):
         """Return the ids of the messages whose content was erased, in the order of arrival."""
         ...
 
+    def extend(self, extensions: Sequence[Extension], *, may_wait: bool = False) -> list[SessionRow | None] | None:
+        """Store all extensions in one transaction; return the new rows, with None for a session that has changed.
+
+        Nothing of such a session is stored; use ``append``, ``add_usage`` and ``update_session`` instead. Known
+        messages stay as they are. An event loop may call this without ``may_wait``: it then returns None, with nothing
+        stored, if it would have to wait for another writer or for a server.
+        """
+        ...
+
     def close(self) -> None:
         """Close what this thread and process opened. A later call opens it again."""
         ...
 
 
-class QuickLedger(Ledger, Protocol):
-    """A ledger on this machine whose calls take microseconds, so that an event loop may call it."""
+_PAGE = 1_000
 
-    def extend(self, extensions: Sequence[Extension], *, may_wait: bool = False) -> list[SessionRow | None] | None:
-        """Store all extensions in one transaction; return the new rows, with None for a session that has changed.
 
-        Nothing of such a session is stored; use ``append``, ``add_usage`` and ``update_session`` instead. Known
-        messages stay as they are. Returns None for all while another writer is active, unless ``may_wait``.
-        """
-        ...
+def list_all_sessions(ledger: Ledger, prefix: str = "", *, page_rows: int = _PAGE) -> Iterator[SessionRow]:
+    """Yield every session whose id begins with ``prefix``, the last changed first; read as far as it is iterated."""
+    offset = 0
+    while page := ledger.list_sessions(limit=page_rows, offset=offset, prefix=prefix):
+        yield from page
+        offset += len(page)
+
+
+def read_all_events(ledger: Ledger, session_id: str | None) -> Iterator[Event]:
+    """Yield every event of a session or of all, oldest first."""
+    after = 0
+    while page := ledger.read_events(session_id, after=after, limit=_PAGE):
+        yield from page
+        after = page[-1].id
 
 
 LEDGER_FILE = ".refold/ledger.db"
@@ -294,13 +310,9 @@ def _check(written: object) -> str:
     if scheme[1].lower() not in _SERVER:
         raise ConfigError("ledger: unknown kind of store '{scheme}'; {how}", scheme=scheme[1][:20], how=_HOW)
     authority = text[scheme.end() :].partition("?")[0]
-    if authority.count("@") > 1 or "#" in text or not _has_whole_escapes(text):
+    if authority.count("@") > 1 or "#" in text or re.search(r"%(?![0-9A-Fa-f]{2})", text):
         raise ConfigError("ledger: the address cannot be parsed; write @ : / ? # % in a password as %40 %3A …")
     return text
-
-
-def _has_whole_escapes(text: str) -> bool:
-    return re.search(r"%(?![0-9A-Fa-f]{2})", text) is None
 
 
 def choose_ledger(workspace: str | Path, place: LedgerPlace | str | None = None) -> Ledger:

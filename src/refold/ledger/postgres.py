@@ -9,14 +9,23 @@ from hashlib import blake2b
 from typing import Any, TypeVar
 
 from refold.errors import LedgerError
-from refold.ledger.codec import decode_column, encode_column, encode_edit
+from refold.ledger.codec import decode_column, dump_json, encode_column, encode_edit
 from refold.ledger.port import LedgerPlace
 from refold.ledger.postgres_server import Connection, LedgerServer
-from refold.ledger.records import StoredEdit, StoredFact, StoredMessage
+from refold.ledger.records import (
+    Extension,
+    SessionRow,
+    StoredEdit,
+    StoredFact,
+    StoredMessage,
+    extend_row,
+    is_as_seen,
+)
 from refold.ledger.sql.database import Database, Rows, Span, SqlAnswer, SqlRow
 from refold.ledger.sql.forget import TABLES
 from refold.ledger.sql.ledger import SqlLedger
-from refold.ledger.sql.messages import write_content
+from refold.ledger.sql.messages import check_chain, extend_path, follows, write_content
+from refold.ledger.sql.sessions import SELECT, USAGE_COLUMNS, StoredSession, read_stored, write_usage
 
 __all__ = ["PostgresLedger"]
 
@@ -26,8 +35,34 @@ _PIECE_BYTES = 8_000_000
 _EVENTS_LOCK = 0x7266_6C65  # "rfle"
 _INSERT_MESSAGES = (
     "INSERT INTO message (session, seq, id, parent, digest, role, tokens, created_at, body, checksum) "
-    "SELECT %s, * FROM unnest(%b::bigint[], %b::bytea[], %b::bytea[], %b::bytea[], %s::text[], %b::bigint[], "
-    "%b::double precision[], %b::bytea[], %b::bytea[])"
+    "SELECT * FROM unnest(%b::bigint[], %b::bigint[], %b::bytea[], %b::bytea[], %b::bytea[], %s::text[], "
+    "%b::bigint[], %b::double precision[], %b::bytea[], %b::bytea[])"
+)
+# The statements of ``extend``: each serves all sessions of the call.
+_LOCK_SESSIONS = f"{SELECT} WHERE id = ANY(%s::text[]) FOR UPDATE SKIP LOCKED"
+_FIND_ENDS = (
+    "SELECT key, path.last, message.id FROM session, LATERAL (SELECT last FROM path WHERE path.session = session.key "
+    "ORDER BY rank DESC LIMIT 1) AS path, message "
+    "WHERE session.id = ANY(%s::text[]) AND message.session = session.key AND message.seq = path.last"
+)
+_FIND_KNOWN = (
+    "SELECT DISTINCT message.session FROM unnest(%s::text[], %b::bytea[]) AS new (session_id, id) "
+    "JOIN session ON session.id = new.session_id JOIN message ON message.session = session.key AND message.id = new.id"
+)
+_EXTEND_PATHS = (
+    "UPDATE path SET last = new.last FROM unnest(%b::bigint[], %b::bigint[], %b::bigint[]) AS new (session, old, last) "
+    "WHERE path.session = new.session AND path.last = new.old"
+)
+_INSERT_USAGES = (
+    f"INSERT INTO usage (session, {USAGE_COLUMNS}) SELECT * FROM unnest(%b::bigint[], %b::double precision[], "
+    "%s::text[], %b::bigint[], %b::bigint[], %b::bigint[], %b::bigint[], %b::bigint[], %b::bigint[], %b::bigint[])"
+)
+_EXTEND_SESSIONS = (
+    "UPDATE session SET seq_last = new.seq_last, message_count = new.message_count, tokens = new.tokens, "
+    "path_version = new.path_version, updated_at = new.updated_at, settings = new.settings "
+    "FROM unnest(%b::bigint[], %b::bigint[], %b::bigint[], %b::bigint[], %b::bigint[], %b::double precision[], "
+    "%b::bytea[]) AS new (key, seq_last, message_count, tokens, path_version, updated_at, settings) "
+    "WHERE session.key = new.key"
 )
 _INSERT_EDIT = (
     "WITH added AS (INSERT INTO edit (session, id, kind, level, batch, is_active, covered, created_at, payload) "
@@ -65,6 +100,12 @@ class PostgresLedger(SqlLedger):
 
     def __repr__(self) -> str:
         return f"PostgresLedger({str(self.place)!r})"
+
+    def extend(self, extensions: Sequence[Extension], *, may_wait: bool = False) -> list[SessionRow | None] | None:
+        """Store what one more request of each session adds, in one transaction of two round trips; see the port."""
+        if not may_wait:
+            return None  # A server may take its time: an event loop must not wait for it.
+        return self._server.change(lambda connection: _Extender(PostgresDatabase(connection), extensions).store())
 
     def close(self) -> None:
         """Close what this process opened. A later call opens it again."""
@@ -124,9 +165,17 @@ class PostgresDatabase(Database):
 
     def insert_messages(self, session: int, numbered: Sequence[tuple[int, StoredMessage]]) -> None:
         """Insert messages, many in one statement."""
+        self.insert_many([(session, seq, message) for seq, message in numbered])
+
+    def insert_many(self, numbered: Sequence[tuple[int, int, StoredMessage]]) -> None:
+        """Insert messages of several sessions, many in one statement."""
         for piece in _cut(numbered):
-            rows = [_write_message(seq, message) for seq, message in piece]
-            self._execute(_INSERT_MESSAGES, (session, *map(list, zip(*rows, strict=True))))
+            self.write_rows(_INSERT_MESSAGES, [_write_message(*one) for one in piece])
+
+    def write_rows(self, sql: str, rows: Sequence[SqlRow]) -> None:
+        """Run a statement that takes its rows as one array for each column."""
+        if rows:
+            self._execute(sql, [list(column) for column in zip(*rows, strict=True)])
 
     def insert_edit(self, session: int, stored: StoredEdit, *, batch: int | None, spans: Sequence[Span]) -> None:
         """Insert an edit and its runs in one statement, without waiting for the edit's key."""
@@ -160,21 +209,95 @@ def _translate(sql: str) -> str:
     return sql.replace("ANY(?)", "ANY(%b)").replace("?", "%s").replace("CROSS JOIN", "JOIN")
 
 
-def _write_message(seq: int, message: StoredMessage) -> SqlRow:
+def _write_message(session: int, seq: int, message: StoredMessage) -> SqlRow:
     ids = (bytes.fromhex(message.id), bytes.fromhex(message.parent), bytes.fromhex(message.digest))
     role = encode_column(message.role)
-    return (seq, *ids, role, message.tokens, message.created_at, *write_content(message))
+    return (session, seq, *ids, role, message.tokens, message.created_at, *write_content(message))
 
 
-def _cut(numbered: Sequence[tuple[int, StoredMessage]]) -> Iterator[list[tuple[int, StoredMessage]]]:
+def _cut(numbered: Sequence[tuple[int, int, StoredMessage]]) -> Iterator[list[tuple[int, int, StoredMessage]]]:
     """Yield pieces that one statement can hold, by rows and bytes; each has at least one row."""
-    piece: list[tuple[int, StoredMessage]] = []
+    piece: list[tuple[int, int, StoredMessage]] = []
     size = 0
-    for seq, message in numbered:
+    for session, seq, message in numbered:
         if piece and (len(piece) >= _PIECE_ROWS or size + len(message.raw) > _PIECE_BYTES):
             yield piece
             piece, size = [], 0
-        piece.append((seq, message))
+        piece.append((session, seq, message))
         size += len(message.raw)
     if piece:
         yield piece
+
+
+class _Extender:
+    """One call of ``extend``: reads all its sessions in one round trip and writes them in another.
+
+    A session that another transaction has locked counts as changed: one session must not hold up the others.
+    """
+
+    def __init__(self, db: PostgresDatabase, extensions: Sequence[Extension]) -> None:
+        self._db = db
+        self._extensions = extensions
+        self._found: dict[str, StoredSession] = {}
+        self._changed: dict[int, StoredSession] = {}
+        # By key: where the path of a session ended if that is its newest message, so that new ones simply follow it.
+        self._ends: dict[int, int] = {}
+        self._tails: dict[int, bytes] = {}
+        self._messages: list[tuple[int, int, StoredMessage]] = []
+        self._usages: list[SqlRow] = []
+
+    def store(self) -> list[SessionRow | None]:
+        """Return the new row of each session, None for one that has changed since it was seen."""
+        self._read()
+        rows = [self._extend(one) for one in self._extensions]
+        self._write()
+        return rows
+
+    def _read(self) -> None:
+        db, wanted = self._db, self._extensions
+        names = [encode_column(name) for name in dict.fromkeys(one.seen.id for one in wanted)]
+        new = [(encode_column(one.seen.id), bytes.fromhex(message.id)) for one in wanted for message in one.messages]
+        locked = db.run(_LOCK_SESSIONS, (names,))
+        ends: SqlAnswer = db.run(_FIND_ENDS, (names,)) if new else Rows([])
+        known: SqlAnswer = db.run(_FIND_KNOWN, list(map(list, zip(*new, strict=True)))) if new else Rows([])
+        found = [read_stored(db, row) for row in locked.fetchall()]
+        self._found = {one.row.id: one for one in found}
+        is_known = {session for (session,) in known.fetchall()}
+        last = {key: (end, tail) for key, end, tail in ends.fetchall()}
+        self._tails = {key: tail for key, (_, tail) in last.items()}
+        plain = {key: end for key, (end, _) in last.items() if key not in is_known}
+        self._ends = {one.key: one.seq_last for one in found if plain.get(one.key) == one.seq_last}
+
+    def _extend(self, extension: Extension) -> SessionRow | None:
+        found = self._found.get(extension.seen.id)
+        if found is None or not is_as_seen(found.row, extension.seen):
+            return None
+        messages = extension.messages
+        if not follows(messages, self._tails.get(found.key)):
+            return None
+        check_chain(messages)
+        seq_last, tokens = found.seq_last + len(messages), sum(message.tokens for message in messages)
+        if messages and found.key in self._ends:
+            self._messages += [(found.key, seq, one) for seq, one in enumerate(messages, found.seq_last + 1)]
+        elif messages:
+            seq_last, tokens = extend_path(self._db, found, messages)
+        if messages:
+            self._tails[found.key] = bytes.fromhex(messages[-1].id)
+        self._usages += [write_usage(self._db, found.key, usage) for usage in extension.usages]
+        row = extend_row(found.row, extension, tokens)
+        self._found[row.id] = self._changed[found.key] = StoredSession(found.key, seq_last, row)
+        return row
+
+    def _write(self) -> None:
+        db, changed = self._db, self._changed.values()
+        db.insert_many(self._messages)
+        moved = [(one.key, self._ends[one.key], one.seq_last) for one in changed if one.key in self._ends]
+        db.write_rows(_EXTEND_PATHS, [row for row in moved if row[1] < row[2]])
+        db.write_rows(_INSERT_USAGES, self._usages)
+        db.write_rows(_EXTEND_SESSIONS, [_write_extended(one) for one in changed])
+
+
+def _write_extended(session: StoredSession) -> SqlRow:
+    row = session.row
+    counts = (session.seq_last, row.messages, row.tokens, row.path_version)
+    return (session.key, *counts, row.updated_at, dump_json(row.settings))

@@ -5,7 +5,7 @@ Every store writes them and reads them back equal. Times are seconds since 1970.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from refold.conversation.message import Format, Role
@@ -111,7 +111,7 @@ class StoredFact:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened to a session: compressed, offloaded, skipped, failed, undone, observed ...
+    """One entry of a session's log, by ``kind``: compressed, offloaded, skipped, failed, undone, observed ...
 
     ``fields`` are plain JSON and should not quote a message; if they do, ``forget`` removes the quote.
     """
@@ -169,8 +169,10 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Extension:
-    """What one more request adds to a session as it was ``seen``: messages at the end of the path, the usage of the
-    previous request, and changed settings."""
+    """The additions of one more request to a session as it was ``seen``.
+
+    They are messages at the end of the path, the usage of the previous request, and changed settings.
+    """
 
     seen: SessionRow
     messages: Sequence[StoredMessage]
@@ -195,6 +197,14 @@ class WholeSession:
     facts: tuple[StoredFact, ...] = ()
     events: tuple[Event, ...] = ()
     usages: tuple[StoredUsage, ...] = ()
+
+
+def add_descendants(ids: Iterable[str], made_from: Mapping[str, Collection[str]]) -> set[str]:
+    """Return these edits and all that were made from them; ``made_from`` has the sources of every edit, by id."""
+    found = set(ids)
+    while more := {one for one, sources in made_from.items() if one not in found and not found.isdisjoint(sources)}:
+        found |= more
+    return found
 
 
 def end_prefix(prefix: str) -> str:
@@ -232,9 +242,14 @@ def merge_settings(settings: Mapping[str, object], changes: Mapping[str, object]
     return {name: value for name, value in {**settings, **changes}.items() if value is not None}
 
 
-def extend_row(row: SessionRow, extension: Extension) -> SessionRow:
-    """Return the row after one more request. Memory and storage share this rule."""
+def extend_row(row: SessionRow, extension: Extension, tokens: int | None = None) -> SessionRow:
+    """Return the row after one more request. Memory and storage share this rule.
+
+    ``tokens`` is what it adds to the path, if that is not the sum of its messages.
+    """
     messages = extension.messages
+    if tokens is None:
+        tokens = sum(message.tokens for message in messages)
     return SessionRow(
         row.id,
         row.created_at,
@@ -242,7 +257,7 @@ def extend_row(row: SessionRow, extension: Extension) -> SessionRow:
         row.wire,
         row.model,
         row.messages + len(messages),
-        row.tokens + sum(message.tokens for message in messages),
+        row.tokens + tokens,
         row.compression_count,
         row.path_version + bool(messages),
         row.edits_version,

@@ -46,8 +46,8 @@ _TABLES = {
     "event": ("id",),
     "usage": ("key",),
 }
-# What people said is read even if the page is lost that leads to it: by the kinds of page that hold rows, and by what
-# tells these rows from those of other tables.
+# Messages and their content are read even if the page that leads to them is lost. For each table: the kinds of page
+# that hold its rows, and a condition that only its rows meet.
 _ORPHANS = {
     "raw": (frozenset((0x0D,)), "typeof(body) = 'blob'"),
     "message": (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import apsw
@@ -15,7 +14,6 @@ from refold.ledger.records import (
     Extension,
     Finding,
     SessionRow,
-    Splice,
     StoredEdit,
     StoredFact,
     StoredMessage,
@@ -24,16 +22,8 @@ from refold.ledger.records import (
 )
 from refold.ledger.sql.database import Database, Rows, Span, SqlAnswer
 from refold.ledger.sql.ledger import SqlLedger
-from refold.ledger.sql.messages import (
-    add_messages,
-    ask_known,
-    ask_tail,
-    change_path,
-    check_chain,
-    read_known,
-    write_content,
-)
-from refold.ledger.sql.sessions import StoredSession, add_usage, find_session
+from refold.ledger.sql.messages import check_chain, extend_path, follows, write_content
+from refold.ledger.sql.sessions import SELECT, StoredSession, add_usage, read_stored
 from refold.ledger.sqlite_file import LedgerFile, Synchronous
 
 __all__ = ["SqliteLedger"]
@@ -41,6 +31,13 @@ __all__ = ["SqliteLedger"]
 T = TypeVar("T")
 # The connection caches one prepared statement per count. Requests rarely bring more messages than this.
 _PLAIN_MAX = 32
+_SELECT_END = SELECT.replace(
+    " FROM session",
+    ", (SELECT last FROM path WHERE path.session = session.key ORDER BY rank DESC LIMIT 1), "
+    "(SELECT message.id FROM path JOIN message ON message.session = path.session AND seq = last "
+    "WHERE path.session = session.key ORDER BY rank DESC LIMIT 1), {} FROM session WHERE id = ?",
+)
+_MESSAGE_MARKS = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 
 class SqliteLedger(SqlLedger):
@@ -150,17 +147,24 @@ class SqliteDatabase(Database):
         return decode_text(stored)
 
     def insert_messages(self, session: int, numbered: Sequence[tuple[int, StoredMessage]]) -> None:
-        """Insert messages one by one, each with its row in ``raw``."""
-        for seq, message in numbered:
-            body, checksum = write_content(message)
-            if body is not None:
-                self.connection.execute("INSERT INTO raw (body) VALUES (?)", (body,))
-            ids = (bytes.fromhex(message.id), bytes.fromhex(message.parent), bytes.fromhex(message.digest))
-            raw = None if body is None else self.connection.last_insert_rowid()
-            self.connection.execute(
-                "INSERT INTO message VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (session, seq, *ids, message.role, message.tokens, message.created_at, raw, checksum),
-            )
+        """Insert messages a few at a time, each with its row in ``raw``."""
+        execute = self.connection.execute
+        for at in range(0, len(numbered), _PLAIN_MAX):
+            piece = numbered[at : at + _PLAIN_MAX]
+            contents = [write_content(message) for _, message in piece]
+            bodies = [body for body, _ in contents if body is not None]
+            raw = 0
+            if bodies:
+                execute("INSERT INTO raw (body) VALUES " + ", ".join(["(?)"] * len(bodies)), bodies)
+                # The rows of one statement have consecutive keys.
+                raw = self.connection.last_insert_rowid() - len(bodies)
+            values: list[Any] = []
+            for (seq, message), (body, checksum) in zip(piece, contents, strict=True):
+                raw += body is not None
+                ids = (bytes.fromhex(message.id), bytes.fromhex(message.parent), bytes.fromhex(message.digest))
+                key = None if body is None else raw
+                values += (session, seq, *ids, message.role, message.tokens, message.created_at, key, checksum)
+            execute("INSERT INTO message VALUES " + ", ".join([_MESSAGE_MARKS] * len(piece)), values)
 
     def insert_edit(self, session: int, stored: StoredEdit, *, batch: int | None, spans: Sequence[Span]) -> None:
         """Insert an edit, then its runs."""
@@ -197,13 +201,23 @@ class SqliteDatabase(Database):
 
 def _extend_session(db: SqliteDatabase, extension: Extension) -> SessionRow | None:
     """Store one extension; return the session's new row, or None if the session has changed since it was read."""
-    found = find_session(db, extension.seen.id)
-    if found is None or not is_as_seen(found.row, extension.seen):
+    messages = extension.messages
+    # Beside the session: where its path ends, with which message, and whether it has one of the new ones.
+    marks = ", ".join("?" * len(messages[:_PLAIN_MAX]))
+    known = f"EXISTS (SELECT 1 FROM message WHERE message.session = session.key AND message.id IN ({marks}))"
+    ids = [bytes.fromhex(message.id) for message in messages[:_PLAIN_MAX]]
+    read = db.fetch_one(_SELECT_END.format(known), (*ids, db.encode(extension.seen.id)))
+    found = read_stored(db, read[:-3]) if read else None
+    if read is None or found is None or not is_as_seen(found.row, extension.seen):
         return None
-    seq_last, tokens = _extend_path(db, found, extension.messages)
+    last, tail, is_known = read[-3:]
+    if not follows(messages, tail):
+        return None
+    is_plain = len(messages) <= _PLAIN_MAX and (last, is_known) == (found.seq_last, 0)
+    seq_last, tokens = _extend_path(db, found, messages, is_plain=is_plain)
     for usage in extension.usages:
         add_usage(db, found.key, usage)
-    row = replace(extend_row(found.row, extension), tokens=found.row.tokens + tokens)
+    row = extend_row(found.row, extension, tokens)
     settings = dump_json(row.settings) if extension.settings else None
     db.connection.execute(
         "UPDATE session SET seq_last = ?, message_count = ?, tokens = ?, path_version = ?, updated_at = ?, "
@@ -213,32 +227,20 @@ def _extend_session(db: SqliteDatabase, extension: Extension) -> SessionRow | No
     return row
 
 
-def _extend_path(db: SqliteDatabase, found: StoredSession, messages: Sequence[StoredMessage]) -> tuple[int, int]:
-    """Add messages at the end of the path; return the newest message's number and the tokens added to the path."""
+def _extend_path(
+    db: SqliteDatabase, found: StoredSession, messages: Sequence[StoredMessage], *, is_plain: bool
+) -> tuple[int, int]:
+    """Add messages at the end of the path; return the newest message's number and the tokens added to the path.
+
+    ``is_plain``: all messages are new, and the path ends with the newest stored one.
+    """
     if not messages:
         return found.seq_last, 0
     check_chain(messages)
-    if len(messages) <= _PLAIN_MAX and _is_plain(db, found, messages):
+    if is_plain:
         db.insert_messages(found.key, list(enumerate(messages, found.seq_last + 1)))
         seq_last = found.seq_last + len(messages)
         sql = "UPDATE path SET last = ? WHERE session = ? AND last = ?"
         db.connection.execute(sql, (seq_last, found.key, found.seq_last))
         return seq_last, sum(message.tokens for message in messages)
-    # The path was cut back, or continues with messages it had before: the numbers are not consecutive.
-    ids = tuple(message.id for message in messages)
-    known, tail = read_known(ask_known(db, found.row.id, ids)), ask_tail(db, found.row.id)
-    new = add_messages(db, found, messages, known)
-    splice = Splice(found.row.messages, found.row.messages, ids)
-    _, tokens = change_path(db, found, (splice,), known=known, new=new, tail=tail)
-    return found.seq_last + len(new), tokens
-
-
-def _is_plain(db: SqliteDatabase, found: StoredSession, messages: Sequence[StoredMessage]) -> bool:
-    """Return whether all messages are new and the path ends with the newest stored one."""
-    marks = ", ".join("?" * len(messages))
-    sql = (
-        "SELECT last, EXISTS (SELECT 1 FROM message WHERE message.session = path.session AND id IN "
-        f"({marks})) FROM path WHERE session = ? ORDER BY rank DESC LIMIT 1"
-    )
-    ids = [bytes.fromhex(message.id) for message in messages]
-    return db.fetch_one(sql, (*ids, found.key)) == (found.seq_last, 0)
+    return extend_path(db, found, messages)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import cast
+from itertools import pairwise
 
 from refold.config.values import window_of
 from refold.conversation import because
@@ -20,7 +20,6 @@ from refold.errors import ConfigError, FormatError
 from refold.formats import Beside, Intake, detect
 from refold.ledger.align import chain_path
 from refold.ledger.codec import dump_json, load_json
-from refold.ledger.port import QuickLedger
 from refold.ledger.records import Extension, SessionRow, Splice, StoredMessage, extend_row, merge_settings
 from refold.manager.flow import Flow, Rounds
 from refold.manager.history import digest_raw, restore_history
@@ -39,7 +38,7 @@ NAMED_WIRE = "named_wire"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a caller wants prepared. ``messages`` is the whole history, or None for what the ledger has.
+    """A request to prepare a context. ``messages`` is the whole history, or None for the messages in the ledger.
 
     ``window`` and ``reserve`` apply to this call only and override the model's and the configured ones. ``digests`` are
     the content hashes of ``messages`` if the caller has computed them. With ``follows``, the number of earlier messages
@@ -114,7 +113,7 @@ def take_in(keeper: Keeper, slot: Slot, request: Request) -> Flow[tuple[OpenSess
     rounds = Rounds(keeper, request.session_id)
     while True:
         rounds.begin()
-        row = _note_room(keeper, request, _find_row(keeper, request, given))
+        row = _find_row(keeper, request, given, notes_room=True)
         session = keeper.open(slot, row)
         if given is None:
             return session, request
@@ -135,16 +134,14 @@ def take_in(keeper: Keeper, slot: Slot, request: Request) -> Flow[tuple[OpenSess
             yield rounds.refuse(row, because.HISTORY_REFUSED(messages=len(raws)))
 
 
-def append_new(
-    keeper: Keeper, slot: Slot, session_id: str, raws: Sequence[object], wire: str | None
-) -> Flow[OpenSession]:
-    """Add messages at the end of a session."""
-    rounds = Rounds(keeper, session_id)
+def append_new(keeper: Keeper, slot: Slot, request: Request) -> Flow[OpenSession]:
+    """Add the messages of a request at the end of a session."""
+    raws, rounds = request.messages or (), Rounds(keeper, request.session_id)
     while True:
         rounds.begin()
-        row = _find_row(keeper, Request(session_id, format=wire), raws)
+        row = _find_row(keeper, request, raws)
         session = keeper.open(slot, row)
-        if _change_wire(keeper, session, raws, lambda: [*_read_raws(keeper, session_id), *raws]):
+        if _change_wire(keeper, session, raws, lambda: [*_read_raws(keeper, request.session_id), *raws]):
             continue
         digests = [digest_raw(raw, at) for at, raw in enumerate(raws)]
         if _append(keeper, session, raws, digests):
@@ -174,7 +171,9 @@ def _read_raws(keeper: Keeper, session_id: str) -> list[object]:
     return [load_json(stored.raw) for stored in keeper.ledger.read_messages(session_id) if not stored.is_forgotten]
 
 
-def _find_row(keeper: Keeper, request: Request, raws: Sequence[object] | None) -> SessionRow:
+def _find_row(
+    keeper: Keeper, request: Request, raws: Sequence[object] | None, *, notes_room: bool = False
+) -> SessionRow:
     """Return the session's row with its current format and model; create the row if it does not exist."""
     row = keeper.ledger.read_session(request.session_id)
     if row is None:
@@ -191,24 +190,27 @@ def _find_row(keeper: Keeper, request: Request, raws: Sequence[object] | None) -
             changes["wire"] = wire
         elif not row.wire:
             row = replace(row, wire=wire or "")
+    settings = _find_room(keeper, request, replace(row, model=model)) if notes_room else {}
     if request.format is not None and not row.settings.get(NAMED_WIRE):
-        changes["settings"] = {NAMED_WIRE: True}
+        settings[NAMED_WIRE] = True
+    if settings:
+        changes["settings"] = settings
     if changes:
         keeper.ledger.update_session(request.session_id, changes, keeper.clock())
-        settings = merge_settings(row.settings, cast("Mapping[str, object]", changes.get("settings", {})))
-        row = replace(row, model=model, wire=str(changes.get("wire", row.wire)), settings=settings)
+        merged = merge_settings(row.settings, settings)
+        row = replace(row, model=model, wire=str(changes.get("wire", row.wire)), settings=merged)
     return row
 
 
-def _note_room(keeper: Keeper, request: Request, row: SessionRow) -> SessionRow:
-    """Store the window that the caller or its settings give this request, so that ``status`` shows it elsewhere."""
+def _find_room(keeper: Keeper, request: Request, row: SessionRow) -> dict[str, object]:
+    """Return the window that the caller or its settings give this request if it is another one than before.
+
+    It is stored so that ``status`` shows it in other processes.
+    """
     window = request.window or window_of(keeper.config, row.model)
     reserve = request.reserve if request.reserve is not None else keeper.config.reserve
     room = None if window is None else [window, reserve]
-    if room == row.settings.get(ROOM):
-        return row
-    keeper.ledger.update_session(row.id, {"settings": {ROOM: room}}, keeper.clock())
-    return replace(row, settings=merge_settings(row.settings, {ROOM: room}))
+    return {} if room == row.settings.get(ROOM) else {ROOM: room}
 
 
 def _check_readable(keeper: Keeper, row: SessionRow, wire: str) -> None:
@@ -312,9 +314,7 @@ def extend_open(keeper: Keeper, slot: Slot, request: Request) -> Extension | Non
     memory, or a message is rendered on arrival. The caller stores the extension, or drops the session.
     """
     session = slot.session
-    if session is None or request.messages is None or not hasattr(keeper.ledger, "extend"):
-        return None
-    if not _is_alike(keeper, session, request):
+    if session is None or request.messages is None or not _is_alike(keeper, session, request):
         return None
     raws = check_messages(request.messages)
     if request.follows is not None:
@@ -340,6 +340,7 @@ def extend_open(keeper: Keeper, slot: Slot, request: Request) -> Extension | Non
     session.path_version = session.row.path_version
     session.counter = keeper.find_counter(session.row)
     session.extend(messages, ())
+    session.is_ahead = True
     return extension
 
 
@@ -358,9 +359,15 @@ def store_extensions(
 ) -> list[SessionRow | None] | None:
     """Store what was appended in memory, in one transaction; None if another writer is busy.
 
-    A session that another process changed is not stored: its row is None, and it is dropped from memory.
+    A session that another process changed is not stored: its row is None, and it is dropped from memory. If storing
+    fails, all are dropped: memory must not have what the ledger lacks.
     """
-    rows = cast("QuickLedger", keeper.ledger).extend(extensions, may_wait=may_wait)
+    try:
+        rows = keeper.ledger.extend(extensions, may_wait=may_wait)
+    except BaseException:
+        for extension in extensions:
+            keeper.drop(extension.seen.id)
+        raise
     if rows is not None:
         for row, extension in zip(rows, extensions, strict=True):
             if row is None:
@@ -391,12 +398,17 @@ def _render_new(message: Message, stages: Sequence[ArrivalStage], session: OpenS
     edits = [edit for edit in render_arrival(stages, message) if edit.id not in session.switched_off]
     if not edits:
         return edits
-    before = session.counter.count_parts(message.role, message.parts, message.name)
-    rendered = session.lens.edited(message, edits)
-    after = rendered.tokens if rendered else 0
-    if after >= before:  # L4
+    # Each edit counts what it adds to those before it, so that the figures of a message with several results add up.
+    sizes = [session.counter.count_parts(message.role, message.parts, message.name)]
+    for made in range(1, len(edits) + 1):
+        rendered = session.lens.edited(message, edits[:made])
+        sizes.append(rendered.tokens if rendered else 0)
+    if sizes[-1] >= sizes[0]:  # L4
         return []
-    return [replace(edit, tokens_before=before, tokens_after=after) for edit in edits]
+    return [
+        replace(edit, tokens_before=before, tokens_after=after)
+        for edit, (before, after) in zip(edits, pairwise(sizes), strict=True)
+    ]
 
 
 def _store(message: Message, parent: str, session: OpenSession, now: float) -> StoredMessage:
@@ -414,7 +426,7 @@ def _store(message: Message, parent: str, session: OpenSession, now: float) -> S
 def _find_wire(
     raws: Sequence[object], known: str, *, model: str, system: object, tools: object, name: str | None
 ) -> str | None:
-    """Return the format of new messages if it differs from the known one; None if they do not show one."""
+    """Return the format of new messages if it differs from the known one; None if they give no sign of it."""
     if name is not None:
         return detect((), name=name).name
     if not known:

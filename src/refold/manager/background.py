@@ -19,15 +19,13 @@ from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 
 from refold.conversation import because
-from refold.conversation.view import View
 from refold.errors import RefoldError
-from refold.ladder.plan import Outcome
 from refold.ledger.records import Extension
-from refold.manager.commit import BatchRequest, BatchResult, commit_outcome, miss, tell_failed
-from refold.manager.compress import Remember, finish, is_vetoed, make_full_view, plan_batch
+from refold.manager.batch import BatchRequest, BatchResult, Compression
+from refold.manager.compress import Remember, finish
 from refold.manager.flow import Flow, Pause, give_lease, run_flow_async, take_lease
 from refold.manager.notices import Notice
-from refold.manager.session import OpenSession, load_session, read_pinned
+from refold.manager.session import OpenSession, load_session
 from refold.manager.store import Keeper
 
 WAITING_MAX = 1_000
@@ -177,19 +175,20 @@ def fold_flow(keeper: Keeper, session_id: str, wish: BatchRequest, remember: Rem
         session = _load(keeper, session_id)
         if session is None:
             return BatchResult("stale")
-        if is_vetoed(keeper, session, wish):
+        compression = Compression(keeper, session, wish, owner)
+        if compression.is_vetoed():
             return BatchResult("vetoed", reason=because.VETOED(because=wish.trigger.reason))
-        view = make_full_view(keeper, session, wish)
+        view = compression.make_view()
         try:
-            outcome = yield from plan_batch(keeper, session, wish, view, owner)
+            outcome = yield from compression.plan(view)
             slot = yield from keeper.hold(session_id)
             try:
-                made = _swap(keeper, session, wish, view=view, outcome=outcome, owner=owner)
+                made = compression.commit_grown(view, outcome)
                 slot.session = None  # It has grown: the next use reloads it.
             finally:
                 keeper.let_go(slot)
         except RefoldError as error:
-            tell_failed(keeper, session, wish, error)
+            compression.tell_failed(error)
             raise
     finally:
         give_lease(keeper, session_id, owner)
@@ -205,25 +204,6 @@ def _load(keeper: Keeper, session_id: str) -> OpenSession | None:
     return load_session(keeper.ledger, row, keeper.make_lens(row), keeper.find_counter(row))
 
 
-def _swap(
-    keeper: Keeper, session: OpenSession, wish: BatchRequest, *, view: View, outcome: Outcome, owner: str
-) -> BatchResult:
-    row = keeper.ledger.read_session(session.id)
-    if row is None:
-        return BatchResult("stale")
-    covered = {message_id for edit in outcome.edits for message_id in edit.covers}
-    if not covered.isdisjoint(read_pinned(row.settings)):
-        return BatchResult("stale", reason=because.PINNED_MEANWHILE())
-    seen, session.row = session.row, row
-    made = commit_outcome(keeper, session, wish, view, outcome, owner)
-    if made.ending != "refused":
-        return made
-    if seen.edits_version != row.edits_version:
-        return BatchResult("stale", reason=because.EDITED_MEANWHILE())
-    # The snapshot is recent, and only messages were added since: the next attempt would be refused as well.
-    return miss(keeper, session, wish, made.reason)
-
-
 log = logging.getLogger("refold.manager")
 WAIT_S = 30.0
 GATHER_S = 0.005
@@ -235,30 +215,37 @@ StoreAll = Callable[..., "list[bool] | None"]
 
 @dataclass(slots=True, eq=False)
 class Ticket:
-    """The extension of one request. ``is_stored`` is None until known; ``done`` is set if a thread stores it."""
+    """The extension of one request. ``is_stored`` is None until known; ``done`` is set if somebody waits for that."""
 
     extension: Extension = field(repr=False)
     is_stored: bool | None = None
     done: asyncio.Future[None] | None = field(default=None, repr=False)
+
+    def settle(self, *, is_stored: bool) -> None:
+        """Note the outcome and wake up the waiting request."""
+        self.is_stored = is_stored
+        if self.done is not None and not self.done.done():
+            self.done.set_result(None)
 
 
 class WriteBehind:
     """Stores extensions in the order they come, for one event loop.
 
     Appends that come together share one transaction. A caller waits for its ticket before it passes on any of the
-    answer: a client that has an answer knows that its question is in the ledger. If another process is writing, a
-    thread waits.
+    answer: a client that has an answer knows that its question is in the ledger. If the store would make the loop wait
+    (for another process that writes, or for a server), a thread stores them; what comes meanwhile follows together.
     """
 
     def __init__(self, store: StoreAll) -> None:
         self._store = store
         self._queue: list[Ticket] = []
+        self._in_thread: asyncio.Task[None] | None = None
 
     def add(self, extension: Extension, *, is_alone: bool = True) -> Ticket:
         """Queue an extension; its ticket says when it is stored. ``is_alone``: no other request is in progress."""
         ticket = Ticket(extension)
         self._queue.append(ticket)
-        if len(self._queue) == 1:
+        if len(self._queue) == 1 and self._in_thread is None:
             loop = asyncio.get_running_loop()
             if is_alone:
                 # Two iterations of the loop later the request itself has been sent.
@@ -269,54 +256,48 @@ class WriteBehind:
         return ticket
 
     def flush(self) -> None:
-        """Store everything in the queue now."""
-        queue, self._queue = self._queue, []
-        if not queue:
+        """Store everything in the queue now, or as soon as the running thread has ended."""
+        if self._in_thread is not None or not self._queue:
             return
+        queue, self._queue = self._queue, []
         try:
             stored = self._store([ticket.extension for ticket in queue])
         except Exception as error:  # noqa: BLE001 - the caller prepares from the ledger again and reports the failure
             _log_failure(error)
             stored = [False] * len(queue)
         if stored is None:
-            self._store_in_thread(queue)
+            self._in_thread = asyncio.ensure_future(self._store_in_thread(queue))
             return
         for ticket, is_stored in zip(queue, stored, strict=True):
-            ticket.is_stored = is_stored
+            ticket.settle(is_stored=is_stored)
 
-    def _store_in_thread(self, queue: list[Ticket]) -> None:
-        extensions = [ticket.extension for ticket in queue]
-        work = asyncio.ensure_future(asyncio.to_thread(self._store, extensions, may_wait=True))
-        futures = [asyncio.get_running_loop().create_future() for _ in queue]
-        for ticket, future in zip(queue, futures, strict=True):
-            ticket.done = future
-
-        def end(task: asyncio.Future[list[bool] | None]) -> None:
-            error = None if task.cancelled() else task.exception()
-            if isinstance(error, Exception):
-                _log_failure(error)
-            stored = None if error is not None or task.cancelled() else task.result()
+    async def _store_in_thread(self, queue: list[Ticket]) -> None:
+        stored: list[bool] | None = None
+        try:
+            extensions = [ticket.extension for ticket in queue]
+            stored = await asyncio.to_thread(self._store, extensions, may_wait=True)
+        except Exception as error:  # noqa: BLE001 - as above
+            _log_failure(error)
+        finally:
+            self._in_thread = None
             for ticket, is_stored in zip(queue, stored or [False] * len(queue), strict=True):
-                ticket.is_stored = is_stored
-                if ticket.done is not None and not ticket.done.done():
-                    ticket.done.set_result(None)
-
-        work.add_done_callback(end)
+                ticket.settle(is_stored=is_stored)
+        self.flush()
 
     async def wait(self, ticket: Ticket) -> bool:
         """Return whether an extension was stored, once that is known. The wait has a limit."""
-        if ticket.is_stored is None and ticket.done is None:
+        if ticket.is_stored is None:
             self.flush()
-        if ticket.is_stored is None and ticket.done is not None:
+        if ticket.is_stored is None:
+            ticket.done = ticket.done or asyncio.get_running_loop().create_future()
             await asyncio.wait({ticket.done}, timeout=WAIT_S)
         return bool(ticket.is_stored)
 
     async def drain(self) -> None:
         """Store everything in the queue, and wait for threads."""
-        waiting = list(self._queue)
         self.flush()
-        for ticket in waiting:
-            await self.wait(ticket)
+        while self._in_thread is not None:
+            await asyncio.wait({self._in_thread}, timeout=WAIT_S)
 
 
 def _log_failure(error: Exception) -> None:

@@ -48,7 +48,7 @@ class ModelQuestion:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Wait a little: someone else holds what we need."""
+    """Wait a little: another thread or process holds what this flow needs."""
 
     seconds: float
 
@@ -371,7 +371,7 @@ RELEASE_SHARE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Brake:
-    """How many compressions in a row did not help, with which model, and why the last one did not.
+    """A count of compressions in a row that did not help, with their model and the last one's reason.
 
     ``messages`` is how many the session had then. ``tokens`` is what the last compression left in view, 0 if it failed.
     """

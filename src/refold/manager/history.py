@@ -14,14 +14,14 @@ from dataclasses import dataclass
 
 import orjson
 
+from refold.conversation.turn import count_common
 from refold.errors import FormatError
 from refold.formats import digest_message
-from refold.ledger.align import count_common
+from refold.ledger.codec import PLAIN_ONLY
 from refold.ledger.port import Ledger
 from refold.manager.session import OpenSession, read_originals
 
 CHUNK = 64
-_OPTIONS = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
 
 
 class Prints:
@@ -62,7 +62,7 @@ def digest_raw(raw: object, at: int) -> str:
 
 def _print(chunk: Sequence[object]) -> bytes | None:
     try:
-        return hashlib.blake2b(orjson.dumps(chunk, option=_OPTIONS), digest_size=16).digest()
+        return hashlib.blake2b(orjson.dumps(chunk, option=PLAIN_ONLY), digest_size=16).digest()
     except TypeError:  # Not plain JSON: the canonical form decides.
         return None
 

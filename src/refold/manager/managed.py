@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from refold.errors import ConfigError, ContextOverflow, LedgerError
-from refold.formats import Codec, MessageSource
+from refold.formats import Codec, MessageSource, ModelReply
 from refold.formats.intake import read_reply
 from refold.ledger.codec import load_json
 from refold.ledger.records import Splice
@@ -34,6 +34,9 @@ Answer = TypeVar("Answer")
 ReadAnswer = Callable[[Any], Any]
 # If a refusal states no limit, the second attempt gets this share of the refused size.
 RETRY_SHARE = 0.7
+ATTEMPTS_MAX = 2
+# A late answer is looked for among so many of the newest messages.
+LATE_MAX = 50
 ROUNDS_MAX = 20
 
 
@@ -99,10 +102,9 @@ class ManagedSession:
         try:
             answer = send(prepared)
         except Exception as error:
-            again = self.prepare_again(error, prepared, **asked)
-            if again is None:
+            if not self.refuse(error):
                 raise
-            answer = send(again)
+            answer = send(self.prepare(**asked))
         if reply is not None:
             self.commit(reply(answer))
         return answer
@@ -122,10 +124,9 @@ class ManagedSession:
         try:
             answer = await send(prepared)
         except Exception as error:
-            again = await self.prepare_again_async(error, prepared, **asked)
-            if again is None:
+            if not await self.refuse_async(error):
                 raise
-            answer = await send(again)
+            answer = await send(await self.prepare_async(**asked))
         if reply is not None:
             await self.commit_async(reply(answer))
         return answer
@@ -137,28 +138,28 @@ class ManagedSession:
         system: Any = "",
         *,
         reply: ReadAnswer | None = None,
+        gather: Callable[[list[Answer]], Any] | None = None,
         **options: Any,
     ) -> Iterator[Answer]:
         """The same as ``call``, for answers that come in pieces; after the first piece nothing is sent again.
 
-        ``reply`` is asked about every piece; its last answer that is not None is committed when the stream ends.
+        ``reply`` is asked about every piece; its last answer that is not None is committed when the stream ends. With
+        ``gather``, which makes the whole answer of all pieces, it is asked about that alone.
         """
         asked = {**options, "messages": _keep(messages), "system": system}
-        prepared: PreparedContext | None = self.prepare(**asked)
-        whole, is_begun = None, False
-        while prepared is not None:
-            sent, prepared = prepared, None
+        read, attempts = _Pieces(reply, gather), 0
+        while attempts < ATTEMPTS_MAX:
+            attempts += 1
+            prepared = self.prepare(**asked)
             try:
-                for piece in send(sent):
-                    is_begun = True
-                    whole = (reply and reply(piece)) or whole
+                for piece in send(prepared):
+                    read.add(piece)
                     yield piece
+                break
             except Exception as error:
-                prepared = None if is_begun else self.prepare_again(error, sent, **asked)
-                if prepared is None:
+                if read.has_begun or attempts == ATTEMPTS_MAX or not self.refuse(error):
                     raise
-                is_begun = True
-        self.commit(whole)
+        self.commit(read.finish())
 
     async def stream_async(
         self,
@@ -167,60 +168,58 @@ class ManagedSession:
         system: Any = "",
         *,
         reply: ReadAnswer | None = None,
+        gather: Callable[[list[Answer]], Any] | None = None,
         **options: Any,
     ) -> AsyncIterator[Answer]:
         """The same as ``stream``, for callers with an event loop."""
         asked = {**options, "messages": _keep(messages), "system": system}
-        prepared: PreparedContext | None = await self.prepare_async(**asked)
-        whole, is_begun = None, False
-        while prepared is not None:
-            sent, prepared = prepared, None
+        read, attempts = _Pieces(reply, gather), 0
+        while attempts < ATTEMPTS_MAX:
+            attempts += 1
+            prepared = await self.prepare_async(**asked)
             try:
-                opened = send(sent)
+                opened = send(prepared)
                 async for piece in await opened if isinstance(opened, Awaitable) else opened:
-                    is_begun = True
-                    whole = (reply and reply(piece)) or whole
+                    read.add(piece)
                     yield piece
+                break
             except Exception as error:
-                prepared = None if is_begun else await self.prepare_again_async(error, sent, **asked)
-                if prepared is None:
+                if read.has_begun or attempts == ATTEMPTS_MAX or not await self.refuse_async(error):
                     raise
-                is_begun = True
-        await self.commit_async(whole)
+        await self.commit_async(read.finish())
 
-    def prepare_again(
-        self, error: BaseException, refused: PreparedContext, *args: Any, **options: Any
-    ) -> PreparedContext | None:
-        """Return a smaller context after a provider refused one as too long; None for other errors.
+    def refuse(self, error: BaseException) -> bool:
+        """Lower the session's window if a provider refused the last context as too long; tell whether it did.
 
-        The remaining arguments are those that the refused context was prepared with.
+        The next context is smaller. It stays so, even for a process that opens the session later.
         """
-        smaller = self.shrink(error, refused)
-        return None if smaller is None else self.prepare(*args, **{**options, **smaller})
-
-    async def prepare_again_async(
-        self, error: BaseException, refused: PreparedContext, *args: Any, **options: Any
-    ) -> PreparedContext | None:
-        """The same as ``prepare_again``, for callers with an event loop."""
-        smaller = await asyncio.to_thread(self.shrink, error, refused)
-        return None if smaller is None else await self.prepare_async(*args, **{**options, **smaller})
-
-    def shrink(self, error: BaseException, prepared: PreparedContext) -> dict[str, int] | None:
-        """Return the window to prepare with after a provider refused a context as too long; None for other errors."""
         overflow = classify(error)
-        if not isinstance(overflow, ContextOverflow) or prepared.report is None:
-            return None
+        if not isinstance(overflow, ContextOverflow):
+            return False
         self.manager.observe_usage(self.id, 0, is_overflow=True)
-        budget, stated = prepared.report.budget, None if overflow.is_quoted else overflow.tokens_max
-        if stated is not None and stated < budget.window:
-            reserve = min(budget.window - budget.hard, stated // 4)
-            # It applies from now on, even for a process that opens the session later.
-            self.manager.set_window(self.id, self.status().model, stated, reserve)
-            return {"window": stated, "reserve": reserve}
-        return {"window": max(1, int(prepared.total_tokens * RETRY_SHARE)), "reserve": 0}
+        now, stated = self.status(), None if overflow.is_quoted else overflow.tokens_max
+        reserve = now.window - now.hard
+        if stated is not None and stated < now.window:
+            window, reserve = stated, min(reserve, stated // 4)
+        else:
+            window = max(1, int(now.tokens * RETRY_SHARE)) + reserve
+        self.manager.set_window(self.id, now.model, window, reserve)
+        return True
 
-    def append(self, messages: Iterable[Any], **options: Any) -> int:
-        """Add messages at the end, durably; return how many the session has now."""
+    async def refuse_async(self, error: BaseException) -> bool:
+        """The same as ``refuse``, for callers with an event loop."""
+        return await asyncio.to_thread(self.refuse, error)
+
+    def append(self, messages: Iterable[Any], *, may_overlap: bool = False, **options: Any) -> int:
+        """Add messages at the end, durably; return how many the session has now.
+
+        With ``may_overlap``, the first messages may be those that the session ends with; they are not added again.
+        """
+        if may_overlap:
+            messages = list(messages)
+            stored = self.messages()[-len(messages) or None :]
+            counts = range(len(messages), 0, -1)
+            messages = messages[next((n for n in counts if stored[len(stored) - n :] == messages[:n]), 0) :]
         chosen = {name: options.get(name, getattr(self.defaults, name)) for name in ("format", "codec")}
         return self.manager.append(self.id, messages, **chosen)
 
@@ -228,25 +227,28 @@ class ManagedSession:
         """The same as ``append``, for callers with an event loop."""
         return await asyncio.to_thread(self.append, list(messages), **options)
 
-    def commit(self, reply: Any, usage: object = None, *, finish_reason: str | None = None) -> None:
+    def commit(
+        self, reply: Any, usage: object = None, *, finish_reason: str | None = None, is_late: bool = False
+    ) -> None:
         """Store the model's answer and what the provider reported about the request.
 
         ``reply`` is a message, a list of them, a whole response of a provider's SDK, or a ``ModelReply``; the last two
-        also bring usage and finish reason. The next request may resend the answer: it is stored once.
+        also bring usage and finish reason. The next request may resend the answer: it is stored once. ``is_late``: that
+        request may have come already.
         """
         whole = read_reply(reply)
         usage, reason = usage if usage is not None else whole.usage, finish_reason or whole.finish_reason
         if usage is not None and not read_usage(usage)["input_tokens"]:
             usage = None  # Some frameworks have figures for every answer, and zeros where nothing was reported.
         codec = None if whole.is_response else self.defaults.codec
-        if whole.messages:
+        if whole.messages and not (is_late and self._has_stored(whole.messages[0])):
             self.manager.append(self.id, whole.messages, format=self.defaults.format, codec=codec)
         if usage is not None or reason is not None:
             self.manager.observe_usage(self.id, usage if usage is not None else 0, finish_reason=reason)
 
-    async def commit_async(self, reply: Any, usage: object = None, *, finish_reason: str | None = None) -> None:
+    async def commit_async(self, reply: Any, usage: object = None, **options: Any) -> None:
         """The same as ``commit``, for callers with an event loop."""
-        await asyncio.to_thread(self.commit, reply, usage, finish_reason=finish_reason)
+        await asyncio.to_thread(self.commit, reply, usage, **options)
 
     def messages(self) -> list[Any]:
         """Return every message of the session as it came in, folded or not."""
@@ -257,6 +259,10 @@ class ManagedSession:
             return raws
         return [codec.from_raw(raw, MessageSource((at,), "whole")) for at, raw in enumerate(raws)]
 
+    async def messages_async(self) -> list[Any]:
+        """The same as ``messages``, for callers with an event loop."""
+        return await asyncio.to_thread(self.messages)
+
     def pop(self) -> Any:
         """Remove the last message from the session and return it; None if there is none. Recall still finds it."""
         known = self.messages()
@@ -264,6 +270,10 @@ class ManagedSession:
             return None
         self.truncate(len(known) - 1)
         return known[-1]
+
+    async def pop_async(self) -> Any:
+        """The same as ``pop``, for callers with an event loop."""
+        return await asyncio.to_thread(self.pop)
 
     def truncate(self, length: int) -> int:
         """Keep the first ``length`` messages; return how many were removed. Recall still finds them."""
@@ -279,6 +289,10 @@ class ManagedSession:
                 manager.drop_loaded(self.id)
                 return cut
         raise LedgerError(f"session {self.id!r} is being changed by others; try again")
+
+    async def truncate_async(self, length: int) -> int:
+        """The same as ``truncate``, for callers with an event loop."""
+        return await asyncio.to_thread(self.truncate, length)
 
     def fork(self, session_id: str) -> ManagedSession:
         """Return a new session with a copy of this one, folds included; later changes are independent."""
@@ -348,6 +362,15 @@ class ManagedSession:
         """Return how full the session is."""
         return self.manager.status(self.id)
 
+    def _has_stored(self, reply: Mapping[str, Any]) -> bool:
+        """Tell whether an answer of chat completions is among the newest messages."""
+
+        def read(message: Any) -> Any:
+            known = message if isinstance(message, Mapping) and message.get("role") == "assistant" else {}
+            return known.get("content") or "", [call.get("id") for call in known.get("tool_calls") or ()]
+
+        return any(read(message) == read(reply) for message in self.messages()[-LATE_MAX:])
+
     def _complete(self, messages: Any, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return the options of a call completed by the session's defaults and by the learned window."""
         own = {name: getattr(self.defaults, name) for name in ("model", "window", "reserve", "format", "codec")}
@@ -358,8 +381,37 @@ class ManagedSession:
             named = chosen["model"] or (messages.get("model") if isinstance(messages, Mapping) else None) or row.model
             window, reserve = read_window(row.settings, str(named))
             if window is not None and window < chosen["window"]:
-                chosen |= {"window": window, "reserve": chosen["reserve"] or reserve}
+                # A reserve for a larger window may not fit into this one.
+                given = [one for one in (chosen["reserve"], reserve) if one is not None]
+                chosen |= {"window": window, "reserve": min(given, default=None)}
         return chosen
+
+
+class _Pieces:
+    """What to commit of an answer that comes in pieces."""
+
+    def __init__(self, reply: ReadAnswer | None, gather: Callable[[list[Any]], Any] | None) -> None:
+        self.reply, self.gather = reply, gather
+        self.has_begun = False
+        self._kept: list[Any] = []
+        self._whole: Any = None
+
+    def add(self, piece: Any) -> None:
+        """Take one piece in."""
+        self.has_begun = True
+        if self.gather is not None:
+            self._kept.append(piece)
+        elif self.reply is not None and (read := self.reply(piece)) is not None:
+            before, self._whole = self._whole, read
+            if isinstance(read, ModelReply) and read.usage is None and isinstance(before, ModelReply):
+                self._whole = replace(read, usage=before.usage)  # An earlier piece reported it.
+
+    def finish(self) -> Any:
+        """Return what to commit; None for nothing."""
+        if self.gather is None or not self._kept:
+            return self._whole
+        whole = self.gather(self._kept)
+        return whole if self.reply is None else self.reply(whole)
 
 
 def _keep(messages: Any) -> Any:

@@ -25,7 +25,7 @@ from refold.llm.summariser import AskedModel, Summariser
 from refold.manager import compress, memory_notes, prepare, status, undo, usage
 from refold.manager.append import Request, append_new, check_session, choose_messages, make_request, take_in
 from refold.manager.background import Background
-from refold.manager.commit import Archived
+from refold.manager.batch import Archived
 from refold.manager.compress import CompactResult
 from refold.manager.flow import Flow, run_flow, run_flow_async, wait_out
 from refold.manager.history import digest_raw, find_continued
@@ -159,9 +159,9 @@ class ContextCompressionManager:
         codec: Codec | None = None,
     ) -> int:
         """Add messages at the end of a session, durably; return how many it has now."""
-        raws = read_intake(new_messages, codec).raws or ()
-        with self._keeper.held(check_session(session_id)) as slot:
-            return len(wait_out(append_new(self._keeper, slot, session_id, raws, format)).ids)
+        request = Request(check_session(session_id), read_intake(new_messages, codec).raws, format=format)
+        with self._keeper.held(session_id) as slot:
+            return len(wait_out(append_new(self._keeper, slot, request)).ids)
 
     def store(self, request: Request) -> int:
         """Store a whole history without preparing it, durably; return how many messages the session has now."""
@@ -323,6 +323,10 @@ class ContextCompressionManager:
         report = usage.ReportedUsage(reported, finish_reason, is_overflow, is_extra)
         usage.observe_usage(self._keeper, check_session(session_id), report)
 
+    def observe_together(self, reports: Mapping[str, Sequence[usage.ReportedUsage]]) -> list[str]:
+        """Store reports about sessions in memory in one transaction; return those that need ``observe_usage``."""
+        return usage.observe_together(self._keeper, reports)
+
     @property
     def recalling(self) -> Recall:
         """The recall index beside the ledger, opened when it is first used."""
@@ -404,8 +408,8 @@ class ContextCompressionManager:
         return self.config
 
     def _use(self, config: CompressionConfig) -> None:
-        self._keeper.summariser = Summariser(config, self._llm)
-        self.config = self._keeper.config = config
+        self._keeper.configure(config, Summariser(config, self._llm))
+        self.config = config
 
     def check_ledger(self) -> None:
         """Raise LedgerError if the ledger cannot be written now."""

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import islice
 
 from refold.config import CompressionConfig
 from refold.conversation import because
@@ -20,9 +21,9 @@ from refold.conversation.message import is_user_turn
 from refold.conversation.reason import Language, detect_language
 from refold.conversation.view import RECALL, Edit, Fact, Item
 from refold.errors import ConfigError, LedgerError
+from refold.ledger.port import list_all_sessions
 from refold.ledger.records import Event, SessionRow
 from refold.llm.redact import redact_text
-from refold.manager.commit import list_summaries
 from refold.manager.session import OpenSession
 from refold.manager.store import Keeper, Slot
 from refold.memory import (
@@ -131,8 +132,8 @@ def forget_carried(keeper: Keeper, session_id: str) -> int:
     """Erase the notes that other sessions took from a session; return from how many they were erased."""
     named = {session_id, *(write_heading(session_id, language) for language in ("en", "zh"))}
     erased = 0
-    for row in _list_carrying(keeper, named):
-        carried = row.settings.get(MEMORY)
+    for row in [row for row in list_all_sessions(keeper.ledger) if not named.isdisjoint(_list_sources(row))]:
+        carried = row.settings[MEMORY]
         edit = carried.get("edit") if isinstance(carried, Mapping) else None
         with keeper.held(row.id) as slot:
             if isinstance(edit, str):
@@ -142,16 +143,11 @@ def forget_carried(keeper: Keeper, session_id: str) -> int:
     return erased
 
 
-def _list_carrying(keeper: Keeper, sources: set[str]) -> list[SessionRow]:
-    found, at = [], 0
-    while page := keeper.ledger.list_sessions(limit=1_000, offset=at):
-        at += len(page)
-        for row in page:
-            carried = row.settings.get(MEMORY)
-            named = carried.get("sources") if isinstance(carried, Mapping) else None
-            if isinstance(named, list) and not sources.isdisjoint(one for one in named if isinstance(one, str)):
-                found.append(row)
-    return found
+def _list_sources(row: SessionRow) -> Iterator[str]:
+    """Yield where the notes of a session come from."""
+    carried = row.settings.get(MEMORY)
+    sources = carried.get("sources") if isinstance(carried, Mapping) else None
+    return (one for one in sources if isinstance(one, str)) if isinstance(sources, list) else iter(())
 
 
 def rank_notes(notes: Iterable[CarriedNote], asked: str) -> list[CarriedNote]:
@@ -227,15 +223,8 @@ def _read_facts(keeper: Keeper, session_id: str, prefix: str, mask: Callable[[st
 
 def _list_earlier(keeper: Keeper, session_id: str, prefix: str) -> Iterator[SessionRow]:
     """Yield the sessions of the same tenant, the last changed first."""
-    offset = seen = 0
-    while rows := keeper.ledger.list_sessions(limit=100, offset=offset, prefix=prefix):
-        offset += len(rows)
-        for row in rows:
-            if row.id != session_id and (prefix or not _TENANT.match(row.id)):
-                yield row
-                seen += 1
-                if seen >= SESSIONS_MAX:
-                    return
+    others = (row for row in list_all_sessions(keeper.ledger, prefix, page_rows=100) if row.id != session_id)
+    yield from islice((row for row in others if prefix or not _TENANT.match(row.id)), SESSIONS_MAX)
 
 
 def _read_pages(
@@ -333,9 +322,26 @@ def list_session_summaries(
     Pass ``folds`` if they are already loaded: reading hundreds of old ones after every compression would take seconds.
     """
     if folds is None:
-        return list_summaries([(one.edit, one.created_at) for one in keeper.ledger.read_edits(session_id)])
+        return _list_summaries([(one.edit, one.created_at) for one in keeper.ledger.read_edits(session_id)])
     batches = enumerate(keeper.ledger.read_batches(session_id), start=1)
     # In the order they were made, which differs from the order of their times if a clock was set back.
     made = {edit: (number, batch.created_at) for number, batch in batches for edit in batch.edits}
     listed = sorted((*made.get(edit.id, (0, 0.0)), at) for at, edit in enumerate(folds))
-    return list_summaries([(folds[at], time) for _, time, at in listed])
+    return _list_summaries([(folds[at], time) for _, time, at in listed])
+
+
+def _list_summaries(edits: Iterable[tuple[Edit, float]]) -> list[ContextSummary]:
+    """Return the summaries in force, oldest first; one that a newer fold includes is not listed."""
+    edits = list(edits)
+    replaced = {origin for edit, _ in edits for origin in edit.made_from}
+    return [
+        ContextSummary(
+            timestamp=int(made_at * 1000),
+            turn_range=edit.fold.turn_range,
+            content=edit.fold.summary,
+            key_points=edit.fold.key_points,
+            id=edit.id,
+        )
+        for edit, made_at in edits
+        if edit.fold is not None and edit.id not in replaced
+    ]

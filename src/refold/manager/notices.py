@@ -6,13 +6,13 @@ can neither break nor lose a compression.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 
 from refold.conversation.reason import NO_REASON, Reason, read_reason
+from refold.conversation.view import Edit
 from refold.errors import ConfigError
-from refold.ledger.port import Ledger
 from refold.ledger.records import Event
 
 KINDS = ("before_compress", "compressed", "offloaded", "skipped", "failed", "warned", "undone", "redone")
@@ -56,7 +56,7 @@ class Listeners:
         return self._call(notice)[1]
 
     def is_vetoed(self, notice: Notice) -> tuple[bool, list[str]]:
-        """Tell whether anyone objects, and what went wrong while asking."""
+        """Return whether a listener objects, and a sentence for each that failed."""
         answers, problems = self._call(notice)
         return any(answer is False for answer in answers), problems
 
@@ -71,9 +71,6 @@ class Listeners:
         return answers, problems
 
 
-PAGE = 1_000
-
-
 def make_event(notice: Notice) -> Event:
     """Return a notice as the ledger logs it."""
     fields: dict[str, object] = {"reason": notice.reason.to_json(), **notice.fields}
@@ -84,16 +81,39 @@ def make_event(notice: Notice) -> Event:
     return Event(notice.kind, notice.time, fields)
 
 
+@dataclass(frozen=True, slots=True)
+class FoldSize:
+    """The size of a fold as people see it: its messages, the tokens of their originals, and those of its record."""
+
+    handle: str
+    messages: int
+    tokens_before: int
+    tokens_after: int
+
+    @classmethod
+    def of(cls, edit: Edit) -> FoldSize:
+        """Return the size of a fold."""
+        handle = edit.fold.handle if edit.fold is not None else ""
+        return cls(handle, len(edit.covers), edit.tokens_original, edit.tokens_after)
+
+    def to_json(self) -> list[object]:
+        """Return the values as an event stores them."""
+        return [self.handle, self.messages, self.tokens_before, self.tokens_after]
+
+
+def list_folds(event: Event) -> list[FoldSize]:
+    """Return the folds that a compression made; none for events of earlier versions."""
+    found = event.fields.get("folds")
+    return [
+        FoldSize(str(one[0]), *one[1:])
+        for one in (found if isinstance(found, list) else ())
+        if isinstance(one, list) and len(one) == 4 and all(isinstance(number, int) for number in one[1:])
+    ]
+
+
 def describe_fields(event: Event) -> dict[str, object]:
     """Return the fields of an event for JSON interfaces: its reason with code, values and English text."""
     fields = dict(event.fields)
     if "reason" in fields:
         fields["reason"] = read_reason(fields["reason"]).to_dict()
     return fields
-
-
-def read_all_events(ledger: Ledger, session_id: str | None, after: int = 0) -> Iterator[Event]:
-    """Yield every event of a session or of all, oldest first; only those with a greater id than ``after``."""
-    while page := ledger.read_events(session_id, after=after, limit=PAGE):
-        yield from page
-        after = page[-1].id

@@ -26,7 +26,7 @@ from refold.ladder.rereads import expect_rereads
 from refold.ledger.records import Extension, SessionRow
 from refold.manager.append import Request, extend_open, store_extensions, take_in
 from refold.manager.background import Background
-from refold.manager.commit import BatchRequest, BatchResult
+from refold.manager.batch import BatchRequest, BatchResult
 from refold.manager.compress import finish, run_batch
 from refold.manager.flow import Flow, Rounds, find_brake
 from refold.manager.memory_notes import add_memory, is_memory_due
@@ -77,9 +77,8 @@ def prepare_flow(keeper: Keeper, request: Request, background: Background) -> Fl
             prepared = _prepare_in_memory(keeper, slot, request)
             if prepared is None:
                 session, taken = yield from take_in(keeper, slot, request)
-                prepared = yield from _prepare_held(
-                    keeper, slot, session, request=taken, background=background, waited_in_vain=waited_in_vain
-                )
+                held = HeldRequest(keeper, slot, session, taken.add_kept(session.row.settings))
+                prepared = yield from held.prepare(background, asks_no_model=waited_in_vain)
             if prepared is not None:
                 return prepared
         finally:
@@ -103,14 +102,11 @@ def _prepare_in_memory(keeper: Keeper, slot: Slot, request: Request) -> Prepared
     rows = store_extensions(keeper, (extension,), may_wait=True)
     if not rows or rows[0] is None:
         return None
-    slot.session, session.row = session, rows[0]
-    judged = judge(keeper, slot, session, request)
-    note = _find_quiet_note(keeper, slot, session, judged)
-    return (
-        None
-        if note is None
-        else _hand_back(keeper, slot, session, request=request, judged=judged, made=None, note=note)
-    )
+    slot.session, session.row, session.is_ahead = session, rows[0], False
+    held = HeldRequest(keeper, slot, session, request)
+    judged = held.judge()
+    note = held.find_quiet_note(judged)
+    return None if note is None else held.hand_back(judged, None, note)
 
 
 def prepare_now(keeper: Keeper, request: Request) -> PreparedNow | None:
@@ -126,20 +122,14 @@ def prepare_now(keeper: Keeper, request: Request) -> PreparedNow | None:
         session = slot.session
         if extension is None or session is None:
             return None
-        judged = judge(keeper, slot, session, request)
-        if _find_quiet_note(keeper, slot, session, judged) is None:
+        held = HeldRequest(keeper, slot, session, request)
+        judged = held.judge()
+        if held.find_quiet_note(judged) is None:
             return PreparedNow(extension, False, session.row)
-        tokens = _note_sent(keeper, slot, session, judged, outcome=None)
+        tokens, original = held.note_sent(judged.fixed), session.row.tokens + judged.fixed
         # The lists keep growing: read them before the next request.
         return PreparedNow(
-            extension,
-            True,
-            session.row,
-            tokens,
-            len(session.ids),
-            session.row.tokens + judged.fixed,
-            session.items,
-            session.edits,
+            extension, True, session.row, tokens, len(session.ids), original, session.items, session.edits
         )
     finally:
         keeper.let_go(slot)
@@ -156,89 +146,194 @@ def store_prepared(keeper: Keeper, extensions: Sequence[Extension], *, may_wait:
             continue
         # Another process may have changed settings of the session, so take the stored row.
         if slot.session is not None and slot.session.path_version == row.path_version:
-            slot.session.row = row
+            slot.session.row, slot.session.is_ahead = row, False
         keeper.let_go(slot)
     return [row is not None for row in rows]
 
 
-def _find_quiet_note(keeper: Keeper, slot: Slot, session: OpenSession, judged: Judged) -> Reason | None:
-    """Return the report's note if nothing is to be done for this request; None if something is.
+class HeldRequest:
+    """One request and the session that is held for it: what is decided, what is done, and what is returned."""
 
-    The beginning and the end of a wait (until a change pays) are logged, which takes the full path.
-    """
-    decision = judged.decision
-    if keeper.config.memory.inject and is_memory_due(session):
-        return None
-    fits = session.item_tokens + judged.fixed <= judged.budget.hard
-    if decision.acts or decision.is_held or not fits or slot.reported != name_wait(decision.trigger.reason):
-        return None
-    return find_quiet_note(keeper, session)
+    def __init__(self, keeper: Keeper, slot: Slot, session: OpenSession, request: Request) -> None:
+        self._keeper = keeper
+        self._slot = slot
+        self._session = session
+        self._request = request
 
-
-def _prepare_held(
-    keeper: Keeper, slot: Slot, session: OpenSession, *, request: Request, background: Background, waited_in_vain: bool
-) -> Flow[PreparedContext | None]:
-    """Prepare a session that is held; None if a fold in the background has to be waited for first."""
-    request = request.add_kept(session.row.settings)
-    made: BatchResult | None = None
-    rounds = Rounds(keeper, session.id)
-    while True:
-        rounds.begin()
-        judged = judge(keeper, slot, session, request)
-        decision, fixed, hard = judged.decision, judged.fixed, judged.budget.hard
-        if keeper.config.memory.inject and is_memory_due(session):
-            session = add_memory(keeper, slot, session, judged.budget.soft - session.item_tokens - fixed)
-            continue
-        if make_room(keeper, session, fixed, hard):
-            session = keeper.open_stored(slot, session.id)
-            continue
-        if not decision.acts or (decision.trigger.strength != "hard" and slot.idle == _name_view(keeper, session)):
-            break
-        wish = BatchRequest(
-            decision.trigger,
-            session.row.model,
-            judged.budget,
-            fixed,
-            note=decision.note,
-            asks_no_model=waited_in_vain or is_refused(session.row.settings),
-            unsent=frozenset(session.unsent),
+    def judge(self) -> Judged:
+        """Decide whether the session is compressed before this request, and by which budget."""
+        keeper, session, request = self._keeper, self._session, self._request
+        config, model, fixed = keeper.config, session.row.model, count_fixed(self._slot, session, request)
+        tokens = session.item_tokens + fixed
+        budget = keeper.find_budget(session.row, session.counter, request.window, request.reserve)
+        reported = Reported.read(session.row.settings)
+        brake = find_brake(session, config.max_compaction_attempts, tokens, budget.hard)
+        policy = DecisionPolicy(
+            keeper.find_thresholds(),
+            make_economics(keeper, self._slot, session),
+            count_head(session.items, fixed),
+            config.is_auto,
+            read_reason(session.row.settings.get(FORCED)),
+            NO_REASON if brake is None else because.BRAKED(misses=brake.misses, because=brake.why),
         )
-        may_wait = _may_wait(keeper, session, decision)
-        if may_wait and made is None and _offloads_first(keeper) and not background.is_busy(session.id):
-            # Offload for this request at once; only the summary may come later.
-            wish = replace(wish, offloads_only=True)
-        elif may_wait and background.begin(session.id, replace(wish, is_background=True)):
-            made = BatchResult("begun", reason=because.IN_BACKGROUND(because=decision.trigger.reason))
-            break
-        elif background.is_busy(session.id):
+        counts = session.count(tokens, reported.count_now(model, session.marker, tokens) if reported else None)
+        return Judged(decide_batch(counts, session.lift(budget, tokens, config.fold), policy), budget, fixed)
+
+    def find_quiet_note(self, judged: Judged) -> Reason | None:
+        """Return the report's note if nothing is to be done for this request; None if something is.
+
+        The beginning and the end of a wait (until a change pays) are logged, which takes the full path.
+        """
+        keeper, session, decision = self._keeper, self._session, judged.decision
+        if keeper.config.memory.inject and is_memory_due(session):
             return None
-        made = yield from run_batch(keeper, session, wish, rounds)
-        if wish.offloads_only and made.ending != "stale" and not _has_freed(keeper, made):
-            continue
-        if made.ending != "stale":
-            break
-        made = None
-        slot.session = None
-        session = keeper.open_stored(slot, session.id)
-    if made is not None and made.ending == "idle":
-        slot.idle = _name_view(keeper, session)
-    yield from finish(keeper, session, made, background.remember)
-    _tell_skipped(keeper, slot, session, decision, made=made)
-    is_compressed = made is not None and made.ending == "done"
-    recalled = add_recalled(keeper, session, hard - session.item_tokens - fixed, is_compressed=is_compressed)
-    return _hand_back(keeper, slot, session, request=request, judged=judged, made=made, note=recalled)
+        fits = session.item_tokens + judged.fixed <= judged.budget.hard
+        is_told = self._slot.reported == name_wait(decision.trigger.reason)
+        if decision.acts or decision.is_held or not fits or not is_told:
+            return None
+        return find_quiet_note(keeper, session)
 
+    def prepare(self, background: Background, *, asks_no_model: bool) -> Flow[PreparedContext | None]:
+        """Prepare the context; None if a fold in the background has to be waited for first."""
+        keeper, slot = self._keeper, self._slot
+        made: BatchResult | None = None
+        rounds = Rounds(keeper, self._session.id)
+        while True:
+            rounds.begin()
+            session = self._session
+            judged = self.judge()
+            decision, fixed, hard = judged.decision, judged.fixed, judged.budget.hard
+            if keeper.config.memory.inject and is_memory_due(session):
+                self._session = add_memory(keeper, slot, session, judged.budget.soft - session.item_tokens - fixed)
+                continue
+            if make_room(keeper, session, fixed, hard):
+                self._session = keeper.open_stored(slot, session.id)
+                continue
+            if not decision.acts or (decision.trigger.strength != "hard" and slot.idle == self._name_view()):
+                break
+            wish = BatchRequest(
+                decision.trigger,
+                session.row.model,
+                judged.budget,
+                fixed,
+                note=decision.note,
+                asks_no_model=asks_no_model or is_refused(session.row.settings),
+                unsent=frozenset(session.unsent),
+            )
+            may_wait = self._may_wait(decision)
+            if may_wait and made is None and _offloads_first(keeper) and not background.is_busy(session.id):
+                # Offload for this request at once; only the summary may come later.
+                wish = replace(wish, offloads_only=True)
+            elif may_wait and background.begin(session.id, replace(wish, is_background=True)):
+                made = BatchResult("begun", reason=because.IN_BACKGROUND(because=decision.trigger.reason))
+                break
+            elif background.is_busy(session.id):
+                return None
+            made = yield from run_batch(keeper, session, wish, rounds)
+            if made.ending == "stale":
+                made = slot.session = None
+                self._session = keeper.open_stored(slot, session.id)
+            elif not wish.offloads_only or _has_freed(keeper, made):
+                break
+        if made is not None and made.ending == "idle":
+            slot.idle = self._name_view()
+        yield from finish(keeper, session, made, background.remember)
+        self._tell_skipped(decision, made)
+        is_compressed = made is not None and made.ending == "done"
+        note = add_recalled(keeper, session, hard - session.item_tokens - fixed, is_compressed=is_compressed)
+        return self.hand_back(judged, made, note)
 
-def _name_view(keeper: Keeper, session: OpenSession) -> tuple[object, ...]:
-    """Return everything that a run of the ladder depends on: the same view gives the same result."""
-    row = session.row
-    return session.path_version, row.edits_version, row.model, row.settings.get(PINNED), id(keeper.config)
+    def _name_view(self) -> tuple[object, ...]:
+        """Return everything that a run of the ladder depends on: the same view gives the same result."""
+        row = self._session.row
+        pinned = row.settings.get(PINNED)
+        return self._session.path_version, row.edits_version, row.model, pinned, id(self._keeper.config)
 
+    def _may_wait(self, decision: Decision) -> bool:
+        """Tell whether a compression may come later: there is room, no count asked for it, and a model writes it."""
+        is_soft = decision.trigger.strength == "soft" and not decision.trigger.by_count
+        return is_soft and self._keeper.config.background and self._keeper.asks_model(self._session.row)
 
-def _may_wait(keeper: Keeper, session: OpenSession, decision: Decision) -> bool:
-    """Tell whether a compression may come later: there is room, no count asked for it, and a model writes it."""
-    is_soft = decision.trigger.strength == "soft" and not decision.trigger.by_count
-    return is_soft and keeper.config.background and keeper.asks_model(session.row)
+    def _tell_skipped(self, decision: Decision, made: BatchResult | None) -> None:
+        """Report why a trigger led to nothing: log it once, notify listeners every time."""
+        keeper, slot, session = self._keeper, self._slot, self._session
+        if made is not None and made.ending in ("held", "vetoed", "missed"):
+            why = made.reason
+        elif decision.is_held:
+            why = decision.note
+        else:
+            self._log_wait(NO_REASON if decision.acts else decision.trigger.reason)
+            return
+        tokens = session.item_tokens
+        notice = Notice("skipped", session.id, why, tokens, tokens, keeper.clock())
+        # Log the same reason only once; otherwise every call would write.
+        key = f"{decision.trigger.strength} {why.code}"
+        keeper.tell(notice, is_logged=slot.reported != key)
+        slot.reported = key
+
+    def _log_wait(self, reason: Reason) -> None:
+        """Log that a change was postponed because it does not pay yet: once, until something else happens."""
+        waits, name, tokens = name_wait(reason), self._session.id, self._session.item_tokens
+        if waits and self._slot.reported != waits:
+            notice = Notice("waited", name, reason, tokens, tokens, self._keeper.clock())
+            self._keeper.ledger.add_event(name, make_event(notice))
+        self._slot.reported = waits
+
+    def note_sent(self, fixed: int, outcome: Outcome | None = None) -> int:
+        """Remember what the next request contains, for later reports and decisions; return its tokens."""
+        slot, session = self._slot, self._session
+        tokens = session.item_tokens + fixed
+        if outcome is not None:
+            slot.carry = slot.carry.restart(outcome.carry.floor_tokens, outcome.carry.kept_tokens)
+        else:
+            slot.carry = slot.carry.advance(tokens)
+        slot.prepared_at = self._keeper.clock()
+        slot.sent = Sent(session.row.model, tokens, session.marker, len(session.ids))
+        slot.unsent.clear()
+        return tokens
+
+    def hand_back(self, judged: Judged, made: BatchResult | None, note: Reason) -> PreparedContext:
+        """Return the context; raise BudgetTooSmall if it does not fit."""
+        session, request, budget, fixed = self._session, self._request, judged.budget, judged.fixed
+        if session.item_tokens + fixed > budget.hard:
+            check_fit(View(tuple(session.items), (), (), session.lens, fixed), budget)
+        tokens = self.note_sent(fixed, made.outcome if made is not None else None)
+        raws = session.raws(request.messages)
+        return PreparedContext(
+            messages=place_messages(session.row.wire, raws) if session.edits else raws,
+            summary=find_summary(session.items) if session.batch_edits else None,
+            total_tokens=tokens,
+            original_tokens=session.row.tokens + fixed,
+            system=request.system,
+            tools=request.tools,
+            edits=tuple(session.edits),
+            report=self._write_report(judged, made, tokens, note),
+            originals=StoredOriginals(self._keeper, session.id),
+            trace=session.trace(request.messages, request.origins),
+        )
+
+    def _write_report(self, judged: Judged, made: BatchResult | None, tokens: int, note: Reason) -> Report:
+        session, decision, budget = self._session, judged.decision, judged.budget
+        notes = [decision.note] if decision.note and not decision.acts else []
+        if made is not None:
+            notes += made.notes
+            notes += [made.reason] if made.ending in ("held", "vetoed", "missed", "idle", "begun") else []
+        is_given = self._request.window is not None or self._keeper.config.window is not None
+        notes += note_model(session.row.model, budget.window, is_given=is_given)
+        notes += [note] if note else []
+        outcome = made.outcome if made is not None and made.ending == "done" else None
+        return Report(
+            reason=decision.trigger.reason if outcome else because.FITS(),
+            counter=session.counter.name,
+            margin=session.counter.margin,
+            budget=budget,
+            tokens_before=made.tokens_before if outcome and made else tokens,
+            tokens_after=tokens,
+            messages_before=len(session.ids),
+            messages_after=len(session.items),
+            stages=outcome.stages if outcome else (),
+            notes=tuple(notes),
+        )
 
 
 def _offloads_first(keeper: Keeper) -> bool:
@@ -259,8 +354,7 @@ def count_fixed(slot: Slot, session: OpenSession, request: Request) -> int:
     counter, form = session.counter, session.lens.format
     key = (counter.name, form.name, _freeze(request.system), _freeze(request.tools))
     if slot.fixed != key:
-        system = form.read_system(request.system or None)
-        slot.system_tokens = counter.count_text(system)
+        slot.system_tokens = counter.count_text(form.read_system(request.system or None))
         slot.fixed_tokens = REPLY_TOKENS + slot.system_tokens + counter.count_tools(request.tools)
         slot.fixed = key
     return slot.fixed_tokens
@@ -275,25 +369,6 @@ def _freeze(value: object) -> object:
         return repr(value)
 
 
-def judge(keeper: Keeper, slot: Slot, session: OpenSession, request: Request) -> Judged:
-    """Decide whether a session is compressed before this request, and by which budget. The caller holds the session."""
-    config, model, fixed = keeper.config, session.row.model, count_fixed(slot, session, request)
-    tokens = session.item_tokens + fixed
-    budget = keeper.find_budget(session.row, session.counter, request.window, request.reserve)
-    reported = Reported.read(session.row.settings)
-    brake = find_brake(session, config.max_compaction_attempts, tokens, budget.hard)
-    policy = DecisionPolicy(
-        keeper.find_thresholds(),
-        make_economics(keeper, slot, session),
-        count_head(session.items, fixed),
-        config.is_auto,
-        read_reason(session.row.settings.get(FORCED)),
-        NO_REASON if brake is None else because.BRAKED(misses=brake.misses, because=brake.why),
-    )
-    counts = session.count(tokens, reported.count_now(model, session.marker, tokens) if reported else None)
-    return Judged(decide_batch(counts, session.lift(budget, tokens, config.fold), policy), budget, fixed)
-
-
 def make_economics(keeper: Keeper, slot: Slot, session: OpenSession) -> Economics | None:
     """Return the inputs of the economic trigger; None if it is off, or the model's prices or cache are unknown."""
     config, info = keeper.config, model_info(session.row.model or None)
@@ -304,107 +379,9 @@ def make_economics(keeper: Keeper, slot: Slot, session: OpenSession) -> Economic
     return replace(economics, expect_rereads=partial(expect_rereads, session.items))
 
 
-def _tell_skipped(
-    keeper: Keeper, slot: Slot, session: OpenSession, decision: Decision, *, made: BatchResult | None
-) -> None:
-    """Report why a trigger led to nothing: log it once, notify listeners every time."""
-    if made is not None and made.ending in ("held", "vetoed", "missed"):
-        why = made.reason
-    elif decision.is_held:
-        why = decision.note
-    else:
-        _log_wait(keeper, slot, session, NO_REASON if decision.acts else decision.trigger.reason)
-        return
-    tokens = session.item_tokens
-    notice = Notice("skipped", session.id, why, tokens, tokens, keeper.clock())
-    # Log the same reason only once; otherwise every call would write.
-    key = f"{decision.trigger.strength} {why.code}"
-    keeper.tell(notice, is_logged=slot.reported != key)
-    slot.reported = key
-
-
 def name_wait(reason: Reason) -> str:
     """Return the code to remember as reported while a change waits until it pays; empty for any other reason."""
     return reason.code if reason.is_a(because.WAIT) else ""
-
-
-def _log_wait(keeper: Keeper, slot: Slot, session: OpenSession, reason: Reason) -> None:
-    """Log that a change was postponed because it does not pay yet: once, until something else happens."""
-    waits = name_wait(reason)
-    if waits and slot.reported != waits:
-        tokens = session.item_tokens
-        keeper.ledger.add_event(
-            session.id, make_event(Notice("waited", session.id, reason, tokens, tokens, keeper.clock()))
-        )
-    slot.reported = waits
-
-
-def _note_sent(keeper: Keeper, slot: Slot, session: OpenSession, judged: Judged, *, outcome: Outcome | None) -> int:
-    """Remember what the next request contains, for later reports and decisions; return its tokens."""
-    tokens = session.item_tokens + judged.fixed
-    if outcome is not None:
-        slot.carry = slot.carry.restart(outcome.carry.floor_tokens, outcome.carry.kept_tokens)
-    else:
-        slot.carry = slot.carry.advance(tokens)
-    slot.prepared_at = keeper.clock()
-    slot.sent = Sent(session.row.model, tokens, session.marker, len(session.ids))
-    slot.unsent.clear()
-    return tokens
-
-
-def _hand_back(
-    keeper: Keeper,
-    slot: Slot,
-    session: OpenSession,
-    *,
-    request: Request,
-    judged: Judged,
-    made: BatchResult | None,
-    note: Reason,
-) -> PreparedContext:
-    budget, fixed = judged.budget, judged.fixed
-    if session.item_tokens + fixed > budget.hard:
-        check_fit(View(tuple(session.items), (), (), session.lens, fixed), budget)
-    tokens = _note_sent(keeper, slot, session, judged, outcome=made.outcome if made is not None else None)
-    is_given = request.window is not None or keeper.config.window is not None
-    raws = session.raws(request.messages)
-    return PreparedContext(
-        messages=place_messages(session.row.wire, raws) if session.edits else raws,
-        summary=find_summary(session.items) if session.batch_edits else None,
-        total_tokens=tokens,
-        original_tokens=session.row.tokens + fixed,
-        system=request.system,
-        tools=request.tools,
-        edits=tuple(session.edits),
-        report=_write_report(session, judged, made, tokens, note, is_window_given=is_given),
-        originals=StoredOriginals(keeper, session.id),
-        trace=session.trace(request.messages, request.origins),
-    )
-
-
-def _write_report(
-    session: OpenSession, judged: Judged, made: BatchResult | None, tokens: int, note: Reason, *, is_window_given: bool
-) -> Report:
-    counter, model, decision, budget = session.counter, session.row.model, judged.decision, judged.budget
-    notes = [decision.note] if decision.note and not decision.acts else []
-    if made is not None:
-        notes += made.notes
-        notes += [made.reason] if made.ending in ("held", "vetoed", "missed", "idle", "begun") else []
-    notes += note_model(model, budget.window, is_given=is_window_given)
-    notes += [note] if note else []
-    outcome = made.outcome if made is not None and made.ending == "done" else None
-    return Report(
-        reason=decision.trigger.reason if outcome else because.FITS(),
-        counter=counter.name,
-        margin=counter.margin,
-        budget=budget,
-        tokens_before=made.tokens_before if outcome and made else tokens,
-        tokens_after=tokens,
-        messages_before=len(session.ids),
-        messages_after=len(session.items),
-        stages=outcome.stages if outcome else (),
-        notes=tuple(notes),
-    )
 
 
 class StoredOriginals(Originals):

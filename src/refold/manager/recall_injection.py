@@ -65,20 +65,24 @@ def _add(keeper: Keeper, recall: Recall, session: OpenSession, tokens_free: int)
     injection = recall.inject(
         session.id,
         _read_newest(session),
-        lambda: _list_hidden(session),
+        lambda: [message_id for message_id in session.ids if message_id not in session.messages],
         in_view=lambda: "\n".join(one.text for shown in session.items[:-1] for one in shown.parts),
         tokens_max=max(0, tokens_free),
         now=keeper.clock(),
     )
     if not injection.acts:
         return because.RECALL_NOTHING(because=injection.reason)
-    edit = _make_edit(keeper, session, item, part, injection)
+    edit = _make_edit(keeper, session, part, injection)
     shown = session.lens.edited(item.message, [edit])
     if shown is None or shown.tokens - item.tokens > tokens_free:
         return because.RECALL_NOTHING(because=because.RECALL_NO_ROOM(because=injection.reason))
-    return (
-        because.RECALL_NOTE(because=injection.reason) if _store(keeper, session, edit, shown, injection) else NO_REASON
-    )
+    # The edit's reason names words of the message and is erased with it; an event stays for ever, so it names none.
+    handles = [one.handle for one in injection.snippets]
+    told = {"reason": because.RECALLED().to_json(), "handles": handles, "tokens": injection.tokens, "edit": edit.id}
+    is_stored = _store(keeper, session, edit, Event("recalled", keeper.clock(), told))
+    if is_stored:
+        session.change_last(shown, edit)
+    return because.RECALL_NOTE(because=injection.reason) if is_stored else NO_REASON
 
 
 def _may_be_added(session: OpenSession) -> bool:
@@ -95,11 +99,8 @@ def _find_part(item: Item) -> int | None:
     return found[-1] if found else None
 
 
-def _list_hidden(session: OpenSession) -> list[str]:
-    return [message_id for message_id in session.ids if message_id not in session.messages]
-
-
-def _make_edit(keeper: Keeper, session: OpenSession, item: Item, part: int, injection: Injection) -> Edit:
+def _make_edit(keeper: Keeper, session: OpenSession, part: int, injection: Injection) -> Edit:
+    item = session.items[-1]
     # The edit covers the quoted messages too, so it is removed when one of them is forgotten. It is made from the edits
     # that hide them: undoing those shows the originals again, and no quote is needed (L7).
     quoted = {
@@ -121,30 +122,15 @@ def _make_edit(keeper: Keeper, session: OpenSession, item: Item, part: int, inje
     )
 
 
-def _store(keeper: Keeper, session: OpenSession, edit: Edit, shown: Item, injection: Injection) -> bool:
-    """Store the edit and show it; False if another process changed the session, or this edit was undone before."""
-    now = keeper.clock()
-    # The edit's reason names words of the message and is erased with it; an event stays for ever, so it names none.
-    fields: dict[str, object] = {
-        "reason": because.RECALLED().to_json(),
-        "handles": [one.handle for one in injection.snippets],
-        "tokens": injection.tokens,
-        "edit": edit.id,
-    }
-    version = session.row.edits_version
+def _store(keeper: Keeper, session: OpenSession, edit: Edit, event: Event) -> bool:
+    """Store the edit; False if another process changed the session, or this edit was undone before."""
+    now, version = event.created_at, session.row.edits_version
     stored = keeper.ledger.append(
-        session.id,
-        (),
-        (),
-        version=session.path_version,
-        now=now,
-        arrival=(edit,),
-        events=(Event("recalled", now, fields),),
+        session.id, (), (), version=session.path_version, now=now, arrival=(edit,), events=(event,)
     )
     row = keeper.ledger.read_session(session.id)
     if stored is None or row is None or row.edits_version == version:
         return False
-    session.change_last(shown, edit)
     if row.edits_version == version + 1 and row.path_version == session.path_version:
         session.row = row
     else:

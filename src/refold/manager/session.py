@@ -135,9 +135,12 @@ def read_calibration(settings: Mapping[str, object]) -> Calibration:
     return Calibration(tuple(track for track in tracks if track.is_plausible))
 
 
+_FIGURES = frozenset((int, float))  # Not bool, which is an int.
+
+
 def _is_figure(stored: object) -> bool:
     """Tell whether a stored value is a plain figure. An imported file may contain anything, NaN and infinity too."""
-    return isinstance(stored, int | float) and not isinstance(stored, bool) and 0 <= stored <= FIGURE_MAX
+    return type(stored) in _FIGURES and 0 <= stored <= FIGURE_MAX  # type: ignore[operator]
 
 
 def write_calibration(calibration: Calibration) -> list[object]:
@@ -188,7 +191,8 @@ class OpenSession:
     position of an untouched one on the path, -1 for other items. ``switched_off`` are edits by id, ``undone`` the
     messages that they had hidden. ``unsent`` are the messages that no prepared context contained yet, as far as this
     process knows: messages found in the ledger count as sent. ``spoken`` counts the items that are not system messages.
-    ``language`` is the number of turns at the last detection, and the language found.
+    ``language`` is the number of turns at the last detection, and the language found. ``is_ahead``: its newest messages
+    are not stored yet.
     """
 
     row: SessionRow
@@ -212,6 +216,7 @@ class OpenSession:
     forgotten: frozenset[str] = frozenset()
     unsent: set[str] = field(default_factory=set)
     language: tuple[int, Language] | None = None
+    is_ahead: bool = False
 
     @property
     def id(self) -> str:
@@ -228,8 +233,8 @@ class OpenSession:
         return hashlib.blake2b("".join(sorted(self.batch_edits)).encode(), digest_size=8).hexdigest()
 
     def is_current(self, row: SessionRow) -> bool:
-        """Tell whether messages and edits are unchanged since this was loaded."""
-        return (row.path_version, row.edits_version, row.wire) == (
+        """Tell whether messages and edits are unchanged since this was loaded, and all are stored."""
+        return not self.is_ahead and (row.path_version, row.edits_version, row.wire) == (
             self.path_version,
             self.row.edits_version,
             self.row.wire,
@@ -376,6 +381,8 @@ def hollow(message: Message) -> Message:
 
 def load_session(ledger: Ledger, row: SessionRow, lens: Lens, counter: Counter) -> OpenSession:
     """Read a session from the ledger: its path, the edits in force, and the messages that are in view."""
+    if not row.path_version:
+        return OpenSession(row, lens, counter)  # It has never had a message.
     path = ledger.read_path(row.id)
     session = OpenSession(row, lens, counter, path.version, list(path.ids), list(path.digests))
     stored = ledger.read_edits(row.id, active_only=False)

@@ -23,12 +23,11 @@ from refold.errors import FormatError, RefoldError
 from refold.ladder.plan import count_head, detect_said
 from refold.ledger.codec import load_json
 from refold.ledger.export import check_once, dump_session, load_session
-from refold.ledger.port import Ledger
+from refold.ledger.port import Ledger, read_all_events
 from refold.ledger.records import Event, SessionRow, StoredEdit, WholeSession, format_of
 from refold.llm.choose import GATEWAY, PLACE
 from refold.manager.append import Request
 from refold.manager.flow import find_brake
-from refold.manager.notices import read_all_events
 from refold.manager.prepare import count_fixed, make_economics
 from refold.manager.session import (
     CALIBRATION,
@@ -64,7 +63,8 @@ class SessionStatus:
 
     ``system_tokens`` and ``tools_tokens`` are those of the last prepared request. ``acts_at`` is the size at which the
     next automatic compression is expected; ``saves_money`` means that it will not wait for the soft limit.
-    ``folded_away`` is the number of tokens that the view saves; every face shows this figure.
+    ``folded_away`` is the number of tokens that the view saves; every face shows this figure. ``messages_folded`` are
+    behind a fold; ``messages_in_view`` includes the folds.
     """
 
     session_id: str
@@ -90,6 +90,7 @@ class SessionStatus:
     acts_at: int = 0
     saves_money: bool = False
     folded_away: int = 0
+    messages_folded: int = 0
     ahead: Ahead = Ahead()
 
     def to_dict(self) -> dict[str, object]:
@@ -147,6 +148,7 @@ def describe_session(keeper: Keeper, session_id: str, beside: Request | None = N
             acts_at=budget.soft if saves_at is None else saves_at,
             saves_money=saves_at is not None,
             folded_away=max(0, row.tokens - session.item_tokens) if session.edits else 0,
+            messages_folded=len({one for edit in session.edits if edit.kind == "fold" for one in edit.covers}),
         )
 
 
@@ -197,7 +199,9 @@ class LoggedDecision:
 class Statistics:
     """Totals of compressions, over a session or all of them.
 
-    ``undone`` does not count redone ones. ``by_reason`` counts compressions by the reason's code.
+    ``tokens_before`` and ``tokens_after`` add up the views that were compressed; ``archived_tokens`` are those of the
+    originals that folds cover. ``undone`` does not count redone ones. ``by_reason`` counts compressions by the reason's
+    code.
     """
 
     sessions: int = 0
@@ -210,6 +214,7 @@ class Statistics:
     tokens_before: int = 0
     tokens_after: int = 0
     archived: int = 0
+    archived_tokens: int = 0
     by_stage: dict[str, int] = field(default_factory=dict)
     by_reason: dict[str, int] = field(default_factory=dict)
     waited: int = 0
@@ -246,7 +251,7 @@ def gather_statistics(ledger: Ledger, session_id: str | None = None) -> Statisti
         if event.kind != "compressed":
             continue
         figures["manual"] += bool(event.fields.get("is_manual"))
-        for name in ("tokens_before", "tokens_after", "archived"):
+        for name in ("tokens_before", "tokens_after", "archived", "archived_tokens"):
             value = event.fields.get(name)
             figures[name] += value if isinstance(value, int) else 0
         freed = event.fields.get("stages")
@@ -264,6 +269,7 @@ def gather_statistics(ledger: Ledger, session_id: str | None = None) -> Statisti
         tokens_before=figures["tokens_before"],
         tokens_after=figures["tokens_after"],
         archived=figures["archived"],
+        archived_tokens=figures["archived_tokens"],
         by_stage=dict(stages.most_common()),
         by_reason=dict(reasons.most_common()),
         waited=kinds["waited"],

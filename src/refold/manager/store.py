@@ -120,6 +120,10 @@ class Keeper:
         self.find_compressor = find_compressor
         self.is_observation = is_observation
 
+    def configure(self, config: CompressionConfig, summariser: Summariser) -> None:
+        """Use other settings from the next request on."""
+        self.config, self.summariser = config, summariser
+
     def prolong(self, session_id: str, owner: str) -> bool:
         """Take or renew the lease on a session; False if another owner holds it."""
         return self.ledger.acquire_lease(session_id, owner, seconds=self.lease_s, now=self.clock())

@@ -6,22 +6,21 @@ files, memory pages and summaries lose the words, and the messages keep their sh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from refold.conversation.message import Message
-from refold.conversation.view import Item, Lens
+from refold.conversation.view import Edit, Item, Lens, View
 from refold.errors import ConfigError, HandleUnknown, LedgerError
 from refold.formats import digest_message
-from refold.ledger.port import Ledger, find_file, find_place
-from refold.ledger.records import Event, Finding, SessionRow, StoredEdit, StoredMessage
+from refold.ledger.port import Ledger, find_file, find_place, list_all_sessions, read_all_events
+from refold.ledger.records import Event, Finding, SessionRow, StoredEdit, StoredMessage, add_descendants
 from refold.ledger.salvage import Salvaged, salvage
 from refold.ledger.sql.forget import GONE, Words
-from refold.manager.commit import find_files, remove_others, write_named
 from refold.manager.flow import leased
-from refold.manager.notices import Notice, read_all_events
+from refold.manager.notices import Notice
 from refold.manager.session import (
     BRAKE,
     FORCED,
@@ -36,7 +35,7 @@ from refold.manager.session import (
 from refold.manager.store import Keeper, Slot
 from refold.memory import MarkdownSync, is_section_of
 from refold.recall.originals import find_handle
-from refold.stages.offload import OffloadFile
+from refold.stages.offload import OffloadFile, files_of, offloaded_path
 
 REDO_MAX = 50
 
@@ -59,9 +58,7 @@ def choose_undo(ledger: Ledger, session_id: str, edit_id: str | None) -> tuple[s
 
 def with_descendants(stored: Sequence[StoredEdit], chosen: Sequence[str]) -> tuple[str, ...]:
     """Return these edits and all that were made from them, in the order they were made."""
-    gone = set(chosen)
-    while more := {one.edit.id for one in stored if one.edit.id not in gone and gone.intersection(one.edit.made_from)}:
-        gone |= more
+    gone = add_descendants(chosen, {one.edit.id: one.edit.made_from for one in stored})
     return tuple(one.edit.id for one in stored if one.edit.id in gone)
 
 
@@ -123,7 +120,7 @@ def undo(keeper: Keeper, session_id: str, edit_id: str | None) -> Switched:
         session = keeper.open_stored(slot, session_id)
         ids = choose_undo(keeper.ledger, session_id, edit_id)
         groups = [*read_redo(session.row.settings.get(REDO)), list(ids)][-REDO_MAX:]
-        return _switch(keeper, slot, session, ids, groups, on=False)
+        return _switch(keeper, slot, session, ids, groups=groups, on=False)
 
 
 def redo(keeper: Keeper, session_id: str, edit_id: str | None = None) -> Switched:
@@ -139,26 +136,47 @@ def redo(keeper: Keeper, session_id: str, edit_id: str | None = None) -> Switche
         chosen = choose_redo(keeper.ledger.read_edits(session_id, active_only=False), groups, edit_id)
         ids = tuple(dict.fromkeys(one for at in chosen for one in groups[at]))
         left = [group for at, group in enumerate(groups) if at not in chosen]
-        return _switch(keeper, slot, session, ids, left, on=True)
+        return _switch(keeper, slot, session, ids, groups=left, on=True)
 
 
 def _switch(
-    keeper: Keeper, slot: Slot, session: OpenSession, ids: tuple[str, ...], groups: list[list[str]], *, on: bool
+    keeper: Keeper, slot: Slot, session: OpenSession, ids: tuple[str, ...], *, groups: list[list[str]], on: bool
 ) -> Switched:
     now, before = keeper.clock(), session.item_tokens + slot.fixed_tokens
     kind = "redone" if on else "undone"
     event = Event(kind, now, {"edits": list(ids), "tokens_before": before})
     stored = keeper.ledger.read_edits(session.id, active_only=False)
-    named = write_named(keeper, session, [one.edit for one in stored if (on if one.edit.id in ids else one.is_active)])
+    named = _write_named(keeper, session, [one.edit for one in stored if (on if one.edit.id in ids else one.is_active)])
     keeper.ledger.switch_edits(session.id, ids, on=on, now=now, event=event)
     keeper.ledger.update_session(session.id, {"settings": {REDO: groups or None}}, now)
     slot.session = None
     session = keeper.open_stored(slot, session.id)
-    keeper.complain(session.id, remove_others(keeper, session.id, named))
+    keeper.complain(session.id, _remove_others(keeper, session.id, named))
     after = session.item_tokens + slot.fixed_tokens
     notice = Notice(kind, session.id, tokens_before=before, tokens_after=after, time=now, fields={"edits": list(ids)})
     keeper.tell(notice, is_logged=False)
     return Switched(ids, before, after)
+
+
+def _find_files(view: View) -> list[OffloadFile]:
+    """Return the files that a view names, with the content they must have."""
+    shown = [edit for item in view.items for edit in item.edits if offloaded_path(edit)]
+    return files_of(shown, view.messages)
+
+
+def _write_named(keeper: Keeper, session: OpenSession, edits: Sequence[Edit]) -> set[str]:
+    """Write the files that the session's view would name under these edits; return their paths."""
+    if not any(offloaded_path(edit) for edit in edits):
+        return set()
+    files = _find_files(session.make_view(keeper.ledger, edits=edits))
+    keeper.find_folder(session.id).write(files)
+    return {file.path for file in files}
+
+
+def _remove_others(keeper: Keeper, session_id: str, named: Collection[str]) -> list[str]:
+    """Remove the session's files that nothing names; return a warning for each that remains."""
+    folder = keeper.find_folder(session_id)
+    return folder.remove(path for path in folder.list_files() if path not in named)[1]
 
 
 def pin(keeper: Keeper, session_id: str, handle: str, *, on: bool) -> tuple[str, ...]:
@@ -192,7 +210,7 @@ _SENTENCES = (BRAKE, FORCED, "title")
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """What was erased: messages and sections of daily pages; warnings name what could not be erased."""
+    """Counts of erased messages and sections of daily pages; ``warnings`` name what could not be erased."""
 
     messages: int
     sections: int = 0
@@ -219,7 +237,7 @@ def forget(keeper: Keeper, session_id: str, handle: str | None, pages: MarkdownS
         count = keeper.ledger.forget(session_id, ids, now)
         slot.session = None
         session = keeper.open_stored(slot, session_id)
-        warnings = remove_others(keeper, session_id, write_named(keeper, session, session.edits))
+        warnings = _remove_others(keeper, session_id, _write_named(keeper, session, session.edits))
         keeper.find_folder(session_id).remove_leftovers()
         sections, problems = _erase_sections(session_id, pages, entries)
         return Forgotten(count, sections, (*warnings, *problems, *_find_unreadable(keeper.workspace)))
@@ -238,7 +256,9 @@ def delete(keeper: Keeper, session_id: str) -> bool:
 def verify(keeper: Keeper, session_id: str | None, *, repair: bool) -> list[Finding]:
     """Return the inconsistencies in the ledger and in offloaded files; ``repair`` rebuilds derived data."""
     findings = keeper.ledger.verify(session_id, repair=repair, digest=_digest)
-    for row in _list_rows(keeper, session_id):
+    row = keeper.ledger.read_session(session_id) if session_id is not None else None
+    rows = list(list_all_sessions(keeper.ledger)) if session_id is None else [row] if row else []
+    for row in rows:
         findings += _verify_files(keeper, row, repair=repair)
     return findings
 
@@ -282,17 +302,7 @@ def _find_wrong(keeper: Keeper, slot: Slot, session_id: str) -> list[OffloadFile
         return []
     session = keeper.open(slot, row)
     folder = keeper.find_folder(session_id)
-    return [file for file in find_files(session.make_view(keeper.ledger)) if folder.read(file.path) != file.text]
-
-
-def _list_rows(keeper: Keeper, session_id: str | None) -> list[SessionRow]:
-    if session_id is not None:
-        row = keeper.ledger.read_session(session_id)
-        return [row] if row else []
-    rows: list[SessionRow] = []
-    while page := keeper.ledger.list_sessions(limit=1_000, offset=len(rows)):
-        rows += page
-    return rows
+    return [file for file in _find_files(session.make_view(keeper.ledger)) if folder.read(file.path) != file.text]
 
 
 def _digest(raw: object) -> str:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, fields, replace
 from math import fsum, inf
 from typing import Any
 
@@ -17,14 +18,14 @@ from refold.conversation import because
 from refold.conversation.reason import NO_REASON, Reason
 from refold.errors import FormatError
 from refold.formats.intake import to_plain
-from refold.ledger.port import Ledger
-from refold.ledger.records import Event, SessionRow, StoredBatch, StoredEdit, StoredUsage, merge_settings
-from refold.manager.notices import read_all_events
+from refold.ledger.port import Ledger, read_all_events
+from refold.ledger.records import Event, Extension, SessionRow, StoredBatch, StoredEdit, StoredUsage, merge_settings
 from refold.manager.session import (
     CALIBRATION,
     CARRY,
     FORCED,
     REPORTED,
+    OpenSession,
     Reported,
     StoredCarry,
     read_calibration,
@@ -55,6 +56,8 @@ def observe_usage(keeper: Keeper, session_id: str, report: ReportedUsage) -> Non
 
     No messages are read: a session that is not in memory may be large.
     """
+    if not observe_together(keeper, {session_id: (report,)}):
+        return
     with keeper.held(session_id) as slot:
         row = keeper.need_row(session_id)
         (usage,), changes = describe_reports(keeper, slot, row, (report,))
@@ -64,6 +67,31 @@ def observe_usage(keeper: Keeper, session_id: str, report: ReportedUsage) -> Non
         session = slot.session
         if session is not None and session.is_current(row):
             session.row = replace(row, settings=merge_settings(row.settings, changes))
+
+
+def observe_together(keeper: Keeper, reports: Mapping[str, Sequence[ReportedUsage]]) -> list[str]:
+    """Record reports about sessions in memory in one transaction; return the sessions that need ``observe_usage``."""
+    with ExitStack() as stack:
+        held: list[OpenSession] = []
+        extensions: list[Extension] = []
+        for session_id, listed in reports.items():
+            slot = keeper.hold_now(session_id)
+            if slot is None:
+                continue
+            stack.callback(keeper.let_go, slot)
+            session = slot.session
+            with suppress(FormatError):  # ``observe_usage`` raises it for this session alone.
+                if session is not None:
+                    usages, changes = describe_reports(keeper, slot, session.row, listed)
+                    extensions.append(Extension(session.row, (), keeper.clock(), usages, changes))
+                    held.append(session)
+        rows = (keeper.ledger.extend(extensions, may_wait=True) if extensions else None) or [None] * len(held)
+        stored = set()
+        for session, row in zip(held, rows, strict=True):
+            if row is not None:
+                session.row = row
+                stored.add(row.id)
+    return [session_id for session_id in reports if session_id not in stored]
 
 
 def describe_reports(
@@ -228,18 +256,7 @@ class Bill:
         return self.cached / self.tokens if self.tokens else 0.0
 
     def __add__(self, other: Bill) -> Bill:
-        return Bill(
-            self.requests + other.requests,
-            self.priced + other.priced,
-            self.over + other.over,
-            self.tokens + other.tokens,
-            self.tokens_raw + other.tokens_raw,
-            self.cached + other.cached,
-            self.output + other.output,
-            self.dollars + other.dollars,
-            self.dollars_raw + other.dollars_raw,
-            self.dollars_summaries + other.dollars_summaries,
-        )
+        return Bill(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(Bill)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +310,7 @@ def sum_requests(requests: Iterable[RequestFigures]) -> Bill:
 
 
 class Freed:
-    """How many tokens compressions had removed from the view, at any time."""
+    """The tokens that compressions had removed from the view, at any time."""
 
     def __init__(self, batches: Sequence[StoredBatch], edits: Sequence[StoredEdit], switches: Sequence[Event]) -> None:
         steps = [(one.created_at, one.tokens_before - one.tokens_after) for one in batches]

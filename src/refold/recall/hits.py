@@ -186,7 +186,7 @@ class Pending:
 
 
 def read_pending(
-    ledger: Ledger, row: SessionRow, mark: Mark | None, hidden: Sequence[str], words: Iterable[str]
+    ledger: Ledger, row: SessionRow, mark: Mark | None, *, hidden: Sequence[str], words: Iterable[str]
 ) -> Pending:
     """Read the messages behind the watermark; if there are too many, the newest of those that are ``hidden``."""
     pending = Pending()

@@ -139,7 +139,7 @@ NUMBER = 2
 
 @dataclass(frozen=True, slots=True)
 class CaughtUp:
-    """How far a session is indexed now, how many messages were added, and whether nothing is left."""
+    """The progress of indexing: the session's watermark, the number of added messages, and whether none is left."""
 
     mark: Mark
     added: int
@@ -174,7 +174,7 @@ class RecallIndex:
 
     @property
     def path(self) -> Path:
-        """Where the index is kept."""
+        """The path of the index's file."""
         return self.file.path
 
     def find_mark(self, session_id: str) -> Mark | None:

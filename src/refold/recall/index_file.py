@@ -122,7 +122,7 @@ class IndexFile(LedgerFile):
 
 
 def make_tables(connection: apsw.Connection, where: str) -> None:
-    """Make the tables of an empty file; clear one of another layout; refuse a file that is no index."""
+    """Make the tables of an empty file; clear a file of another layout; refuse a file that is not an index."""
     application, layout = int(connection.pragma("application_id")), int(connection.pragma("user_version"))
     if (application, layout) == (APPLICATION_ID, LAYOUT):
         return
@@ -153,7 +153,7 @@ SESSION_BITS = 32
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """How far a session is indexed."""
+    """The watermark of a session: how far it is indexed."""
 
     no: int
     created_at: float = 0.0
@@ -170,7 +170,7 @@ class Mark:
 
     @property
     def prefix(self) -> str:
-        """What this session's words begin with."""
+        """The prefix of this session's words."""
         return f"{self.no:x}|"
 
     def add_prefix(self, words: Iterable[str]) -> str:
@@ -192,7 +192,7 @@ class PassageRow:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A summary or a fact, with the handle of what it tells about."""
+    """A summary or a fact, with the handle of the messages that it describes."""
 
     place: int
     kind: str

@@ -167,7 +167,7 @@ def decide_injection(
     if not chosen:
         score = round(unseen[0].score, 4)
         return Injection(False, because.RECALL_WEAK(because=why, score=score, needed=needed))
-    return _write(newest, chosen[:SNIPPETS_MAX], why, tokens_max, count_text)
+    return _write(newest, chosen[:SNIPPETS_MAX], why, tokens_max=tokens_max, count_text=count_text)
 
 
 def _tells_more(text: str, said: frozenset[str]) -> bool:
@@ -186,7 +186,7 @@ def _find_hidden_value(values: Sequence[str], unseen: Sequence[Recalled], in_vie
 
 
 def _write(
-    newest: str, chosen: Sequence[Recalled], why: Reason, tokens_max: int, count_text: Callable[[str], int]
+    newest: str, chosen: Sequence[Recalled], why: Reason, *, tokens_max: int, count_text: Callable[[str], int]
 ) -> Injection:
     """Write the snippets out, fewer if they do not fit."""
     for count in range(len(chosen), 0, -1):

@@ -100,7 +100,7 @@ def split_passages(text: str, weight_max: int = PASSAGE_WEIGHT_MAX) -> Iterator[
 
 
 def find_starts(text: str) -> list[int]:
-    """Return where the lines and sentences of a text begin, in order, from 0."""
+    """Return the offsets at which the lines and sentences of a text begin, in order, from 0."""
     found = {0, *(one.end() for one in _LINE.finditer(text)), *(one.end() for one in _SENTENCE.finditer(text))}
     return sorted(found - {len(text)}) or [0]
 
@@ -180,7 +180,7 @@ class OriginalPage:
 
     @property
     def next_offset(self) -> int | None:
-        """Where the next page begins; None after the last one."""
+        """The offset of the next page; None after the last one."""
         stop = self.offset + len(self.text)
         return stop if self.text and stop < self.total else None
 

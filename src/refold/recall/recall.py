@@ -28,7 +28,7 @@ from refold.recall.index_file import IndexReplaced
 from refold.recall.inject import SNIPPETS_MAX, Injection, decide_injection, find_cause
 from refold.recall.options import LIMIT_MAX, EmbeddingService, RecallOptions
 from refold.recall.originals import OriginalPage, expand_handle
-from refold.recall.search import Recalled, fit_texts, may_find, search_session
+from refold.recall.search import Recalled, SessionSearch, fit_texts
 from refold.recall.vectors import Embedder, VectorTable, make_embedder
 from refold.recall.words import clip_query, query_words
 from refold.tokens import counter_for
@@ -180,10 +180,10 @@ class Recall:
         wanted = max(1, min(LIMIT_MAX, self.options.limit if limit is None else limit))
         room = self.options.tokens_max if tokens_max is None else tokens_max
         if session_id is not None:
-            return self._search(self._need(session_id), query, wanted, room, now, by)
+            return self._search(self._need(session_id), query, limit=wanted, tokens_max=room, now=now, by=by)
         found: list[Recalled] = []
         for row in self.ledger.list_sessions(limit=SESSIONS_MAX):
-            found += self._search(row, query, wanted, room, now, by)
+            found += self._search(row, query, limit=wanted, tokens_max=room, now=now, by=by)
         found.sort(key=lambda one: (-one.score, one.session_id, one.start))
         return fit_texts(found[:wanted], room, self.count_text, list(query_words(query)))
 
@@ -223,18 +223,11 @@ class Recall:
         row = self._need(session_id)
         if self._is_behind(row):
             self.upkeep.ask(session_id)
-        if cause.needs_value and not may_find(self.index, self.ledger, row, cause.values, hidden=ids):
+        search = SessionSearch(self.index, self.ledger, row, hidden=ids)
+        if cause.needs_value and not search.may_find(cause.values):
             return Injection(False, cause.reason)
-        found = search_session(
-            self.index,
-            self.ledger,
-            row,
-            cause.query,
-            limit=SNIPPETS_MAX,
-            tokens_max=room,
-            count_text=self.count_text,
-            now=now or row.updated_at,
-            hidden=ids,
+        found = search.find(
+            cause.query, limit=SNIPPETS_MAX, tokens_max=room, count_text=self.count_text, now=now or row.updated_at
         )
         seen = in_view() if callable(in_view) else in_view
         return decide_injection(newest, found, cause, in_view=seen, tokens_max=room, count_text=self.count_text)
@@ -339,7 +332,9 @@ class Recall:
         self.upkeep.close()
         self.index.close()
 
-    def _search(self, row: SessionRow, query: str, limit: int, tokens_max: int, now: float, by: str) -> list[Recalled]:
+    def _search(
+        self, row: SessionRow, query: str, *, limit: int, tokens_max: int, now: float, by: str
+    ) -> list[Recalled]:
         self.refresh(row)
         vectors = self._open_vectors() if by != "words" else None
         if vectors is not None:
@@ -348,10 +343,7 @@ class Recall:
             if vectors.is_behind(row.id):
                 # A service is slow, and so is a long session: words answer meanwhile.
                 self.upkeep.ask(row.id)
-        return search_session(
-            self.index,
-            self.ledger,
-            row,
+        return SessionSearch(self.index, self.ledger, row).find(
             query,
             limit=limit,
             tokens_max=tokens_max,

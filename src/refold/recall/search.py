@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from refold.ledger.port import Ledger
 from refold.ledger.records import SessionRow, format_of
@@ -59,87 +60,101 @@ class Recalled:
     created_at: float = 0.0
 
 
-def search_session(
-    index: RecallIndex,
-    ledger: Ledger,
-    row: SessionRow,
-    query: str,
-    *,
-    limit: int,
-    tokens_max: int,
-    count_text: Callable[[str], int],
-    now: float = 0.0,
-    vectors: Scorer | None = None,
-    words_share: float = 1.0,
-    hidden: Sequence[str] | None = None,
-) -> list[Recalled]:
-    """Return the best originals of a session for a query, best first, together within ``tokens_max``.
+class SessionSearch:
+    """Searches one session. With ``hidden``, the ids of messages in order, only these are found.
 
-    ``vectors`` scores places by meaning; ``words_share`` 0 leaves the words out. With ``hidden``, the ids of messages
-    in order, only these are found, and those that are not indexed yet are read from the ledger.
+    Hidden messages that are not indexed yet are read from the ledger.
     """
-    clipped = clip_query(query)
-    allowed = None if hidden is None else frozenset(hidden)
 
-    def read_rest(mark: Mark | None, words: Iterable[str]) -> Pending:
-        return read_pending(ledger, row, mark, hidden or (), words)
+    def __init__(
+        self, index: RecallIndex, ledger: Ledger, row: SessionRow, *, hidden: Sequence[str] | None = None
+    ) -> None:
+        self._index = index
+        self._ledger = ledger
+        self._row = row
+        self._hidden = hidden
+        self._allowed = None if hidden is None else frozenset(hidden)
 
-    rest = None if hidden is None else read_rest
-    hits = find_hits(index, row.id, clipped, now=now, vectors=vectors, words_share=words_share, read_pending=rest)
-    found = _read_hits(index, ledger, row, answer=hits, query=clipped, count=limit * SPARE, allowed=allowed)
-    chosen = _choose(_cut_tail(found, clipped), limit)
-    return fit_texts(chosen, tokens_max, count_text, list(query_words(clipped)))
+    def find(
+        self,
+        query: str,
+        *,
+        limit: int,
+        tokens_max: int,
+        count_text: Callable[[str], int],
+        now: float,
+        vectors: Scorer | None = None,
+        words_share: float = 1.0,
+    ) -> list[Recalled]:
+        """Return the best originals for a query, best first, together within ``tokens_max``.
 
+        ``vectors`` scores places by meaning; ``words_share`` 0 leaves the words out.
+        """
+        clipped = clip_query(query)
+        rest = None if self._hidden is None else self._read_pending
+        hits = find_hits(
+            self._index, self._row.id, clipped, now=now, vectors=vectors, words_share=words_share, read_pending=rest
+        )
+        found = self._read_hits(hits, clipped, limit * SPARE)
+        chosen = _choose(_cut_tail(found, clipped), limit)
+        return fit_texts(chosen, tokens_max, count_text, list(query_words(clipped)))
 
-def may_find(
-    index: RecallIndex, ledger: Ledger, row: SessionRow, words: Sequence[str], *, hidden: Sequence[str]
-) -> bool:
-    """Tell whether a search of hidden messages can find one of these words: a few lookups instead of a ranking."""
+    def may_find(self, words: Sequence[str]) -> bool:
+        """Tell whether a search can find one of these words: a few lookups instead of a ranking."""
+        allowed = self._allowed or frozenset()
+        return holds_any(self._index, self._row.id, words, allowed, read_pending=self._read_pending)
 
-    def read_rest(mark: Mark | None, wanted: Iterable[str]) -> Pending:
-        return read_pending(ledger, row, mark, hidden, wanted)
+    def _read_pending(self, mark: Mark | None, words: Iterable[str]) -> Pending:
+        return read_pending(self._ledger, self._row, mark, hidden=self._hidden or (), words=words)
 
-    return holds_any(index, row.id, words, frozenset(hidden), read_pending=read_rest)
+    def _read_hits(self, answer: HitList, query: str, count: int) -> list[Recalled]:
+        """Read the texts of the best hits, each content once; texts that contain the query verbatim come first."""
+        row, form = self._row, format_of(self._row)
+        hits, originals, sources = answer.hits, dict(answer.pending.originals), dict(answer.pending.sources)
+        best = self._pick_hits(hits, sources, count + sum(hit.is_early for hit in hits))
+        ids = [sources[hit.row.seq].id for hit in best.values() if hit.row]
+        missing = [one for one in ids if one not in originals]
+        originals |= {stored.id: read_original(stored, form) for stored in self._ledger.read_messages(row.id, missing)}
+        literal = query.strip().casefold()
+        quoting = [hit for hit in best.values() if _quotes(hit, originals, sources, literal)]
+        bonuses = _rank_quotes(quoting, sources)
+        found: list[tuple[int, Recalled]] = []
+        for hit in best.values():
+            if hit.note is not None:
+                text = hit.note.text
+                note = Recalled(text, hit.note.handle, hit.note.kind, hit.score, row.id, 0, len(text))
+                found.append((hit.place, note))
+                continue
+            assert hit.row is not None
+            original = originals.get(sources[hit.row.seq].id)
+            if original is None or not original.text:
+                continue
+            found.append((hit.place, _show(original, hit.row, hit.score + bonuses.get(hit.place, 0.0), row.id)))
+        ranked: dict[str, tuple[int, Recalled]] = {}
+        for place, one in sorted(found, key=lambda pair: -round(pair[1].score, SCORE_DIGITS)):
+            ranked.setdefault(one.handle if one.role not in NOTE_ROLES else f"{one.role} {one.text}", (place, one))
+        return put_newer_first(list(ranked.values()), query)
 
-
-def _read_hits(
-    index: RecallIndex,
-    ledger: Ledger,
-    row: SessionRow,
-    *,
-    answer: HitList,
-    query: str,
-    count: int,
-    allowed: frozenset[str] | None,
-) -> list[Recalled]:
-    """Read the texts of the best hits, each content once; texts that contain the query verbatim come first."""
-    form = format_of(row)
-    hits, originals, sources = answer.hits, dict(answer.pending.originals), dict(answer.pending.sources)
-    best = _pick_hits(
-        index, row.id, hits, sources=sources, count=count + sum(hit.is_early for hit in hits), allowed=allowed
-    )
-    ids = [sources[hit.row.seq].id for hit in best.values() if hit.row]
-    missing = [one for one in ids if one not in originals]
-    originals |= {stored.id: read_original(stored, form) for stored in ledger.read_messages(row.id, missing)}
-    literal = query.strip().casefold()
-    quoting = [hit for hit in best.values() if _quotes(hit, originals, sources, literal)]
-    bonuses = _rank_quotes(quoting, sources)
-    found: list[tuple[int, Recalled]] = []
-    for hit in best.values():
-        if hit.note is not None:
-            text = hit.note.text
-            note = Recalled(text, hit.note.handle, hit.note.kind, hit.score, row.id, 0, len(text))
-            found.append((hit.place, note))
-            continue
-        assert hit.row is not None
-        original = originals.get(sources[hit.row.seq].id)
-        if original is None or not original.text:
-            continue
-        found.append((hit.place, _show(original, hit.row, hit.score + bonuses.get(hit.place, 0.0), row.id)))
-    ranked: dict[str, tuple[int, Recalled]] = {}
-    for place, one in sorted(found, key=lambda pair: -round(pair[1].score, SCORE_DIGITS)):
-        ranked.setdefault(one.handle if one.role not in NOTE_ROLES else f"{one.role} {one.text}", (place, one))
-    return put_newer_first(list(ranked.values()), query)
+    def _pick_hits(self, hits: Sequence[Hit], sources: dict[int, IndexedMessage], count: int) -> dict[str, Hit]:
+        """Return the best hits, one for each content, and put the messages they are in into ``sources``."""
+        best: dict[str, Hit] = {}
+        allowed = self._allowed
+        with self._index.file.read() as db:
+            mark = find_mark(db, self._row.id)
+            for hit in (*(hit for hit in hits if hit.is_early), *hits):
+                if len(best) >= count:
+                    break
+                if hit.row is None:
+                    if allowed is None:
+                        best.setdefault(f"note {hit.place}", hit)
+                    continue
+                source = sources.get(hit.row.seq) or (read_source(db, mark, hit.row.seq) if mark else None)
+                if source is None or (allowed is not None and source.id not in allowed):
+                    continue
+                sources[hit.row.seq] = source
+                # Every early passage counts in a message that may be the origin of a value.
+                best.setdefault(f"place {hit.place}" if hit.is_early else source.digest, hit)
+        return best
 
 
 def _rank_quotes(quoting: Sequence[Hit], sources: Mapping[int, IndexedMessage]) -> dict[int, float]:
@@ -161,35 +176,6 @@ def _rank_quotes(quoting: Sequence[Hit], sources: Mapping[int, IndexedMessage]) 
         # They keep the order of the conversation, whatever each one scores.
         bonuses[place] = LITERAL_BONUS + FIRST_BONUS * (1 - at / (2 * len(leading))) + most - own
     return bonuses
-
-
-def _pick_hits(
-    index: RecallIndex,
-    session_id: str,
-    hits: Sequence[Hit],
-    *,
-    sources: dict[int, IndexedMessage],
-    count: int,
-    allowed: frozenset[str] | None,
-) -> dict[str, Hit]:
-    """Return the best hits, one for each content, and put the messages they are in into ``sources``."""
-    best: dict[str, Hit] = {}
-    with index.file.read() as db:
-        mark = find_mark(db, session_id)
-        for hit in (*(hit for hit in hits if hit.is_early), *hits):
-            if len(best) >= count:
-                break
-            if hit.row is None:
-                if allowed is None:
-                    best.setdefault(f"note {hit.place}", hit)
-                continue
-            source = sources.get(hit.row.seq) or (read_source(db, mark, hit.row.seq) if mark else None)
-            if source is None or (allowed is not None and source.id not in allowed):
-                continue
-            sources[hit.row.seq] = source
-            # Every early passage counts in a message that may be the origin of a value.
-            best.setdefault(f"place {hit.place}" if hit.is_early else source.digest, hit)
-    return best
 
 
 def _quotes(hit: Hit, originals: Mapping[str, Original], sources: Mapping[int, IndexedMessage], literal: str) -> bool:
@@ -280,15 +266,22 @@ def _fit(one: Recalled, share: int, count_text: Callable[[str], int], words: Seq
 
 
 def _find_window(text: str, width: int, words: Sequence[str]) -> tuple[int, int]:
-    """Return the part of about this width that holds most of the words, with some text on both sides of them."""
+    """Return the part of about this width that holds most of the words, with some text on both sides of them.
+
+    It begins at a line or sentence. Only where one is longer than the width it may begin inside, between two words.
+    """
     sieve = WordSieve(words)
-    stops = range(0, max(1, len(text) - width + 1), _STEP)
-    spoken = [start for start in find_starts(text) if start <= stops[-1]]
-    any_word = [skip_word(text, start, len(text)) for start in stops]
+    spoken = find_starts(text)
+    inner = [
+        skip_word(text, at, len(text))
+        for start, stop in pairwise([*spoken, len(text)])
+        if stop - start > width
+        for at in range(start + _STEP, stop - width + _STEP, _STEP)
+    ]
     best, most = 0, -1
-    for starts in (spoken, any_word):
+    for starts in (spoken, inner):
         held = [len(sieve.find(text[start : start + width])) for start in starts]
-        if max(held) > most:
+        if starts and max(held) > most:
             most = max(held)
             first = held.index(most)
             last = next((at for at in range(first, len(held)) if held[at] < most), len(held)) - 1

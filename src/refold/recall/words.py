@@ -1,4 +1,4 @@
-"""What the index and a query call a word. Pure and linear, the same for both sides.
+"""Words as the index and queries use them. Pure and linear, the same for both sides.
 
 Chinese, Japanese, Korean and Thai become single characters and pairs, so that a word of two characters is found without
 a dictionary. Paths, versions, dates, error codes and identifiers are kept whole and in pieces. English is stemmed

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
-from refold.ledger.align import count_common
+from refold.conversation.turn import count_common
 from refold.ledger.records import StoredEdit, StoredFact, StoredMessage
 
 Span = tuple[int, int]  # First and last, both included.

@@ -10,7 +10,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from refold.conversation.view import Edit
-from refold.ledger.codec import decode_edit, decode_reason, encode_edit, encode_reason, load_json
+from refold.ledger.codec import decode_edit, decode_reason, encode_edit, encode_reason
 from refold.ledger.records import Batch, StoredBatch, StoredEdit
 from refold.ledger.sql.database import Database, Span, find_runs, meets
 from refold.ledger.sql.messages import KnownMessage, read_ids
@@ -204,12 +204,3 @@ def read_batches(db: Database, session: int) -> list[StoredBatch]:
         )
         for key, batch_id, reason, before, after, created_at in batches.fetchall()
     ]
-
-
-def add_descendants(rows: Sequence[EditRow], ids: set[str]) -> list[EditRow]:
-    """Return the edits with these ids and all edits that were made from them."""
-    origins = {row.id: set(load_json(row.payload)["made_from"]) for row in rows}
-    gone = set(ids)
-    while more := {edit_id for edit_id, made_from in origins.items() if edit_id not in gone and made_from & gone}:
-        gone |= more
-    return [row for row in rows if row.id in gone]

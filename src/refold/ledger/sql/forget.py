@@ -19,8 +19,9 @@ from typing import Any
 from refold.conversation.message import DIGITS
 from refold.conversation.reason import CATALOGUE, read_reason
 from refold.ledger.codec import decode_reason, dump_json, encode_reason, load_json
+from refold.ledger.records import add_descendants
 from refold.ledger.sql.database import Database
-from refold.ledger.sql.edits import add_descendants, find_edits_over, read_rows
+from refold.ledger.sql.edits import find_edits_over, read_rows
 from refold.ledger.sql.messages import from_hex
 
 GONE = "[forgotten]"
@@ -131,7 +132,9 @@ def forget_messages(db: Database, session: int, ids: Sequence[str]) -> tuple[int
 
 def delete_edits(db: Database, session: int, ids: set[str]) -> int:
     """Delete edits, those made from them, and the facts of both; return how many edits there were."""
-    gone = add_descendants(read_rows(db, session, active_only=False), ids)
+    rows = read_rows(db, session, active_only=False)
+    chosen = add_descendants(ids, {row.id: load_json(row.payload)["made_from"] for row in rows})
+    gone = [row for row in rows if row.id in chosen]
     keys = [row.key for row in gone]
     db.run_each("DELETE FROM cover WHERE edit = ANY(?)", (), keys)
     db.run_each("DELETE FROM edit WHERE key = ANY(?)", (), keys)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from refold.conversation.view import Edit
 from refold.ledger.codec import dump_json
@@ -65,7 +65,7 @@ class SqlLedger(ABC):
             session_rows.make_session(db, session_id, now)
             return session_rows.need_session(db, session_id).row
 
-        return self.read_session(session_id) or self._change(make)
+        return self._change(make)
 
     def read_session(self, session_id: str) -> SessionRow | None:
         found = self._ask(lambda db: session_rows.find_session(db, session_id))
@@ -210,18 +210,14 @@ class SqlLedger(ABC):
         )
 
     def read_events(self, session_id: str | None, *, after: int = 0, limit: int = 1_000) -> list[Event]:
-        if session_id is None:
-            return self._ask(lambda db: session_rows.read_events(db, None, after=after, limit=limit))
         return self._read_of(session_id, lambda db, key: session_rows.read_events(db, key, after=after, limit=limit))
 
     def read_newest_events(self, session_id: str | None, *, limit: int = 1) -> list[Event]:
-        if session_id is None:
-            return self._ask(lambda db: session_rows.read_newest_events(db, None, limit=limit))
-        return self._read_of(session_id, lambda db, key: session_rows.read_newest_events(db, key, limit=limit))
+        return self._read_of(
+            session_id, lambda db, key: session_rows.read_events(db, key, limit=limit, is_newest_first=True)
+        )
 
     def read_facts(self, session_id: str | None, *, limit: int = 10_000) -> list[StoredFact]:
-        if session_id is None:
-            return self._ask(lambda db: session_rows.read_facts(db, None, limit=limit))
         return self._read_of(session_id, lambda db, key: session_rows.read_facts(db, key, limit=limit))
 
     def add_usage(self, session_id: str, usage: StoredUsage) -> None:
@@ -285,33 +281,30 @@ class SqlLedger(ABC):
             self._change(lambda db, name=name: rebuild(db, name))  # type: ignore[misc]
 
     def forget(self, session_id: str, ids: Sequence[str], now: float) -> int:
-        def erase(db: Database) -> int:
-            key = session_rows.need_session(db, session_id).key
-            count, edits = forget_messages(db, key, ids)
-            if count or edits:
-                session_rows.add_events(db, key, [Event("forgotten", now, {"messages": count, "edits": edits})])
-                session_rows.mark_changed(db, key, edits=True, now=now)
-            return count
-
-        count = self._change(erase)
-        self._wipe()
-        return count
+        return self._erase(session_id, now, lambda db, key: forget_messages(db, key, ids))[0]
 
     def erase_edits(self, session_id: str, ids: Sequence[str], now: float) -> int:
-        def erase(db: Database) -> int:
+        return self._erase(session_id, now, lambda db, key: (0, delete_edits(db, key, set(ids))))[1]
+
+    def _erase(self, session_id: str, now: float, erase: Callable[[Database, int], tuple[int, int]]) -> tuple[int, int]:
+        """Erase content of a session and log it; ``erase`` returns how many messages and edits went."""
+
+        def change(db: Database) -> tuple[int, int]:
             key = session_rows.need_session(db, session_id).key
-            count = delete_edits(db, key, set(ids))
-            if count:
-                session_rows.add_events(db, key, [Event("forgotten", now, {"messages": 0, "edits": count})])
+            messages, edits = erase(db, key)
+            if messages or edits:
+                session_rows.add_events(db, key, [Event("forgotten", now, {"messages": messages, "edits": edits})])
                 session_rows.mark_changed(db, key, edits=True, now=now)
-            return count
+            return messages, edits
 
-        count = self._change(erase)
+        erased = self._change(change)
         self._wipe()
-        return count
+        return erased
 
-    def _read_of(self, session_id: str, read: Callable[[Database, int], list[T]]) -> list[T]:
-        """Read of one session, in one snapshot; nothing if there is no such session."""
+    def _read_of(self, session_id: str | None, read: Callable[[Database, Any], list[T]]) -> list[T]:
+        """Read of one session by its key, in one snapshot, or of all with None; nothing if there is no such session."""
+        if session_id is None:
+            return self._ask(lambda db: read(db, None))
 
         def look(db: Database) -> list[T]:
             found = session_rows.find_session(db, session_id)

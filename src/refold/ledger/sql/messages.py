@@ -69,6 +69,27 @@ def add_messages(
     return [message for _, message in new]
 
 
+def extend_path(db: Database, found: StoredSession, messages: Sequence[StoredMessage]) -> tuple[int, int]:
+    """Add messages at the end of a path that was cut back, or that had some of them before: numbers may have gaps.
+
+    Return the newest message's number and the tokens added to the path.
+    """
+    ids = tuple(message.id for message in messages)
+    known, tail = read_known(ask_known(db, found.row.id, ids)), ask_tail(db, found.row.id)
+    new = add_messages(db, found, messages, known)
+    splice = Splice(found.row.messages, found.row.messages, ids)
+    _, tokens = change_path(db, found, (splice,), known=known, new=new, tail=tail)
+    return found.seq_last + len(new), tokens
+
+
+def follows(messages: Sequence[StoredMessage], tail: bytes | None) -> bool:
+    """Tell whether messages follow the last one of a path, given by its id.
+
+    The path's version is not enough: two processes that append to one session count to the same number.
+    """
+    return not messages or from_hex(messages[0].parent) == (tail or b"")
+
+
 def check_chain(messages: Iterable[StoredMessage]) -> None:
     """Raise ValueError if a message's id does not follow from its parent and its digest."""
     for message in messages:

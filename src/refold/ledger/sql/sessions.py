@@ -48,7 +48,7 @@ class StoredSession:
 def find_session(db: Database, session_id: str) -> StoredSession | None:
     """Return the session with this id, if there is one."""
     row = db.fetch_one(f"{SELECT} WHERE id = ?", (db.encode(session_id),))
-    return _read_session(db, row) if row else None
+    return read_stored(db, row) if row else None
 
 
 def ask_locked(db: Database, session_id: str) -> SqlAnswer:
@@ -63,7 +63,7 @@ def read_locked(db: Database, answer: SqlAnswer, session_id: str) -> StoredSessi
         raise LedgerError(
             "session {session_id!r} is not in the ledger; it was never opened, or it was deleted", session_id=session_id
         )
-    return _read_session(db, row)
+    return read_stored(db, row)
 
 
 def need_session(db: Database, session_id: str) -> StoredSession:
@@ -74,7 +74,7 @@ def need_session(db: Database, session_id: str) -> StoredSession:
 def lock_session(db: Database, session_id: str) -> StoredSession | None:
     """Return the session with this id, locked, if there is one."""
     row = ask_locked(db, session_id).fetchone()
-    return _read_session(db, row) if row else None
+    return read_stored(db, row) if row else None
 
 
 def make_session(db: Database, session_id: str, now: float) -> bool:
@@ -92,7 +92,7 @@ def list_sessions(db: Database, *, limit: int, offset: int, prefix: str = "") ->
         rows = db.fetch_all(sql, (prefix, end_prefix(prefix), limit, offset))
     else:
         rows = db.fetch_all(f"{SELECT} ORDER BY updated_at DESC, key DESC LIMIT ? OFFSET ?", (limit, offset))
-    return [_read_session(db, row).row for row in rows]
+    return [read_stored(db, row).row for row in rows]
 
 
 def measure(db: Database, prefix: str) -> int:
@@ -130,7 +130,8 @@ def delete_session(db: Database, session: int) -> None:
     db.run("DELETE FROM session WHERE key = ?", (session,))
 
 
-def _read_session(db: Database, row: Sequence[Any]) -> StoredSession:
+def read_stored(db: Database, row: Sequence[Any]) -> StoredSession:
+    """Return a session from a row of ``SELECT``."""
     key, session_id, created_at, updated_at, wire, model, *counts, settings, seq_last = row
     messages, tokens, compressions, path_version, edits_version = counts
     shown = SessionRow(
@@ -150,7 +151,7 @@ def _read_session(db: Database, row: Sequence[Any]) -> StoredSession:
 
 
 _USAGE_NAMES = [column.name for column in fields(StoredUsage)]
-_USAGE_COLUMNS = ", ".join(_USAGE_NAMES)
+USAGE_COLUMNS = ", ".join(_USAGE_NAMES)
 _USAGE_MARKS = ", ".join("?" * (len(_USAGE_NAMES) + 1))
 _read_figures = attrgetter(*_USAGE_NAMES)
 _EVENTS = (
@@ -172,23 +173,16 @@ def add_events(db: Database, session: int, events: Sequence[Event]) -> int:
     return max(int(row[0]) for row in answers[-1].fetchall())
 
 
-def read_events(db: Database, session: int | None, *, after: int, limit: int) -> list[Event]:
-    """Return events of one session or all, oldest first."""
+def read_events(
+    db: Database, session: int | None, *, after: int = 0, limit: int, is_newest_first: bool = False
+) -> list[Event]:
+    """Return events of one session or all, oldest or newest first."""
     which, values = ("event.session = ? AND ", (session,)) if session is not None else ("", ())
-    sql = f"{_EVENTS}{which}event.id > ? ORDER BY event.id LIMIT ?"
-    return [_read_event(db, row) for row in db.fetch_all(sql, (*values, after, limit))]
-
-
-def read_newest_events(db: Database, session: int | None, *, limit: int) -> list[Event]:
-    """Return events of one session or all, newest first."""
-    which, values = ("event.session = ? AND ", (session,)) if session is not None else ("", ())
-    sql = f"{_EVENTS}{which}event.id > 0 ORDER BY event.id DESC LIMIT ?"
-    return [_read_event(db, row) for row in db.fetch_all(sql, (*values, limit))]
-
-
-def _read_event(db: Database, row: SqlRow) -> Event:
-    event_id, kind, created_at, stored, session_id = row
-    return Event(db.decode(kind), created_at, load_json(stored), event_id, db.decode(session_id))
+    sql = f"{_EVENTS}{which}event.id > ? ORDER BY event.id{' DESC' if is_newest_first else ''} LIMIT ?"
+    return [
+        Event(db.decode(kind), created_at, load_json(stored), event_id, db.decode(session_id))
+        for event_id, kind, created_at, stored, session_id in db.fetch_all(sql, (*values, after, limit))
+    ]
 
 
 def read_facts(db: Database, session: int | None, *, limit: int) -> list[StoredFact]:
@@ -207,14 +201,18 @@ def read_facts(db: Database, session: int | None, *, limit: int) -> list[StoredF
 
 def add_usage(db: Database, session: int, usage: StoredUsage) -> None:
     """Store the usage that a provider reported."""
+    db.run(f"INSERT INTO usage (session, {USAGE_COLUMNS}) VALUES ({_USAGE_MARKS})", write_usage(db, session, usage))
+
+
+def write_usage(db: Database, session: int, usage: StoredUsage) -> SqlRow:
+    """Return the row of a reported usage: the session, then ``USAGE_COLUMNS``."""
     created_at, model, *counts = _read_figures(usage)
-    sql = f"INSERT INTO usage (session, {_USAGE_COLUMNS}) VALUES ({_USAGE_MARKS})"
-    db.run(sql, (session, created_at, db.encode(model), *counts))
+    return (session, created_at, db.encode(model), *counts)
 
 
 def read_usage(db: Database, session: int, *, limit: int) -> list[StoredUsage]:
     """Return reported usage, newest first."""
-    sql = f"SELECT {_USAGE_COLUMNS} FROM usage WHERE session = ? ORDER BY key DESC LIMIT ?"
+    sql = f"SELECT {USAGE_COLUMNS} FROM usage WHERE session = ? ORDER BY key DESC LIMIT ?"
     rows = db.fetch_all(sql, (session, limit))
     return [StoredUsage(created_at, db.decode(model), *counts) for created_at, model, *counts in rows]
 
