@@ -1,5 +1,6 @@
 """Starts gateways for tests, and the conversations that go through them."""
 
+import asyncio
 import gzip
 import json
 import socket
@@ -11,9 +12,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import httpx2
+import uvicorn.server
 
 from refold.config import CompressionConfig
 from refold.manager import ContextCompressionManager
@@ -45,6 +48,16 @@ class Rig:
     @property
     def manager(self) -> ContextCompressionManager:
         return self.application.manager
+
+
+def look_often() -> None:
+    """Make uvicorn look every 5 ms whether it should stop; its 100 ms cost each test a fifth of a second of waiting."""
+    often = ModuleType("asyncio")
+    often.__dict__.update(vars(asyncio), sleep=lambda seconds: asyncio.sleep(seconds / 20))
+    vars(uvicorn.server)["asyncio"] = often
+
+
+look_often()
 
 
 @contextmanager

@@ -1,8 +1,12 @@
 """Conversations that a client continues by ``previous_response_id``: stored, and compressed when they must be."""
 
 import asyncio
+import contextlib
 import itertools
 import json
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import openai
 import pytest
@@ -222,6 +226,66 @@ def test_a_conversation_at_the_provider_is_stored_under_its_name_across_a_restar
         items = [json.loads(one.raw) for one in manager.ledger.read_messages("conv_1")]
         assert [item["role"] for item in items] == ["user", "assistant"] * 5
         assert sum(event.kind == "skipped" for event in manager.ledger.read_events("conv_1")) == 1
+
+
+def test_an_answer_of_a_conversation_is_stored_before_the_next_question(start, monkeypatch):
+    rig = start(answer_by_id(), config=SMALL)
+    append = rig.manager.append
+
+    def append_late(session, messages, **options):
+        if messages[0]["role"] == "assistant":
+            time.sleep(0.1)  # As on a busy machine: the next question is there before the thread gets its turn.
+        return append(session, messages, **options)
+
+    monkeypatch.setattr(rig.manager, "append", append_late)
+    for number in range(4):
+        body = {"model": "scripted-1", "input": words(number), "conversation": "conv_1"}
+        assert rig.post("openai-responses", body).status_code == 200
+    wait_for(lambda: len(rig.manager.ledger.read_messages("conv_1")) == 8)
+    items = [json.loads(one.raw) for one in rig.manager.ledger.read_messages("conv_1")]
+    assert [item["role"] for item in items] == ["user", "assistant"] * 4
+
+
+def test_what_every_answer_of_a_conversation_cost_is_stored(start):
+    rig = start(answer_by_id(), config=SMALL)
+    for number in range(4):
+        body = {"model": "scripted-1", "input": words(number), "conversation": "conv_1"}
+        assert rig.post("openai-responses", body).status_code == 200
+    wait_for(lambda: len(rig.manager.ledger.read_usage("conv_1", limit=10)) == 4, seconds=10)
+
+
+class Together:
+    """A clock that is asked just before responses are stored: lets two that are being stored wait for each other."""
+
+    def __init__(self):
+        self._both = threading.Barrier(2)
+
+    def time(self):
+        with contextlib.suppress(threading.BrokenBarrierError):
+            self._both.wait(1)
+        return time.time()
+
+
+def read_names(rig, session):
+    row = rig.manager.ledger.read_session(session)
+    return {one["id"] for one in row.settings.get("responses", [])}
+
+
+def test_an_answer_with_two_names_is_stored_under_both(start, monkeypatch):
+    rig = start(answer_by_id(), config=SMALL)
+    monkeypatch.setattr("refold.server.request_memory.time", Together())
+    raw, conversation = converse(rig, range(1))
+    session = raw.headers["x-refold-session"]
+    wait_for(lambda: read_names(rig, session) == {conversation, "resp_1"})
+
+
+def test_two_answers_of_one_session_at_the_same_time_are_both_stored(start, monkeypatch):
+    rig = start(answer_by_id(), config=SMALL)
+    monkeypatch.setattr("refold.server.request_memory.time", Together())
+    with ThreadPoolExecutor(2) as pool:
+        bodies = [{"model": "scripted-1", "input": words(number)} for number in range(2)]
+        list(pool.map(lambda body: rig.post("openai-responses", body, x_refold_session="talk"), bodies))
+    wait_for(lambda: read_names(rig, "talk") == {"resp_1", "resp_2"})
 
 
 def converse(rig, numbers, conversation="", **fields):

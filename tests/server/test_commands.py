@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import httpx2
 import pytest
 
-from refold.cli.serve import ServeRequest, make_application
+from refold.cli.serve import make_application
 from refold.errors import ConfigError
 from refold.server.settings import GatewaySettings, load_settings
 from refold.testing import ScriptedProvider, drip
@@ -195,7 +195,7 @@ def test_a_gateway_that_may_ask_no_model_says_so_when_it_starts(
 ):
     (tmp_path / "refold.yaml").write_text(settings)
     monkeypatch.setenv("REFOLD_OPENAI_KEY", key)
-    make_application(ServeRequest(str(tmp_path)), has_page=False).manager.close()
+    make_application(str(tmp_path), has_page=False).manager.close()
     said = capsys.readouterr().err
     assert ("the gateway may ask no model" in said) is is_said
     assert len(said.splitlines()) == is_said

@@ -8,7 +8,7 @@ import pytest
 from refold.conversation.reason import read_reason
 from refold.errors import LedgerError
 from refold.ledger.sqlite import SqliteLedger
-from refold.manager import compress
+from refold.manager import batch
 from tests.effort import first_of
 from tests.server.running import make_body, make_dialog, wait_for
 
@@ -71,7 +71,7 @@ def test_a_compression_in_memory_keeps_most_of_the_room(start, tmp_path):
 
 
 def test_a_compression_in_memory_that_takes_too_much_processor_time_still_fits(start, tmp_path, monkeypatch):
-    monkeypatch.setattr(compress, "CPU_S_MAX", -1.0)
+    monkeypatch.setattr(batch, "CPU_S_MAX", -1.0)
     ledger = FailingLedger(SqliteLedger(tmp_path / "ledger.db"))
     rig = start(config=SMALL, window=8_000, ledger=ledger)
     ledger.fails = ("everything",)

@@ -3,11 +3,12 @@
 import asyncio
 import json
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
 import pytest
 
-from tests.server.running import make_body, wait_for
+from tests.server.running import make_body, make_dialog, wait_for
 
 HELLO = [{"role": "user", "content": "hello"}]
 CREDENTIALS = ["authorization", "x-api-key", "api-key", "x-goog-api-key", "x-anything"]
@@ -195,3 +196,35 @@ def test_a_websocket_is_declined_with_426_and_one_line_in_the_log(rig, caplog):
     heard = say_raw(rig, ask.encode())
     assert heard.startswith(b"HTTP/1.1 426"), heard[:200]
     assert sum(record.getMessage() == "declined a websocket" for record in caplog.records) == 1
+
+
+@pytest.mark.parametrize("name", [b"caf\xc3\xa9", b"cafe\xcc\x81", b"\xff", b"K\xe2\x84\xaa", b"@other/talk"])
+def test_names_that_could_be_taken_for_another_session_are_refused(rig, name):
+    body = json.dumps(make_body("openai-chat", HELLO)).encode()
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+    head += b"connection: close\r\nx-refold-session: %b\r\ncontent-length: %d\r\n\r\n" % (name, len(body))
+    at = urlsplit(rig.url)
+    with socket.create_connection((at.hostname, at.port), timeout=60) as connection:
+        connection.sendall(head + body)
+        answer = b"".join(iter(lambda: connection.recv(65_536), b""))
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert rig.manager.ledger.list_sessions() == []
+
+
+def test_divergent_histories_of_one_session_at_the_same_time_are_all_answered_and_leave_a_sound_ledger(start):
+    rig = start(config={"window": 8_000, "reserve": 1_000}, window=8_000)
+
+    def ask(number):
+        talk = make_dialog(30 if number % 4 == 0 else 3 + number % 3)
+        talk[-1] = {"role": "user", "content": f"branch {number}"}
+        answer = rig.post("openai-chat", make_body("openai-chat", talk), x_refold_session="talk")
+        assert answer.status_code == 200, answer.text
+        return f"branch {number}"
+
+    with ThreadPoolExecutor(6) as pool:
+        asked = set(pool.map(ask, range(12)))
+    assert {json.loads(one.body)["messages"][-1]["content"] for one in rig.provider.requests} == asked
+    wait_for(lambda: rig.application.gateway.requests == 0)
+    stored = {json.loads(one.raw)["content"] for one in rig.manager.ledger.list_messages("talk")}
+    assert asked <= stored
+    assert rig.manager.ledger.verify() == []

@@ -1,6 +1,7 @@
 """Large bodies are read and prepared in a worker process: other requests are answered meanwhile, and they still fit."""
 
 import json
+import multiprocessing.process
 import os
 import re
 import signal
@@ -12,9 +13,9 @@ import pytest
 from refold.errors import ContextOverflow
 from refold.ledger.sqlite import SqliteLedger
 from refold.server import worker
+from refold.server.cut import choose_by_size, shorten, trim
 from refold.server.overflow import LimitKey
 from refold.server.wires import RESPONSES
-from refold.server.worker import choose_by_size, shorten, trim
 from refold.testing import find_violations
 from refold.tokens import counter_for
 from tests.effort import first_of
@@ -119,6 +120,41 @@ def test_a_worker_that_takes_too_long_is_killed_and_the_request_is_cut_down(star
     assert answer.headers["x-refold-reason"] == "compressed-in-memory; error=timeout"
     assert len(rig.provider.requests[-1].body) < LARGE_BYTES
     assert rig.application.preparer._workers.started == 2
+
+
+def test_where_no_process_can_be_started_a_large_request_is_trimmed_and_not_failed(start, monkeypatch):
+    rig = start(window=8_000, settings={"worker_bytes_min": 50_000}, config={"window": 8_000, "reserve": 1_000})
+    monkeypatch.setattr("multiprocessing.process.BaseProcess.start", refuse_to_start)
+    answer = rig.post("openai-chat", make_body("openai-chat", make_dialog(120)))
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["x-refold-reason"].startswith("trimmed")
+    sent = json.loads(rig.provider.requests[-1].body)["messages"]
+    assert sent[-1] == make_dialog(120)[-1]
+
+
+def test_where_workers_stall_and_no_further_one_can_be_started_a_large_request_is_trimmed(start, monkeypatch):
+    settings = {"worker_bytes_min": 50_000, "prepare_s_max": 0.3}
+    rig = start(window=8_000, settings=settings, config={"window": 8_000, "reserve": 1_000})
+    monkeypatch.setattr(worker, "READ_S_MAX", 0.3)
+    begin, begun = multiprocessing.process.BaseProcess.start, []
+
+    def start_stalled(process):
+        if len(begun) == 2:
+            refuse_to_start(process)
+        begin(process)
+        begun.append(process)
+        os.kill(process.pid, signal.SIGSTOP)
+
+    monkeypatch.setattr("multiprocessing.process.BaseProcess.start", start_stalled)
+    answer = rig.post("openai-chat", make_body("openai-chat", make_dialog(120)))
+    assert len(begun) == 2
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["x-refold-reason"].startswith("trimmed")
+    assert json.loads(rig.provider.requests[-1].body)["messages"][-1] == make_dialog(120)[-1]
+
+
+def refuse_to_start(process):
+    raise OSError(11, "Resource temporarily unavailable")
 
 
 def test_where_the_ledger_is_an_object_of_this_process_a_large_request_is_compressed_in_memory(start, tmp_path):

@@ -82,7 +82,7 @@ def collector() -> Iterator[Collector]:
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Receiver) as server:
         found = Collector(f"http://127.0.0.1:{server.server_port}/otlp")
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         yield found
         server.shutdown()
 

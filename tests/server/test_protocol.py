@@ -7,7 +7,7 @@ import socket
 import pytest
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from refold.server.protocol import HEAD_BYTES_MAX, GatewayProtocol
+from refold.server.serve import HEAD_BYTES_MAX, GatewayProtocol
 from tests.effort import each_once
 from tests.server.running import PATHS, make_body, make_dialog, pack, start_rig
 

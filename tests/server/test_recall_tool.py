@@ -8,10 +8,13 @@ import httpx2
 import openai
 import pytest
 
-from refold.server.recall_tool import NAME
-from refold.testing import ScriptedCall, ScriptedReply, call_tool, say
+from refold.ledger.sqlite import SqliteLedger
+from refold.server.recall_tool import NAME, make_recall_tool
+from refold.server.wires import RESPONSES
+from refold.testing import ScriptedCall, ScriptedReply, call_tool, fail, say
 from tests.effort import each_once
 from tests.server.running import PATHS, make_body, make_dialog, wait_for
+from tests.server.test_fallback import WRITES, FailingLedger
 
 SMALL = {"window": 8_000, "reserve": 1_000}
 ON = {"recall_tool": True}
@@ -196,3 +199,95 @@ def test_a_chain_of_responses_goes_on_from_the_answer_after_a_recall(start):
     assert held[:2] == [None, None]
     assert held[2] != first.id
     assert "a2" in held[2]
+
+
+PORTS = "\n".join(f"row {n}: staging database {n} listens on port {6_000 + n}, owner team-{n % 7}" for n in range(400))
+ASK_PORTS = {"query": "staging database port"}
+
+
+def results_of(wire, request, before):
+    """The results of recalls in a request that follows another one, as text."""
+    key = "input" if wire == "openai-responses" else "messages"
+    return json.dumps(request[key][len(before[key]) :], ensure_ascii=False)
+
+
+@pytest.mark.parametrize(("wire", "is_streamed"), each_once(WIRES, (False, True)))
+def test_results_fit_the_window_however_many_calls_an_answer_has(start, wire, is_streamed):
+    calls = tuple(ScriptedCall(NAME, ASK_PORTS, id=f"call_{n}") for n in range(12))
+
+    def script(request):
+        return say("fine") if '"call_0"' in request.body.decode() else ScriptedReply("", calls=calls)
+
+    rig = start(script, config=SMALL, settings=ON, window=8_000)
+    messages = [{"role": "user", "content": f"Remember these.\n{PORTS}"}, {"role": "assistant", "content": "Noted."}]
+    for n in range(20):
+        messages.append({"role": "user", "content": f"Question {n}: " + " ".join(f"w{n}x{m}" for m in range(150))})
+        assert Ask(rig, wire, messages, is_streamed=is_streamed).text == "fine"
+        messages.append({"role": "assistant", "content": "fine"})
+    assert len(rig.provider.requests) == 40, "none was refused as too long"
+    shown = [results_of(wire, sent(rig, at + 1), sent(rig, at)) for at in range(0, 40, 2)]
+    assert all("listens on port" in one or "no room" in one for one in shown)
+    assert sum("listens on port" in one for one in shown) > 10
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_the_model_reads_a_long_original_page_by_page(start, wire):
+    state = {"offset": 0}
+
+    def script(request):
+        if request.body.decode().count(NAME) == 1:
+            return ScriptedReply("", calls=(ScriptedCall(NAME, ASK_PORTS, id="c0"),))
+        found = results_of(wire, json.loads(request.body), {"messages": [], "input": []})
+        handle = found.split("⟨")[1].split("⟩")[0]
+        if "offset=" in found and state["offset"]:
+            return say("done")
+        offset = int(found.split("offset=")[1].split("\\n")[0]) if "offset=" in found else 0
+        state["offset"] = state["offset"] or offset
+        arguments = {"handle": handle, "offset": offset}
+        return ScriptedReply("", calls=(ScriptedCall(NAME, arguments, id=f"c{offset + 1}"),))
+
+    rig = start(script, settings=ON)
+    messages = [{"role": "user", "content": f"Remember these.\n{PORTS}"}, {"role": "assistant", "content": "Noted."}]
+    assert Ask(rig, wire, [*messages, *make_dialog(2)], is_streamed=False).text == "done"
+    told = rig.provider.requests[-1].body.decode()
+    assert f"{NAME}(handle)" in told
+    assert "context_expand" not in told, "that tool is not offered here"
+    assert state["offset"] > 1_000
+
+
+@pytest.mark.parametrize(("wire", "is_streamed"), each_once(WIRES, (False, True)))
+def test_results_that_the_provider_refuses_are_left_out(start, wire, is_streamed):
+    def script(request):
+        body = request.body.decode()
+        if '"call_recall_1"' not in body:
+            return ScriptedReply("", calls=(RECALL,))
+        return fail(400, "prompt is too long: 9000 tokens > 8000 maximum") if "passage" in body else say("Without it.")
+
+    rig = start(script, settings=ON)
+    assert Ask(rig, wire, make_dialog(4), is_streamed=is_streamed).text == "Without it."
+    assert "no room" in rig.provider.requests[-1].body.decode()
+
+
+def test_reasoning_that_led_to_a_dropped_call_is_dropped_too():
+    def thought(name, **more):
+        return {"type": "reasoning", "id": name, "summary": [], **more}
+
+    def call(name, call_id):
+        return {"type": "function_call", "name": name, "call_id": call_id, "arguments": "{}"}
+
+    tool = make_recall_tool(RESPONSES)
+    output = [thought("r1"), call(NAME, "c1"), thought("r2"), call("run", "c2")]
+    kept = tool.write_exchange({"output": output}, {"c1": "found"})
+    assert kept[:2] == output[:2]
+    assert [item["type"] for item in kept] == ["reasoning", "function_call", "function_call_output"]
+    unstored = {"output": [thought("r1"), thought("r3", encrypted_content="x"), call(NAME, "c1")], "store": False}
+    assert [item.get("id") for item in tool.write_exchange(unstored, {"c1": "found"})][:1] == ["r3"]
+
+
+@pytest.mark.parametrize(("fails", "is_streamed"), [(WRITES, False), (WRITES, True), (("everything",), False)])
+def test_a_recall_in_a_session_that_could_not_be_stored_gets_an_answer(start, tmp_path, fails, is_streamed):
+    ledger = FailingLedger(SqliteLedger(tmp_path / "ledger.db"))
+    rig = start([ScriptedReply("", calls=(RECALL,)), say("I do not know.")], settings=ON, ledger=ledger)
+    ledger.fails = fails
+    assert Ask(rig, "openai-chat", make_dialog(4), is_streamed=is_streamed).text == "I do not know."
+    assert len(rig.provider.requests) == 2

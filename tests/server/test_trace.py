@@ -23,7 +23,7 @@ def send(rig: Rig, count: int) -> Trace:
     def run_there(switch: Callable[[], object]) -> None:
         done = threading.Event()
         loop.call_soon_threadsafe(lambda: (switch(), done.set()))
-        assert done.wait(10)
+        assert done.wait(60)
 
     with traced(run_there) as trace:
         assert rig.post("openai-chat", make_body("openai-chat", talk(count))).status_code == 200

@@ -76,6 +76,11 @@ class ReadRequest:
             before.lead + len(before.digests),
         )
 
+    def leave_out_messages(self) -> ReadRequest:
+        """Return what identifies the request, without its content."""
+        known = (self.digests, self.replies, self.lead, self.lead_digests, self.system_digest)
+        return ReadRequest(self.wire, {}, [], *known, self.model, self.known, self.own_tools)
+
     @property
     def count(self) -> int:
         """The number of messages in the request."""
@@ -244,7 +249,8 @@ class Places:
         if body.startswith(memoryview(self.body)[: spans[-1][1]]):
             return len(spans)
         first = spans[0][1]
-        if self.body[max(0, first - _PROBE) : first] != body[max(0, first - _PROBE) : first]:
+        probe = slice(max(0, first - _PROBE), first)
+        if self.body[probe] != body[probe]:
             return 0  # Most others differ in their first message.
         shared = count_shared_bytes(self.body, body, self.end)
         return bisect_right(spans, shared, key=lambda span: span[1])

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import aiohttp
 
@@ -52,6 +53,9 @@ from refold.server.wires import (
     read_created,
     write_error,
 )
+
+# Statuses with which providers refuse a request as too long.
+REFUSED = (400, 413, 422)
 
 
 @dataclass(slots=True)
@@ -330,6 +334,7 @@ class Gateway:
         assert outgoing.session is not None, "the request was prepared"
         relay = TurnRelay(tool, response, send, watch, write_own(outgoing.own_headers()))
         exchange.status = response.status
+        recalls = self._preparer.make_recalls(outgoing)
         for turn in range(ROUNDS_MAX + 1):
             reader = AnswerReader(wire.read_payload, response.headers.get("content-type", ""))
             await relay.read(response, head, reader)
@@ -346,12 +351,14 @@ class Gateway:
                 why = "the model did not stop calling the recall tool"
                 raise BrokenOff(why) if relay.has_begun else ProviderError(why)
             self._metrics.recalls.inc(len(calls))
-            results = await self._preparer.recall(outgoing.session, calls)
-            recalled = tool.write_exchange(relay.answer, results)
-            exchange.sent = tool.follow_up(exchange.sent, recalled, is_last=turn == ROUNDS_MAX - 1)
+            results = await asyncio.to_thread(recalls.answer, calls)
             response.close()
-            asked = replace(exchange.asked, drop=exchange.asked.drop | {b"content-encoding", b"accept-encoding"})
-            response = await self._upstreams.send(exchange.side, asked, path, exchange.sent, is_read=True)
+            is_last = turn == ROUNDS_MAX - 1
+            response = await self._ask_again(exchange, path, relay.answer, results, is_last=is_last)
+            if response.status in REFUSED:
+                response.close()
+                without = recalls.refuse(results)
+                response = await self._ask_again(exchange, path, relay.answer, without, is_last=is_last)
             if response.status != 200:
                 await relay.fail(response)
                 exchange.status = response.status
@@ -359,6 +366,19 @@ class Gateway:
             relay.go_on()
         exchange.bytes_out = await relay.finish()
         response.close()
+
+    async def _ask_again(
+        self, exchange: Exchange, path: str, answer: dict[str, Any], results: dict[str, str], *, is_last: bool
+    ) -> aiohttp.ClientResponse:
+        """Ask the model again with the results of its recall calls."""
+        tool = exchange.recall
+        assert tool is not None, "the tool was offered"
+        body = tool.follow_up(exchange.sent, tool.write_exchange(answer, results), is_last=is_last)
+        asked = replace(exchange.asked, drop=exchange.asked.drop | {b"content-encoding", b"accept-encoding"})
+        response = await self._upstreams.send(exchange.side, asked, path, body, is_read=True)
+        if response.status == 200:
+            exchange.sent = body
+        return response
 
     async def _refuse(self, exchange: Exchange, send: Send, status: int, message: str, retry_after_s: int = 0) -> None:
         exchange.status, exchange.problem = status, exchange.problem or message

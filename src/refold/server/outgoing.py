@@ -12,7 +12,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from refold.conversation import because
@@ -171,17 +171,19 @@ def make_outgoing(attempt: Attempt, ready: Ready, written: bytes | None) -> Outg
 log = logging.getLogger("refold.server")
 
 
-def make_request(attempt: Attempt) -> Request:
-    """Return the manager's request for messages that are all in the ledger."""
+def make_request(attempt: Attempt, messages: Sequence[object] | None = None, **known: Any) -> Request:
+    """Return the manager's request; without ``messages`` for those in the ledger. ``known`` are more of its fields."""
     request, limits = attempt.request, attempt.limits
     return Request(
         attempt.session.id,
-        system="" if request.system is None else request.system,
-        tools=request.tools,
-        model=request.model or None,
-        format=request.wire.name,
-        window=limits.window,
-        reserve=limits.reserve,
+        messages,
+        "" if request.system is None else request.system,
+        request.tools,
+        request.model or None,
+        request.wire.name,
+        limits.window,
+        limits.reserve,
+        **known,
     )
 
 
@@ -190,13 +192,8 @@ def make_tail_request(attempt: Attempt) -> Request:
     request = attempt.request
     known = request.known - request.lead
     last = request.digests[known - 1] if known > 0 else request.lead_digests[-1]
-    return replace(
-        make_request(attempt),
-        messages=request.messages,
-        follows=(request.known, last),
-        digests=request.digests[known:],
-        reports=attempt.due,
-    )
+    follows, digests = (request.known, last), request.digests[known:]
+    return make_request(attempt, request.messages, follows=follows, digests=digests, reports=attempt.due)
 
 
 def read_now(now: PreparedNow) -> Ready | None:
@@ -283,8 +280,9 @@ class Reporter:
         manager = self._manager
 
         def record() -> None:
-            for session, due in taken:
-                store_billed(manager, session.id, due)
+            due = {session.id: reports for session, reports in taken}
+            for session_id in manager.observe_together(due):
+                store_billed(manager, session_id, due[session_id])
             if self._unstored:
                 self._store_events()
 
@@ -339,7 +337,9 @@ class Reporter:
             self._timer.cancel()
         self._flush(is_last=True)
         if self._running:
-            await asyncio.wait(set(self._running), timeout=WAIT_S)
+            _, late = await asyncio.wait(set(self._running), timeout=WAIT_S)
+            if late:
+                log.warning("stopped before everything was stored", extra={"fields": {"waiting": len(late)}})
 
     async def wait(self, session: KnownSession) -> None:
         """Wait, within a limit, until everything started for a session is done."""
@@ -400,4 +400,4 @@ async def _run_quietly(record: Callable[[], Any]) -> None:
 
 
 def _tell_lost(error: Exception) -> None:
-    log.warning("a report was lost", extra={"fields": {"error": type(error).__name__}})
+    log.warning("an answer or its cost was not stored", extra={"fields": {"error": type(error).__name__}})

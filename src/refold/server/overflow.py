@@ -1,4 +1,4 @@
-"""Upstream limits: learning them, retrying refused requests, and compressing without the ledger.
+"""Upstream limits: learning them, and retrying refused requests.
 
 A refused request is retried up to three times: within the limit that the upstream stated, or halfway between the
 largest accepted size and the refused one; then smaller; then with the smallest possible context. ``max_tokens`` is
@@ -8,10 +8,6 @@ Limits are learned per tenant, upstream and model, and live as long as the proce
 bounds: never below a size that was accepted, nor above the size that was refused. Without a stated limit, accepted and
 refused sizes narrow it down. A refused request that counts less than half of the stated limit here holds something
 that cannot be counted here (a document, say): it says nothing about other requests.
-
-``Fallback`` prepares a request when the ledger fails or preparing takes too long: what fits passes through unchanged,
-the rest is compressed in memory, without a model, under the edits that the session already had. If that fails, too,
-only the newest part is sent: never more than the last view that the upstream accepted.
 """
 
 from __future__ import annotations
@@ -19,28 +15,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from refold.compressing import compress
-from refold.config import CompressionConfig
 from refold.conversation import because
-from refold.conversation.view import Edit
-from refold.errors import BudgetTooSmall, ContextOverflow, RefoldError
-from refold.formats import make_format, parse_messages
-from refold.ladder.run import answer_nothing
-from refold.llm.choose import read_conversation_model
-from refold.manager import ContextCompressionManager
-from refold.manager.compress import WorkLimit
-from refold.prepared import PreparedContext
-from refold.server.body import ReadRequest, Unreadable, dump_json, parse_json, read_request, write_request
-from refold.server.outgoing import Attempt, Outgoing
+from refold.errors import ContextOverflow
+from refold.server.body import ReadRequest, Unreadable, dump_json, parse_json
+from refold.server.outgoing import Outgoing
 from refold.server.session_lookup import KnownSession
-from refold.server.settings import LARGE_BYTES, GatewaySettings
-from refold.server.wires import Wire
-from refold.server.worker import BodyWorkers, PrepareJob, WorkerFailed, limit_config, trim
-from refold.tokens import counter_for, model_info
+from refold.server.settings import LARGE_BYTES
 
 if TYPE_CHECKING:
     from refold.server.prepare import Preparer
@@ -225,155 +208,6 @@ log = logging.getLogger("refold.server")
 def find_limit_key(session: KnownSession, request: ReadRequest) -> LimitKey:
     """Return the key under which a request's limits are learned."""
     return LimitKey(session.tenant, request.wire.side, request.model)
-
-
-def find_margin(manager: ContextCompressionManager, model: str) -> float:
-    """Return how far the counter of a model may undercount."""
-    return counter_for(model or None, manager.config.tokenizer).margin
-
-
-def make_job(manager: ContextCompressionManager, session_id: str, limits: Limits) -> PrepareJob:
-    """Return what a worker process needs to prepare a request as this process would."""
-    return PrepareJob(
-        session_id,
-        manager.config,
-        str(manager.workspace_path),
-        manager.ledger_place,
-        limits.window,
-        limits.reserve,
-        read_conversation_model(),
-    )
-
-
-class Fallback:
-    """Prepares requests in memory when the normal way failed."""
-
-    def __init__(self, settings: GatewaySettings, manager: ContextCompressionManager, workers: BodyWorkers) -> None:
-        self._settings = settings
-        self._manager = manager
-        self._workers = workers
-
-    async def prepare(self, attempt: Attempt, why: str) -> Outgoing:
-        """Return a request that fits; the original if it fits or cannot be read. Never raises."""
-        session, request, limits, body = attempt.session, attempt.request, attempt.limits, attempt.body
-        original = Outgoing(body, because.FAILED_OPEN(error=why), session, request, is_failed_open=True)
-        if len(body) > self._settings.worker_bytes_min:
-            return await self.cut_down(session.tenant, original, request.wire, limits, why)
-        work = asyncio.ensure_future(asyncio.to_thread(self._compress, session, request, limits, body))
-        done, _ = await asyncio.wait({work}, timeout=self._settings.prepare_s_max)
-        if not done:
-            work.add_done_callback(lambda task: task.cancelled() or task.exception())
-            return self._trim(original, attempt, why)
-        error = work.exception()
-        if error is not None:
-            fields = {"session": session.id, "error": type(error).__name__}
-            log.error("the request could not be compressed in memory", extra={"fields": fields})
-            return self._trim(original, attempt, why)
-        prepared, written, tokens = work.result()
-        original.tokens_before = original.tokens_after = prepared.total_tokens
-        if written is None:
-            return original
-        session.spare_edits = prepared.edits
-        return Outgoing(
-            written,
-            because.IN_MEMORY(error=why),
-            session,
-            request,
-            tokens_before=max(tokens, prepared.total_tokens),
-            tokens_after=prepared.total_tokens,
-            edits=len(prepared.edits),
-            is_failed_open=True,
-        )
-
-    def _trim(self, original: Outgoing, attempt: Attempt, why: str) -> Outgoing:
-        """Return the newest part of a request by sizes alone: no more than the last accepted view or the window."""
-        session, request = attempt.session, attempt.request
-        counter = counter_for(request.model or None, self._manager.config.tokenizer)
-        room = self._find_config(attempt.limits).budget(model_info(request.model or None), counter.margin).hard
-        try:
-            written, before, after = trim(
-                request.wire, original.body, min(room, session.folded_tokens or room), counter.count_text
-            )
-        except Exception as error:  # noqa: BLE001 - nothing else is left to try
-            log.error("a request could not be trimmed", extra={"fields": {"error": type(error).__name__}})
-            return original
-        if written is None:
-            return original
-        reason = because.TRIMMED(error=why)
-        return replace(original, body=written, reason=reason, tokens_before=before, tokens_after=after, edits=1)
-
-    async def cut_down(self, tenant: str, original: Outgoing, wire: Wire, limits: Limits, why: str) -> Outgoing:
-        """Return a large request cut down in a worker process; the original only if no worker can read it."""
-        job, reason = make_job(self._manager, "", limits), because.IN_MEMORY(error=why)
-        try:
-            try:
-                result = await self._workers.cut_down(tenant, wire, original.body, job)
-            except WorkerFailed as error:
-                log.error("a large request could not be cut down", extra={"fields": {"error": str(error)[:100]}})
-                result, reason = await self._workers.trim(tenant, wire, original.body, job), because.TRIMMED(error=why)
-        except (WorkerFailed, Unreadable) as error:
-            log.error("a large request could not be trimmed", extra={"fields": {"error": str(error)[:100]}})
-            return original
-        if result.written is None:
-            return original
-        return replace(
-            original,
-            body=result.written,
-            reason=reason,
-            tokens_before=result.tokens_before,
-            tokens_after=result.tokens,
-            edits=result.edits,
-        )
-
-    def _compress(
-        self, session: KnownSession, request: ReadRequest, limits: Limits, body: bytes
-    ) -> tuple[PreparedContext, bytes | None, int]:
-        """Return the context, the new body if anything changed, and the original's tokens."""
-        whole = read_request(request.wire, body) if request.known else request
-        edits = _find_edits(self._manager, session)
-        if not edits and session.folded_tokens:
-            # The edits are lost, but the size accepted with them is known.
-            limits = limit_exactly(session.folded_tokens)
-        try:
-            prepared = self._run(whole, self._find_config(limits), edits)
-        except BudgetTooSmall as error:
-            smallest = limit_exactly(error.tokens, find_margin(self._manager, request.model))
-            prepared = self._run(whole, self._find_config(smallest), edits)
-        return prepared, write_request(whole, prepared.messages), self.count(whole)
-
-    def count(self, request: ReadRequest) -> int:
-        """Return the tokens of a request, without edits."""
-        counter = counter_for(request.model or None, self._manager.config.tokenizer)
-        form = make_format(request.wire.name)
-        parsed = parse_messages(form, request.messages)
-        tokens = sum(counter.count_parts(one.role, one.parts, one.name) for one in parsed)
-        return tokens + counter.count_text(form.read_system(request.system)) + counter.count_tools(request.tools)
-
-    def _find_config(self, limits: Limits) -> CompressionConfig:
-        return limit_config(self._manager.config, limits.window, limits.reserve)
-
-    def _run(self, request: ReadRequest, config: CompressionConfig, edits: Sequence[Edit]) -> PreparedContext:
-        return compress(
-            request.messages,
-            system=request.system,
-            tools=request.tools,
-            model=request.model or None,
-            config=config,
-            format=request.wire.name,
-            edits=edits,
-            answer=answer_nothing,
-            check=WorkLimit().check,
-        )
-
-
-def _find_edits(manager: ContextCompressionManager, session: KnownSession) -> Sequence[Edit]:
-    """Return the edits of the session's last view: those made in memory, else the stored ones."""
-    if session.spare_edits:
-        return session.spare_edits
-    try:
-        return [stored.edit for stored in manager.ledger.read_edits(session.id)]
-    except RefoldError:
-        return ()
 
 
 RETRIES_MAX = 3

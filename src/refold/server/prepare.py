@@ -11,10 +11,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from weakref import WeakValueDictionary
 
 from refold.conversation import because
 from refold.conversation.reason import NO_REASON, Reason
@@ -25,6 +26,7 @@ from refold.manager.background import WriteBehind
 from refold.manager.session import FORGOTTEN
 from refold.prepared import PreparedContext
 from refold.server.body import ReadRequest, Unreadable, dump_json, find_places, read_request, write_request
+from refold.server.fallback import Fallback, find_margin, make_job
 from refold.server.outgoing import (
     Attempt,
     Outgoing,
@@ -39,17 +41,8 @@ from refold.server.outgoing import (
     store_billed,
     store_held,
 )
-from refold.server.overflow import (
-    NO_LIMITS,
-    Fallback,
-    LearnedLimits,
-    Limits,
-    find_limit_key,
-    find_margin,
-    limit_exactly,
-    make_job,
-)
-from refold.server.recall_tool import RecallCall, make_recall_tool
+from refold.server.overflow import NO_LIMITS, LearnedLimits, Limits, find_limit_key, limit_exactly
+from refold.server.recall_tool import TurnRecalls, make_recall_tool
 from refold.server.request import Asked
 from refold.server.request_memory import Continued, RequestMemory, store_response
 from refold.server.session_lookup import (
@@ -101,6 +94,8 @@ class Preparer:
         self._workers = BodyWorkers(settings.prepare_s_max)
         self._fallback = Fallback(settings, manager, self._workers)
         self._writes = WriteBehind(manager.store_prepared)
+        # Sessions of conversations at the provider, for as long as something of them is under way or to be stored.
+        self._provided: WeakValueDictionary[str, KnownSession] = WeakValueDictionary()
         self.storage = TenantStorage(manager.ledger, settings.tenant_bytes)
         self._in_flight = 0
 
@@ -198,7 +193,8 @@ class Preparer:
         if provided:
             origin = replace(origin, conversation=provided)
             session_id = make_id(asked.tenant, check_name(named) if named else name_provided(provided))
-            session = KnownSession(session_id, asked.tenant, wire.name, client=origin.client, conversation=provided)
+            made = KnownSession(session_id, asked.tenant, wire.name, client=origin.client, conversation=provided)
+            session = self._provided.setdefault(session_id, made)
         else:
             session = await self._look_up(asked, request, named, origin)
             if session.folded_tokens and reason.code == because.PROVIDER_COMPACTION.code:
@@ -207,6 +203,8 @@ class Preparer:
         self._in_flight += 1
         try:
             async with session.turn:
+                # The last answer is stored before the next question.
+                await self._reporter.wait(session)
                 session.generation, session.synced = session.generation + 1, ()
                 await asyncio.to_thread(store_held, self._manager, session, request, reason, is_new=bool(provided))
         except Exception as error:  # noqa: BLE001 - a failure in refold must not fail the client's request
@@ -227,7 +225,11 @@ class Preparer:
         if outgoing.reason.code == because.CONVERSATION.code:
             self._reporter.start(session, lambda: manager.append(session.id, answered.output, format=request.wire.name))
         else:
-            store = partial(store_response, manager.ledger, session.id, request, answered, names=names)
+
+            def store() -> None:
+                with session.storing:
+                    store_response(manager.ledger, session.id, request, answered, names=names)
+
             self._reporter.start(session, store)
 
     @property
@@ -420,7 +422,7 @@ class Preparer:
         if attempt.due:
             await asyncio.to_thread(store_billed, manager, session.id, attempt.due)
         digests = (*request.lead_digests, *request.digests)
-        prepared = await manager.prepare(replace(make_request(attempt), messages=request.messages, digests=digests))
+        prepared = await manager.prepare(make_request(attempt, request.messages, digests=digests))
         self._reporter.note_written()
         written = None
         if prepared.edits or not session.is_stored:
@@ -503,13 +505,11 @@ class Preparer:
         """Record what an answer cost."""
         self._reporter.observe(outgoing, answered, is_extra=is_extra)
 
-    async def recall(self, session: KnownSession, calls: Sequence[RecallCall]) -> dict[str, str]:
-        """Return the results of recall calls by the ids of the calls."""
-
-        def answer() -> dict[str, str]:
-            return {call.id: call.answer(self._manager, session.id) for call in calls}
-
-        return await asyncio.to_thread(answer)
+    def make_recalls(self, outgoing: Outgoing) -> TurnRecalls:
+        """Return what answers the recall calls of one turn."""
+        session, request = outgoing.session, outgoing.request
+        assert session is not None, "the request was prepared"
+        return TurnRecalls(self._manager, session.id, outgoing.tokens_after, request.model if request else "")
 
     def leave(self, outgoing: Outgoing) -> None:
         """Note that a request has ended."""

@@ -4,6 +4,7 @@ The tool is appended to the client's tools from the first request on, so the cac
 model calls it, the gateway looks the answer up in the session, asks the model again with the result, and relays only
 the final answer: the client never sees the call, and its next request does not contain it. If the model calls the
 client's own tools in the same answer, those calls are dropped and the model repeats them with the result at hand.
+All results of a turn together take a limited number of tokens, and no more than the window has left.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from typing import Any, ClassVar
 import aiohttp
 import orjson
 
-from refold.agent.context_tools import ContextTools
+from refold.agent.context_tools import PAGE_CHARS, Texts
+from refold.errors import HandleUnknown, LedgerError
 from refold.manager import ContextCompressionManager
 from refold.server.body import Unreadable, add_to_array, dump_json, parse_json
 from refold.server.recall_stream import (
@@ -30,18 +32,25 @@ from refold.server.recall_stream import (
 from refold.server.request import Send, Watch, choose_response_headers
 from refold.server.upstream import AnswerReader, BrokenOff, relay_answer
 from refold.server.wires import Wire
+from refold.tokens import counter_for
 
 NAME = "refold_recall"
 ROUNDS_MAX = 3
-RESULT_CHARS_MAX = 12_000
+# All results of one turn, in tokens; with less than the least of the window left, nothing is shown.
+RESULT_TOKENS_MAX, RESULT_TOKENS_MIN = 4_000, 120
+# A further call of the same answer is told to wait for the next one.
+CALLS_MAX, PASSAGES_MAX, QUERY_CHARS_MAX = 4, 5, 2_000
+# How the result and its frame may exceed our count.
+ROOM_SHARE = 0.9
 ANSWER_BYTES_MAX = 16_000_000
 _DESCRIPTION = (
     "Search everything said earlier in this conversation, including parts that are no longer shown. "
-    "Give a query (a few exact words, a name or a number) or a handle such as m:4f2a91c3 from a placeholder."
+    "Give a query (a few exact words, a name or a number), or a handle such as m:4f2a91c3 to read that original, "
+    "from a character offset on."
 )
 _PARAMETERS = {
     "type": "object",
-    "properties": {"query": {"type": "string"}, "handle": {"type": "string"}},
+    "properties": {"query": {"type": "string"}, "handle": {"type": "string"}, "offset": {"type": "integer"}},
     "additionalProperties": False,
 }
 
@@ -53,13 +62,109 @@ class RecallCall:
     id: str
     arguments: dict[str, Any]
 
-    def answer(self, manager: ContextCompressionManager, session_id: str) -> str:
-        """Return what the session holds about it. Blocks."""
-        tools = ContextTools(manager, session_id)
-        handle, query = self.arguments.get("handle"), self.arguments.get("query")
-        if isinstance(handle, str) and handle.strip():
-            return tools.context_expand(handle.strip()[:100])[:RESULT_CHARS_MAX]
-        return tools.context_recall(query if isinstance(query, str) else "")[:RESULT_CHARS_MAX]
+    @property
+    def query(self) -> str:
+        """The words to look for; empty if there are none."""
+        given = self.arguments.get("query")
+        return given.strip()[:QUERY_CHARS_MAX] if isinstance(given, str) else ""
+
+    @property
+    def handle(self) -> str:
+        """The handle to read; empty if there is none."""
+        given = self.arguments.get("handle")
+        return given.strip()[:100] if isinstance(given, str) else ""
+
+    @property
+    def offset(self) -> int:
+        """The first character of the original to read."""
+        given = self.arguments.get("offset")
+        return given if isinstance(given, int) and 0 <= given < 1_000_000_000 else 0
+
+
+class TurnRecalls:
+    """Answers the recall calls of one turn from a session, within the room that its window has left."""
+
+    def __init__(self, manager: ContextCompressionManager, session_id: str, tokens_sent: int, model: str) -> None:
+        self._manager = manager
+        self._session_id = session_id
+        self._tokens_sent = tokens_sent
+        self._count = counter_for(model or None, manager.config.tokenizer).count_text
+        self._left: int | None = None
+        self._texts: Texts | None = None
+
+    @property
+    def texts(self) -> Texts:
+        """Our sentences in the language of the conversation; English if it cannot be read."""
+        if self._texts is None:
+            try:
+                self._texts = Texts(self._manager.find_language(self._session_id))
+            except LedgerError:
+                self._texts = Texts("en")
+        return self._texts
+
+    def answer(self, calls: Sequence[RecallCall]) -> dict[str, str]:
+        """Return the results of the calls of one answer, by the ids of the calls. Blocks."""
+        if self._left is None:
+            self._left = min(RESULT_TOKENS_MAX, self._find_room())
+        results: dict[str, str] = {}
+        for call in calls[:CALLS_MAX]:
+            results[call.id] = found = self._answer_one(call, self._left)
+            self._left -= self._count(found)
+        return results | {call.id: self.texts.one_at_a_time for call in calls[CALLS_MAX:] if call.id not in results}
+
+    def refuse(self, results: dict[str, str]) -> dict[str, str]:
+        """Return results without content: the provider refused those with it as too long."""
+        self._left = 0
+        return dict.fromkeys(results, self.texts.no_room)
+
+    def _find_room(self) -> int:
+        """Return how many tokens results may have; the most if the session cannot be read, which has no results."""
+        try:
+            now = self._manager.status(self._session_id)
+        except LedgerError:
+            return RESULT_TOKENS_MAX
+        # A full view still leaves part of what is reserved for the answer.
+        return int(max((now.hard - self._tokens_sent) * ROOM_SHARE, (now.window - now.hard) / 2))
+
+    def _answer_one(self, call: RecallCall, tokens_max: int) -> str:
+        if tokens_max < RESULT_TOKENS_MIN:
+            return self.texts.no_room
+        if call.handle:
+            return self._read_page(call.handle, call.offset, tokens_max)
+        return self._search(call.query, tokens_max) if call.query else self.texts.empty_query
+
+    def _search(self, query: str, tokens_max: int) -> str:
+        """Return the passages about a query; fewer and shorter ones until they and their frame fit."""
+        for share in (0.8, 0.5, 0.2):
+            try:
+                room = int(tokens_max * share)
+                found = self._manager.recall(self._session_id, query, PASSAGES_MAX, tokens_max=room)
+            except LedgerError:
+                return self.texts.nothing_yet
+            passages = [(one.handle, one.role, one.text) for one in found]
+            if not passages:
+                return self.texts.not_recalled(query)
+            told = self.texts.recalled(query, passages, f"{NAME}(handle)")
+            if self._count(told) <= tokens_max:
+                return told
+        return self.texts.no_room
+
+    def _read_page(self, handle: str, offset: int, tokens_max: int) -> str:
+        """Return a page of an original that is as long as the room allows."""
+        try:
+            text = self._manager.expand(self._session_id, handle, offset, PAGE_CHARS + 1)
+        except (HandleUnknown, LedgerError) as error:
+            return self.texts.unknown_handle(handle, str(error))
+        if not text:
+            return self.texts.past_the_end(handle, offset)
+        size = min(len(text), PAGE_CHARS)
+        while size > 1:
+            told = self.texts.page(handle, text[:size], offset, has_more=len(text) > size)
+            tokens = self._count(told)
+            if tokens <= tokens_max:
+                return told
+            size = min(size - 1, int(size * tokens_max / tokens * ROOM_SHARE))
+        return self.texts.no_room
 
 
 class RecallTool(ABC):
@@ -196,11 +301,26 @@ class _ResponsesTool(RecallTool):
             for item in list_of(answer.get("output"))
             if not str(item.get("type")).endswith("_call") or item.get("call_id") in results
         ]
+        items = _drop_unusable_thoughts(items, is_stored=answer.get("store") is not False)
         outputs = [{"type": "function_call_output", "call_id": one, "output": text} for one, text in results.items()]
         return [*items, *outputs]
 
     def make_stream(self) -> RecallStream:
         return ResponsesStream()
+
+
+def _drop_unusable_thoughts(items: list[Any], *, is_stored: bool) -> list[Any]:
+    """Return the items without reasoning that the provider would refuse.
+
+    Reasoning needs the item that it led to, and its text: sent along encrypted, or kept by the provider.
+    """
+    kept: list[Any] = []
+    for item in reversed(items):
+        is_thought = item.get("type") == "reasoning"
+        leads_on = bool(kept) and kept[-1].get("type") != "reasoning"
+        if not is_thought or (leads_on and (is_stored or item.get("encrypted_content"))):
+            kept.append(item)
+    return kept[::-1]
 
 
 class TurnRelay:

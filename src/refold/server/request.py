@@ -46,8 +46,10 @@ _CODINGS = (*CODINGS, "identity")
 
 def find_header(headers: Headers, name: bytes) -> str:
     """Return the first value of a header, empty if there is none."""
-    value = next((value for key, value in headers if key == name), b"")
-    return value.decode("latin-1").strip()
+    for key, value in headers:
+        if key == name:
+            return value.decode("latin-1").strip()
+    return ""
 
 
 def find_bearer(headers: Headers) -> str:

@@ -199,7 +199,7 @@ class RequestMemory:
         if places is None or len(places.spans) != request.count:
             self._memory.forget(session.id)
         elif session.digests is request.digests:
-            self._memory.remember(Remembered(session, places, replace(request, messages=[], body={})))
+            self._memory.remember(Remembered(session, places, request.leave_out_messages()))
 
     def remember_later(self, session: KnownSession, request: ReadRequest, body: bytes) -> None:
         """Locate the messages in a thread, after the request was sent."""

@@ -15,6 +15,7 @@ import hashlib
 import json
 import logging
 import re
+import threading
 import time
 import uuid
 from collections import OrderedDict
@@ -23,9 +24,9 @@ from dataclasses import dataclass, field
 from itertools import compress
 from typing import Any
 
+from refold.conversation.turn import count_common
 from refold.conversation.view import Edit
 from refold.errors import FormatError, RefoldError
-from refold.ledger.align import count_common
 from refold.ledger.port import Ledger
 from refold.ledger.records import SessionRow
 from refold.llm.choose import GATEWAY
@@ -75,8 +76,13 @@ def find_origin(asked: Asked) -> Origin:
     return Origin(client, conversation, parent if parent != conversation else "")
 
 
-def _find_header(asked: Asked, names: Iterable[str]) -> str:
-    return next((given[:ID_CHARS_MAX] for name in names if (given := asked.header(name))), "")
+def _find_header(asked: Asked, names: Sequence[str]) -> str:
+    """Return the first of these headers that is given; most requests have none of them."""
+    given = {name for name, _ in asked.headers}
+    for name in names:
+        if name.encode() in given and (value := asked.header(name)):
+            return value[:ID_CHARS_MAX]
+    return ""
 
 
 def _join_ids(conversation: str, agent: str) -> str:
@@ -141,7 +147,7 @@ MEASURE_S, MEASURE_AGAIN_S = 60.0, 1.0
 TENANTS_MAX = 10_000
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, weakref_slot=True, eq=False)
 class KnownSession:
     """What the gateway knows about a session.
 
@@ -161,6 +167,7 @@ class KnownSession:
     is_stored: bool = False
     synced: tuple[str, ...] = ()
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    storing: threading.Lock = field(default_factory=threading.Lock)  # Held while a setting is read and written back.
     reports: set[asyncio.Task[None]] = field(default_factory=set)
     due: list[ReportedUsage] = field(default_factory=list)
     client: str = ""

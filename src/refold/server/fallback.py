@@ -1,0 +1,192 @@
+"""Preparing a request when the ledger fails or preparing takes too long.
+
+A request that fits passes through unchanged. Any other is compressed in memory, without a model, under the edits that
+the session already had; a large one is cut down by sizes first, in a worker process. If that fails, too, only its
+newest part is sent: never more than the last view that the upstream accepted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+
+from refold.compressing import compress
+from refold.config import CompressionConfig
+from refold.conversation import because
+from refold.conversation.reason import Reason
+from refold.conversation.view import Edit
+from refold.errors import BudgetTooSmall, RefoldError
+from refold.formats import make_format, parse_messages
+from refold.ladder.run import answer_nothing
+from refold.llm.choose import read_conversation_model
+from refold.manager import ContextCompressionManager
+from refold.manager.batch import WorkLimit
+from refold.prepared import PreparedContext
+from refold.server.body import ReadRequest, Unreadable, read_request, write_request
+from refold.server.outgoing import Attempt, Outgoing
+from refold.server.overflow import Limits, limit_exactly
+from refold.server.session_lookup import KnownSession
+from refold.server.settings import GatewaySettings
+from refold.server.wires import Wire
+from refold.server.worker import (
+    BodyWorkers,
+    LargeResult,
+    NoWorker,
+    PrepareJob,
+    WorkerFailed,
+    limit_config,
+    trim_to_fit,
+)
+from refold.tokens import counter_for
+
+log = logging.getLogger("refold.server")
+
+
+def find_margin(manager: ContextCompressionManager, model: str) -> float:
+    """Return how far the counter of a model may undercount."""
+    return counter_for(model or None, manager.config.tokenizer).margin
+
+
+def make_job(manager: ContextCompressionManager, session_id: str, limits: Limits) -> PrepareJob:
+    """Return what a worker process needs to prepare a request as this process would."""
+    return PrepareJob(
+        session_id,
+        manager.config,
+        str(manager.workspace_path),
+        manager.ledger_place,
+        limits.window,
+        limits.reserve,
+        read_conversation_model(),
+    )
+
+
+class Fallback:
+    """Prepares requests in memory when the normal way failed."""
+
+    def __init__(self, settings: GatewaySettings, manager: ContextCompressionManager, workers: BodyWorkers) -> None:
+        self._settings = settings
+        self._manager = manager
+        self._workers = workers
+
+    async def prepare(self, attempt: Attempt, why: str) -> Outgoing:
+        """Return a request that fits; the original if it fits or cannot be read. Never raises."""
+        session, request, limits, body = attempt.session, attempt.request, attempt.limits, attempt.body
+        original = Outgoing(body, because.FAILED_OPEN(error=why), session, request, is_failed_open=True)
+        if len(body) > self._settings.worker_bytes_min:
+            return await self.cut_down(session.tenant, original, request.wire, limits, why)
+        job = make_job(self._manager, "", limits)
+        work = asyncio.ensure_future(asyncio.to_thread(self._compress, session, request, limits, body))
+        done, _ = await asyncio.wait({work}, timeout=self._settings.prepare_s_max)
+        if not done:
+            work.add_done_callback(lambda task: task.cancelled() or task.exception())
+            return self._trim(original, request.wire, job, why, tokens_max=session.folded_tokens)
+        error = work.exception()
+        if error is not None:
+            fields = {"session": session.id, "error": type(error).__name__}
+            log.error("the request could not be compressed in memory", extra={"fields": fields})
+            return self._trim(original, request.wire, job, why, tokens_max=session.folded_tokens)
+        prepared, written, tokens = work.result()
+        original.tokens_before = original.tokens_after = prepared.total_tokens
+        if written is None:
+            return original
+        session.spare_edits = prepared.edits
+        return Outgoing(
+            written,
+            because.IN_MEMORY(error=why),
+            session,
+            request,
+            tokens_before=max(tokens, prepared.total_tokens),
+            tokens_after=prepared.total_tokens,
+            edits=len(prepared.edits),
+            is_failed_open=True,
+        )
+
+    def _trim(self, original: Outgoing, wire: Wire, job: PrepareJob, why: str, *, tokens_max: int = 0) -> Outgoing:
+        """Return the newest part of a request by sizes alone: no more than the window or ``tokens_max``."""
+        try:
+            result = trim_to_fit(wire, original.body, job, tokens_max)
+        except Exception as error:  # noqa: BLE001 - nothing else is left to try
+            log.error("a request could not be trimmed", extra={"fields": {"error": type(error).__name__}})
+            return original
+        return _take(original, result, because.TRIMMED(error=why))
+
+    async def cut_down(self, tenant: str, original: Outgoing, wire: Wire, limits: Limits, why: str) -> Outgoing:
+        """Return a large request cut down in a worker process; the original only if no worker can read it."""
+        job, reason = make_job(self._manager, "", limits), because.IN_MEMORY(error=why)
+        try:
+            try:
+                result = await self._workers.cut_down(tenant, wire, original.body, job)
+            except NoWorker:
+                raise
+            except WorkerFailed as error:
+                log.error("a large request could not be cut down", extra={"fields": {"error": str(error)[:100]}})
+                result, reason = await self._workers.trim(tenant, wire, original.body, job), because.TRIMMED(error=why)
+        except NoWorker:
+            # Rather hold up others for a moment than send what the upstream refuses.
+            return await asyncio.to_thread(self._trim, original, wire, job, why)
+        except (WorkerFailed, Unreadable) as error:
+            log.error("a large request could not be trimmed", extra={"fields": {"error": str(error)[:100]}})
+            return original
+        return _take(original, result, reason)
+
+    def _compress(
+        self, session: KnownSession, request: ReadRequest, limits: Limits, body: bytes
+    ) -> tuple[PreparedContext, bytes | None, int]:
+        """Return the context, the new body if anything changed, and the original's tokens."""
+        whole = read_request(request.wire, body) if request.known else request
+        edits = _find_edits(self._manager, session)
+        if not edits and session.folded_tokens:
+            # The edits are lost, but the size accepted with them is known.
+            limits = limit_exactly(session.folded_tokens)
+        try:
+            prepared = self._run(whole, self._find_config(limits), edits)
+        except BudgetTooSmall as error:
+            smallest = limit_exactly(error.tokens, find_margin(self._manager, request.model))
+            prepared = self._run(whole, self._find_config(smallest), edits)
+        return prepared, write_request(whole, prepared.messages), self.count(whole)
+
+    def count(self, request: ReadRequest) -> int:
+        """Return the tokens of a request, without edits."""
+        counter = counter_for(request.model or None, self._manager.config.tokenizer)
+        form = make_format(request.wire.name)
+        parsed = parse_messages(form, request.messages)
+        tokens = sum(counter.count_parts(one.role, one.parts, one.name) for one in parsed)
+        return tokens + counter.count_text(form.read_system(request.system)) + counter.count_tools(request.tools)
+
+    def _find_config(self, limits: Limits) -> CompressionConfig:
+        return limit_config(self._manager.config, limits.window, limits.reserve)
+
+    def _run(self, request: ReadRequest, config: CompressionConfig, edits: Sequence[Edit]) -> PreparedContext:
+        return compress(
+            request.messages,
+            system=request.system,
+            tools=request.tools,
+            model=request.model or None,
+            config=config,
+            format=request.wire.name,
+            edits=edits,
+            answer=answer_nothing,
+            check=WorkLimit().check,
+        )
+
+
+def _take(original: Outgoing, result: LargeResult, reason: Reason) -> Outgoing:
+    """Return a request with the body that was made of it; the original if all of it fits."""
+    if result.written is None:
+        return original
+    before, after = result.tokens_before, result.tokens
+    return replace(
+        original, body=result.written, reason=reason, tokens_before=before, tokens_after=after, edits=result.edits
+    )
+
+
+def _find_edits(manager: ContextCompressionManager, session: KnownSession) -> Sequence[Edit]:
+    """Return the edits of the session's last view: those made in memory, else the stored ones."""
+    if session.spare_edits:
+        return session.spare_edits
+    try:
+        return [stored.edit for stored in manager.ledger.read_edits(session.id)]
+    except RefoldError:
+        return ()
